@@ -1,0 +1,13 @@
+# Device code. Included by the top list after INGOT_CUDA_FOUND is known.
+if(INGOT_CUDA_FOUND)
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 17)
+  file(GLOB_RECURSE INGOT_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cu)
+  if(INGOT_CUDA_SOURCES)
+    add_library(ingot_cuda STATIC ${INGOT_CUDA_SOURCES})
+    set_target_properties(ingot_cuda PROPERTIES CUDA_ARCHITECTURES "80-real;90a-real;100a-real;120-real")
+    target_compile_options(ingot_cuda PRIVATE -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+    target_include_directories(ingot_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(ingot_core PUBLIC ingot_cuda)
+  endif()
+endif()

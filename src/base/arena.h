@@ -1,0 +1,36 @@
+/* Arenas: memory by lifetime, laid out once.
+ *
+ *   counting   base == NULL: take() only adds up. The planner runs the same layout code as the run, so they cannot disagree.
+ *   real       arena_reserve() got `size` bytes; take() deals them out, aligned to ARENA_ALIGN.
+ *   sealed     after start-up a take() is our bug and aborts.
+ *
+ * An arena is also a stack: arena_mark() and arena_release() bracket what lives shorter; `peak` keeps the high-water mark, which
+ * is what the planner reports. Owners free arenas; nobody frees what lies in them. Debug builds (INGOT_DEBUG) fill released
+ * memory with 0xFF, a NaN in f64, f32 and bf16, so that stale reads announce themselves. */
+#ifndef INGOT_BASE_ARENA_H
+#define INGOT_BASE_ARENA_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ARENA_ALIGN = 64 }; /* a cache line, an AVX-512 register */
+
+struct arena {
+    const char *name;   /* for messages and for the plan */
+    char *base;         /* NULL: counting */
+    size_t size, used, peak; /* bytes */
+    bool sealed;
+    const char *peak_what; /* the take() that set the peak */
+};
+
+/* A real arena of `size` bytes from the system, zero-filled, in huge pages where there are any. STATUS_FIT when there is no memory. */
+status arena_reserve(struct arena *a, const char *name, size_t size) WARN_UNUSED;
+void arena_free(struct arena *a);
+
+/* `bytes` from the arena, aligned; NULL in a counting arena. `what` is a literal that names the use. */
+void *arena_take(struct arena *a, size_t bytes, const char *what);
+
+size_t arena_mark(const struct arena *a);
+void arena_release(struct arena *a, size_t mark);
+#endif

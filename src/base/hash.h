@@ -1,0 +1,12 @@
+/* Checksums and hashes. CRC-32C (Castagnoli) for file chunks, SHA-256 for identity, XXH64 for tables. */
+#ifndef INGOT_BASE_HASH_H
+#define INGOT_BASE_HASH_H
+#include <stddef.h>
+#include <stdint.h>
+uint32_t crc32c(uint32_t crc /* 0 to begin */, const void *data, size_t bytes);   /* crc32c(0, "123456789", 9) = 0xe3069283 */
+
+struct sha256 { uint32_t h[8]; uint64_t bytes; uint8_t block[64]; };
+void sha256_init(struct sha256 *s);
+void sha256_add(struct sha256 *s, const void *data, size_t bytes);
+void sha256_hex(struct sha256 *s, char out[65]);           /* ends the sum */
+#endif

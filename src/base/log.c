@@ -1,0 +1,59 @@
+#include "base/log.h"
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int level_min = -1; /* -1: not read from the environment yet */
+static FILE *file;
+static void (*before_line)(void);
+
+static const char *const level_name[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warning", [LOG_ERROR] = "error"};
+
+static int level_from_env(void)
+{
+    const char *e = getenv("INGOT_LOG");
+    if (e == NULL) return LOG_INFO;
+    for (int l = LOG_DEBUG; l <= LOG_ERROR; l++)
+        if (strcasecmp(e, level_name[l]) == 0) return l;
+    return strcasecmp(e, "warn") == 0 ? LOG_WARN : LOG_INFO;
+}
+
+void log_level_set(enum log_level level) { level_min = (int)level; }
+void log_file_set(FILE *f)
+{
+    pthread_mutex_lock(&lock);
+    file = f;
+    pthread_mutex_unlock(&lock);
+}
+void log_before_line_set(void (*hook)(void)) { before_line = hook; }
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    pthread_mutex_lock(&lock);
+    if (level_min < 0) level_min = level_from_env();
+    if ((int)level >= level_min) {
+        char text[4096];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof text, fmt, ap);
+        va_end(ap);
+        if (before_line) before_line();
+        const char *mark = level == LOG_INFO ? "" : level_name[level];
+        fprintf(stderr, "%s%s%s\n", mark, mark[0] ? ": " : "", text);
+        if (file) {
+            time_t now = (time_t)clock_wall_s();
+            struct tm tm;
+            gmtime_r(&now, &tm);
+            char stamp[32];
+            strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
+            fprintf(file, "%s %s %s\n", stamp, level_name[level], text);
+            fflush(file); /* its failure (full disk) must not stop training */
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,57 @@
+#include "base/scope.h"
+#include "base/clock.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { DEPTH_MAX = 32 };
+struct frame {
+    const char *name;
+    int64_t idx, start_ns;
+};
+static _Thread_local struct frame frames[DEPTH_MAX];
+static _Thread_local int depth;
+static _Thread_local int thread_id = -1;
+static atomic_int thread_count;
+
+/* The sink is process-wide: a trace shows all threads of the run. */
+static scope_sink_fn *volatile sink_fn;
+static void *volatile sink_ctx;
+
+void scope_sink_set(scope_sink_fn *sink, void *ctx)
+{
+    sink_fn = NULL;
+    sink_ctx = ctx;
+    sink_fn = sink;
+}
+
+struct scope scope_open(const char *name, int64_t idx)
+{
+    if (depth < DEPTH_MAX) frames[depth] = (struct frame){name, idx, sink_fn ? clock_ns() : 0};
+    depth++;
+    return (struct scope){1};
+}
+
+void scope_close(struct scope *s)
+{
+    (void)s;
+    depth--;
+    scope_sink_fn *fn = sink_fn;
+    if (fn == NULL || depth >= DEPTH_MAX || frames[depth].start_ns == 0) return;
+    if (thread_id < 0) thread_id = atomic_fetch_add(&thread_count, 1);
+    const struct frame *f = &frames[depth];
+    fn(&(struct scope_event){f->name, f->idx, f->start_ns, clock_ns(), thread_id, depth}, sink_ctx);
+}
+
+void scope_path(char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < depth && i < DEPTH_MAX && at + 1 < size; i++) {
+        const char *sep = i ? " > " : "";
+        int n = frames[i].idx >= 0 ? snprintf(out + at, size - at, "%s%s %lld", sep, frames[i].name, (long long)frames[i].idx)
+                                   : snprintf(out + at, size - at, "%s%s", sep, frames[i].name);
+        if (n < 0) break;
+        at += (size_t)n < size - at ? (size_t)n : size - at - 1;
+    }
+}

@@ -1,0 +1,67 @@
+/* Errors, in two kinds.
+ *
+ *   our bug            CHECK(cond, fmt, ...)   always on: prints values, the scope path and a place, then aborts (exit 70)
+ *   the world's fault  return FAIL(code, fmt, ...)   one thread-local record, written where the fault is found; callers forward
+ *                      it with TRY(call) and may put words in front of it with status_wrap()
+ *
+ * A status is the exit code of the program: the two cannot drift apart. */
+#ifndef INGOT_BASE_STATUS_H
+#define INGOT_BASE_STATUS_H
+#include <stdarg.h>
+
+/*         name      exit  meaning */
+#define STATUS_LIST(X)                                                                                                 \
+    X(OK,       0,  "done")                                                                                            \
+    X(CONFIG,   2,  "usage or configuration")                                                                          \
+    X(DATA,     3,  "data or tokenizer")                                                                               \
+    X(CKPT,     4,  "checkpoint or model file")                                                                        \
+    X(FIT,      5,  "does not fit in memory")                                                                          \
+    X(NUMERIC,  6,  "numeric: loss or gradient is not finite")                                                         \
+    X(COMM,     10, "peer or communication")                                                                           \
+    X(DEVICE,   11, "device")                                                                                          \
+    X(INTERNAL, 70, "internal error")                                                                                  \
+    X(IO,       74, "file system: disk full, not readable or not writable")                                            \
+    X(STOPPED,  75, "saved and stopped early; the same command goes on")
+
+typedef enum {
+#define X(name, code, text) STATUS_##name = (code),
+    STATUS_LIST(X)
+#undef X
+} status;
+
+#define WARN_UNUSED __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* Text of a status, from STATUS_LIST; "unknown" for a value outside it. */
+const char *status_text(status st);
+
+/* Writes this thread's record and returns `st`. Use FAIL. */
+status status_fail(status st, const char *file, int line, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* Puts "fmt: " in front of this thread's record and returns `st`: `return status_wrap(st, "while loading %s", path)`. */
+status status_wrap(status st, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* This thread's last record: one line without a newline; "" when nothing failed. Valid until the next failure. */
+const char *status_message(void);
+/* "file.c:line in scope > scope" where the last record was written. */
+const char *status_where(void);
+
+_Noreturn void check_failed(const char *file, int line, const char *cond, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+#define FAIL(code, ...) status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        status try_st_ = (call);                                                                                       \
+        if (__builtin_expect(try_st_ != STATUS_OK, 0)) return try_st_;                                                 \
+    } while (0)
+/* TRY for functions with one `status st` and one label `out:`. */
+#define TRY_OUT(call)                                                                                                  \
+    do {                                                                                                               \
+        st = (call);                                                                                                   \
+        if (__builtin_expect(st != STATUS_OK, 0)) goto out;                                                            \
+    } while (0)
+#define CHECK(cond, ...)                                                                                               \
+    do {                                                                                                               \
+        if (__builtin_expect(!(cond), 0)) check_failed(__FILE__, __LINE__, #cond, __VA_ARGS__);                        \
+    } while (0)
+
+#endif

@@ -1,0 +1,63 @@
+/* ingot: a table of verbs. */
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct verb {
+    const char *name, *usage, *text;
+    status (*run)(int argc, char **argv);
+};
+static const struct verb verbs[] = {
+#define VERB(name, function, usage, text) {name, usage, text, function},
+#include "cli/verbs.def"
+#undef VERB
+    {NULL, NULL, NULL, NULL},
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   (ingot VERB --help explains one)\n\n",
+            INGOT_VERSION);
+    for (const struct verb *v = verbs; v->name; v++) fprintf(out, "  %-10s %s\n", v->name, v->text);
+    fprintf(out, "\nexit codes:");
+#define X(name, code, text) fprintf(out, "\n  %2d  %s", code, text);
+    STATUS_LIST(X)
+#undef X
+    fprintf(out, "\n");
+}
+
+int main(int argc, char **argv)
+{
+    parallel_threads_set(0);
+    if (argc < 2) {
+        print_help(stderr);
+        return STATUS_CONFIG;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return STATUS_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("ingot %s\n", INGOT_VERSION);
+        return STATUS_OK;
+    }
+    const char *names[sizeof verbs / sizeof verbs[0]];
+    int count = 0;
+    for (const struct verb *v = verbs; v->name; v++) {
+        names[count++] = v->name;
+        if (strcmp(argv[1], v->name) != 0) continue;
+        status st = v->run(argc - 2, argv + 2);
+        if (st != STATUS_OK && status_message()[0]) {
+            log_error("%s", status_message());
+            log_debug("%s", status_where());
+        }
+        return (int)st;
+    }
+    const char *near = text_nearest(argv[1], names, count);
+    log_error("unknown verb '%s'%s%s%s; `ingot --help` lists them", argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+    return STATUS_CONFIG;
+}

@@ -1,0 +1,55 @@
+/* What a run shows: metrics.jsonl (the source of truth), TensorBoard events, log line, progress bar. */
+#ifndef INGOT_OBSERVE_OBSERVE_H
+#define INGOT_OBSERVE_OBSERVE_H
+#include "base/status.h"
+#include <stdint.h>
+
+/*  field, TensorBoard tag.  NaN: absent in this record */
+#define METRIC_LIST(X)                                                                                                 \
+    X(loss,            "train/loss")            /* mean over the step's valid tokens, nats */                          \
+    X(lr,              "train/lr")                                                                                     \
+    X(grad_norm,       "train/grad_norm")       /* before clipping */                                                  \
+    X(grad_norm_clipped, "train/grad_norm_clipped")                                                                    \
+    X(tokens_per_s,    "perf/tokens_per_s")     /* of the whole run: all ranks */                                      \
+    X(step_s,          "perf/step_s")                                                                                  \
+    X(data_wait_s,     "perf/data_wait_s")                                                                             \
+    X(flops_per_s,     "perf/model_flops_per_s")                                                                       \
+    X(val_loss,        "val/loss")              /* nats per token */                                                   \
+    X(val_bpb,         "val/bits_per_byte")                                                                            \
+    X(rss_bytes,       "perf/rss_bytes")
+
+struct metrics {
+    int64_t step;               /* steps done when this was written: the first step is 1 */
+    int64_t tokens;             /* consumed since the start of the run */
+#define X(name, tag) double name;
+    METRIC_LIST(X)
+#undef X
+};
+extern const struct metrics METRICS_NONE;       /* every value NaN */
+
+struct observe;
+/* Opens the sinks of a run directory (which exists). resume_step > 0: metrics.jsonl is cut back to records with step <= resume_step, and a new
+ * event file begins with SessionLog START, so that curves do not zig-zag. steps_total for the progress bar and ETA.
+ * A progress bar is drawn when stderr is a terminal (NO_COLOR, TERM=dumb respected), else one plain line per record (key=value). */
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t steps_total) WARN_UNUSED;
+/* Writes one record. A sink that cannot be written (disk full) is reported once and counted; training goes on. */
+void observe_metrics(struct observe *o, const struct metrics *m);
+/* A sample of generated text at a step: metrics.jsonl and report. */
+void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text);
+/* fsync of all sinks: at checkpoints. */
+void observe_flush(struct observe *o);
+void observe_close(struct observe *o);
+
+/* Chrome trace (chrome://tracing, Perfetto) of all SCOPEs from now on to PATH, streamed: readable after a crash. */
+status trace_start(const char *path) WARN_UNUSED;
+void trace_stop(void);
+
+/* Step breakdown: seconds per top-level stage, from the same scopes. stages_start installs a sink that adds up scopes by name;
+ * stages_report prints "name seconds percent" lines, longest first, which add to 100 % of `total_s` (rest: "other"). */
+void stages_start(void);
+void stages_report(double total_s);
+void stages_stop(void);
+
+/* report.html from a run directory: self-contained (inline SVG), made from config.yaml, env.json, metrics.jsonl, exit.json. */
+status report_write(const char *run_dir) WARN_UNUSED;
+#endif

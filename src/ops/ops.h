@@ -1,0 +1,291 @@
+/* The op table: everything a model computes, one argument struct per op, one row per op in OPS.
+ *
+ * Sets: ops_oracle() is complete and plain, every sum in f64, for any of F64, F32, BF16: the definition. ops_cpu() starts as the
+ * oracle and overlays what the machine does fast (oneDNN products, SIMD kernels); it serves F32 and BF16 alone. A NULL slot is an error at start (ops_check).
+ *
+ * Conventions
+ *   dt      type of activations and weights in this call; A = dtype_acc(dt) (F64 for F64, else F32) is the type of statistics,
+ *           gradients of parameters, and tables. "[n, d]" is row-major; `_stride` is in elements from row to row.
+ *   =, +=   activation gradients are stored, parameter gradients are accumulated.
+ *   N       tokens (rows) of the micro-batch; documents lie one after the other, cut by cu_seqlens.
+ *   All pointers are to memory of the set's device. An op may not allocate inside a step: temporary memory is part of its arguments
+ *   (`scratch`, sized by the op's *_scratch function) or on the stack.
+ *   Results do not depend on the number of threads: see base/parallel.h. */
+#ifndef INGOT_OPS_OPS_H
+#define INGOT_OPS_OPS_H
+#include "base/status.h"
+#include "tensor/dtype.h"
+#include <stdbool.h>
+
+typedef struct CUstream_st *dev_stream; /* CUDA's own tag: no CUDA header, no cast. NULL on the CPU */
+
+#define OPS(X)                                                                                                         \
+    X(gemm) X(bias_bwd)                                                                                                \
+    X(embed_fwd) X(embed_bwd)                                                                                          \
+    X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
+    X(rope_fwd) X(rope_bwd)                                                                                            \
+    X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
+    X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
+    X(xent) X(add)                                                                                                     \
+    X(sumsq) X(adamw) X(lion) X(cast)
+
+enum accum { ACCUM_STORE, ACCUM_ADD };
+
+/* c = op(a) op(b) (+ bias) (+ c).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
+ * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:
+ *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans_b      forward
+ *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
+ *   dW += dy^T x     a = dy [N, out] trans_a, b = x [N, in], c in A, ACCUM_ADD      wgrad
+ * Sums are formed in A whatever dt is, and rounded once. */
+struct gemm_args {
+    const void *a, *b;      /* dt */
+    void *c;                /* cdt */
+    const void *bias;       /* [n] dt; NULL: none */
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+    enum accum accum;       /* ACCUM_ADD: only with cdt == A */
+    dtype dt, cdt;          /* cdt: dt or A */
+};
+
+/* db[n] += sum over rows of dy. */
+struct bias_bwd_args {
+    const void *dy;         /* [rows, n] dt */
+    void *db;               /* [n] A, += */
+    int64_t rows, n;
+    dtype dt;
+};
+
+/* x[t] = table[token[t]] (+ pos_table[position[t]]). Token ids were checked by the loader; an id outside [0, vocab) aborts. */
+struct embed_fwd_args {
+    const int32_t *tokens;      /* [rows] */
+    const int32_t *positions;   /* [rows]; read only with pos_table */
+    const void *table;          /* [vocab, d] dt */
+    const void *pos_table;      /* [pos_count, d] dt; NULL: none */
+    void *x;                    /* [rows, d] dt */
+    int64_t rows, d, vocab, pos_count;
+    dtype dt;
+};
+/* dtable[token[t]] += dx[t] and dpos[position[t]] += dx[t], summed in token order t = 0, 1, ... : deterministic. */
+struct embed_bwd_args {
+    const int32_t *tokens, *positions;
+    const void *dx;             /* [rows, d] dt */
+    void *dtable;               /* [vocab, d] A, += */
+    void *dpos;                 /* [pos_count, d] A, +=; NULL: none */
+    int64_t rows, d, vocab, pos_count;
+    dtype dt;
+};
+
+/* Residual add and RMSNorm in one pass (Zhang & Sennrich, arXiv:1910.07467).
+ *   s = x + branch;  rstd = 1/sqrt(mean(s^2) + eps);  y = (s rstd) w
+ * In BF16, s is rounded to bf16 once, and the norm reads the rounded value, so that backward sees the same s. */
+struct rmsnorm_fwd_args {
+    const void *x;          /* [rows, d] dt */
+    const void *branch;     /* [rows, d] dt; NULL: s = x */
+    const void *w;          /* [d] dt */
+    void *sum;              /* [rows, d] dt = s; may alias x or branch; NULL only when branch is NULL */
+    void *y;                /* [rows, d] dt; no alias */
+    void *rstd;             /* [rows] A; NULL: not saved (inference) */
+    int64_t rows, d;
+    double eps;
+    dtype dt;
+};
+/* g = w dy; xh = s rstd; dx = rstd (g - xh mean(g xh)) + dres;  dw += sum over rows of dy xh.
+ * dres is the gradient that reaches s along the residual stream (Pre-LN block), added in the same pass. */
+struct rmsnorm_bwd_args {
+    const void *dy;         /* [rows, d] dt */
+    const void *s;          /* [rows, d] dt: the saved sum (or x) */
+    const void *w;          /* [d] dt */
+    const void *rstd;       /* [rows] A */
+    const void *dres;       /* [rows, d] dt; NULL: nothing to add */
+    void *dx;               /* [rows, d] dt =; may alias dy or dres */
+    void *dw;               /* [d] A, += */
+    int64_t rows, d;
+    dtype dt;
+};
+
+/* Residual add and LayerNorm (Ba et al., arXiv:1607.06450): y = (s - mean) rstd w + b. */
+struct layernorm_fwd_args {
+    const void *x, *branch, *w, *b;     /* as rmsnorm; b [d] dt */
+    void *sum, *y;
+    void *mean, *rstd;                  /* [rows] A; NULL: not saved */
+    int64_t rows, d;
+    double eps;
+    dtype dt;
+};
+struct layernorm_bwd_args {
+    const void *dy, *s, *w, *mean, *rstd, *dres;
+    void *dx, *dw, *db;                 /* dw, db [d] A, += */
+    int64_t rows, d;
+    dtype dt;
+};
+
+/* QK-norm (optional) and rotary embedding of the q and k heads, in one pass over the fused projection.
+ *   in  row: [q: heads x hd | k: heads_kv x hd | v: heads_kv x hd], row stride in_stride; v is not touched
+ *   out row: [q: heads x hd | k: heads_kv x hd], row stride out_stride; out may be `in` itself when there is no norm
+ * QK-norm: RMSNorm over hd with one weight for all q heads and one for all k heads (Qwen3). Then the first 2*half dims of each head
+ * are rotated: pair (i, i+half) by the angle whose cos and sin stand in the tables at [position, i]  (half layout, Llama/HF);
+ * dims from 2*half to hd pass through. half == 0: no rotation (GPT-2). */
+struct rope_fwd_args {
+    const void *in;             /* dt */
+    void *out;                  /* dt */
+    int64_t in_stride, out_stride;
+    const int32_t *positions;   /* [rows] */
+    const void *cos, *sin;      /* [pos_count, half] A */
+    const void *qw, *kw;        /* [hd] dt, both or neither; NULL: no QK-norm */
+    void *rstd;                 /* [rows, heads + heads_kv] A, with QK-norm; NULL: not saved */
+    int64_t rows, heads, heads_kv, hd, half, pos_count;
+    double eps;
+    dtype dt;
+};
+/* From dout (gradients of the rotated heads) to din (gradients of the projection's q and k parts; v's part is not touched).
+ * din may alias dout. dqw, dkw += over tokens and heads. */
+struct rope_bwd_args {
+    const void *dout;
+    void *din;
+    int64_t dout_stride, din_stride;
+    const void *in;             /* the forward's in: read only with QK-norm */
+    int64_t in_stride;
+    const int32_t *positions;
+    const void *cos, *sin, *qw, *kw, *rstd;
+    void *dqw, *dkw;            /* [hd] A, +=; NULL without QK-norm */
+    int64_t rows, heads, heads_kv, hd, half, pos_count;
+    dtype dt;
+};
+
+/* Causal attention over packed documents, grouped query heads, optional sliding window (models.md: scores s<q,k>, softmax, PV).
+ * Row t of document d sees row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head
+ * h / (heads/heads_kv). Online softmax in blocks: no [T, T] matrix exists.  (Dao, arXiv:2307.08691) */
+struct attn_fwd_args {
+    const void *q, *k, *v;              /* dt, rows of heads x hd; row strides below */
+    void *o;                            /* [rows, heads*hd] dt contiguous */
+    void *lse;                          /* [heads, rows] A: log sum exp of the scaled scores; NULL: not saved */
+    int64_t q_stride, k_stride, v_stride;
+    const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
+    int64_t docs, rows, heads, heads_kv, hd, window;
+    double scale;
+    dtype dt;
+};
+struct attn_bwd_args {
+    const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd] contiguous */
+    void *dq, *dk, *dv;                     /* dt, =; strides below */
+    int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
+    const int32_t *cu_seqlens;
+    int64_t docs, rows, heads, heads_kv, hd, window;
+    double scale;
+    void *scratch;                          /* attn_bwd_scratch(rows, heads) bytes */
+    dtype dt;
+};
+size_t attn_bwd_scratch(int64_t rows, int64_t heads, dtype dt);   /* delta = <do, o>, [heads, rows] A */
+
+/* One new token per sequence against its cache (generation): q [batch, heads, hd]; caches [batch, capacity, heads_kv, hd] with
+ * `lengths` valid rows each, the newest token included; the window counts back from it. */
+struct attn_decode_args {
+    const void *q, *k_cache, *v_cache;
+    void *o;                                /* [batch, heads*hd] */
+    const int32_t *lengths;                 /* [batch] */
+    int64_t batch, capacity, heads, heads_kv, hd, window;
+    double scale;
+    dtype dt;
+};
+
+/* m = silu(gate) up with gu = [gate: f | up: f] per row (Shazeer, arXiv:2002.05202). */
+struct swiglu_fwd_args {
+    const void *gu;         /* [rows, 2f] dt */
+    void *m;                /* [rows, f] dt */
+    int64_t rows, f;
+    dtype dt;
+};
+struct swiglu_bwd_args {
+    const void *dm, *gu;
+    void *dgu;              /* [rows, 2f] dt =; may alias gu */
+    int64_t rows, f;
+    dtype dt;
+};
+/* GELU, tanh form ("gelu_new"): 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+struct gelu_fwd_args {
+    const void *x;
+    void *y;                /* may not alias x: backward reads x */
+    int64_t count;
+    dtype dt;
+};
+struct gelu_bwd_args {
+    const void *dy, *x;
+    void *dx;               /* =; may alias dy or x */
+    int64_t count;
+    dtype dt;
+};
+
+/* Cross-entropy of a chunk of rows, with the gradient in the same pass. target == IGNORE: no loss, zero gradient.
+ *   lse = logsumexp(z); loss[t] = lse - z[target] + z_loss lse^2;  dz = grad_scale ((1 + 2 z_loss lse) softmax(z) - onehot(target))
+ * Columns [vocab_used, vocab) are padding: they take no part, their dz is 0. */
+enum { TARGET_IGNORE = -100 };
+struct xent_args {
+    const void *logits;     /* [rows, vocab] A */
+    void *dlogits;          /* [rows, vocab] dt =; may alias logits when dt == A; NULL: loss only */
+    const int32_t *targets; /* [rows] */
+    void *loss;             /* [rows] A =; 0 for ignored rows */
+    int64_t rows, vocab, vocab_used;
+    double grad_scale, z_loss;
+    dtype dt;
+};
+
+/* y = a + b, elementwise. */
+struct add_args {
+    const void *a, *b;
+    void *y;                /* may alias */
+    int64_t count;
+    dtype dt;
+};
+
+/* *out += sum of squares over the array, in f64, in a fixed order. */
+struct sumsq_args {
+    const void *x;          /* dt (F32 or F64) */
+    double *out;
+    int64_t count;
+    dtype dt;
+};
+
+/* AdamW, one pass (Loshchilov & Hutter, arXiv:1711.05101), for a flat range of parameters:
+ *   g' = g grad_scale;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+ *   p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps),  c1 = 1 - b1^t, c2 = 1 - b2^t;   w = bf16(p);  g = 0 */
+struct adamw_args {
+    float *p, *g, *m, *v;   /* [count]; g is read, then zeroed */
+    bf16 *w;                /* [count] copy in bf16; NULL in F32 training */
+    int64_t count;
+    double lr, beta1, beta2, eps, weight_decay, correction1, correction2, grad_scale;
+};
+/* Lion (Chen et al., arXiv:2302.06675): u = sign(b1 m + (1-b1) g'); p = p (1 - lr wd) - lr u; m = b2 m + (1-b2) g'; sign(0) = 0. */
+struct lion_args {
+    float *p, *g, *m;
+    bf16 *w;
+    int64_t count;
+    double lr, beta1, beta2, weight_decay, grad_scale;
+};
+
+/* y = x in another float type. */
+struct cast_args {
+    const void *x;
+    void *y;
+    int64_t count;
+    dtype from, to;
+};
+
+#define X(op)                                                                                                          \
+    struct op##_args;                                                                                                  \
+    typedef status op##_fn(const struct op##_args *a, dev_stream s);
+OPS(X)
+#undef X
+
+struct ops {
+    const char *name;       /* "oracle", "cpu-avx512-amx" */
+#define X(op) op##_fn *op;
+    OPS(X)
+#undef X
+};
+
+void ops_oracle(struct ops *o);
+/* The fast set for this processor. STATUS_DEVICE below x86-64-v3. `isa_max`: NULL for the best, or "avx2", "avx512", "amx" to cap
+ * it (tests, comparisons); an ISA that the machine lacks is STATUS_CONFIG. */
+status ops_cpu(struct ops *o, const char *isa_max) WARN_UNUSED;
+status ops_check(const struct ops *o) WARN_UNUSED;    /* names every NULL slot */
+#endif

@@ -1,0 +1,62 @@
+#include "tensor/dtype.h"
+#include "base/status.h"
+#include <math.h>
+
+size_t dtype_bytes(dtype dt)
+{
+    static const size_t bytes[] = {
+#define X(name, b, text) [DTYPE_##name] = b,
+        DTYPE_LIST(X)
+#undef X
+    };
+    CHECK((unsigned)dt < DTYPE_COUNT, "dtype %d", (int)dt);
+    return bytes[dt];
+}
+
+const char *dtype_name(dtype dt)
+{
+    static const char *const names[] = {
+#define X(name, b, text) [DTYPE_##name] = text,
+        DTYPE_LIST(X)
+#undef X
+    };
+    CHECK((unsigned)dt < DTYPE_COUNT, "dtype %d", (int)dt);
+    return names[dt];
+}
+
+int dtype_from_name(const char *name)
+{
+    for (int dt = 0; dt < DTYPE_COUNT; dt++)
+        if (strcmp(name, dtype_name((dtype)dt)) == 0) return dt;
+    return -1;
+}
+
+float f16_to_f32(uint16_t h)
+{
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    float v = exponent == 31 ? (mantissa ? NAN : INFINITY)
+              : exponent     ? ldexpf((float)(1024 + mantissa), exponent - 25)
+                             : ldexpf((float)mantissa, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+double dtype_load(const void *p, int64_t i, dtype dt)
+{
+    switch (dt) {
+    case DTYPE_F64: return ((const double *)p)[i];
+    case DTYPE_F32: return (double)((const float *)p)[i];
+    case DTYPE_BF16: return (double)bf16_to_f32(((const bf16 *)p)[i]);
+    case DTYPE_F16: return (double)f16_to_f32(((const uint16_t *)p)[i]);
+    default: CHECK(0, "%s holds no real numbers", dtype_name(dt));
+    }
+}
+
+void dtype_store(void *p, int64_t i, dtype dt, double v)
+{
+    switch (dt) {
+    case DTYPE_F64: ((double *)p)[i] = v; return;
+    case DTYPE_F32: ((float *)p)[i] = (float)v; return;
+    case DTYPE_BF16: ((bf16 *)p)[i] = bf16_from_f32((float)v); return;
+    default: CHECK(0, "cannot store real numbers as %s", dtype_name(dt));
+    }
+}

@@ -1,0 +1,72 @@
+/* The parameter table: every weight has a name, a role and a shape, never a position. Initialisation, weight decay, optimizer,
+ * checkpoints, import and export ask the table.
+ *
+ * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of 16 elements:
+ *   master  F32            what the optimizer updates (F64 in gradient checks)
+ *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
+ *   grad    dtype_acc(dt)  accumulated (+=) over the micro-batches of a step; the optimizer zeroes it
+ *   m, v    F32            optimizer moments; Lion has no v
+ * Padding between rows is zero and stays zero. */
+#ifndef INGOT_TENSOR_PARAMS_H
+#define INGOT_TENSOR_PARAMS_H
+#include "base/arena.h"
+#include "tensor/tensor.h"
+
+/* Weight decay follows the role: matrices, embeddings and the head decay, the rest never does (optim/). */
+#define ROLE_LIST(X)                                                                                                   \
+    X(EMBED,      "embedding table, [V, D]")                                                                           \
+    X(POSITION,   "learned positions, [T, D]")                                                                         \
+    X(HEAD,       "output head, [V, D]")                                                                               \
+    X(MATRIX,     "hidden matrix [out, in]")                                                                           \
+    X(RESIDUAL,   "hidden matrix that writes to the residual stream [out, in]: smaller initialisation")                \
+    X(NORM,       "norm weight or bias")                                                                               \
+    X(BIAS,       "bias of a matrix")
+enum role {
+#define X(name, text) ROLE_##name,
+    ROLE_LIST(X)
+#undef X
+    ROLE_COUNT
+};
+
+struct param {
+    char name[112];             /* "layers.3.attn.qkv.weight" */
+    enum role role;
+    int rank;
+    int64_t shape[2];           /* matrices are [out, in] as HF's nn.Linear */
+    int64_t count, offset;      /* elements */
+    float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
+};
+
+struct params {
+    struct param *rows;         /* owned: params_free */
+    int count, capacity;
+    int64_t total;              /* elements of the flat arrays, padding included */
+    int64_t unique;             /* parameters, padding excluded: the number people quote */
+    dtype dt;                   /* of `weight` */
+    void *weight, *master, *grad;
+    float *m, *v;
+};
+
+/* Adds a row; returns its index. Names are unique (CHECK). */
+int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in /* 0: vector */, const char *fmt, ...)
+    PRINTF_LIKE(6, 7);
+int params_find(const struct params *p, const char *name);   /* -1 when absent */
+void params_free(struct params *p);
+
+/* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */
+struct params_arenas { struct arena *param, *grad, *optim; };
+void params_lay(struct params *p, dtype dt, int with_grad, int moments, struct params_arenas a);
+
+static inline void *params_weight(const struct params *p, int row)
+{
+    return p->weight ? (char *)p->weight + (size_t)p->rows[row].offset * dtype_bytes(p->dt) : NULL;
+}
+static inline void *params_grad(const struct params *p, int row)
+{
+    return p->grad ? (char *)p->grad + (size_t)p->rows[row].offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
+}
+static inline void *params_master(const struct params *p, int row)
+{
+    return p->master ? (char *)p->master + (size_t)p->rows[row].offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
+}
+#endif

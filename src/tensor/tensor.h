@@ -1,0 +1,18 @@
+/* A view of memory that an arena owns: shape in elements, row-major, last dimension contiguous. Passed by value. */
+#ifndef INGOT_TENSOR_TENSOR_H
+#define INGOT_TENSOR_TENSOR_H
+#include "base/arena.h"
+#include "tensor/dtype.h"
+
+enum { TENSOR_RANK_MAX = 4 };
+struct tensor {
+    void *data;                     /* NULL while counting */
+    dtype dt;
+    int rank;
+    int64_t shape[TENSOR_RANK_MAX];
+};
+
+/* A tensor taken from the arena; `what` is a literal. tensor_take(act, "qkv", DTYPE_BF16, 2, n, width) */
+struct tensor tensor_take(struct arena *a, const char *what, dtype dt, int rank, ...);
+int64_t tensor_count(struct tensor t);
+#endif
