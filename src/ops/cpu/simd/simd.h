@@ -1,0 +1,19 @@
+/* The SIMD files. Each src/ops/cpu/simd/X.c is compiled once for x86-64-v3 (AVX2, FMA) and once for x86-64-v4 (AVX-512), and
+ * exports one function, `void SIMD(simd_X)(struct ops *o)`, which puts its ops into the table. Everything else in the file is
+ * static. Kernels serve F32 and BF16; width and ISA differences hang on __AVX512F__. A new file needs a line in SIMD_FILES. */
+#ifndef INGOT_OPS_CPU_SIMD_SIMD_H
+#define INGOT_OPS_CPU_SIMD_SIMD_H
+#include "ops/ops.h"
+
+#define SIMD_FILES(X) X(rows) X(act) X(loss) X(optim) X(attn)
+
+#define SIMD_JOIN_(name, isa) name##_##isa
+#define SIMD_JOIN(name, isa)  SIMD_JOIN_(name, isa)
+#define SIMD(name)            SIMD_JOIN(name, SIMD_ISA) /* simd_rows -> simd_rows_v4; SIMD_ISA comes from CMake */
+
+#define X(file)                                                                                              \
+    void simd_##file##_v3(struct ops *o);                                                                    \
+    void simd_##file##_v4(struct ops *o);
+SIMD_FILES(X)
+#undef X
+#endif
