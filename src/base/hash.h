@@ -3,10 +3,17 @@
 #define INGOT_BASE_HASH_H
 #include <stddef.h>
 #include <stdint.h>
-uint32_t crc32c(uint32_t crc /* 0 to begin */, const void *data, size_t bytes);   /* crc32c(0, "123456789", 9) = 0xe3069283 */
 
-struct sha256 { uint32_t h[8]; uint64_t bytes; uint8_t block[64]; };
+/* `crc` is 0 to begin, or the result for what comes before. crc32c(0, "123456789", 9) = 0xe3069283 */
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_portable(uint32_t crc, const void *data, size_t bytes); /* the same without the instruction */
+
+struct sha256 {
+    uint32_t h[8];
+    uint64_t bytes;
+    uint8_t block[64];
+};
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t bytes);
-void sha256_hex(struct sha256 *s, char out[65]);           /* ends the sum */
+void sha256_hex(struct sha256 *s, char out[65]); /* ends the sum */
 #endif

@@ -1,4 +1,6 @@
-/* Files, with the commit protocol. Every call that the kernel can refuse goes through this module, so that tests can make the k-th one fail. */
+/* Files, with the commit protocol. Every call that the kernel can refuse goes through this module, so that
+ * tests can make the k-th one fail. Failures are STATUS_IO with path, reason and what to do; EINTR and short
+ * reads and writes are handled here. */
 #ifndef INGOT_BASE_IO_H
 #define INGOT_BASE_IO_H
 #include "base/status.h"
@@ -6,31 +8,59 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A file being written under a temporary name beside its final place; nothing appears there until io_commit. */
+/* A file being written under a temporary name beside its final place; nothing appears there until io_commit.
+ * */
 struct io_file {
-    int fd;
-    char path[1024], temp[1040];
+    int fd; /* -1: closed */
+    char path[1024], temp[1056];
 };
-status io_create(struct io_file *f, const char *path) WARN_UNUSED;                        /* PATH.tmp-PID, exclusive */
-status io_write(struct io_file *f, const void *data, size_t bytes) WARN_UNUSED;           /* loops over short writes */
+/* The temporary is PATH.tmp-PID-RANDOM, created exclusively and not through links. */
+status io_create(struct io_file *f, const char *path) WARN_UNUSED;
+status io_write(struct io_file *f, const void *data, size_t bytes) WARN_UNUSED;
 status io_pwrite(struct io_file *f, const void *data, size_t bytes, int64_t at) WARN_UNUSED;
-status io_commit(struct io_file *f) WARN_UNUSED;    /* fsync, close, rename, fsync of the directory; on failure the temporary is removed */
-void io_abandon(struct io_file *f);                 /* closes and removes the temporary; safe after commit */
+/* fsync, close, rename, fsync of the directory; on failure the temporary is removed. */
+status io_commit(struct io_file *f) WARN_UNUSED;
+/* Closes and removes the temporary; safe after commit. */
+void io_abandon(struct io_file *f);
 
-/* Whole small files. io_read_file: malloc'd, NUL-terminated beyond *bytes; a file above `bytes_max` is refused. */
+/* Reading. io_open: a regular file, its size in *bytes; LINKS_REFUSE for files of a directory that we do not
+ * trust. io_pread: all of it, or STATUS_IO. io_close sets -1; closed already is fine. */
+enum io_links { LINKS_FOLLOW, LINKS_REFUSE };
+status io_open(const char *path, enum io_links links, int *fd, int64_t *bytes) WARN_UNUSED;
+status io_pread(int fd, const char *path, void *data, size_t bytes, int64_t at) WARN_UNUSED;
+void io_close(int *fd);
+
+/* Whole small files. io_read_file: malloc'd, NUL-terminated beyond *bytes; a file above `bytes_max` is
+ * refused. io_write_file: create, write, commit. */
 status io_read_file(const char *path, size_t bytes_max, char **data, size_t *bytes) WARN_UNUSED;
-status io_write_file(const char *path, const void *data, size_t bytes) WARN_UNUSED;       /* create, write, commit */
+status io_write_file(const char *path, const void *data, size_t bytes) WARN_UNUSED;
 
-status io_make_dirs(const char *path) WARN_UNUSED;          /* mkdir -p */
+status io_make_dirs(const char *path) WARN_UNUSED; /* mkdir -p */
 status io_sync_dir(const char *path) WARN_UNUSED;
-status io_rename_dir(const char *from, const char *to) WARN_UNUSED;  /* rename, then fsync of the parent */
-status io_remove_tree(const char *path) WARN_UNUSED;        /* rm -r; a missing path is fine; does not follow links */
+status io_rename_dir(const char *from, const char *to) WARN_UNUSED; /* rename, then fsync of the parent */
+status io_remove_tree(const char *path) WARN_UNUSED; /* rm -r; a missing path is fine; does not follow links */
+/* Names in a directory, sorted, without "." and "..". A missing directory is an empty list. */
+struct io_list {
+    char **names;
+    int count;
+};
+status io_list(const char *path, struct io_list *list) WARN_UNUSED;
+void io_list_free(struct io_list *list);
 bool io_exists(const char *path);
-/* Free bytes on the file system that holds `path`; -1 when unknown. */
-int64_t io_free_bytes(const char *path);
+int64_t io_free_bytes(const char *path); /* of the file system that holds `path`; -1 when unknown */
 
-/* Fault injection for tests: the k-th (from 1) system call of this module fails with `err`; 0 switches it off. The count of calls
- * so far is returned by io_fault_calls(). Also settable for a whole process by INGOT_IO_FAULT=k:errno (test builds and release alike; it costs one compare). */
+/* Removes what a killed process left of io_create in `dir`: every NAME.tmp-PID-RANDOM where no process PID
+ * runs. With SWEEP_OWN also this process's: for a caller who writes nothing there now, as pids come back in
+ * containers. */
+enum io_sweep { SWEEP_DEAD, SWEEP_OWN };
+status io_sweep(const char *dir, enum io_sweep which) WARN_UNUSED;
+
+/* Fault injection for tests: the k-th (from 1) system call of this module fails with `err`; 0 switches it
+ * off, and both start the count anew. io_fault_calls() is the count so far. Also for a whole process:
+ * INGOT_IO_FAULT=k:ERROR in the environment, with ERROR a number, ENOSPC, EIO, EMFILE, ..., KILL (the
+ * process dies by SIGKILL at that call) or SHORT (that read or write moves only half). It costs one compare
+ * per call and is in every build. */
+enum { IO_FAULT_KILL = -1, IO_FAULT_SHORT = -2 };
 void io_fault_set(int64_t k, int err);
 int64_t io_fault_calls(void);
 #endif
