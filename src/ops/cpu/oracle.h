@@ -1,0 +1,41 @@
+/* The oracle: every op in plain loops, all arithmetic in double, for F64, F32 and BF16. It is the definition that fast kernels are
+ * tested against and the engine of gradient checks, so it prefers to be obviously right: it rounds only where ops.h says that a
+ * tensor is stored, and one thread writes each element, its sum taken in a fixed order. Each file fills the slots of its family. */
+#ifndef INGOT_OPS_CPU_ORACLE_H
+#define INGOT_OPS_CPU_ORACLE_H
+#include "ops/ops.h"
+
+void oracle_gemm(struct ops *o);
+void oracle_embed(struct ops *o);
+void oracle_norm(struct ops *o);
+void oracle_rope(struct ops *o);
+void oracle_attn(struct ops *o);
+void oracle_act(struct ops *o);
+void oracle_xent(struct ops *o);
+void oracle_optim(struct ops *o);
+
+enum { ORACLE_HD_MAX = 512 }; /* head width that fits the oracle's stack buffers */
+
+/* dtype_load and dtype_store with the switch in sight of the compiler, which lifts it out of the loops. */
+static inline double get(const void *p, int64_t i, dtype dt)
+{
+    if (dt == DTYPE_F64) return ((const double *)p)[i];
+    if (dt == DTYPE_F32) return (double)((const float *)p)[i];
+    return dtype_load(p, i, dt);
+}
+static inline void put(void *p, int64_t i, dtype dt, double v)
+{
+    if (dt == DTYPE_F64)
+        ((double *)p)[i] = v;
+    else if (dt == DTYPE_F32)
+        ((float *)p)[i] = (float)v;
+    else
+        dtype_store(p, i, dt, v);
+}
+
+/* The three types that an op computes in. */
+static inline void check_dt(dtype dt)
+{
+    CHECK(dt == DTYPE_F64 || dt == DTYPE_F32 || dt == DTYPE_BF16, "ops do not compute in %s", dtype_name(dt));
+}
+#endif

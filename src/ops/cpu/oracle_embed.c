@@ -1,0 +1,56 @@
+#include "base/parallel.h"
+#include "ops/cpu/oracle.h"
+
+enum { COLUMNS = 16 }; /* per chunk of embed_bwd */
+
+static int64_t row_checked(const int32_t *ids, int64_t t, int64_t count, const char *what)
+{
+    CHECK(ids[t] >= 0 && ids[t] < count, "%s %d of row %lld is outside [0, %lld)", what, ids[t], (long long)t,
+          (long long)count);
+    return ids[t];
+}
+
+static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        int64_t token = row_checked(a->tokens, t, a->vocab, "token");
+        int64_t position = a->pos_table ? row_checked(a->positions, t, a->pos_count, "position") : 0;
+        for (int64_t j = 0; j < a->d; j++) {
+            double v = get(a->table, token * a->d + j, a->dt);
+            if (a->pos_table) v += get(a->pos_table, position * a->d + j, a->dt);
+            put(a->x, t * a->d + j, a->dt, v);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Chunks are column ranges, so that each sees all the rows in token order. */
+static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    dtype acc = dtype_acc(a->dt);
+    PARALLEL_CHUNKS(c, chunk_count(a->d, COLUMNS))
+    {
+        struct span cols = chunk_span(c, a->d, COLUMNS);
+        for (int64_t t = 0; t < a->rows; t++) {
+            int64_t token = row_checked(a->tokens, t, a->vocab, "token") * a->d;
+            int64_t position = a->dpos ? row_checked(a->positions, t, a->pos_count, "position") * a->d : 0;
+            for (int64_t j = cols.begin; j < cols.end; j++) {
+                double dx = get(a->dx, t * a->d + j, a->dt);
+                put(a->dtable, token + j, acc, get(a->dtable, token + j, acc) + dx);
+                if (a->dpos) put(a->dpos, position + j, acc, get(a->dpos, position + j, acc) + dx);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+void oracle_embed(struct ops *o)
+{
+    o->embed_fwd = embed_fwd;
+    o->embed_bwd = embed_bwd;
+}
