@@ -17,11 +17,13 @@ static atomic_int thread_count;
 /* The sink is process-wide: a trace shows all threads of the run. */
 static scope_sink_fn *volatile sink_fn;
 static void *volatile sink_ctx;
+static volatile int64_t sink_set_ns; /* start of the scopes that were open already */
 
 void scope_sink_set(scope_sink_fn *sink, void *ctx)
 {
     sink_fn = NULL;
     sink_ctx = ctx;
+    sink_set_ns = clock_ns();
     sink_fn = sink;
 }
 
@@ -37,10 +39,11 @@ void scope_close(struct scope *s)
     (void)s;
     depth--;
     scope_sink_fn *fn = sink_fn;
-    if (fn == NULL || depth >= DEPTH_MAX || frames[depth].start_ns == 0) return;
+    if (fn == NULL || depth >= DEPTH_MAX) return;
     if (thread_id < 0) thread_id = atomic_fetch_add(&thread_count, 1);
     const struct frame *f = &frames[depth];
-    fn(&(struct scope_event){f->name, f->idx, f->start_ns, clock_ns(), thread_id, depth}, sink_ctx);
+    int64_t start_ns = f->start_ns ? f->start_ns : sink_set_ns;
+    fn(&(struct scope_event){f->name, f->idx, start_ns, clock_ns(), thread_id, depth}, sink_ctx);
 }
 
 void scope_path(char *out, size_t size)

@@ -17,7 +17,8 @@ struct scope_event {        /* one closed scope */
 
 typedef void scope_sink_fn(const struct scope_event *event, void *ctx);
 
-/* Receives every closed scope of every thread while set; NULL switches timing off. The sink is called on the thread that closes
+/* Receives every closed scope of every thread while set; NULL switches timing off. A scope that was open already when the sink was set
+ * starts then, so that what a sink sees nests without holes. The sink is called on the thread that closes
  * the scope and must be thread safe. Set it only while no scope is open on other threads. */
 void scope_sink_set(scope_sink_fn *sink, void *ctx);
 

@@ -5,18 +5,18 @@
 #include <stdint.h>
 
 /*  field, TensorBoard tag.  NaN: absent in this record */
-#define METRIC_LIST(X)                                                                                                 \
-    X(loss,            "train/loss")            /* mean over the step's valid tokens, nats */                          \
-    X(lr,              "train/lr")                                                                                     \
-    X(grad_norm,       "train/grad_norm")       /* before clipping */                                                  \
-    X(grad_norm_clipped, "train/grad_norm_clipped")                                                                    \
-    X(tokens_per_s,    "perf/tokens_per_s")     /* of the whole run: all ranks */                                      \
-    X(step_s,          "perf/step_s")                                                                                  \
-    X(data_wait_s,     "perf/data_wait_s")                                                                             \
-    X(flops_per_s,     "perf/model_flops_per_s")                                                                       \
-    X(val_loss,        "val/loss")              /* nats per token */                                                   \
-    X(val_bpb,         "val/bits_per_byte")                                                                            \
-    X(rss_bytes,       "perf/rss_bytes")
+#define METRIC_LIST(X)                                                                                 \
+    X(loss, "train/loss") /* mean over the step's valid tokens, nats */                                \
+    X(lr, "train/lr")                                                                                  \
+    X(grad_norm, "train/grad_norm") /* before clipping */                                              \
+    X(grad_norm_clipped, "train/grad_norm_clipped")                                                    \
+    X(tokens_per_s, "perf/tokens_per_s") /* of the whole run: all ranks */                             \
+    X(step_s, "perf/step_s")                                                                           \
+    X(data_wait_s, "perf/data_wait_s")                                                                 \
+    X(flops_per_s, "perf/model_flops_per_s")                                                           \
+    X(val_loss, "val/loss") /* nats per token */                                                       \
+    X(val_bpb, "val/bits_per_byte")                                                                    \
+    X(rss_bytes, "perf/rss_bytes")
 
 struct metrics {
     int64_t step;               /* steps done when this was written: the first step is 1 */
@@ -28,28 +28,50 @@ struct metrics {
 extern const struct metrics METRICS_NONE;       /* every value NaN */
 
 struct observe;
-/* Opens the sinks of a run directory (which exists). resume_step > 0: metrics.jsonl is cut back to records with step <= resume_step, and a new
- * event file begins with SessionLog START, so that curves do not zig-zag. steps_total for the progress bar and ETA.
- * A progress bar is drawn when stderr is a terminal (NO_COLOR, TERM=dumb respected), else one plain line per record (key=value). */
-status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t steps_total) WARN_UNUSED;
-/* Writes one record. A sink that cannot be written (disk full) is reported once and counted; training goes on. */
+/* Opens the sinks of a run directory (which exists): metrics.jsonl is cut back to the records with step <=
+ * resume_step (0: a fresh start), and a new event file begins with SessionLog START, so that curves do not
+ * zig-zag. steps_total for the progress bar and ETA; 0: not known. A progress bar is drawn when stderr is a
+ * terminal (NO_COLOR, TERM=dumb respected), else one plain line per record (key=value). STATUS_IO when a
+ * file cannot be opened or the old records cannot be read. All calls of one observe come from one thread. */
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step,
+                    int64_t steps_total) WARN_UNUSED;
+/* Writes one record. A sink that cannot be written (disk full) is reported once and counted; training
+ * goes on. */
 void observe_metrics(struct observe *o, const struct metrics *m);
-/* A sample of generated text at a step: metrics.jsonl and report. */
+/* A sample of generated text at a step: metrics.jsonl and report. Need not be valid UTF-8. */
 void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text);
+/* A named number about the whole run, such as gzip_bpb: metrics.jsonl and report. The last value of a name
+ * counts; NaN writes nothing. Names that the report knows: see report.c. */
+void observe_fact(struct observe *o, const char *name, double value);
+/* The step breakdown of stages_list as records, for the report. */
+void observe_stages(struct observe *o, double total_s);
+/* Records that a sink refused so far. */
+int64_t observe_failures(const struct observe *o);
 /* fsync of all sinks: at checkpoints. */
 void observe_flush(struct observe *o);
-void observe_close(struct observe *o);
+void observe_close(struct observe *o);       /* NULL is fine */
 
-/* Chrome trace (chrome://tracing, Perfetto) of all SCOPEs from now on to PATH, streamed: readable after a crash. */
+/* Chrome trace (chrome://tracing, Perfetto) of all SCOPEs from now on to PATH, streamed: readable after a
+ * crash. */
 status trace_start(const char *path) WARN_UNUSED;
 void trace_stop(void);
 
-/* Step breakdown: seconds per top-level stage, from the same scopes. stages_start installs a sink that adds up scopes by name;
- * stages_report prints "name seconds percent" lines, longest first, which add to 100 % of `total_s` (rest: "other"). */
+/* Step breakdown from the same scopes: seconds that each scope name took itself (without the scopes inside
+ * it), on the thread that called stages_start; so nothing counts twice. stages_list fills `out`, longest
+ * first, "other" (the rest of total_s) last, and returns the count; percents are tenths that add to exactly
+ * 100. stages_report logs them as lines. Both work during and after the measurement. */
+enum { STAGES_MAX = 64 };
+struct stage {
+    const char *name;
+    double seconds, percent;
+    int64_t calls;
+};
 void stages_start(void);
+int stages_list(struct stage out[STAGES_MAX], double total_s);
 void stages_report(double total_s);
 void stages_stop(void);
 
-/* report.html from a run directory: self-contained (inline SVG), made from config.yaml, env.json, metrics.jsonl, exit.json. */
+/* report.html from a run directory: self-contained (inline SVG), made from config.yaml, env.json,
+ * metrics.jsonl, exit.json. */
 status report_write(const char *run_dir) WARN_UNUSED;
 #endif

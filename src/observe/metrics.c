@@ -1,0 +1,152 @@
+/* metrics.jsonl: the source of truth of a run; event files, report and dashboards are derived from it.
+ *
+ *   {"kind":"schema","format":"ingot metrics","version":1}              line 1
+ *   {"kind":"step","step":1,"tokens":8192,"time":1732150000.512,"loss":9.1,"lr":3e-05,...}   NaN: absent
+ *   {"kind":"sample","step":100,"prompt":"In the","text":" beginning"}
+ *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts
+ *   {"kind":"stage","step":100,"name":"block.fwd","value":12.3}                           seconds; the same
+ *
+ * Each line is one write() to a file opened for appending, so a crash tears at most the last line. Numbers
+ * have the shortest decimal form that reads back to the same double: two runs can be compared bit for bit. */
+#include "observe/observe_int.h"
+
+#include <jansson.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define X(name, tag) .name = NAN,
+const struct metrics METRICS_NONE = {METRIC_LIST(X)};
+#undef X
+
+const char *metrics_number(char buf[32], double v)
+{
+    if (isinf(v)) return v > 0 ? "\"inf\"" : "\"-inf\"";
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v) break;
+    }
+    return buf;
+}
+
+void metrics_schema(struct sink *s)
+{
+    char line[128];
+    int n = snprintf(line, sizeof line, "{\"kind\":\"schema\",\"format\":\"ingot metrics\",\"version\":%d}\n",
+                     METRICS_VERSION);
+    sink_append(s, line, (size_t)n);
+}
+
+void metrics_write(struct sink *s, const struct metrics *m, double wall_s)
+{
+    char line[2048], number[32];
+    size_t at =
+        (size_t)snprintf(line, sizeof line, "{\"kind\":\"step\",\"step\":%lld,\"tokens\":%lld,\"time\":%.3f",
+                         (long long)m->step, (long long)m->tokens, wall_s);
+#define X(name, tag)                                                                                         \
+    if (!isnan(m->name))                                                                                     \
+        at += (size_t)snprintf(line + at, sizeof line - at, ",\"" #name "\":%s",                             \
+                               metrics_number(number, m->name));
+    METRIC_LIST(X)
+#undef X
+    at += (size_t)snprintf(line + at, sizeof line - at, "}\n");
+    CHECK(at < sizeof line, "a metrics record of %zu bytes", at);
+    sink_append(s, line, at);
+}
+
+/* Appends the object as a line, and frees it. */
+static void append(struct sink *s, json_t *object)
+{
+    CHECK(object != NULL, "a metrics record could not be made");
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    CHECK(text != NULL, "a metrics record could not be printed");
+    size_t n = strlen(text);
+    text[n] = '\n'; /* in place of the terminator: one write() per line */
+    sink_append(s, text, n + 1);
+    free(text);
+}
+
+void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text)
+{
+    char *p = utf8_clean(prompt, strlen(prompt)), *t = utf8_clean(text, strlen(text));
+    append(s, json_pack("{s:s, s:I, s:s, s:s}", "kind", "sample", "step", (json_int_t)step, "prompt", p,
+                        "text", t));
+    free(p);
+    free(t);
+}
+
+void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value)
+{
+    if (!isfinite(value)) return;
+    char *n = utf8_clean(name, strlen(name));
+    append(s, json_pack("{s:s, s:I, s:s, s:f}", "kind", kind, "step", (json_int_t)step, "name", n, "value",
+                        value));
+    free(n);
+}
+
+enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_DROP };
+static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
+{
+    if (bytes == 0 || line[bytes - 1] != '\n') return LINE_DROP;
+    json_t *object = json_loadb(line, bytes, 0, NULL);
+    const char *kind = json_string_value(json_object_get(object, "kind"));
+    json_t *at = json_object_get(object, "step");
+    enum line_kind judged = LINE_KEEP;
+    if (!json_is_object(object))
+        judged = LINE_DROP;
+    else if (kind && strcmp(kind, "schema") == 0)
+        judged = LINE_SCHEMA;
+    else if (json_is_integer(at) && json_integer_value(at) > step)
+        judged = LINE_DROP;
+    json_decref(object);
+    return judged;
+}
+
+/* Copies the lines that stay; *dropped tells whether any does not. */
+static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file *out, bool *has_schema,
+                        bool *dropped)
+{
+    status st = STATUS_OK;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    while ((n = getline(&line, &room, in)) > 0) {
+        enum line_kind judged = line_judge(line, (size_t)n, step);
+        if (!*has_schema && judged == LINE_KEEP) {
+            st = FAIL(STATUS_IO, "%s: line 1 is not the schema record of a metrics file; move the file away",
+                      path);
+            goto out;
+        }
+        *has_schema = *has_schema || judged == LINE_SCHEMA;
+        *dropped = *dropped || judged == LINE_DROP;
+        if (judged != LINE_DROP) TRY_OUT(io_write(out, line, (size_t)n));
+    }
+    if (ferror(in)) st = FAIL(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+out:
+    free(line);
+    return st;
+}
+
+status metrics_cut(const char *path, int64_t step, bool *has_schema)
+{
+    *has_schema = false;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return STATUS_OK;
+    FILE *in = fopen(path, "re");
+    if (in == NULL) return FAIL(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+    struct io_file out;
+    status st = io_create(&out, path);
+    if (st == STATUS_OK) {
+        bool dropped = false;
+        st = copy_kept(in, path, step, &out, has_schema, &dropped);
+        if (st == STATUS_OK && dropped)
+            st = io_commit(&out);
+        else
+            io_abandon(&out);
+    }
+    fclose(in);
+    return st;
+}

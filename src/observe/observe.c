@@ -1,0 +1,84 @@
+#include "observe/observe_int.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+struct observe {
+    struct sink metrics;
+    struct tfevents events;
+    struct progress progress;
+    int64_t step; /* of the last record: samples and facts carry it */
+};
+
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t steps_total)
+{
+    *o = NULL;
+    char path[1024];
+    if (snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir) >= (int)sizeof path)
+        return FAIL(STATUS_IO, "%.80s...: the path is too long", run_dir);
+    bool has_schema;
+    TRY(metrics_cut(path, resume_step, &has_schema));
+    struct observe *made = calloc(1, sizeof *made);
+    CHECK(made != NULL, "out of memory");
+    made->step = resume_step;
+    made->events.sink.file.fd = -1;
+    status st = sink_open(&made->metrics, path, SINK_APPEND);
+    if (st == STATUS_OK) st = tfevents_open(&made->events, run_dir, resume_step + 1);
+    if (st != STATUS_OK) {
+        sink_close(&made->metrics);
+        free(made);
+        return st;
+    }
+    if (!has_schema) metrics_schema(&made->metrics);
+    progress_open(&made->progress, resume_step, steps_total);
+    *o = made;
+    return STATUS_OK;
+}
+
+void observe_metrics(struct observe *o, const struct metrics *m)
+{
+    double now = clock_wall_s();
+    o->step = m->step;
+    metrics_write(&o->metrics, m, now);
+    tfevents_write(&o->events, m, now);
+    progress_record(&o->progress, m);
+}
+
+void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text)
+{
+    metrics_sample(&o->metrics, step, prompt, text);
+}
+
+void observe_fact(struct observe *o, const char *name, double value)
+{
+    metrics_named(&o->metrics, "fact", o->step, name, value);
+}
+
+void observe_stages(struct observe *o, double total_s)
+{
+    struct stage stages[STAGES_MAX];
+    int count = stages_list(stages, total_s);
+    for (int i = 0; i < count; i++)
+        metrics_named(&o->metrics, "stage", o->step, stages[i].name, stages[i].seconds);
+}
+
+int64_t observe_failures(const struct observe *o)
+{
+    return o->metrics.failures + o->events.sink.failures;
+}
+
+void observe_flush(struct observe *o)
+{
+    sink_sync(&o->metrics);
+    sink_sync(&o->events.sink);
+}
+
+void observe_close(struct observe *o)
+{
+    if (o == NULL) return;
+    progress_close(&o->progress);
+    observe_flush(o);
+    sink_close(&o->metrics);
+    sink_close(&o->events.sink);
+    free(o);
+}

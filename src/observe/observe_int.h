@@ -1,0 +1,79 @@
+/* Private to src/observe: the sinks behind observe.h, and what their tests need. */
+#ifndef INGOT_OBSERVE_OBSERVE_INT_H
+#define INGOT_OBSERVE_OBSERVE_INT_H
+#include "base/io.h"
+#include "base/scope.h"
+#include "observe/observe.h"
+#include <stddef.h>
+#include <stdio.h>
+
+/* sink.c: an append-only file of records. A record is written whole or, when the kernel refuses (disk
+ * full), cut away again, so that a later success leaves a readable file. The first refusal is reported, all
+ * are counted, none is returned. */
+struct sink {
+    struct io_file file; /* fd -1: closed. No temporary: records must be there after a crash */
+    int64_t good;        /* bytes up to the last whole record */
+    int64_t failures;
+};
+enum sink_mode { SINK_APPEND, SINK_TRUNCATE, SINK_NEW /* refuses a file that is there */ };
+status sink_open(struct sink *s, const char *path, enum sink_mode mode) WARN_UNUSED;
+void sink_append(struct sink *s, const void *data, size_t bytes);
+void sink_sync(struct sink *s);
+void sink_close(struct sink *s);
+
+/* utf8.c: a malloc'd copy in which every byte that is not part of valid UTF-8 became U+FFFD. Model output
+ * can be cut inside a character. */
+char *utf8_clean(const char *text, size_t bytes);
+
+/* metrics.c: lines of metrics.jsonl. */
+enum { METRICS_VERSION = 1 };
+/* Drops the records after `step`, and torn lines, from the file at `path` (a missing file is fine).
+ * *has_schema: a first line is there. */
+status metrics_cut(const char *path, int64_t step, bool *has_schema) WARN_UNUSED;
+void metrics_schema(struct sink *s);
+void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
+void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);
+void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value);
+/* Shortest decimal that reads back to the same double; "inf" and "-inf" come as JSON strings. Returns buf. */
+const char *metrics_number(char buf[32], double v);
+
+/* tfevents.c: TensorBoard event files. */
+struct tfevents {
+    struct sink sink;
+};
+/* A new file in `dir`; its first records are the file version and SessionLog START at step first_step,
+ * which makes TensorBoard forget what earlier files say about that step and later ones. */
+status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step) WARN_UNUSED;
+void tfevents_write(struct tfevents *t, const struct metrics *m, double wall_s);
+/* One encoded event and its TFRecord frame; for tests. Bytes written to `out`. */
+enum { TFEVENTS_BYTES_MAX = 2048 };
+struct tfevents_scalar {
+    const char *tag;
+    double value;
+};
+size_t tfevents_version(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s);
+size_t tfevents_start(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step);
+size_t tfevents_scalars(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step,
+                        const struct tfevents_scalar *s, int count);
+
+/* progress.c: what a person watches. */
+struct progress {
+    int64_t steps_total, step_first; /* step_first: of the first record, for the rate; -1 before */
+    double time_open, time_first, time_drawn;
+    double loss, val_loss; /* last values seen */
+    bool terminal, color, unicode;
+    bool drawn; /* a bar is on the screen's last line */
+};
+void progress_open(struct progress *p, int64_t step, int64_t steps_total);
+void progress_record(struct progress *p, const struct metrics *m);
+void progress_close(struct progress *p);
+/* Pure: the plain line, and the bar for `width` columns (no newline, no carriage return). eta_s NaN:
+ * unknown. */
+void progress_line(char *out, size_t size, const struct metrics *m, int64_t steps_total, double eta_s);
+void progress_bar(char *out, size_t size, const struct progress *p, const struct metrics *m, double eta_s,
+                  int width);
+
+/* dispatch.c: several consumers of the one scope sink. */
+void dispatch_add(scope_sink_fn *fn, void *ctx);
+void dispatch_remove(scope_sink_fn *fn);
+#endif

@@ -1,0 +1,61 @@
+#include "observe/observe_int.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+status sink_open(struct sink *s, const char *path, enum sink_mode mode)
+{
+    *s = (struct sink){.file.fd = -1};
+    if (snprintf(s->file.path, sizeof s->file.path, "%s", path) >= (int)sizeof s->file.path)
+        return FAIL(STATUS_IO, "%.80s...: the path is too long", path);
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+                (mode == SINK_NEW        ? O_EXCL
+                 : mode == SINK_TRUNCATE ? O_TRUNC
+                                         : 0);
+    s->file.fd = open(path, flags, 0666);
+    if (s->file.fd < 0) return FAIL(STATUS_IO, "%s: cannot be opened for writing: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(s->file.fd, &info) == 0) s->good = info.st_size;
+    return STATUS_OK;
+}
+
+static void refused(struct sink *s, const char *doing)
+{
+    if (s->failures++ == 0)
+        log_warn("%s while %s; training goes on, this file may lack records", status_message(), doing);
+}
+
+void sink_append(struct sink *s, const void *data, size_t bytes)
+{
+    if (s->file.fd < 0) {
+        s->failures++;
+        return;
+    }
+    if (io_write(&s->file, data, bytes) == STATUS_OK) {
+        s->good += (int64_t)bytes;
+        return;
+    }
+    refused(s, "a record was written");
+    /* Part of the record may be there, and the next one would be glued to it. */
+    struct stat info;
+    bool regular = fstat(s->file.fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (regular && info.st_size != s->good && ftruncate(s->file.fd, s->good) != 0) sink_close(s);
+}
+
+void sink_sync(struct sink *s)
+{
+    if (s->file.fd < 0 || fsync(s->file.fd) == 0) return;
+    if (errno == EINVAL || errno == EROFS) return; /* a pipe or a device: nothing to flush */
+    (void)FAIL(STATUS_IO, "%s: %s", s->file.path, strerror(errno));
+    refused(s, "it was flushed");
+}
+
+void sink_close(struct sink *s)
+{
+    if (s->file.fd >= 0) close(s->file.fd);
+    s->file.fd = -1;
+}

@@ -1,0 +1,117 @@
+/* Where the time of a step goes. Each scope of the thread that called stages_start counts for its self
+ * time: its duration less that of the scopes inside it. So nothing is counted twice, and the names and
+ * "other" add up to the whole.
+ *
+ * Scopes close inner first: inside_ns[d] holds the time of the closed scopes of depth d whose parent is
+ * still open. */
+#include "observe/observe_int.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTHS = 64 };
+/* One breakdown per process, as there is one scope sink. */
+static struct {
+    pthread_t owner;
+    int64_t start_ns;
+    int64_t inside_ns[DEPTHS + 1];
+    int count;
+    struct {
+        const char *name;
+        int64_t ns, calls;
+    } names[STAGES_MAX - 1]; /* one is kept for "other" */
+} stages;
+
+static void add(const char *name, int64_t ns)
+{
+    int i = 0;
+    while (i < stages.count && stages.names[i].name != name && strcmp(stages.names[i].name, name) != 0) i++;
+    if (i == stages.count) {
+        if (i == STAGES_MAX - 1) return; /* the rest is in "other" */
+        stages.names[stages.count++].name = name;
+    }
+    stages.names[i].ns += ns;
+    stages.names[i].calls++;
+}
+
+static void on_scope(const struct scope_event *e, void *ctx)
+{
+    (void)ctx;
+    if (!pthread_equal(pthread_self(), stages.owner) || e->depth >= DEPTHS) return;
+    int64_t start = e->start_ns > stages.start_ns ? e->start_ns : stages.start_ns;
+    int64_t whole = e->end_ns - start;
+    add(e->name, whole - stages.inside_ns[e->depth + 1]);
+    stages.inside_ns[e->depth + 1] = 0;
+    stages.inside_ns[e->depth] += whole;
+}
+
+void stages_start(void)
+{
+    dispatch_remove(on_scope);
+    memset(&stages, 0, sizeof stages);
+    stages.owner = pthread_self();
+    stages.start_ns = clock_ns();
+    dispatch_add(on_scope, NULL);
+}
+
+void stages_stop(void)
+{
+    dispatch_remove(on_scope);
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    double x = ((const struct stage *)a)->seconds, y = ((const struct stage *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+/* Tenths of a percent by largest remainder, so that what is printed adds to 100.0. */
+static void percents(struct stage *out, int count, double total_s)
+{
+    int left = 1000;
+    for (int i = 0; i < count; i++) {
+        out[i].percent = (int)(out[i].seconds / total_s * 1000);
+        left -= (int)out[i].percent;
+    }
+    bool raised[STAGES_MAX] = {false};
+    for (; left > 0; left--) {
+        int best = 0;
+        double most = -1;
+        for (int i = 0; i < count; i++) {
+            double rest = out[i].seconds / total_s * 1000 - (int)(out[i].seconds / total_s * 1000);
+            if (!raised[i] && rest > most) most = rest, best = i;
+        }
+        raised[best] = true;
+        out[best].percent += 1;
+    }
+    for (int i = 0; i < count; i++) out[i].percent /= 10;
+}
+
+int stages_list(struct stage out[STAGES_MAX], double total_s)
+{
+    double sum = 0;
+    int count = stages.count;
+    for (int i = 0; i < count; i++) {
+        out[i] =
+            (struct stage){stages.names[i].name, (double)stages.names[i].ns * 1e-9, 0, stages.names[i].calls};
+        sum += out[i].seconds;
+    }
+    if (total_s < sum) total_s = sum;
+    qsort(out, (size_t)count, sizeof out[0], longest_first);
+    out[count++] = (struct stage){"other", total_s - sum, 0, 0};
+    if (total_s > 0) percents(out, count, total_s);
+    return count;
+}
+
+void stages_report(double total_s)
+{
+    struct stage list[STAGES_MAX];
+    int count = stages_list(list, total_s), width = 5;
+    for (int i = 0; i < count; i++)
+        if ((int)strlen(list[i].name) > width) width = (int)strlen(list[i].name);
+    for (int i = 0; i < count; i++)
+        log_info("%-*s %10.3f s %5.1f %%", width, list[i].name, list[i].seconds, list[i].percent);
+}

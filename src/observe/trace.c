@@ -1,0 +1,126 @@
+/* Chrome trace events, for chrome://tracing and ui.perfetto.dev, streamed in the bare-array form, which may
+ * lack its closing bracket: the file can be read after a crash. Whole events are gathered in one buffer and
+ * written when it is full or a second old.
+ *
+ *   {"name":"block.fwd","ph":"X","ts":12.345,"dur":6.789,"pid":0,"tid":0,"args":{"idx":3}}
+ *
+ * with times in microseconds since trace_start.
+ *
+ * idx is the second argument of SCOPE: the step of "train.step", the layer of "block.fwd". */
+#include "observe/observe_int.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 512, NAME_BYTES_MAX = 128, THREADS = 1024 };
+static const int64_t FLUSH_NS = 1000000000;
+
+/* One trace per process, as there is one scope sink. */
+static struct {
+    pthread_mutex_t lock;
+    struct sink sink;
+    int64_t start_ns, flushed_ns;
+    size_t used;
+    bool named[THREADS]; /* the thread's name has been written */
+} trace = {.lock = PTHREAD_MUTEX_INITIALIZER, .sink.file.fd = -1};
+static char trace_buffer[BUFFER_BYTES];
+
+static void flush(void)
+{
+    if (trace.used && trace.sink.failures == 0) sink_append(&trace.sink, trace_buffer, trace.used);
+    trace.used = 0; /* after a failure the trace ends: a gap would look like idle time */
+    trace.flushed_ns = clock_ns();
+}
+
+static void put(const char *text)
+{
+    size_t n = strlen(text);
+    memcpy(trace_buffer + trace.used, text, n);
+    trace.used += n;
+}
+
+static void put_name(const char *name)
+{
+    for (size_t i = 0; name[i] && i < NAME_BYTES_MAX; i++) {
+        if (name[i] == '"' || name[i] == '\\') trace_buffer[trace.used++] = '\\';
+        trace_buffer[trace.used++] = (unsigned char)name[i] < 0x20 ? ' ' : name[i];
+    }
+}
+
+/* Digits without snprintf: this runs once per scope, a few hundred times per step. */
+static void put_int(int64_t v, int digits_min)
+{
+    char digits[24];
+    int n = 0;
+    for (; v > 0 || n < digits_min; v /= 10) digits[n++] = (char)('0' + v % 10);
+    while (n > 0) trace_buffer[trace.used++] = digits[--n];
+}
+static void put_us(int64_t ns)
+{
+    put_int(ns > 0 ? ns / 1000 : 0, 1);
+    put(".");
+    put_int(ns > 0 ? ns % 1000 : 0, 3);
+}
+
+static void put_thread(int thread)
+{
+    char name[16] = "";
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    put(",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":");
+    put_int(thread, 1);
+    put(",\"args\":{\"name\":\"");
+    put_name(gettid() == getpid() ? "main" : name);
+    put("\"}}");
+    trace.named[thread] = true;
+}
+
+static void on_scope(const struct scope_event *e, void *ctx)
+{
+    (void)ctx;
+    pthread_mutex_lock(&trace.lock);
+    if (trace.used + 2 * EVENT_BYTES_MAX > BUFFER_BYTES || e->end_ns - trace.flushed_ns > FLUSH_NS) flush();
+    if (e->thread < THREADS && !trace.named[e->thread]) put_thread(e->thread);
+    int64_t start = e->start_ns > trace.start_ns ? e->start_ns : trace.start_ns;
+    put(",\n{\"name\":\"");
+    put_name(e->name);
+    put("\",\"ph\":\"X\",\"ts\":");
+    put_us(start - trace.start_ns);
+    put(",\"dur\":");
+    put_us(e->end_ns - start);
+    put(",\"pid\":0,\"tid\":");
+    put_int(e->thread, 1);
+    if (e->idx >= 0) {
+        put(",\"args\":{\"idx\":");
+        put_int(e->idx, 1);
+        put("}");
+    }
+    put("}");
+    pthread_mutex_unlock(&trace.lock);
+}
+
+status trace_start(const char *path)
+{
+    CHECK(trace.sink.file.fd < 0, "a trace is running already");
+    TRY(sink_open(&trace.sink, path, SINK_TRUNCATE));
+    trace.start_ns = trace.flushed_ns = clock_ns();
+    trace.used = 0;
+    memset(trace.named, 0, sizeof trace.named);
+    put("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"ingot\"}}");
+    flush();
+    dispatch_add(on_scope, NULL);
+    return STATUS_OK;
+}
+
+void trace_stop(void)
+{
+    if (trace.sink.file.fd < 0) return;
+    dispatch_remove(on_scope);
+    pthread_mutex_lock(&trace.lock);
+    put("\n]\n");
+    flush();
+    sink_close(&trace.sink);
+    pthread_mutex_unlock(&trace.lock);
+}
