@@ -4,48 +4,29 @@
 #define INGOT_SPEC_SPEC_H
 #include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-enum { SPEC_TEXT = 512 };
+enum { SPEC_TEXT = 512, SPEC_PRESET_TEXT = 32 };
+enum { SPEC_FILE_BYTES_MAX = 1 << 20 };
 typedef int64_t spec_INT;
 typedef double spec_REAL;
 typedef bool spec_BOOL;
 typedef char spec_TEXT[SPEC_TEXT];
 
+/* enum norm { NORM_RMSNORM, NORM_LAYERNORM }; and so on for every list of words.def. */
 #include "spec/words.def"
-#define X(value, word) NORM_##value,
-enum norm { NORM_WORDS(X) };
-#undef X
-#define X(value, word) ACT_##value,
-enum activation { ACT_WORDS(X) };
-#undef X
-#define X(value, word) POS_##value,
-enum position { POS_WORDS(X) };
-#undef X
-#define X(value, word) SCALING_##value,
-enum scaling { SCALING_WORDS(X) };
-#undef X
-#define X(value, word) PACKING_##value,
-enum packing { PACKING_WORDS(X) };
-#undef X
-#define X(value, word) PRECISION_##value,
-enum precision { PRECISION_WORDS(X) };
-#undef X
-#define X(value, word) RECOMPUTE_##value,
-enum recompute { RECOMPUTE_WORDS(X) };
-#undef X
-#define X(value, word) OPTIM_##value,
-enum optim { OPTIM_WORDS(X) };
-#undef X
-#define X(value, word) SCHEDULE_##value,
-enum schedule { SCHEDULE_WORDS(X) };
-#undef X
+#define WORD(prefix, value, word) prefix##_##value,
+#define LIST(tag, prefix)         enum tag { prefix##_WORDS(WORD) };
+WORD_LISTS(LIST)
+#undef WORD
+#undef LIST
 
 /* ENUM keys are stored as int: the value of the enum above. */
 struct model_spec {
-#define FIELD(name, type, def, unit, text) spec_##type name;
-#define ENUM(name, list, def, unit, text) int name;
+#define FIELD(name, type, def, range, unit, text) spec_##type name;
+#define ENUM(name, list, def, text)               int name;
 #include "spec/model.def"
 #undef FIELD
 #undef ENUM
@@ -53,8 +34,8 @@ struct model_spec {
 
 /* run_spec has the keys of run.def as section_name: optim.lr is `optim_lr`. */
 struct run_spec {
-#define FIELD(section, name, type, def, unit, text) spec_##type section##_##name;
-#define ENUM(section, name, list, def, unit, text) int section##_##name;
+#define FIELD(section, name, type, def, range, unit, resume, text) spec_##type section##_##name;
+#define ENUM(section, name, list, def, resume, text)               int section##_##name;
 #include "spec/run.def"
 #undef FIELD
 #undef ENUM
@@ -65,36 +46,62 @@ struct spec {
     struct run_spec run;
 };
 
-/* Reads PATH (YAML) and overrides ("--train.steps=100", without the dashes or with them), fills defaults and presets, checks.
- * Every resolved value remembers its origin: default, preset NAME, FILE:LINE:COLUMN or command line.
- * YAML: sections model, run, data, train, optim, eval, ckpt, log, machine; `model: {preset: small}` starts from a preset.
- * STATUS_CONFIG with file:line:column and the nearest key on any mistake. path may be NULL: overrides only. */
-struct spec_origin;         /* opaque: where each value came from */
-status spec_load(struct spec *s, const char *path, int override_count, char **overrides, struct spec_origin **origin) WARN_UNUSED;
+/* Where each resolved value came from: default, preset NAME, FILE:LINE:COLUMN, command line, or derived from other keys. Opaque. */
+struct spec_origin;
+
+/* Reads PATH (YAML) and overrides ("--train.steps=100", with or without the dashes), fills defaults and presets, resolves, checks.
+ * YAML: sections model, run, data, train, optim, eval, ckpt, log, machine; `model: {preset: small}` (or --model.preset=small) starts
+ * from a preset. Later wins: defaults, preset, file, command line; of train.steps and train.tokens, the command line's replaces the
+ * file's. STATUS_CONFIG with file:line:column and the nearest key on any mistake. path may be NULL: overrides only. `origin` may be
+ * NULL; else the caller frees it. `s` is written only on success. */
+status spec_load(struct spec *s, const char *path, int override_count, char **overrides,
+                 struct spec_origin **origin) WARN_UNUSED;
+/* The same from `bytes` of text in memory; `name` stands for the path in messages. */
+status spec_load_text(struct spec *s, const char *name, const char *text, size_t bytes, int override_count,
+                      char **overrides, struct spec_origin **origin) WARN_UNUSED;
 void spec_origin_free(struct spec_origin *o);
+
+/* What spec_load does after reading: zeros that stand for another key's value get that value (head_count_kv, head_dim,
+ * train.sequence_length, train.batch_tokens, run.dir). vocab_size and the length of the run stay as they are. */
+void model_spec_resolve(struct model_spec *m);
+void spec_resolve(struct spec *s);
+/* Optimizer steps of the run: train.steps, or train.tokens rounded up to whole steps. Needs a checked spec. */
+int64_t spec_step_count(const struct spec *s);
 
 /* Resolved values as YAML that spec_load reads back to the same spec; with `origin` each line ends in "# from ...". */
 void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out);
-/* The same as one JSON object (caller frees with free()). */
+/* The model section alone. */
+void model_spec_dump(const struct model_spec *m, FILE *out);
+/* The same as one JSON object of sections, or of the model section alone (caller frees with free()). */
 char *spec_dump_json(const struct spec *s);
+char *model_spec_dump_json(const struct model_spec *m);
+/* {"section": {"key": {"value": ..., "from": "..."}}} (caller frees). */
+char *spec_dump_json_origin(const struct spec *s, const struct spec_origin *origin);
 
-/* Combinations that cannot work, in one line each, before anything is allocated. */
+/* Values and combinations that cannot work, in one line each, before anything is allocated. Resolved and unresolved specs both pass. */
 status model_spec_check(const struct model_spec *m) WARN_UNUSED;
 status spec_check(const struct spec *s) WARN_UNUSED;
 
-/* Presets: model specs by name. */
+/* Presets: model specs by name, resolved. A vocab_size of 0 waits for the tokenizer. */
 int preset_count(void);
 const char *preset_name(int i);
-status preset_find(const char *name, struct model_spec *m) WARN_UNUSED;   /* unknown: nearest name */
+const char *preset_text(int i);                                         /* one line about it */
+status preset_find(const char *name, struct model_spec *m) WARN_UNUSED; /* unknown: nearest name */
 void model_spec_default(struct model_spec *m);
 void run_spec_default(struct run_spec *r);
+
+/* Number of parameters in closed form, with `vocab_size` rows in the embedding (a spec may leave that to the tokenizer). */
+int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size);
 
 /* True when layer i uses the sliding window. */
 bool model_layer_window(const struct model_spec *m, int64_t layer);
 
-/* Hash over what must not change between save and resume (model and data order); differing optimizer settings are allowed and
- * printed. FNV or xxh64 over the canonical text of the frozen keys. */
+/* FNV-1a over the canonical text of the FROZEN keys: what must not change between save and resume (model and data order). Other
+ * differences are allowed; spec_diff prints them. */
 uint64_t spec_frozen_hash(const struct spec *s);
-/* Prints the keys in which two specs differ, "train.lr: 0.1 -> 0.2", one per line. */
-void spec_diff(const struct spec *a, const struct spec *b, FILE *out);
+/* Prints the keys in which two specs differ, "train.lr: 0.1 -> 0.2", one per line; frozen keys end in " (fixed once a run has begun)".
+ * Returns the number of lines. */
+int spec_diff(const struct spec *a, const struct spec *b, FILE *out);
+/* One line per key: name, default, unit, range, meaning. What `ingot config --keys` prints. */
+void spec_keys_print(FILE *out);
 #endif

@@ -1,0 +1,191 @@
+/* What cannot work, in one line each. Ranges of single keys stand in the rows of the .def files; here are the combinations. */
+#include "spec/keys.h"
+#include "spec/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef long long ll;
+
+/* One part of "0-3,8" from *at, which moves behind it and its comma; false on a syntax error. */
+static bool layers_part(const char **at, int64_t *first, int64_t *last)
+{
+    const char *p = *at;
+    int64_t bound[2];
+    int count = 0;
+    do {
+        if (count) p++; /* the '-' */
+        if (*p < '0' || *p > '9') return false;
+        for (bound[count] = 0; *p >= '0' && *p <= '9'; p++)
+            if (bound[count] < 1000000) bound[count] = bound[count] * 10 + (*p - '0');
+    } while (++count < 2 && *p == '-');
+    *first = bound[0];
+    *last = bound[count - 1];
+    if (*p == ',' && p[1] != 0)
+        p++;
+    else if (*p != 0)
+        return false;
+    *at = p;
+    return *first <= *last;
+}
+
+bool model_layer_window(const struct model_spec *m, int64_t layer)
+{
+    if (m->window == 0) return false;
+    if (strcmp(m->window_layers, "all") == 0) return true;
+    int64_t first, last;
+    for (const char *p = m->window_layers; *p;) {
+        if (!layers_part(&p, &first, &last)) return false;
+        if (layer >= first && layer <= last) return true;
+    }
+    return false;
+}
+
+static status check_section(const struct spec *s, bool model)
+{
+    char why[SPEC_TEXT], full[KEY_NAME];
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        if ((strcmp(k->section, "model") == 0) != model || key_in_range(k, s, why)) continue;
+        bool absent = k->type == KEY_INT && strncmp(why, "0 is", 4) == 0;
+        if (absent)
+            return FAIL(STATUS_CONFIG, "%s is not given; set it or start from a preset (model.preset)",
+                        key_full_name(full, k));
+        return FAIL(STATUS_CONFIG, "%s: %s", key_full_name(full, k), why);
+    }
+    return STATUS_OK;
+}
+
+static status check_heads(const struct model_spec *m)
+{
+    if (m->head_dim == 0 && m->hidden_size % m->head_count != 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.hidden_size %lld is not a multiple of model.head_count %lld; set model.head_dim",
+                    (ll)m->hidden_size, (ll)m->head_count);
+    if (m->head_count_kv > 0 && m->head_count % m->head_count_kv != 0)
+        return FAIL(STATUS_CONFIG, "model.head_count %lld is not a multiple of model.head_count_kv %lld",
+                    (ll)m->head_count, (ll)m->head_count_kv);
+    return STATUS_OK;
+}
+
+static status check_rope_scaling(const struct model_spec *m)
+{
+    const char *const words[] = {"none", "linear", "llama3", "yarn"};
+    if (m->rope_scaling == SCALING_NONE && m->rope_factor != 1)
+        return FAIL(STATUS_CONFIG, "model.rope_factor %g does nothing without model.rope_scaling",
+                    m->rope_factor);
+    bool original = m->rope_scaling == SCALING_LLAMA3 || m->rope_scaling == SCALING_YARN;
+    if (original && m->rope_original == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.rope_scaling %s needs model.rope_original, the context length before extension",
+                    words[m->rope_scaling]);
+    if (m->rope_scaling == SCALING_LLAMA3 && m->rope_low_freq >= m->rope_high_freq)
+        return FAIL(STATUS_CONFIG, "model.rope_low_freq %g must be below model.rope_high_freq %g",
+                    m->rope_low_freq, m->rope_high_freq);
+    if (m->rope_scaling == SCALING_YARN && m->rope_beta_slow >= m->rope_beta_fast)
+        return FAIL(STATUS_CONFIG, "model.rope_beta_slow %g must be below model.rope_beta_fast %g",
+                    m->rope_beta_slow, m->rope_beta_fast);
+    return STATUS_OK;
+}
+
+static status check_positions(const struct model_spec *m)
+{
+    if (m->position == POS_LEARNED) {
+        if (m->rope_scaling != SCALING_NONE)
+            return FAIL(STATUS_CONFIG, "model.rope_scaling needs model.position: rope, not learned");
+        return STATUS_OK;
+    }
+    int64_t head_dim = m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
+    int64_t rotated = (int64_t)((double)head_dim * m->rope_fraction);
+    if (head_dim % 2 != 0)
+        return FAIL(STATUS_CONFIG, "model.head_dim %lld is odd; rope turns pairs of elements", (ll)head_dim);
+    if (rotated % 2 != 0 || rotated == 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "model.rope_fraction %g of head_dim %lld is %lld elements; rope needs an even number, at least 2",
+            m->rope_fraction, (ll)head_dim, (ll)rotated);
+    return check_rope_scaling(m);
+}
+
+static status check_window(const struct model_spec *m)
+{
+    int64_t first, last;
+    if (m->window > m->context_length)
+        return FAIL(STATUS_CONFIG,
+                    "model.window %lld is larger than model.context_length %lld; 0 is full attention",
+                    (ll)m->window, (ll)m->context_length);
+    if (strcmp(m->window_layers, "all") == 0) return STATUS_OK;
+    const char *p = m->window_layers;
+    do {
+        if (!layers_part(&p, &first, &last))
+            return FAIL(STATUS_CONFIG,
+                        "model.window_layers '%.64s': write all, or indices and ranges such as 0-3,8",
+                        m->window_layers);
+        if (last >= m->layer_count)
+            return FAIL(STATUS_CONFIG,
+                        "model.window_layers '%.64s': there is no layer %lld, the last is %lld",
+                        m->window_layers, (ll)last, (ll)m->layer_count - 1);
+    } while (*p);
+    return STATUS_OK;
+}
+
+status model_spec_check(const struct model_spec *m)
+{
+    struct spec s = {.model = *m};
+    TRY(check_section(&s, true));
+    TRY(check_heads(m));
+    TRY(check_positions(m));
+    return check_window(m);
+}
+
+static status check_batch(const struct spec *s)
+{
+    const struct run_spec *r = &s->run;
+    int64_t length = r->train_sequence_length ? r->train_sequence_length : s->model.context_length;
+    if (length > s->model.context_length)
+        return FAIL(STATUS_CONFIG, "train.sequence_length %lld is longer than model.context_length %lld",
+                    (ll)length, (ll)s->model.context_length);
+    int64_t micro = r->train_micro_batch * length; /* both are bounded by their ranges: at most 1e14 */
+    if (r->train_batch_tokens % micro != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "train.batch_tokens %lld is not a multiple of micro_batch x sequence_length = %lld x %lld = %lld",
+            (ll)r->train_batch_tokens, (ll)r->train_micro_batch, (ll)length, (ll)micro);
+    if (r->train_steps > 0 && r->train_tokens > 0)
+        return FAIL(STATUS_CONFIG,
+                    "train.steps and train.tokens are both given; the length of a run is one of them");
+    if (r->train_steps == 0 && r->train_tokens == 0)
+        return FAIL(STATUS_CONFIG, "the length of the run is not given; set train.steps or train.tokens");
+    return STATUS_OK;
+}
+
+static status check_schedule(const struct spec *s)
+{
+    struct spec resolved = *s;
+    spec_resolve(&resolved);
+    const struct run_spec *r = &s->run;
+    int64_t steps = spec_step_count(&resolved);
+    if (r->optim_warmup_steps > steps)
+        return FAIL(STATUS_CONFIG, "optim.warmup_steps %lld is longer than the run of %lld steps",
+                    (ll)r->optim_warmup_steps, (ll)steps);
+    if (r->optim_schedule == SCHEDULE_WSD &&
+        (double)r->optim_warmup_steps > (1 - r->optim_decay_fraction) * (double)steps)
+        return FAIL(STATUS_CONFIG,
+                    "optim.warmup_steps %lld reaches into the decay, the last %g of %lld steps "
+                    "(optim.decay_fraction)",
+                    (ll)r->optim_warmup_steps, r->optim_decay_fraction, (ll)steps);
+    return STATUS_OK;
+}
+
+status spec_check(const struct spec *s)
+{
+    TRY(model_spec_check(&s->model));
+    TRY(check_section(s, false));
+    if (strchr(s->run.run_name, '/') || strcmp(s->run.run_name, "..") == 0 ||
+        strcmp(s->run.run_name, ".") == 0)
+        return FAIL(STATUS_CONFIG, "run.name '%.64s' must be one directory name; run.dir takes a path",
+                    s->run.run_name);
+    if (strlen(s->run.run_name) > 200) return FAIL(STATUS_CONFIG, "run.name is longer than 200 bytes");
+    TRY(check_batch(s));
+    return check_schedule(s);
+}

@@ -1,0 +1,136 @@
+#include "spec/spec.h"
+#include "spec/spec_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool starts_section(int row)
+{
+    return row == 0 || strcmp(key_row(row)->section, key_row(row - 1)->section) != 0;
+}
+
+static bool ends_section(int row)
+{
+    return row + 1 == KEY_AT_COUNT || starts_section(row + 1);
+}
+
+static void dump_row(const struct spec *s, const struct spec_origin *origin, int row, FILE *out)
+{
+    char value[KEY_FORMAT], from[SPEC_ORIGIN_TEXT], line[KEY_FORMAT + KEY_NAME];
+    const struct key *k = key_row(row);
+    if (starts_section(row)) fprintf(out, "%s:\n", k->section);
+    snprintf(line, sizeof line, "  %s: %s", k->name, key_format(k, s, KEY_YAML, value));
+    if (origin)
+        fprintf(out, "%-40s # from %s\n", line, spec_origin_text(origin, row, from));
+    else
+        fprintf(out, "%s\n", line);
+}
+
+void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out)
+{
+    for (int i = 0; i < KEY_AT_COUNT; i++) dump_row(s, origin, i, out);
+}
+
+void model_spec_dump(const struct model_spec *m, FILE *out)
+{
+    struct spec s = {.model = *m};
+    for (int i = 0; strcmp(key_row(i)->section, "model") == 0; i++) dump_row(&s, NULL, i, out);
+}
+
+static void json_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const char *p = text; *p; p++) {
+        if (*p == '"' || *p == '\\') fputc('\\', out);
+        fputc(*p, out);
+    }
+    fputc('"', out);
+}
+
+/* Rows [begin, end), which are whole sections. */
+static char *dump_json(const struct spec *s, const struct spec_origin *origin, int begin, int end)
+{
+    char value[KEY_FORMAT], from[SPEC_ORIGIN_TEXT], *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL, "no memory for a few kilobytes of text");
+    for (int i = begin; i < end; i++) {
+        const struct key *k = key_row(i);
+        if (starts_section(i))
+            fprintf(out, "%s\"%s\": {", i ? ", " : "{", k->section);
+        else
+            fputs(", ", out);
+        key_format(k, s, KEY_JSON, value);
+        if (origin) {
+            fprintf(out, "\"%s\": {\"value\": %s, \"from\": ", k->name, value);
+            json_string(out, spec_origin_text(origin, i, from));
+            fputc('}', out);
+        } else
+            fprintf(out, "\"%s\": %s", k->name, value);
+        if (ends_section(i)) fputc('}', out);
+    }
+    fputc('}', out);
+    int failed = fclose(out);
+    CHECK(failed == 0, "no memory for a few kilobytes of text");
+    return text;
+}
+
+char *spec_dump_json(const struct spec *s)
+{
+    return dump_json(s, NULL, 0, KEY_AT_COUNT);
+}
+char *spec_dump_json_origin(const struct spec *s, const struct spec_origin *origin)
+{
+    return dump_json(s, origin, 0, KEY_AT_COUNT);
+}
+
+char *model_spec_dump_json(const struct model_spec *m)
+{
+    struct spec s = {.model = *m};
+    return dump_json(&s, NULL, 0, KEY_AT_run_name);
+}
+
+uint64_t spec_frozen_hash(const struct spec *s)
+{
+    char full[KEY_NAME], value[KEY_FORMAT], line[KEY_FORMAT + KEY_NAME];
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        if (k->resume != KEY_FROZEN) continue;
+        snprintf(line, sizeof line, "%s=%s\n", key_full_name(full, k), key_format(k, s, KEY_YAML, value));
+        for (const char *p = line; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+int spec_diff(const struct spec *a, const struct spec *b, FILE *out)
+{
+    char full[KEY_NAME], was[KEY_FORMAT], is[KEY_FORMAT];
+    int lines = 0;
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        if (key_equal(k, a, b)) continue;
+        fprintf(out, "%s: %s -> %s%s\n", key_full_name(full, k), key_format(k, a, KEY_YAML, was),
+                key_format(k, b, KEY_YAML, is),
+                k->resume == KEY_FROZEN ? " (fixed once a run has begun)" : "");
+        lines++;
+    }
+    return lines;
+}
+
+void spec_keys_print(FILE *out)
+{
+    char full[KEY_NAME], value[KEY_FORMAT];
+    struct spec s = {0};
+    model_spec_default(&s.model);
+    run_spec_default(&s.run);
+    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", "key", "default", "unit", "range", "meaning");
+    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", "model.preset", "-", "-", "-",
+            "start from a preset (`ingot presets`), then change keys");
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        fprintf(out, "%-28s %-11s %-11s %-12s %s\n", key_full_name(full, k),
+                key_format(k, &s, KEY_YAML, value), k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-",
+                k->text);
+    }
+}

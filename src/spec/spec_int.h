@@ -1,0 +1,22 @@
+/* Private to spec/: where each value of a resolved spec came from, and presets before they are resolved. */
+#ifndef INGOT_SPEC_SPEC_INT_H
+#define INGOT_SPEC_SPEC_INT_H
+#include "spec/keys.h"
+#include "spec/spec_yaml.h"
+
+enum { SPEC_PATH = 1024, SPEC_ORIGIN_TEXT = SPEC_PATH + 32 };
+enum spec_from { FROM_DEFAULT, FROM_PRESET, FROM_FILE, FROM_COMMAND_LINE, FROM_KEYS };
+
+struct spec_origin {
+    char path[SPEC_PATH];
+    char preset[SPEC_PRESET_TEXT];
+    enum spec_from from[KEY_AT_COUNT];
+    struct spec_place place[KEY_AT_COUNT]; /* FROM_FILE: where */
+};
+
+/* "default", "preset small", "run.yaml:3:5", "command line" or "derived" in buf. Returns buf. */
+const char *spec_origin_text(const struct spec_origin *o, int row, char buf[SPEC_ORIGIN_TEXT]);
+
+/* preset_find without model_spec_resolve, so that keys set beside a preset still decide what follows from them. */
+status preset_apply(const char *name, struct model_spec *m) WARN_UNUSED;
+#endif
