@@ -1,0 +1,10 @@
+/* Initialisation: a pure function of (seed, parameter name, element): any layout draws the same weights.
+ * Matrices and tables are N(0, init_std); matrices that write to the residual stream N(0, init_std / sqrt(2 L)) (GPT-2); norms and
+ * biases are constants. */
+#ifndef INGOT_MODEL_INIT_H
+#define INGOT_MODEL_INIT_H
+#include "model/decoder.h"
+void init_weights(struct decoder *d, uint64_t seed);
+/* weight = master rounded to the compute type; after the master weights were loaded from a file. */
+status init_sync(struct decoder *d, const struct run *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,43 @@
+/* attn: the attention branch of a block: fused qkv projection, QK-norm and rope, causal attention, output projection.
+ *
+ *   tensor  shape              dtype  lives                      backward
+ *   y       [N, D]             dt     act, by caller             dy =  (may be dout's memory: it is written last)
+ *   qkv     [N, (H+2K) hd]     dt     act; scratch under full    rows are [q heads | k heads | v heads]
+ *   rot     [N, (H+K) hd]      dt     the same; is qkv itself without QK-norm (rope works in place)
+ *   qk_rstd [N, H+K]           A      the same; QK-norm only
+ *   o       [N, H hd]          dt     the same
+ *   lse     [H, N]             A      the same
+ *   out     [N, D]             dt     scratch, by caller         dout read
+ *   dqkv, do_, delta           dt, A  scratch
+ *
+ * FLOPs per token: 2 D (H+2K) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
+#ifndef INGOT_NN_ATTN_H
+#define INGOT_NN_ATTN_H
+#include "data/loader.h"
+#include "nn/linear.h"
+#include "nn/rope.h"
+
+struct attn {
+    struct linear qkv, out;
+    int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
+    int64_t heads, heads_kv, hd, window;
+    double eps, scale;
+};
+struct attn_saved {
+    struct tensor qkv, rot, qk_rstd, o, lse;
+    struct tensor dqkv, do_, delta; /* scratch of backward */
+};
+
+void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor out,
+                const struct run *r) WARN_UNUSED;
+/* The projection and rotation alone, which generation uses too: fills s->qkv and s->rot. */
+status attn_project(const struct attn *m, struct attn_saved *s, const struct rope *rope, const int32_t *positions, struct tensor y,
+                    const struct run *r) WARN_UNUSED;
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor dout,
+                struct tensor dy, const struct run *r) WARN_UNUSED;
+/* Pointers to the q, k and v heads of the saved tensors; strides are elements from row to row. */
+struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
+struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);
+#endif

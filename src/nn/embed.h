@@ -1,0 +1,17 @@
+/* embed: x = table[token] (+ positions[position]).
+ *
+ *   tensor  shape   dtype  lives            backward
+ *   table   [V, D]  dt     param            dtable += rows of dx at their tokens, A, in token order
+ *   pos     [P, D]  dt     param, optional  dpos += likewise
+ *   x       [N, D]  dt     act, by caller   dx read */
+#ifndef INGOT_NN_EMBED_H
+#define INGOT_NN_EMBED_H
+#include "data/loader.h"
+#include "nn/run.h"
+
+struct embed { int64_t vocab, d, positions; int table, pos; };  /* pos = -1: none */
+
+void embed_init(struct embed *m, struct params *p, const struct model_spec *spec);
+status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r) WARN_UNUSED;
+status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct run *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,31 @@
+/* head: logits and cross-entropy in chunks of tokens, forward and backward in one pass: the head is multiplied once, and the
+ * [N, V] logits never exist.
+ *
+ *   tensor   shape      dtype  lives
+ *   y        [N, D]     dt     by caller: the final norm's output
+ *   W        [V, D]     dt     param: the head's own, or the embedding table when tied
+ *   dy       [N, D]     dt     =, by caller (NULL data: loss only)
+ *   logits   [chunk, V] A      scratch
+ *   dlogits  [chunk, V] dt     scratch; is logits itself when dt == A
+ *   loss     [N]        A      scratch: per token, 0 where the target is TARGET_IGNORE
+ *
+ * dW += over chunks. Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
+ * known beforehand; the loader counts it. 6 D V FLOPs per token in all. */
+#ifndef INGOT_NN_HEAD_H
+#define INGOT_NN_HEAD_H
+#include "data/loader.h"
+#include "nn/run.h"
+
+struct head { int64_t vocab, vocab_used, d, chunk; int w; };
+struct head_saved { struct tensor logits, dlogits, loss; };
+
+/* tied_to: row of the embedding table, or -1 for an own weight. */
+void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
+void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
+
+/* *loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW +=, both of loss_sum * grad_scale. */
+struct head_loss_args { struct tensor y, dy; const struct batch *batch; double grad_scale, z_loss; double *loss_sum; };
+status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a, const struct run *r) WARN_UNUSED;
+/* logits [rows, V] in A of a few rows, for generation and for tests. */
+status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct run *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,22 @@
+/* linear: y = x W^T + b
+ *
+ *   tensor  shape      dtype  lives            backward
+ *   x       [N, in]    dt     act, by caller   dx =  (dgrad: dy W)
+ *   W       [out, in]  dt     param            dW += dy^T x, A, over micro-batches
+ *   b       [out]      dt     param, optional  db += column sums of dy, A
+ *   y       [N, out]   dt     act, by caller   dy read
+ *
+ * 2 N out in FLOPs forward, twice that backward. */
+#ifndef INGOT_NN_LINEAR_H
+#define INGOT_NN_LINEAR_H
+#include "nn/run.h"
+
+struct linear { int64_t out, in; int w, b; };   /* rows of the parameter table; b = -1: no bias */
+
+enum bias { BIAS_NONE, BIAS_ADD };
+/* Declares NAME.weight and NAME.bias. */
+void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out, int64_t in, enum bias bias);
+status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
+status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
+status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,24 @@
+/* mlp: the feed-forward branch of a block: SwiGLU (Shazeer, arXiv:2002.05202) or GELU (GPT-2).
+ *
+ *   tensor  shape            dtype  lives                         backward
+ *   y       [N, D]           dt     act, by caller                dy =
+ *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up] of one product; overwritten by its gradient
+ *   m       [N, F]           dt     act; scratch from selective   computed again from up
+ *   out     [N, D]           dt     scratch, by caller            dout read
+ *   dm      [N, F]           dt     scratch
+ *
+ * FLOPs per token: 6 D F (SwiGLU) or 4 D F (GELU) forward, twice that backward. */
+#ifndef INGOT_NN_MLP_H
+#define INGOT_NN_MLP_H
+#include "nn/linear.h"
+
+struct mlp { enum activation act; int64_t f; struct linear up, down; };
+struct mlp_saved { struct tensor up, m, dm; };
+
+void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
+void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+/* m from up, alone: forward's middle part, and backward's first under recompute. */
+status mlp_activate(const struct mlp *m, struct mlp_saved *s, const struct run *r) WARN_UNUSED;
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout, struct tensor dy, const struct run *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,92 @@
+#include "nn/rope.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double PI = 3.14159265358979323846;
+
+static int64_t head_dim(const struct model_spec *m) { return m->head_dim ? m->head_dim : m->hidden_size / m->head_count; }
+
+int64_t rope_dims(const struct model_spec *m)
+{
+    if (m->position != POS_ROPE) return 0;
+    return (int64_t)((double)head_dim(m) * m->rope_fraction) / 2 * 2;
+}
+
+static void scale_llama3(const struct model_spec *m, double *inv, int64_t half)
+{
+    double original = (double)m->rope_original, low = m->rope_low_freq, high = m->rope_high_freq;
+    for (int64_t i = 0; i < half; i++) {
+        double wavelength = 2 * PI / inv[i];
+        if (wavelength < original / high) continue;
+        if (wavelength > original / low) {
+            inv[i] /= m->rope_factor;
+            continue;
+        }
+        double mix = (original / wavelength - low) / (high - low);
+        inv[i] = (1 - mix) * inv[i] / m->rope_factor + mix * inv[i];
+    }
+}
+
+/* The dimension at which `turns` full rotations fit in the original context. */
+static double yarn_dim(const struct model_spec *m, double dims, double turns)
+{
+    return dims * log((double)m->rope_original / (2 * PI * turns)) / (2 * log(m->rope_theta));
+}
+
+static double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
+{
+    double dims = 2.0 * (double)half;
+    double low = fmax(floor(yarn_dim(m, dims, m->rope_beta_fast)), 0);
+    double high = fmin(ceil(yarn_dim(m, dims, m->rope_beta_slow)), dims - 1);
+    if (low == high) high += 0.001;
+    for (int64_t i = 0; i < half; i++) {
+        double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
+        inv[i] = ramp * inv[i] / m->rope_factor + (1 - ramp) * inv[i];
+    }
+    if (m->rope_attention_factor != 0) return m->rope_attention_factor;
+    if (m->rope_mscale != 0 && m->rope_mscale_all_dim != 0)
+        return yarn_mscale(m->rope_factor, m->rope_mscale) / yarn_mscale(m->rope_factor, m->rope_mscale_all_dim);
+    return yarn_mscale(m->rope_factor, 1);
+}
+
+double rope_frequencies(const struct model_spec *m, double *inv)
+{
+    int64_t half = rope_dims(m) / 2;
+    for (int64_t i = 0; i < half; i++) inv[i] = pow(m->rope_theta, -2.0 * (double)i / (2.0 * (double)half));
+    switch ((enum scaling)m->rope_scaling) {
+    case SCALING_NONE: break;
+    case SCALING_LINEAR:
+        for (int64_t i = 0; i < half; i++) inv[i] /= m->rope_factor;
+        break;
+    case SCALING_LLAMA3: scale_llama3(m, inv, half); break;
+    case SCALING_YARN: return scale_yarn(m, inv, half);
+    }
+    return 1;
+}
+
+status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm)
+{
+    *r = (struct rope){.half = rope_dims(m) / 2, .positions = positions};
+    if (r->half == 0) return STATUS_OK;
+    dtype acc = dtype_acc(dt);
+    r->cos = tensor_take(perm, "rope cos", acc, 2, positions, r->half);
+    r->sin = tensor_take(perm, "rope sin", acc, 2, positions, r->half);
+    if (r->cos.data == NULL) return STATUS_OK;
+    double *inv = malloc((size_t)r->half * sizeof *inv);
+    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)r->half);
+    double factor = rope_frequencies(m, inv);
+    PARALLEL_CHUNKS(p, positions)
+    {
+        for (int64_t i = 0; i < r->half; i++) {
+            double angle = (double)p * inv[i];
+            dtype_store(r->cos.data, p * r->half + i, acc, factor * cos(angle));
+            dtype_store(r->sin.data, p * r->half + i, acc, factor * sin(angle));
+        }
+    }
+    free(inv);
+    return STATUS_OK;
+}

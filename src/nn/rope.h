@@ -1,0 +1,21 @@
+/* Rotary position tables (Su et al., arXiv:2104.09864) with the context extensions linear, llama3 and yarn (arXiv:2309.00071).
+ *
+ * angle(p, i) = p inv_i, inv_i = theta^(-2i/R) scaled by the type, i = 0..R/2-1, R = the rotated dims of a head. Tables are built
+ * in double and hold cos and sin times yarn's attention factor. */
+#ifndef INGOT_NN_ROPE_H
+#define INGOT_NN_ROPE_H
+#include "nn/run.h"
+
+struct rope {
+    int64_t half;               /* R/2: rotated pairs per head; 0 with learned positions */
+    int64_t positions;          /* rows of the tables */
+    struct tensor cos, sin;     /* [positions, half] A */
+};
+
+/* Rotated dims R of a head: the even number int(head_dim * rope_fraction), 0 without rope. */
+int64_t rope_dims(const struct model_spec *m);
+/* inv[R/2] as scaled by rope_scaling; returns the factor on cos and sin. */
+double rope_frequencies(const struct model_spec *m, double *inv);
+/* Takes the tables for `positions` rows from the arena and, when it is real, fills them. */
+status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm) WARN_UNUSED;
+#endif

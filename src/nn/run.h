@@ -1,0 +1,36 @@
+/* What a block needs to execute, and how blocks lay out their memory.
+ *
+ * Memory of a block comes from two arenas, both counted by the planner with the same code:
+ *   act      what backward reads: one set per layer, alive from forward to backward
+ *   scratch  what one block needs for itself; every layer gets the same place, because the decoder releases the scratch arena after
+ *            each layer's X_lay. Recompute policies decide, tensor by tensor, which of the two a saved activation goes to. */
+#ifndef INGOT_NN_RUN_H
+#define INGOT_NN_RUN_H
+#include "base/arena.h"
+#include "ops/ops.h"
+#include "spec/spec.h"
+#include "tensor/params.h"
+#include "tensor/tensor.h"
+
+struct run {
+    const struct ops *ops;
+    dev_stream stream;
+    const struct params *params;
+};
+
+enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */
+
+struct lay {
+    int64_t n;                  /* tokens of a micro-batch */
+    dtype dt;
+    enum lay_mode mode;
+    enum recompute recompute;
+    struct arena *act, *scratch;
+};
+
+/* Where a saved activation goes: `cheapest` is the first policy under which it is computed again instead of kept. */
+static inline struct arena *lay_place(const struct lay *l, enum recompute cheapest)
+{
+    return l->mode == LAY_TRAIN && l->recompute < cheapest ? l->act : l->scratch;
+}
+#endif

@@ -1,0 +1,13 @@
+/* Learning rate as a function of the step alone.
+ *
+ * With s = 0 for the first step, W warmup steps, N steps in all, f = min_ratio, x = (s - W) / (N - W):
+ *   warmup    (s + 1) / W        for s < W (the first step already moves)
+ *   cosine    f + (1 - f)(1 + cos(pi x)) / 2
+ *   linear    1 - (1 - f) x
+ *   wsd       1 until N (1 - decay_fraction), then linear to f
+ *   constant  1 */
+#ifndef INGOT_OPTIM_SCHEDULE_H
+#define INGOT_OPTIM_SCHEDULE_H
+#include "spec/spec.h"
+double schedule_lr(const struct run_spec *r, int64_t step, int64_t steps_total);
+#endif

@@ -1,0 +1,54 @@
+/* The planner: memory by category and FLOPs by part, from the run's own layout code, without allocating anything.
+ *
+ * plan_lay() is what the run calls with real arenas and the planner with counting ones: they cannot disagree. */
+#ifndef INGOT_PLAN_PLAN_H
+#define INGOT_PLAN_PLAN_H
+#include "model/decoder.h"
+
+/*  arena   category        what lies there */
+#define MEMORY_LIST(X)                                                                                                 \
+    X(param,   "parameters",  "fp32 master weights, bf16 copy, rope tables")                                           \
+    X(grad,    "gradients",   "fp32, accumulated over the micro-batches")                                              \
+    X(optim,   "optimizer",   "moments in fp32")                                                                       \
+    X(act,     "activations", "kept from forward to backward")                                                         \
+    X(scratch, "scratch",     "of one block at a time: recomputed tensors, gradients, logits chunk")
+struct memory {
+#define X(name, category, text) struct arena name;
+    MEMORY_LIST(X)
+#undef X
+};
+
+enum plan_use { PLAN_TRAIN, PLAN_FORWARD };     /* FORWARD: evaluation and generation of a finished model */
+
+/* Lays out weights, gradients, moments and the activations of one micro-batch of `tokens` tokens at positions < `positions`. */
+struct plan_lay_args { enum plan_use use; dtype dt; enum recompute recompute; enum optim optim; int64_t tokens, positions; };
+status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args) WARN_UNUSED;
+/* Reserves every arena with the bytes that a counting pass found, then lays out for real and seals. */
+status plan_reserve(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args) WARN_UNUSED;
+void memory_free(struct memory *m);
+size_t memory_peak(const struct memory *m);     /* bytes, all arenas */
+
+/* Arguments of plan_lay for a training spec. */
+struct plan_lay_args plan_args(const struct spec *s);
+int64_t plan_sequence_length(const struct spec *s);     /* train.sequence_length or the model's context */
+int64_t plan_micro_count(const struct spec *s);         /* micro-batches per step */
+int64_t plan_steps(const struct spec *s);               /* optimizer steps of the run */
+
+/*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */
+#define FLOP_LIST(X) X(qkv, "qkv projection") X(scores, "attention scores and values") X(out, "attention output") X(mlp, "feed-forward") \
+    X(head, "output head")
+struct flops {
+#define X(name, text) double name;
+    FLOP_LIST(X)
+#undef X
+};
+struct flops plan_flops(const struct model_spec *m, int64_t sequence_length);
+/* Model FLOPs per trained token: 3 times forward, nothing counted for recompute (PaLM, arXiv:2204.02311, appendix B, with the causal
+ * half of attention counted once). */
+double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
+
+/* Bytes that a run may use on this machine: memory_gib, or the smaller of physical memory and the cgroup's limit. */
+double plan_machine_bytes(const struct spec *s);
+/* Prints the plan to stdout; STATUS_FIT when it does not fit. */
+status plan_print(const struct spec *s, int json) WARN_UNUSED;
+#endif
