@@ -1,0 +1,219 @@
+/* Goal: the decoder's backward is the derivative of its loss, for every model family and every parameter.
+ * Method: f64 on the oracle; for each parameter tensor a random direction u, and the central difference of the loss along u against
+ * <gradient, u>. Truncation is O(h^2), rounding O(eps/h): with h = 1e-5 both are near 1e-10 of the loss. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "model/decoder.h"
+#include "model/init.h"
+
+enum { N = 24, VOCAB = 29 };
+
+struct fixture {
+    struct decoder d;
+    struct activations a;
+    struct arena param, grad, optim, act, scratch;
+    struct ops ops;
+    struct run run;
+    int32_t tokens[N], targets[N], positions[N], cu[4];
+    struct batch batch;
+};
+
+static struct model_spec base_spec(void)
+{
+    struct model_spec s;
+    model_spec_default(&s);
+    s.vocab_size = VOCAB;
+    s.layer_count = 2;
+    s.hidden_size = 16;
+    s.ffn_size = 20;
+    s.head_count = 4;
+    s.head_count_kv = 2;
+    s.head_dim = 8;
+    s.context_length = 32;
+    s.init_std = 0.3;
+    return s;
+}
+
+static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
+{
+    memset(f, 0, sizeof *f);
+    struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->act, &f->scratch};
+    for (size_t i = 0; i < 5; i++) assert_int_equal(arena_reserve(all[i], "test", 1 << 22), STATUS_OK);
+    if (dt == DTYPE_F64) ops_oracle(&f->ops);
+    else assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
+    assert_int_equal(decoder_init(&f->d, spec), STATUS_OK);
+    assert_int_equal(decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt, .with_grad = 1, .moments = 2, .positions = 32,
+                                                 .arenas = {&f->param, &f->grad, &f->optim}}), STATUS_OK);
+    assert_int_equal(activations_lay(&f->a, &f->d, &(struct lay){.n = N, .dt = dt, .mode = LAY_TRAIN, .recompute = policy,
+                                                                 .act = &f->act, .scratch = &f->scratch}), STATUS_OK);
+    init_weights(&f->d, 7);
+    f->run = (struct run){.ops = &f->ops, .params = &f->d.params};
+    /* norms at one and biases at zero would hide errors: move them */
+    for (int i = 0; i < f->d.params.count; i++)
+        if (f->d.params.rows[i].rank == 1)
+            for (int64_t k = 0; k < f->d.params.rows[i].count; k++) {
+                double v = dtype_load(params_master(&f->d.params, i), k, dtype_acc(dt)) + 0.3 * rng_normal(3, RNG_TEST, (uint64_t)i, (uint64_t)k);
+                dtype_store(params_master(&f->d.params, i), k, dtype_acc(dt), v);
+                dtype_store(params_weight(&f->d.params, i), k, dt, v);
+            }
+    const int32_t cu[] = {0, 7, 8, N};
+    memcpy(f->cu, cu, sizeof cu);
+    for (int t = 0; t < N; t++) {
+        f->tokens[t] = (int32_t)(rng_uniform(1, RNG_TEST, 0, (uint64_t)t) * VOCAB);
+        f->targets[t] = t % 5 == 3 ? TARGET_IGNORE : (int32_t)(rng_uniform(1, RNG_TEST, 1, (uint64_t)t) * VOCAB);
+        f->positions[t] = t < 7 ? t : t < 8 ? 0 : t - 8;
+    }
+    f->batch = (struct batch){.rows = N, .docs = 3, .tokens = f->tokens, .targets = f->targets, .positions = f->positions, .cu_seqlens = f->cu};
+}
+
+static void fixture_close(struct fixture *f)
+{
+    activations_fini(&f->a);
+    decoder_fini(&f->d);
+    struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->act, &f->scratch};
+    for (size_t i = 0; i < 5; i++) arena_free(all[i]);
+}
+
+static double loss_of(struct fixture *f)
+{
+    double sum = 0;
+    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 1e-2, &sum, &f->run), STATUS_OK);
+    return sum * 0.05;
+}
+
+static void check_gradients(const char *name, const struct model_spec *spec)
+{
+    struct fixture *f = malloc(sizeof *f);
+    fixture_open(f, spec, DTYPE_F64, RECOMPUTE_NONE);
+    double sum = 0;
+    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 1e-2, &sum, &f->run), STATUS_OK);
+    double base = loss_of(f);
+    assert_true(fabs(base - sum * 0.05) < 1e-12 * fabs(base));
+    for (int i = 0; i < f->d.params.count; i++) {
+        double *w = params_master(&f->d.params, i), *g = params_grad(&f->d.params, i);
+        int64_t n = f->d.params.rows[i].count;
+        double *keep = malloc((size_t)n * sizeof *keep), want = 0, norm = 0;
+        memcpy(keep, w, (size_t)n * sizeof *keep);
+        const double h = 1e-5;
+        double side[2];
+        for (int s = 0; s < 2; s++) {
+            for (int64_t k = 0; k < n; k++) w[k] = keep[k] + (s ? -h : h) * rng_normal(9, RNG_TEST, (uint64_t)i, (uint64_t)k);
+            side[s] = loss_of(f);
+        }
+        memcpy(w, keep, (size_t)n * sizeof *keep);
+        for (int64_t k = 0; k < n; k++) {
+            want += g[k] * rng_normal(9, RNG_TEST, (uint64_t)i, (uint64_t)k);
+            norm += g[k] * g[k];
+        }
+        double got = (side[0] - side[1]) / (2 * h);
+        /* a gradient that is exactly zero would pass any relative test: only the qkv bias of k may vanish (softmax is shift invariant) */
+        if (norm == 0) fail_msg("%s: %s has no gradient", name, f->d.params.rows[i].name);
+        if (!(fabs(got - want) < 1e-7 * (sqrt(norm) + 1e-3))) fail_msg("%s: %s: difference %.12g, gradient %.12g", name, f->d.params.rows[i].name, got, want);
+        free(keep);
+    }
+    fixture_close(f);
+    free(f);
+}
+
+static void gradients_match_finite_differences_in_every_family(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    check_gradients("llama tied", &s);
+    s.tied_embeddings = false;
+    check_gradients("llama untied", &s);
+    s.rope_scaling = SCALING_YARN, s.rope_factor = 4, s.rope_original = 8, s.rope_fraction = 0.5;
+    check_gradients("yarn, partial rotary", &s);
+    s = base_spec();
+    s.window = 4, s.window_layers[0] = '1', s.window_layers[1] = 0;
+    check_gradients("mistral window in one layer", &s);
+    s = base_spec();
+    s.qkv_bias = true;
+    check_gradients("qwen2", &s);
+    s = base_spec();
+    s.qk_norm = true;
+    check_gradients("qwen3", &s);
+    s = base_spec();
+    s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.head_count_kv = 4, s.head_dim = 4;
+    s.qkv_bias = s.out_bias = s.mlp_bias = true;
+    check_gradients("gpt2", &s);
+}
+
+/* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
+static void recompute_policies_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int family = 0; family < 2; family++) {
+        for (int precision = 0; precision < 3; precision++) {
+            const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
+            struct model_spec s = base_spec();
+            s.layer_count = 5;
+            if (family) s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
+            void *first = NULL;
+            double first_loss = 0;
+            size_t act_bytes[3];
+            for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+                struct fixture *f = malloc(sizeof *f);
+                fixture_open(f, &s, dt, (enum recompute)policy);
+                double loss = 0;
+                assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 0, &loss, &f->run), STATUS_OK);
+                size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
+                act_bytes[policy] = f->act.peak;
+                if (policy == RECOMPUTE_NONE) {
+                    first = malloc(bytes);
+                    memcpy(first, f->d.params.grad, bytes);
+                    first_loss = loss;
+                } else {
+                    assert_memory_equal(&loss, &first_loss, sizeof loss);
+                    assert_memory_equal(f->d.params.grad, first, bytes);
+                }
+                fixture_close(f);
+                free(f);
+            }
+            assert_true(act_bytes[2] < act_bytes[1] && act_bytes[1] < act_bytes[0]);
+            free(first);
+        }
+    }
+}
+
+/* Goal: a packed batch is the sum of its documents. Method: the loss of the packed batch against one batch per document. */
+static void packed_documents_equal_single_documents(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.qk_norm = true;
+    struct fixture *f = malloc(sizeof *f);
+    fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+    double packed = 0, single = 0;
+    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &packed, &f->run), STATUS_OK);
+    for (int doc = 0; doc < 3; doc++) {
+        int at = f->cu[doc];
+        int32_t cu[2] = {0, f->cu[doc + 1] - at};
+        struct batch b = {.rows = cu[1], .docs = 1, .tokens = f->tokens + at, .targets = f->targets + at, .positions = f->positions + at, .cu_seqlens = cu};
+        assert_int_equal(decoder_loss(&f->d, &f->a, &b, 0, &single, &f->run), STATUS_OK);
+    }
+    assert_true(fabs(packed - single) < 1e-12 * fabs(packed));
+    fixture_close(f);
+    free(f);
+}
+
+int main(void)
+{
+    parallel_threads_set(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_finite_differences_in_every_family),
+        cmocka_unit_test(recompute_policies_give_the_same_bits),
+        cmocka_unit_test(packed_documents_equal_single_documents),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
