@@ -1,0 +1,207 @@
+#include "data/manifest.h"
+
+#include "base/io.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANIFEST_BYTES_MAX = 256 << 20 };
+
+static const char *const eod_words[] = {
+#define X(value, word) [EOD_##value] = (word),
+    EOD_WORDS(X)
+#undef X
+};
+enum { EOD_COUNT = sizeof eod_words / sizeof eod_words[0] };
+
+struct manifest_shard *manifest_add(struct manifest *m, const char *file, const char *split)
+{
+    struct manifest_shard *more = realloc(m->shards, (size_t)(m->count + 1) * sizeof *more);
+    CHECK(more, "no memory for %d rows of a manifest", m->count + 1);
+    m->shards = more;
+    struct manifest_shard *row = &m->shards[m->count++];
+    *row = (struct manifest_shard){.file = strdup(file), .split = strdup(split)};
+    CHECK(row->file && row->split, "no memory for a name");
+    return row;
+}
+
+void manifest_free(struct manifest *m)
+{
+    for (int i = 0; i < m->count; i++) {
+        free(m->shards[i].file);
+        free(m->shards[i].split);
+    }
+    free(m->shards);
+    *m = (struct manifest){0};
+}
+
+struct manifest_sum manifest_split(const struct manifest *m, const char *split)
+{
+    struct manifest_sum sum = {0};
+    for (int i = 0; i < m->count; i++) {
+        const struct manifest_shard *row = &m->shards[i];
+        if (strcmp(row->split, split) != 0) continue;
+        sum.shards++;
+        sum.tokens += row->tokens;
+        sum.documents += row->documents;
+        sum.text_bytes += row->text_bytes;
+    }
+    return sum;
+}
+
+bool manifest_prefix(const char *shard_path, char *prefix, size_t size)
+{
+    /* PREFIX _ SPLIT _ NNNNNN .bin */
+    size_t length = strlen(shard_path);
+    if (length < 4 || strcmp(shard_path + length - 4, ".bin") != 0) return false;
+    size_t at = length - 4, digits = 0;
+    while (at > 0 && shard_path[at - 1] >= '0' && shard_path[at - 1] <= '9') at--, digits++;
+    if (digits < 6 || at < 2 || shard_path[at - 1] != '_') return false;
+    size_t end = at - 1;
+    at = end;
+    while (at > 0 && shard_path[at - 1] != '_' && shard_path[at - 1] != '/') at--;
+    if (at < 2 || at == end || shard_path[at - 1] != '_') return false;
+    if (at > size) return false;
+    memcpy(prefix, shard_path, at - 1);
+    prefix[at - 1] = 0;
+    return true;
+}
+
+static status want_int(const char *path, const json_t *o, const char *key, int64_t least, int64_t most,
+                       int64_t *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_integer(v)) return FAIL(STATUS_DATA, "%s: '%s' is missing or not a whole number", path, key);
+    *out = json_integer_value(v);
+    if (*out < least || *out > most)
+        return FAIL(STATUS_DATA, "%s: '%s' is %lld, expected %lld to %lld", path, key, (long long)*out,
+                    (long long)least, (long long)most);
+    return STATUS_OK;
+}
+
+static status want_text(const char *path, const json_t *o, const char *key, const char **out)
+{
+    const json_t *v = json_object_get(o, key);
+    *out = json_string_value(v); /* jansson refuses NUL inside strings, so lengths agree */
+    return *out ? STATUS_OK : FAIL(STATUS_DATA, "%s: '%s' is missing or not text", path, key);
+}
+
+static status copy_text(const char *path, const json_t *o, const char *key, char *out, size_t size)
+{
+    const char *text;
+    TRY(want_text(path, o, key, &text));
+    if (strlen(text) >= size)
+        return FAIL(STATUS_DATA, "%s: '%s' has %zu bytes, at most %zu fit", path, key, strlen(text),
+                    size - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return STATUS_OK;
+}
+
+static status read_row(const char *path, const json_t *o, int width, struct manifest *m)
+{
+    const char *file, *split, *hash;
+    TRY(want_text(path, o, "file", &file));
+    TRY(want_text(path, o, "split", &split));
+    if (!*file || strchr(file, '/'))
+        return FAIL(STATUS_DATA, "%s: shard file '%s': a name without directories is expected", path, file);
+    struct manifest_shard *row = manifest_add(m, file, split);
+    int64_t bytes;
+    TRY(want_int(path, o, "tokens", 0, INT32_MAX, &row->tokens));
+    TRY(want_int(path, o, "documents", 0, INT32_MAX, &row->documents));
+    TRY(want_int(path, o, "text_bytes", 0, INT64_MAX / 2, &row->text_bytes));
+    TRY(want_int(path, o, "file_bytes", 1024 + row->tokens * width, 1024 + row->tokens * width, &bytes));
+    TRY(want_text(path, o, "xxh64", &hash));
+    char *end;
+    row->xxh64 = strtoull(hash, &end, 16);
+    if (strlen(hash) != 16 || strspn(hash, "0123456789abcdef") != 16)
+        return FAIL(STATUS_DATA, "%s: 'xxh64' of %s is '%s', expected 16 hexadecimal digits", path, file,
+                    hash);
+    return STATUS_OK;
+}
+
+static status read_root(struct manifest *m, const char *path, const json_t *root)
+{
+    const char *text;
+    int64_t n = 0;
+    TRY(want_text(path, root, "format", &text));
+    if (strcmp(text, "ingot-shards") != 0)
+        return FAIL(STATUS_DATA, "%s: format '%s', expected 'ingot-shards'", path, text);
+    TRY(want_int(path, root, "version", MANIFEST_VERSION, MANIFEST_VERSION, &n));
+    const json_t *tokenizer = json_object_get(root, "tokenizer");
+    TRY(copy_text(path, tokenizer, "dir", m->tokenizer_dir, sizeof m->tokenizer_dir));
+    TRY(copy_text(path, tokenizer, "sha256", m->tokenizer_hash, sizeof m->tokenizer_hash));
+    TRY(want_int(path, tokenizer, "vocab_size", 1, (int64_t)INT32_MAX + 1, &m->vocab_size));
+    TRY(want_int(path, root, "eot", -1, m->vocab_size - 1, &n));
+    m->eot = (int32_t)n;
+    TRY(want_text(path, root, "eod", &text));
+    int eod = 0;
+    while (eod < EOD_COUNT && strcmp(text, eod_words[eod]) != 0) eod++;
+    if (eod == EOD_COUNT)
+        return FAIL(STATUS_DATA, "%s: 'eod' is '%s', expected none, before or after", path, text);
+    m->eod = (enum eod)eod;
+    if (m->eod != EOD_NONE && m->eot < 0)
+        return FAIL(STATUS_DATA, "%s: 'eod' is '%s', but 'eot' names no token", path, text);
+    TRY(want_int(path, root, "token_bytes", 2, 4, &n));
+    m->width = (int)n;
+    TRY(want_int(path, root, "skipped", 0, INT64_MAX, &m->skipped));
+    const json_t *rows = json_object_get(root, "shards");
+    if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'shards' is missing or not a list", path);
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        TRY(read_row(path, json_array_get(rows, i), m->width, m));
+    return STATUS_OK;
+}
+
+status manifest_read(struct manifest *m, const char *path)
+{
+    *m = (struct manifest){0};
+    char *data = NULL;
+    size_t bytes = 0;
+    TRY(io_read_file(path, MANIFEST_BYTES_MAX, &data, &bytes));
+    json_error_t where;
+    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &where);
+    free(data);
+    status st = root ? read_root(m, path, root)
+                     : FAIL(STATUS_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
+    json_decref(root);
+    if (st != STATUS_OK) manifest_free(m);
+    return st;
+}
+
+static json_t *sum_json(const struct manifest *m, const char *split)
+{
+    struct manifest_sum s = manifest_split(m, split);
+    return json_pack("{s:I, s:I, s:I, s:I}", "shards", (json_int_t)s.shards, "tokens", (json_int_t)s.tokens,
+                     "documents", (json_int_t)s.documents, "text_bytes", (json_int_t)s.text_bytes);
+}
+
+static json_t *row_json(const struct manifest_shard *row, int width)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)row->xxh64);
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "file", row->file, "split", row->split, "tokens",
+                     (json_int_t)row->tokens, "documents", (json_int_t)row->documents, "text_bytes",
+                     (json_int_t)row->text_bytes, "file_bytes", (json_int_t)(1024 + row->tokens * width),
+                     "xxh64", hash);
+}
+
+status manifest_write(const struct manifest *m, const char *path)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m->width));
+    json_t *root =
+        json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:I, s:{s:o, s:o}, s:o}", "format",
+                  "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
+                  m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod",
+                  eod_words[m->eod], "token_bytes", m->width, "skipped", (json_int_t)m->skipped, "splits",
+                  "train", sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+    if (!root) return FAIL(STATUS_DATA, "%s: a name in the manifest is not UTF-8", path);
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    json_decref(root);
+    CHECK(text, "no memory for a manifest");
+    size_t length = strlen(text);
+    text[length++] = '\n'; /* in place of the NUL: written with its length */
+    status st = io_write_file(path, text, length);
+    free(text);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* PREFIX_manifest.json: what the shards PREFIX_SPLIT_NNNNNN.bin hold. Byte by byte: docs/FORMATS.md.
+ *
+ * The manifest is what makes a build valid. `ingot data build` first finishes every shard under a name that no reader opens, then writes
+ * PREFIX_manifest.pending, renames the shards, and last renames the pending manifest. Whoever finds shards beside a pending
+ * manifest knows that the build was interrupted. */
+#ifndef INGOT_DATA_MANIFEST_H
+#define INGOT_DATA_MANIFEST_H
+#include "base/status.h"
+#include "data/shard.h"
+
+enum { MANIFEST_VERSION = 1 };
+
+struct manifest_shard {
+    char *file; /* name, without directory */
+    char *split; /* "train" or "val" */
+    int64_t tokens, documents, text_bytes;
+    uint64_t xxh64; /* of the token bytes */
+};
+struct manifest {
+    char tokenizer_dir[512]; /* as written: absolute, or relative to the manifest's directory; "" unknown */
+    char tokenizer_hash[65];
+    int64_t vocab_size;
+    int32_t eot;
+    enum eod eod;
+    int width;
+    int64_t skipped; /* inputs left out by --on-error skip */
+    struct manifest_shard *shards;
+    int count;
+};
+/* STATUS_DATA names the file and the faulty key. On success: manifest_free. */
+status manifest_read(struct manifest *m, const char *path) WARN_UNUSED;
+/* Writes and commits `path`. */
+status manifest_write(const struct manifest *m, const char *path) WARN_UNUSED;
+void manifest_free(struct manifest *m);
+
+/* Adds a shard with the texts copied. */
+struct manifest_shard *manifest_add(struct manifest *m, const char *file, const char *split);
+
+/* Sums of one split. */
+struct manifest_sum { int64_t shards, tokens, documents, text_bytes; };
+struct manifest_sum manifest_split(const struct manifest *m, const char *split);
+
+/* The prefix of a shard's path ("d/x" of "d/x_train_000000.bin"), or false when the name has not that form. */
+bool manifest_prefix(const char *shard_path, char *prefix, size_t size);
+#endif
