@@ -68,6 +68,7 @@ status ops_cpu(struct ops *o, const char *isa_max)
         return FAIL(STATUS_DEVICE, "this processor lacks AVX2, FMA or BMI2; ingot needs x86-64-v3");
     if (isa_max) TRY(isa_cap(isa_max, &isa));
     ops_oracle(o);
+    gemm_onednn(o);
     if (isa >= CPU_AVX512) {
 #define X(file) simd_##file##_v4(o);
         SIMD_FILES(X)

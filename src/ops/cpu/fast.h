@@ -9,4 +9,6 @@ enum cpu_isa { CPU_NONE, CPU_AVX2, CPU_AVX512, CPU_AMX }; /* each includes those
  * kernel's permission, which is asked for here. CPU_NONE below x86-64-v3. */
 enum cpu_isa cpu_isa_detect(void);
 
+/* Overlays, widest first. */
+void gemm_onednn(struct ops *o); /* matrix products, any ISA */
 #endif

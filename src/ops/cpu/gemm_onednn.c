@@ -1,0 +1,188 @@
+/* Matrix products by oneDNN.
+ *
+ * oneDNN chooses blocking, and with it the order of a sum, from the number of threads. So here it never sees more than one: the
+ * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP
+ * threads take chunks. Primitives are compiled code; each is made on first use, under a lock, and kept in a table for the life of
+ * the process, as is each thread's scratchpad: the one exception to "a step allocates nothing", and it ends with the first step. */
+#include "base/parallel.h"
+#include "ops/cpu/fast.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* What a primitive is compiled for. Hashed and compared as bytes: no padding. */
+struct key {
+    int64_t m, n, k, lda, ldb, ldc;
+    int32_t trans_a, trans_b, accum, bias, dt, cdt;
+};
+static_assert(sizeof(struct key) == 6 * 8 + 6 * 4, "padding would be hashed");
+
+struct entry {
+    struct key key;
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t a, b, c, bias, scratch;
+    size_t scratch_bytes;
+    struct entry *next;
+};
+
+enum { BUCKETS = 1024 };
+/* Mutable and file-wide because compiled code is worth sharing by all op tables of the process. */
+static struct {
+    pthread_mutex_t lock;
+    dnnl_engine_t engine;
+    struct entry *buckets[BUCKETS];
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local struct {
+    char *scratch;
+    size_t scratch_bytes;
+    dnnl_stream_t stream;
+} mine;
+
+static void ok(dnnl_status_t st, const char *what)
+{
+    CHECK(st == dnnl_success, "oneDNN: %s returned %d", what, (int)st);
+}
+
+static dnnl_data_type_t type_of(dtype dt)
+{
+    return dt == DTYPE_F32 ? dnnl_f32 : dnnl_bf16;
+}
+
+static void describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, int64_t ld, bool trans, dtype dt)
+{
+    dnnl_dims_t dims = {rows, cols}, strides = {trans ? 1 : ld, trans ? ld : 1};
+    ok(dnnl_memory_desc_init_by_strides(d, 2, dims, type_of(dt), strides), "memory_desc_init");
+}
+
+static struct entry *entry_new(const struct key *key)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    CHECK(e != NULL, "out of memory for a matrix product's code");
+    e->key = *key;
+    describe(&e->a, key->m, key->k, key->lda, key->trans_a, (dtype)key->dt);
+    describe(&e->b, key->k, key->n, key->ldb, key->trans_b, (dtype)key->dt);
+    describe(&e->c, key->m, key->n, key->ldc, false, (dtype)key->cdt);
+    describe(&e->bias, 1, key->n, key->n, false, (dtype)key->dt);
+    dnnl_matmul_desc_t op;
+    ok(dnnl_matmul_desc_init(&op, &e->a, &e->b, key->bias ? &e->bias : NULL, &e->c), "matmul_desc_init");
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t post;
+    ok(dnnl_primitive_attr_create(&attr), "attr_create");
+    ok(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "scratchpad_mode");
+    ok(dnnl_post_ops_create(&post), "post_ops_create");
+    if (key->accum) ok(dnnl_post_ops_append_sum(post, 1.0f), "append_sum");
+    ok(dnnl_primitive_attr_set_post_ops(attr, post), "set_post_ops");
+    dnnl_primitive_desc_t pd;
+    ok(dnnl_primitive_desc_create(&pd, &op, attr, cache.engine, NULL), "primitive_desc_create");
+    ok(dnnl_primitive_create(&e->primitive, pd), "primitive_create");
+    e->scratch = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    e->scratch_bytes = dnnl_memory_desc_get_size(&e->scratch);
+    ok(dnnl_primitive_desc_destroy(pd), "primitive_desc_destroy");
+    ok(dnnl_post_ops_destroy(post), "post_ops_destroy");
+    ok(dnnl_primitive_attr_destroy(attr), "attr_destroy");
+    return e;
+}
+
+static const struct entry *entry_get(const struct key *key)
+{
+    struct entry **at = &cache.buckets[XXH3_64bits(key, sizeof *key) % BUCKETS];
+    pthread_mutex_lock(&cache.lock);
+    if (!cache.engine) ok(dnnl_engine_create(&cache.engine, dnnl_cpu, 0), "engine_create");
+    struct entry *e = *at;
+    while (e && memcmp(&e->key, key, sizeof *key) != 0) e = e->next;
+    if (!e) {
+        e = entry_new(key);
+        e->next = *at;
+        *at = e;
+    }
+    pthread_mutex_unlock(&cache.lock);
+    return e;
+}
+
+static void *scratch_get(size_t bytes)
+{
+    if (!mine.stream)
+        ok(dnnl_stream_create(&mine.stream, cache.engine, dnnl_stream_default_flags), "stream_create");
+    if (bytes > mine.scratch_bytes) {
+        free(mine.scratch);
+        mine.scratch = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        CHECK(mine.scratch != NULL, "out of memory for %zu bytes of scratch in a matrix product", bytes);
+        mine.scratch_bytes = bytes;
+    }
+    return mine.scratch;
+}
+
+static dnnl_memory_t memory_at(const dnnl_memory_desc_t *d, const void *p)
+{
+    dnnl_memory_t m;
+    ok(dnnl_memory_create(&m, d, cache.engine, (void *)p), "memory_create");
+    return m;
+}
+
+static void entry_run(const struct entry *e, const void *a, const void *b, const void *bias, void *c)
+{
+    enum { ARGS_MAX = 5 };
+    dnnl_exec_arg_t args[ARGS_MAX] = {{DNNL_ARG_SRC, memory_at(&e->a, a)},
+                                      {DNNL_ARG_WEIGHTS, memory_at(&e->b, b)},
+                                      {DNNL_ARG_DST, memory_at(&e->c, c)}};
+    int count = 3;
+    if (bias) args[count++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, memory_at(&e->bias, bias)};
+    void *scratch = scratch_get(e->scratch_bytes);
+    if (e->scratch_bytes)
+        args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, memory_at(&e->scratch, scratch)};
+    ok(dnnl_primitive_execute(e->primitive, mine.stream, count, args), "primitive_execute");
+    ok(dnnl_stream_wait(mine.stream), "stream_wait");
+    for (int i = 0; i < count; i++) ok(dnnl_memory_destroy(args[i].memory), "memory_destroy");
+}
+
+static const char *at(const void *p, int64_t index, dtype dt)
+{
+    return (const char *)p + index * (int64_t)dtype_bytes(dt);
+}
+
+static status gemm_run(const struct gemm_args *g, dev_stream s)
+{
+    (void)s;
+    CHECK(g->dt == DTYPE_F32 || g->dt == DTYPE_BF16, "the fast set has no products in %s", dtype_name(g->dt));
+    CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "a product of %s into %s", dtype_name(g->dt),
+          dtype_name(g->cdt));
+    CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
+    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 1, "product of %ld x %ld x %ld", (long)g->m, (long)g->n,
+          (long)g->k);
+    enum { GRAIN_M = 256, GRAIN_N = 384 };
+    int64_t rows = chunk_count(g->m, GRAIN_M), cols = chunk_count(g->n, GRAIN_N);
+    PARALLEL_CHUNKS(chunk, rows * cols)
+    {
+        struct span i = chunk_span(chunk / cols, g->m, GRAIN_M), j = chunk_span(chunk % cols, g->n, GRAIN_N);
+        struct key key = {.m = i.end - i.begin,
+                          .n = j.end - j.begin,
+                          .k = g->k,
+                          .lda = g->trans_a ? g->m : g->k,
+                          .ldb = g->trans_b ? g->k : g->n,
+                          .ldc = g->n,
+                          .trans_a = g->trans_a,
+                          .trans_b = g->trans_b,
+                          .accum = (int32_t)g->accum,
+                          .bias = g->bias != NULL,
+                          .dt = (int32_t)g->dt,
+                          .cdt = (int32_t)g->cdt};
+        int threads = omp_get_max_threads();
+        omp_set_num_threads(1);
+        entry_run(entry_get(&key), at(g->a, g->trans_a ? i.begin : i.begin * g->k, g->dt),
+                  at(g->b, g->trans_b ? j.begin * g->k : j.begin, g->dt),
+                  g->bias ? at(g->bias, j.begin, g->dt) : NULL,
+                  (char *)g->c + (i.begin * g->n + j.begin) * (int64_t)dtype_bytes(g->cdt));
+        omp_set_num_threads(threads);
+    }
+    return STATUS_OK;
+}
+
+void gemm_onednn(struct ops *o)
+{
+    o->gemm = gemm_run;
+}
