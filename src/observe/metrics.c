@@ -1,6 +1,7 @@
 /* metrics.jsonl: the source of truth of a run; event files, report and dashboards are derived from it.
  *
  *   {"kind":"schema","format":"ingot metrics","version":1}              line 1
+ *   {"kind":"start","step":0,"time":1732150000.123}     the program began, or went on after this step
  *   {"kind":"step","step":1,"tokens":8192,"time":1732150000.512,"loss":9.1,"lr":3e-05,...}   NaN: absent
  *   {"kind":"sample","step":100,"prompt":"In the","text":" beginning"}
  *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts
@@ -36,6 +37,14 @@ void metrics_schema(struct sink *s)
     char line[128];
     int n = snprintf(line, sizeof line, "{\"kind\":\"schema\",\"format\":\"ingot metrics\",\"version\":%d}\n",
                      METRICS_VERSION);
+    sink_append(s, line, (size_t)n);
+}
+
+void metrics_start(struct sink *s, int64_t step, double wall_s)
+{
+    char line[128];
+    int n = snprintf(line, sizeof line, "{\"kind\":\"start\",\"step\":%lld,\"time\":%.3f}\n", (long long)step,
+                     wall_s);
     sink_append(s, line, (size_t)n);
 }
 
@@ -99,7 +108,8 @@ static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
         judged = LINE_DROP;
     else if (kind && strcmp(kind, "schema") == 0)
         judged = LINE_SCHEMA;
-    else if (json_is_integer(at) && json_integer_value(at) > step)
+    /* A fresh start keeps nothing, not even what was written before the first step. */
+    else if (json_is_integer(at) && (step == 0 || json_integer_value(at) > step))
         judged = LINE_DROP;
     json_decref(object);
     return judged;

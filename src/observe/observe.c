@@ -30,6 +30,7 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
         return st;
     }
     if (!has_schema) metrics_schema(&made->metrics);
+    metrics_start(&made->metrics, resume_step, clock_wall_s());
     progress_open(&made->progress, resume_step, steps_total);
     *o = made;
     return STATUS_OK;

@@ -27,10 +27,11 @@ char *utf8_clean(const char *text, size_t bytes);
 
 /* metrics.c: lines of metrics.jsonl. */
 enum { METRICS_VERSION = 1 };
-/* Drops the records after `step`, and torn lines, from the file at `path` (a missing file is fine).
+/* Drops the records after `step` (0: all), and torn lines, from the file at `path` (a missing file is fine).
  * *has_schema: a first line is there. */
 status metrics_cut(const char *path, int64_t step, bool *has_schema) WARN_UNUSED;
 void metrics_schema(struct sink *s);
+void metrics_start(struct sink *s, int64_t step, double wall_s);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
 void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);
 void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value);
