@@ -1,0 +1,383 @@
+/* From a row of the case table to one call. A gradient's buffer is "d" + the forward's name of what it belongs to: the gradient
+ * check pairs buffers by that rule. Inputs that only a forward can give (rstd, lse, o) are computed by the oracle. */
+#include "probe.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define RUN(o, op, ...) assert_int_equal((o)->op(&(struct op##_args){__VA_ARGS__}, NULL), STATUS_OK)
+
+static struct ops oracle(void)
+{
+    struct ops o;
+    ops_oracle(&o);
+    return o;
+}
+
+/* For an op that may write over an input: the output begins as a copy of that input, which the op then reads there. */
+static const void *in_place(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
+{
+    if (!(c->flags & IN_PLACE) || !out) return in;
+    memcpy(out, in, (size_t)count * dtype_bytes(dt));
+    return out;
+}
+
+static void run_gemm(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt), cdt = c->flags & WIDE ? acc : p->dt;
+    RUN(o, gemm, .a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
+        .b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
+        .bias = c->flags & WITH_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL,
+        .c = probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
+                       tol_reduce(acc, c->k) * sqrt((double)c->k + 4)),
+        .m = c->m, .n = c->n, .k = c->k, .trans_a = c->flags & TRANS_A, .trans_b = c->flags & TRANS_B,
+        .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .dt = p->dt, .cdt = cdt);
+}
+
+static void run_bias_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    RUN(o, bias_bwd, .dy = probe_in(p, "dc", p->dt, c->m * c->n, 0, 1),
+        .db = probe_out(p, "dbias", PROBE_ACC, acc, c->n, tol_reduce(acc, c->m) * sqrt((double)c->m)),
+        .rows = c->m, .n = c->n, .dt = p->dt);
+}
+
+enum { POSITION_COUNT = 11 };
+
+static void run_embed_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    bool pos = c->flags & POSITIONS;
+    RUN(o, embed_fwd, .tokens = probe_ids(p, "tokens", c->rows, c->vocab),
+        .positions = pos ? probe_ids(p, "positions", c->rows, POSITION_COUNT) : NULL,
+        .table = probe_in(p, "table", p->dt, c->vocab * c->d, 0, 1),
+        .pos_table = pos ? probe_in(p, "pos", p->dt, POSITION_COUNT * c->d, 0, 1) : NULL,
+        .x = probe_out(p, "x", PROBE_OUT, p->dt, c->rows * c->d, TOL_EXACT), .rows = c->rows, .d = c->d,
+        .vocab = c->vocab, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
+}
+
+static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    bool pos = c->flags & POSITIONS;
+    dtype acc = dtype_acc(p->dt);
+    double tol = tol_reduce(acc, c->rows) * sqrt((double)c->rows);
+    RUN(o, embed_bwd, .tokens = probe_ids(p, "tokens", c->rows, c->vocab),
+        .positions = pos ? probe_ids(p, "positions", c->rows, POSITION_COUNT) : NULL,
+        .dx = probe_in(p, "dx", p->dt, c->rows * c->d, 0, 1),
+        .dtable = probe_out(p, "dtable", PROBE_ACC, acc, c->vocab * c->d, tol),
+        .dpos = pos ? probe_out(p, "dpos", PROBE_ACC, acc, POSITION_COUNT * c->d, tol) : NULL,
+        .rows = c->rows, .d = c->d, .vocab = c->vocab, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
+}
+
+static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    int64_t count = c->rows * c->d;
+    double tol = 2 * tol_reduce(acc, c->d);
+    bool stats = !(c->flags & NO_STATS);
+    const void *x = probe_in(p, "x", p->dt, count, 0.3, 1), *w = probe_in(p, "w", p->dt, c->d, 1, 0.3);
+    const void *branch = c->flags & BRANCH ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
+    void *sum = c->flags & (BRANCH | DRES) ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
+    void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol);
+    void *rstd = stats ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows, tol) : NULL;
+    x = in_place(c, x, sum, count, p->dt);
+    if (c->op == OP_rmsnorm_fwd)
+        RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
+            .rows = c->rows, .d = c->d, .eps = 1e-5, .dt = p->dt);
+    else
+        RUN(o, layernorm_fwd, .x = x, .branch = branch, .w = w, .b = probe_in(p, "b", p->dt, c->d, 0, 1),
+            .sum = sum, .y = y, .mean = stats ? probe_out(p, "mean", PROBE_OUT, acc, c->rows, tol) : NULL,
+            .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5, .dt = p->dt);
+}
+
+static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    int64_t count = c->rows * c->d;
+    struct ops ref = oracle();
+    const void *s = probe_in(p, "x", p->dt, count, 0.3, 1), *w = probe_in(p, "w", p->dt, c->d, 1, 0.3);
+    const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
+    const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
+    void *rstd = probe_in(p, "rstd", acc, c->rows, 0, 1), *y = probe_out(p, "y", PROBE_WORK, p->dt, count, 0);
+    double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
+    void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol_dx),
+         *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
+    /* Over dres where there is one, over dy elsewhere. */
+    if (dres)
+        dres = in_place(c, dres, dx, count, p->dt);
+    else
+        dy = in_place(c, dy, dx, count, p->dt);
+    if (c->op == OP_rmsnorm_bwd) {
+        RUN(&ref, rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
+            .dt = p->dt);
+        RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
+            .rows = c->rows, .d = c->d, .dt = p->dt);
+        return;
+    }
+    void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);
+    RUN(&ref, layernorm_fwd, .x = s, .w = w, .b = w, .y = y, .mean = mean, .rstd = rstd, .rows = c->rows,
+        .d = c->d, .eps = 1e-5, .dt = p->dt);
+    RUN(o, layernorm_bwd, .dy = dy, .s = s, .w = w, .mean = mean, .rstd = rstd, .dres = dres, .dx = dx,
+        .dw = dw, .db = probe_out(p, "db", PROBE_ACC, acc, c->d, tol_dw), .rows = c->rows, .d = c->d,
+        .dt = p->dt);
+}
+
+/* Tables of real angles, for the given number of positions. */
+static void angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines)
+{
+    dtype acc = dtype_acc(p->dt);
+    *cosines = probe_in(p, "cos", acc, pos_count * c->half, 0, 1);
+    *sines = probe_in(p, "sin", acc, pos_count * c->half, 0, 1);
+    for (int64_t t = 0; t < pos_count; t++)
+        for (int64_t i = 0; i < c->half; i++) {
+            double angle = (double)t * pow(100, -(double)i / (double)c->half);
+            dtype_store(*cosines, t * c->half + i, acc, cos(angle));
+            dtype_store(*sines, t * c->half + i, acc, sin(angle));
+        }
+}
+
+static void run_rope(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    bool norm = c->flags & QK_NORM, fwd = c->op == OP_rope_fwd;
+    int64_t both = c->heads + c->heads_kv, gap = c->flags & GAPS ? 5 : 0, pos_count = c->rows + 3;
+    int64_t in_stride = (both + c->heads_kv) * c->hd + gap, out_stride = both * c->hd + 2 * gap;
+    if (c->flags & IN_PLACE) out_stride = in_stride;
+    int64_t in_count = c->rows * in_stride, out_count = c->rows * out_stride;
+    const int32_t *positions = probe_ids(p, "positions", c->rows, pos_count);
+    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1, 0.3) : NULL;
+    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1, 0.3) : NULL;
+    angles(c, p, pos_count, &cosines, &sines);
+    const void *in = probe_in(p, "in", p->dt, in_count, 0, 1);
+    double tol = 4 * tol_reduce(acc, c->hd),
+           tol_dw = 4 * tol_reduce(acc, c->rows * both) * sqrt((double)(c->rows * both));
+    if (fwd) {
+        void *out = probe_out(p, "out", PROBE_OUT, p->dt, out_count, tol);
+        RUN(o, rope_fwd, .in = in_place(c, in, out, in_count, p->dt), .out = out, .in_stride = in_stride,
+            .out_stride = out_stride, .positions = positions, .cos = cosines, .sin = sines, .qw = qw,
+            .kw = kw, .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL,
+            .rows = c->rows, .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half,
+            .pos_count = pos_count, .eps = 1e-6, .dt = p->dt);
+        return;
+    }
+    void *rstd = norm ? probe_in(p, "rstd", acc, c->rows * both, 0, 1) : NULL;
+    if (norm) {
+        struct ops ref = oracle();
+        RUN(&ref, rope_fwd, .in = in, .out = probe_out(p, "out", PROBE_WORK, p->dt, out_count, 0),
+            .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
+            .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
+            .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
+            .dt = p->dt);
+    }
+    const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
+    void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
+    RUN(o, rope_bwd, .dout = in_place(c, dout, din, in_count, p->dt), .din = din, .dout_stride = out_stride,
+        .din_stride = in_stride, .in = norm ? in : NULL, .in_stride = in_stride, .positions = positions,
+        .cos = cosines, .sin = sines, .qw = qw, .kw = kw, .rstd = rstd,
+        .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->hd, tol_dw) : NULL,
+        .dkw = norm ? probe_out(p, "dkw", PROBE_ACC, acc, c->hd, tol_dw) : NULL, .rows = c->rows,
+        .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
+        .dt = p->dt);
+}
+
+/* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of bf16 times a value of
+ * about 1. In F32 what remains is the order of sums and the polynomial of exp. */
+static double tol_attn(dtype dt, int64_t n)
+{
+    return dt == DTYPE_BF16 ? 8 * tol_round(dt) : 4 * tol_reduce(dt, n);
+}
+
+static void run_attn(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    int32_t *cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1);
+    for (int64_t i = 0; i < c->docs; i++) cu[i + 1] = cu[i] + c->len[i];
+    bool fwd = c->op == OP_attn_fwd, gaps = c->flags & GAPS;
+    int64_t rows = cu[c->docs], hd = c->hd, width_q = c->heads * hd, width_kv = c->heads_kv * hd;
+    int64_t q_stride = width_q + 3 * gaps, k_stride = width_kv + 5 * gaps, v_stride = width_kv + gaps;
+    double scale = 1 / sqrt((double)hd), tol = tol_attn(p->dt, rows + hd);
+    const void *q = probe_in(p, "q", p->dt, rows * q_stride, 0, 1),
+               *k = probe_in(p, "k", p->dt, rows * k_stride, 0, 1);
+    const void *v = probe_in(p, "v", p->dt, rows * v_stride, 0, 1);
+    struct ops ref = oracle();
+    void *out = fwd ? probe_out(p, "o", PROBE_OUT, p->dt, rows * width_q, tol)
+                    : probe_in(p, "o", p->dt, rows * width_q, 0, 1);
+    void *lse = c->flags & NO_STATS ? NULL
+                : fwd               ? probe_out(p, "lse", PROBE_OUT, acc, c->heads * rows, tol)
+                                    : probe_in(p, "lse", acc, c->heads * rows, 0, 1);
+    RUN(fwd ? o : &ref, attn_fwd, .q = q, .k = k, .v = v, .o = out, .lse = lse, .q_stride = q_stride,
+        .k_stride = k_stride, .v_stride = v_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows,
+        .heads = c->heads, .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .scale = scale,
+        .dt = p->dt);
+    if (fwd) return;
+    /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
+    int64_t own = gaps && !p->zero_out ? 2 : 0;
+    int64_t dq_stride = q_stride + own, dk_stride = k_stride + 2 * own, dv_stride = v_stride + 3 * own;
+    size_t scratch = attn_bwd_scratch(rows, c->heads, p->dt);
+    RUN(o, attn_bwd, .q = q, .k = k, .v = v, .o = out, .do_ = probe_in(p, "do", p->dt, rows * width_q, 0, 1),
+        .lse = lse, .dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * dq_stride, tol),
+        .dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * dk_stride, 2 * tol),
+        .dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * dv_stride, 2 * tol), .q_stride = q_stride,
+        .k_stride = k_stride, .v_stride = v_stride, .dq_stride = dq_stride, .dk_stride = dk_stride,
+        .dv_stride = dv_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows, .heads = c->heads,
+        .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .scale = scale,
+        .scratch = probe_out(p, "scratch", PROBE_WORK, acc, (int64_t)(scratch / dtype_bytes(acc)), 0),
+        .dt = p->dt);
+}
+
+static void run_attn_decode(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    int32_t *lengths = probe_ids(p, "lengths", c->docs, 1);
+    int64_t capacity = 0, width = c->heads_kv * c->hd;
+    for (int64_t b = 0; b < c->docs; b++) {
+        lengths[b] = c->len[b];
+        if (capacity < c->len[b] + 2) capacity = c->len[b] + 2;
+    }
+    void *k = probe_in(p, "k", p->dt, c->docs * capacity * width, 0, 1);
+    void *v = probe_in(p, "v", p->dt, c->docs * capacity * width, 0, 1);
+    for (int64_t b = 0; b < c->docs; b++) /* rows beyond the length hold anything, here the worst */
+        for (int64_t i = lengths[b] * width; i < capacity * width; i++) {
+            dtype_store(k, b * capacity * width + i, p->dt, NAN);
+            dtype_store(v, b * capacity * width + i, p->dt, NAN);
+        }
+    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs * c->heads * c->hd, 0, 1), .k_cache = k,
+        .v_cache = v,
+        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs * c->heads * c->hd,
+                       tol_attn(p->dt, capacity + c->hd)),
+        .lengths = lengths, .batch = c->docs, .capacity = capacity, .heads = c->heads,
+        .heads_kv = c->heads_kv, .hd = c->hd, .window = c->window, .scale = 1 / sqrt((double)c->hd),
+        .dt = p->dt);
+}
+
+/* Every 13th gate is far out, where a careless exp overflows. */
+static void *gates(const struct op_case *c, struct probe *p)
+{
+    void *gu = probe_in(p, "gu", p->dt, 2 * c->rows * c->d, 0, 2);
+    for (int64_t i = 0; i < 2 * c->rows * c->d; i += 13)
+        dtype_store(gu, i, p->dt, dtype_load(gu, i, p->dt) + (i % 2 ? 100 : -100));
+    return gu;
+}
+
+static void run_act(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    int64_t count = c->rows * c->d;
+    double tol = 4 * tol_reduce(dtype_acc(p->dt), 1);
+    if (c->op == OP_swiglu_fwd) {
+        RUN(o, swiglu_fwd, .gu = gates(c, p), .m = probe_out(p, "m", PROBE_OUT, p->dt, count, tol),
+            .rows = c->rows, .f = c->d, .dt = p->dt);
+    } else if (c->op == OP_swiglu_bwd) {
+        const void *gu = gates(c, p);
+        void *dgu = probe_out(p, "dgu", PROBE_OUT, p->dt, 2 * count, 4 * tol);
+        RUN(o, swiglu_bwd, .dm = probe_in(p, "dm", p->dt, count, 0, 1),
+            .gu = in_place(c, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
+            .dt = p->dt);
+    } else if (c->op == OP_gelu_fwd) {
+        RUN(o, gelu_fwd, .x = probe_in(p, "x", p->dt, count, 0, 3),
+            .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol), .count = count, .dt = p->dt);
+    } else if (c->op == OP_gelu_bwd) {
+        const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
+        void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
+        RUN(o, gelu_bwd, .dy = in_place(c, dy, dx, count, p->dt), .x = probe_in(p, "x", p->dt, count, 0, 3),
+            .dx = dx, .count = count, .dt = p->dt);
+    } else {
+        const void *a = probe_in(p, "a", p->dt, count, 0, 1);
+        void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, TOL_EXACT);
+        RUN(o, add, .a = in_place(c, a, y, count, p->dt), .b = probe_in(p, "b", p->dt, count, 0, 1), .y = y,
+            .count = count, .dt = p->dt);
+    }
+}
+
+static void run_xent(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const double grad_scale = 0.125;
+    dtype acc = dtype_acc(p->dt), out_dt = c->flags & IN_PLACE ? acc : p->dt;
+    int64_t count = c->rows * c->vocab;
+    int32_t *targets = probe_ids(p, "targets", c->rows, c->used);
+    for (int64_t t = 2; t < c->rows; t += 3) targets[t] = TARGET_IGNORE;
+    void *logits = probe_in(p, "logits", acc, count, 0, 3);
+    for (int64_t i = 0; i < count; i++)
+        if (i % c->vocab >= c->used) dtype_store(logits, i, acc, NAN);
+    double tol = 4 * tol_reduce(acc, 1);
+    void *dlogits =
+        c->flags & NO_STATS ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, grad_scale * tol);
+    probe_in(p, "dloss", acc, c->rows, grad_scale, 0); /* the op takes it as one number */
+    RUN(o, xent, .logits = in_place(c, logits, dlogits, count, acc), .dlogits = dlogits, .targets = targets,
+        .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows, .vocab = c->vocab,
+        .vocab_used = c->used, .grad_scale = grad_scale, .z_loss = c->flags & Z_LOSS ? 1e-2 : 0,
+        .dt = out_dt);
+}
+
+static void run_optim(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    int64_t count = c->rows * c->d;
+    double tol = tol_reduce(DTYPE_F32, 1);
+    if (c->op == OP_sumsq) {
+        dtype acc = dtype_acc(p->dt);
+        RUN(o, sumsq, .x = probe_in(p, "x", acc, count, 0, 1), .count = count, .dt = acc,
+            .out =
+                probe_out(p, "out", PROBE_ACC, DTYPE_F64, 1, tol_reduce(DTYPE_F64, count) * (double)count));
+        return;
+    }
+    float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
+          *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
+    float *m = probe_out(p, "m", PROBE_OUT, DTYPE_F32, count, tol);
+    bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
+    if (c->op == OP_lion) {
+        g[0] = m[0] = 0; /* sign(0) = 0 */
+        RUN(o, lion, .p = w, .g = g, .m = m, .w = copy, .count = count, .lr = 1e-2, .beta1 = 0.9,
+            .beta2 = 0.99, .weight_decay = 0.1, .grad_scale = 0.5);
+        return;
+    }
+    float *v = probe_out(p, "v", PROBE_OUT, DTYPE_F32, count, tol);
+    for (int64_t i = 0; i < count; i++) v[i] *= v[i];
+    RUN(o, adamw, .p = w, .g = g, .m = m, .v = v, .w = copy, .count = count, .lr = 1e-2, .beta1 = 0.9,
+        .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .correction1 = 1 - pow(0.9, 3),
+        .correction2 = 1 - pow(0.95, 3), .grad_scale = 0.5);
+}
+
+/* There and back; the source holds a tie and what is not finite. */
+static void run_cast(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    static const double special[] = {NAN,        INFINITY, -INFINITY, 1 + 0x1p-8,
+                                     1 + 0x3p-8, -0.0,     0x1p-130,  3.4e38};
+    int64_t count = c->rows * c->d;
+    dtype wide = dtype_acc(p->dt);
+    void *x = probe_in(p, "x", wide, count, 0, 1), *y = probe_out(p, "y", PROBE_OUT, p->dt, count, TOL_EXACT);
+    for (int64_t i = 0; i < 8 && i < count; i++) dtype_store(x, i, wide, special[i]);
+    RUN(o, cast, .x = x, .y = y, .count = count, .from = wide, .to = p->dt);
+    RUN(o, cast, .x = y, .y = probe_out(p, "back", PROBE_OUT, wide, count, TOL_EXACT), .count = count,
+        .from = p->dt, .to = wide);
+}
+
+void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
+    static run_fn *const runs[OP_COUNT] = {
+        [OP_gemm] = run_gemm,
+        [OP_bias_bwd] = run_bias_bwd,
+        [OP_embed_fwd] = run_embed_fwd,
+        [OP_embed_bwd] = run_embed_bwd,
+        [OP_rmsnorm_fwd] = run_norm_fwd,
+        [OP_rmsnorm_bwd] = run_norm_bwd,
+        [OP_layernorm_fwd] = run_norm_fwd,
+        [OP_layernorm_bwd] = run_norm_bwd,
+        [OP_rope_fwd] = run_rope,
+        [OP_rope_bwd] = run_rope,
+        [OP_attn_fwd] = run_attn,
+        [OP_attn_bwd] = run_attn,
+        [OP_attn_decode] = run_attn_decode,
+        [OP_swiglu_fwd] = run_act,
+        [OP_swiglu_bwd] = run_act,
+        [OP_gelu_fwd] = run_act,
+        [OP_gelu_bwd] = run_act,
+        [OP_add] = run_act,
+        [OP_xent] = run_xent,
+        [OP_sumsq] = run_optim,
+        [OP_adamw] = run_optim,
+        [OP_lion] = run_optim,
+        [OP_cast] = run_cast,
+    };
+    runs[c->op](o, c, p);
+}

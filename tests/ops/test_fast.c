@@ -1,0 +1,123 @@
+/* Every instruction set that this machine has, on every case, in F32 and BF16: the fast ops agree with the f64 oracle, write
+ * nothing else, and give the same bits for any number of threads. */
+#include "base/parallel.h"
+#include "probe.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static const char *const isas[] = {"avx2", "avx512", "amx"};
+static const dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+
+/* The sets to test; an ISA that the machine lacks is left out. */
+static int fast_sets(struct ops sets[3])
+{
+    int count = 0;
+    for (int i = 0; i < 3; i++)
+        if (ops_cpu(&sets[count], isas[i]) == STATUS_OK) count++;
+    assert_true(count > 0);
+    return count;
+}
+
+static bool is_oracle(const struct ops *o, enum op_id op)
+{
+    struct ops oracle;
+    ops_oracle(&oracle);
+    const bool same[] = {
+#define X(name) o->name == oracle.name,
+        OPS(X)
+#undef X
+    };
+    return same[op];
+}
+
+static void matches_the_oracle(const struct ops *sets, int count, const struct op_case *c, dtype dt,
+                               int shift)
+{
+    struct ops oracle;
+    ops_oracle(&oracle);
+    char text[256], what[320];
+    struct probe want = {.dt = dt, .shift = shift};
+    op_run(&oracle, c, &want);
+    probe_guards(&want, case_text(c, dt, text));
+    for (int s = 0; s < count; s++) {
+        if (is_oracle(&sets[s], c->op)) continue; /* not overlaid */
+        struct probe got = {.dt = dt, .shift = shift};
+        op_run(&sets[s], c, &got);
+        snprintf(what, sizeof what, "%s %s", sets[s].name, text);
+        probe_guards(&got, what);
+        probe_close(&want, &got, what);
+        probe_free(&got);
+    }
+    probe_free(&want);
+}
+
+static void one_op(enum op_id op)
+{
+    struct ops sets[3];
+    int count = fast_sets(sets);
+    for (int i = 0; i < OP_CASES; i++)
+        for (int t = 0; t < 2 && op_cases[i].op == op; t++)
+            matches_the_oracle(sets, count, &op_cases[i], dtypes[t],
+                               i % 2); /* every other case without alignment */
+}
+
+#define X(name)                                                                                              \
+    static void name##_matches_the_oracle(void **state)                                                      \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        one_op(OP_##name);                                                                                   \
+    }
+OPS(X)
+#undef X
+
+static void results_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    struct ops sets[3];
+    int count = fast_sets(sets);
+    char text[256], what[320];
+    for (int i = 0; i < OP_CASES * 2 * count; i++) {
+        const struct op_case *c = &op_cases[i / (2 * count)];
+        const struct ops *o = &sets[i / 2 % count];
+        if (i / 2 % count > 0 && is_oracle(o, c->op)) continue; /* once is enough */
+        struct probe one = {.dt = dtypes[i % 2]};
+        parallel_threads_set(1);
+        op_run(o, c, &one);
+        for (int threads = 2; threads <= 3; threads++) {
+            struct probe more = {.dt = dtypes[i % 2]};
+            parallel_threads_set(threads);
+            op_run(o, c, &more);
+            snprintf(what, sizeof what, "%s %s on %d threads", o->name, case_text(c, more.dt, text), threads);
+            probe_same_bits(&one, &more, what);
+            probe_free(&more);
+        }
+        probe_free(&one);
+    }
+    parallel_threads_set(0);
+}
+
+static void an_unknown_instruction_set_is_refused(void **state)
+{
+    (void)state;
+    struct ops o;
+    assert_int_equal(ops_cpu(&o, "sse9"), STATUS_CONFIG);
+    assert_int_equal(ops_cpu(&o, NULL), STATUS_OK);
+    assert_int_equal(ops_check(&o), STATUS_OK);
+}
+
+int main(void)
+{
+    parallel_threads_set(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_instruction_set_is_refused),
+#define X(name) cmocka_unit_test(name##_matches_the_oracle),
+        OPS(X)
+#undef X
+            cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
