@@ -38,7 +38,7 @@ status io_write_file(const char *path, const void *data, size_t bytes) WARN_UNUS
 status io_make_dirs(const char *path) WARN_UNUSED; /* mkdir -p */
 status io_sync_dir(const char *path) WARN_UNUSED;
 status io_rename_dir(const char *from, const char *to) WARN_UNUSED; /* rename, then fsync of the parent */
-status io_remove_tree(const char *path) WARN_UNUSED; /* rm -r; a missing path is fine; does not follow links */
+status io_remove_tree(const char *path) WARN_UNUSED; /* rm -r, links not followed; a missing path is fine */
 /* Names in a directory, sorted, without "." and "..". A missing directory is an empty list. */
 struct io_list {
     char **names;

@@ -105,11 +105,22 @@ static const char *near_anywhere(char full[KEY_NAME], const char *name)
     return NULL;
 }
 
+/* trian.steps: the nearest section, when it has the key. */
+static const char *near_section(char full[KEY_NAME], const char *section, const char *name)
+{
+    const char *names[KEY_AT_COUNT];
+    for (int i = 0; i < KEY_AT_COUNT; i++) names[i] = keys[i].section;
+    const char *near = text_nearest(section, names, KEY_AT_COUNT);
+    int row = near ? key_find(near, name) : -1;
+    return row < 0 ? near : key_full_name(full, &keys[row]);
+}
+
 /* The same name in another section comes first (train.lr is optim.lr), then a mistake in this section, then one anywhere. */
 const char *key_suggest(char buf[KEY_HINT], const char *section, const char *name)
 {
     char full[KEY_NAME];
     const char *best = NULL;
+    if (section && key_section(section) < 0) best = near_section(full, section, name), section = NULL;
     for (int i = 0; i < KEY_AT_COUNT && !best; i++)
         if (strcmp(keys[i].name, name) == 0) best = key_full_name(full, &keys[i]);
     if (!best && section) best = near_in_section(full, section, name);

@@ -45,7 +45,7 @@ int key_find(const char *section, const char *name);
 int key_section(const char *section);
 /* "section.name" in buf. Returns buf. */
 const char *key_full_name(char buf[KEY_NAME], const struct key *k);
-/* " (did you mean 'x'?)", or "", for a section.name that does not exist (section may be NULL: a word at the top). Returns buf. */
+/* " (did you mean 'x'?)", or "", for a section.name that does not exist (section NULL: a word at the top). Returns buf. */
 const char *key_suggest(char buf[KEY_HINT], const char *section, const char *name);
 
 /* Stores `text` in the field of `s`. On failure returns false, with one phrase in `why` ("'x' is not a whole number"). */

@@ -49,12 +49,9 @@ static status take_override(struct spec_layer *layer, const char *word)
         return STATUS_OK;
     }
     int row = key_find(section, name);
-    if (row < 0) {
-        bool known = key_section(section) >= 0;
+    if (row < 0)
         return FAIL(STATUS_CONFIG, "command line: unknown key '%s.%s'%s", section, name,
-                    key_suggest(hint, known ? section : NULL,
-                                known || key_find("model", name) >= 0 ? name : section));
-    }
+                    key_suggest(hint, section, name));
     if (!key_set(key_row(row), &layer->spec, eq + 1, why))
         return FAIL(STATUS_CONFIG, "command line: %s.%s: %s", section, name, why);
     layer->place[row].line = 1;
@@ -64,7 +61,7 @@ static status take_override(struct spec_layer *layer, const char *word)
 void model_spec_resolve(struct model_spec *m)
 {
     if (m->head_count_kv == 0) m->head_count_kv = m->head_count;
-    if (m->head_dim == 0 && m->head_count > 0) m->head_dim = m->hidden_size / m->head_count;
+    if (m->head_dim == 0 && m->head_count > 0 && m->hidden_size % m->head_count == 0) m->head_dim = m->hidden_size / m->head_count;
 }
 
 void spec_resolve(struct spec *s)

@@ -1,0 +1,121 @@
+/* Goal: presets have the exact published or designed sizes. Method: the counts as literals, and an independent count that adds up
+ * every matrix and vector of a block by name; the library's closed form must agree on random shapes too. */
+#include "base/rng.h"
+#include "spec/spec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct {
+    const char *name;
+    int64_t vocab, count; /* vocab: the one that the count is stated for */
+} presets[] = {
+    {"nano", 8192, 10244160},         {"gpt2-124m", 50257, 124439808}, {"small", 50304, 148759296},
+    {"medium", 50304, 400221184},     {"large", 50304, 786900480},     {"xl", 50304, 1999259648},
+    {"llama-1b", 128256, 1235814400}, {"7b", 32000, 6738415616},       {"7b-gqa", 32000, 5933109248},
+    {"13b", 32000, 13015864320},      {"70b", 32000, 68976648192},
+};
+
+static int64_t linear(int64_t out, int64_t in, bool bias)
+{
+    return out * in + (bias ? out : 0);
+}
+
+static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
+{
+    int64_t d = m->hidden_size, norm = m->norm == NORM_LAYERNORM ? d + d : d, n = 0;
+    n += vocab * d;
+    if (m->position == POS_LEARNED) n += m->context_length * d;
+    for (int64_t layer = 0; layer < m->layer_count; layer++) {
+        n += norm;
+        n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
+        n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
+        n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
+        if (m->qk_norm) n += m->head_dim + m->head_dim;
+        n += linear(d, m->head_count * m->head_dim, m->out_bias);
+        n += norm;
+        if (m->activation == ACT_SWIGLU) n += linear(m->ffn_size, d, m->mlp_bias);
+        n += linear(m->ffn_size, d, m->mlp_bias);
+        n += linear(d, m->ffn_size, m->mlp_bias);
+    }
+    n += norm;
+    if (!m->tied_embeddings) n += vocab * d;
+    return n;
+}
+
+static void every_preset_has_its_exact_parameter_count(void **state)
+{
+    (void)state;
+    assert_int_equal(preset_count(), sizeof presets / sizeof presets[0]);
+    for (int i = 0; i < preset_count(); i++) {
+        struct model_spec m;
+        assert_string_equal(preset_name(i), presets[i].name);
+        assert_int_equal(preset_find(presets[i].name, &m), STATUS_OK);
+        assert_int_equal(model_spec_check(&m), STATUS_OK);
+        assert_true(m.vocab_size == presets[i].vocab || m.vocab_size == 0);
+        assert_true(count_by_hand(&m, presets[i].vocab) == presets[i].count);
+        assert_true(model_spec_param_count(&m, presets[i].vocab) == presets[i].count);
+    }
+}
+
+static void the_closed_form_agrees_on_random_shapes(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 200; i++) {
+        struct rng_block a = rng_at(1, RNG_TEST, i, 0), b = rng_at(1, RNG_TEST, i, 1);
+        struct model_spec m;
+        model_spec_default(&m);
+        m.layer_count = 1 + a.u[0] % 9;
+        m.head_count_kv = 1 + a.u[1] % 4;
+        m.head_count = m.head_count_kv * (1 + a.u[2] % 5);
+        m.head_dim = 2 * (1 + a.u[3] % 40);
+        m.hidden_size = 1 + b.u[0] % 500;
+        m.ffn_size = 1 + b.u[1] % 900;
+        m.context_length = 1 + b.u[2] % 100;
+        uint32_t bits = b.u[3];
+        m.norm = bits & 1 ? NORM_RMSNORM : NORM_LAYERNORM;
+        m.activation = bits & 2 ? ACT_SWIGLU : ACT_GELU;
+        m.position = bits & 4 ? POS_ROPE : POS_LEARNED;
+        m.qk_norm = bits & 8;
+        m.qkv_bias = bits & 16;
+        m.out_bias = bits & 32;
+        m.mlp_bias = bits & 64;
+        m.tied_embeddings = bits & 128;
+        assert_int_equal(model_spec_check(&m), STATUS_OK);
+        assert_true(model_spec_param_count(&m, 1000) == count_by_hand(&m, 1000));
+    }
+}
+
+static void gpt2_differs_from_llama_in_every_switch(void **state)
+{
+    (void)state;
+    struct model_spec g, l;
+    assert_int_equal(preset_find("gpt2-124m", &g), STATUS_OK);
+    assert_int_equal(preset_find("llama-1b", &l), STATUS_OK);
+    assert_int_equal(g.norm, NORM_LAYERNORM);
+    assert_int_equal(g.activation, ACT_GELU);
+    assert_int_equal(g.position, POS_LEARNED);
+    assert_true(g.qkv_bias && g.out_bias && g.mlp_bias && g.tied_embeddings);
+    assert_true(g.norm_eps == 1e-5);
+    assert_int_equal(l.norm, NORM_RMSNORM);
+    assert_int_equal(l.rope_scaling, SCALING_LLAMA3);
+    assert_true(l.rope_theta == 5e5 && l.rope_factor == 32 && l.rope_low_freq == 1 && l.rope_high_freq == 4);
+    assert_int_equal(l.rope_original, 8192);
+    assert_int_equal(l.context_length, 131072);
+    assert_false(l.qkv_bias || l.out_bias || l.mlp_bias);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_preset_has_its_exact_parameter_count),
+        cmocka_unit_test(the_closed_form_agrees_on_random_shapes),
+        cmocka_unit_test(gpt2_differs_from_llama_in_every_switch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
