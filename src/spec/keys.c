@@ -125,7 +125,8 @@ const char *key_suggest(char buf[KEY_HINT], const char *section, const char *nam
         if (strcmp(keys[i].name, name) == 0) best = key_full_name(full, &keys[i]);
     if (!best && section) best = near_in_section(full, section, name);
     if (!best) best = near_anywhere(full, name);
-    snprintf(buf, KEY_HINT, best ? " (did you mean '%s'?)" : "", best);
+    buf[0] = 0;
+    if (best) snprintf(buf, KEY_HINT, " (did you mean '%s'?)", best);
     return buf;
 }
 
