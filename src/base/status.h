@@ -45,7 +45,8 @@ const char *status_message(void);
 /* "file.c:line in scope > scope" where the last record was written. */
 const char *status_where(void);
 
-_Noreturn void check_failed(const char *file, int line, const char *cond, const char *fmt, ...) PRINTF_LIKE(4, 5);
+__attribute__((noreturn)) void check_failed(const char *file, int line, const char *cond, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
 
 #define FAIL(code, ...) status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 #define TRY(call)                                                                                                      \

@@ -61,7 +61,8 @@ static status take_override(struct spec_layer *layer, const char *word)
 void model_spec_resolve(struct model_spec *m)
 {
     if (m->head_count_kv == 0) m->head_count_kv = m->head_count;
-    if (m->head_dim == 0 && m->head_count > 0 && m->hidden_size % m->head_count == 0) m->head_dim = m->hidden_size / m->head_count;
+    if (m->head_dim == 0 && m->head_count > 0 && m->hidden_size % m->head_count == 0)
+        m->head_dim = m->hidden_size / m->head_count;
 }
 
 void spec_resolve(struct spec *s)

@@ -259,7 +259,8 @@ static void every_default_lies_in_its_range_or_must_be_given(void **state)
     run_spec_default(&s.run);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
-        bool required = k->type == KEY_INT && strcmp(k->section, "model") == 0 && strncmp(k->range, "[1,", 3) == 0;
+        bool required =
+            k->type == KEY_INT && strcmp(k->section, "model") == 0 && strncmp(k->range, "[1,", 3) == 0;
         assert_int_equal(key_in_range(k, &s, why), !required);
     }
     assert_int_equal(model_spec_check(&s.model), STATUS_CONFIG);
@@ -332,7 +333,7 @@ static void window_layers_name_the_layers_that_use_the_window(void **state)
     assert_false(model_layer_window(&m, 0));
     m.window = 16;
     assert_true(model_layer_window(&m, 0));
-    strcpy(m.window_layers, "0-2,5,14-15");
+    snprintf(m.window_layers, sizeof m.window_layers, "0-2,5,14-15");
     assert_int_equal(model_spec_check(&m), STATUS_OK);
     for (int64_t i = 0; i < 16; i++) assert_int_equal(model_layer_window(&m, i), i <= 2 || i == 5 || i >= 14);
 }

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# The rules of the source tree, as a test. Usage: test_tidy.sh BUILD/ingot
+#
+# Each rule is a function rule_NAME that prints one line per violation: PLACE<TAB>what is wrong. tools/tidy_allow.txt holds the exceptions,
+# one per line: RULE PLACE reason. Needs bash, awk, grep, nm, cc and c++; clang-format where it is there.
+set -u -o pipefail
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+library=$(dirname "${1:-build/cpu/ingot}")/libingot_core.a
+allow=tools/tidy_allow.txt
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+
+if git rev-parse --git-dir >/dev/null 2>&1; then
+    mapfile -t files < <(git ls-files --cached --others --exclude-standard | while read -r f; do [ -f "$f" ] && echo "$f"; done)
+else
+    mapfile -t files < <(find . -type f -not -path './build/*' -not -path './runs/*' | sed 's|^\./||' | sort)
+fi
+pick() { printf '%s\n' "${files[@]}" | grep -E "$1"; }
+mapfile -t sources < <(pick '^(src|tests)/.*\.(c|h|cu|cuh)$')
+mapfile -t headers < <(pick '^src/.*\.h$')
+
+# Who may include whom: lower ranks and one's own directory.
+rule_include() {
+    awk '
+    BEGIN {
+        n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data 2 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 7 cli 8", w, " ")
+        for (i = 1; i < n; i += 2) rank[w[i]] = w[i + 1]
+    }
+    FNR == 1 { split(FILENAME, part, "/"); from = part[2] }
+    /^#[ \t]*include "/ {
+        split($0, quote, "\""); to = quote[2]; sub(/\/.*/, "", to)
+        if (!(from in rank)) print FILENAME "\tdirectory src/" from " has no rank in tests/tidy/test_tidy.sh"
+        else if (!(to in rank)) print FILENAME ":" quote[2] "\tinclude paths start at src/: directory/file.h"
+        else if (from != to && rank[from] <= rank[to])
+            print FILENAME ":" quote[2] "\t" from " (rank " rank[from] ") must not include " to " (rank " rank[to] ")"
+    }' $(pick '^src/.*\.(c|h|cu|cuh)$')
+}
+
+# Calls that overflow, hide errors, start shells, or are not a function of a seed.
+rule_call() {
+    awk '
+    {
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "\"\"", line); sub(/\/\/.*/, "", line); gsub(/\/\*[^*]*\*\//, "", line)
+        if (line ~ /^[ \t]*(\/\*|\*)/) next
+        if (match(line, /(^|[^A-Za-z0-9_.>])(sprintf|vsprintf|strcpy|strcat|atoi|atol|atof|rand|srand|sscanf|strtok|system|popen|gets)[ \t]*\(/)) {
+            word = substr(line, RSTART, RLENGTH); gsub(/[^a-z]/, "", word)
+            print FILENAME ":" word "\tline " FNR ": " word " is banned"
+        }
+    }' "${sources[@]}"
+}
+
+rule_function_length() {
+    awk '
+    FNR == 1 { begin = 0 }
+    /^[A-Za-z_].*\(/ { match($0, /[A-Za-z0-9_]+\(/); name = substr($0, RSTART, RLENGTH - 1) }
+    /^\{/ { begin = FNR }
+    /^\}/ {
+        if (begin && FNR - begin - 1 > 70) print FILENAME ":" name "\tfunction of " FNR - begin - 1 " lines, the limit is 70"
+        begin = 0
+    }' "${sources[@]}"
+}
+
+rule_file_length() {
+    awk '
+    function close_file() {
+        limit = path ~ /^src\/.*\.h$/ ? 200 : path ~ /\.cu$/ ? 1000 : 800
+        if (lines > limit) print path "\t" lines " lines, the limit is " limit
+    }
+    FNR == 1 { if (path) close_file(); path = FILENAME }
+    { lines = FNR }
+    END { close_file() }' "${sources[@]}"
+}
+
+# A file stem is a module name and a symbol prefix: one directory per stem.
+rule_stem() {
+    pick '^src/.*\.(c|h|cu|cuh)$' | awk '
+    {
+        path = $0; n = split($0, part, "/"); stem = part[n]; sub(/\.[a-z]*$/, "", stem)
+        dir = substr($0, 1, length($0) - length(part[n]))
+        if (stem in seen && seen[stem] != dir) print path "\tthe stem " stem " is also in " seen[stem]
+        else seen[stem] = dir
+    }'
+}
+
+# A header is a manual: it compiles alone, as C17 and as C++17.
+check_header() {
+    local flags="-Isrc -D_GNU_SOURCE -DSIMD_ISA=v3 -march=x86-64-v3 -fsyntax-only -Wall -Werror" first
+    first=$("$cc" -std=gnu17 $flags -x c "$1" 2>&1 | grep -m1 -E 'error|fatal') && printf '%s\tas C17: %s\n' "$1" "$first"
+    first=$("$cxx" -std=gnu++17 $flags -x c++ "$1" 2>&1 | grep -m1 -E 'error|fatal') && printf '%s\tas C++17: %s\n' "$1" "$first"
+    return 0
+}
+rule_header() {
+    export -f check_header
+    export cc cxx
+    printf '%s\n' "${headers[@]}" | xargs -P "$(nproc)" -I{} bash -c 'check_header {}'
+}
+
+# No hidden state: mutable data at file scope (thread-local too) needs a reason. Constant tables that hold pointers lie in .data.rel.ro.
+rule_mutable_data() {
+    if [ ! -f "$library" ]; then
+        printf "%s\tnot built; pass the path of the ingot binary\n" "$library"
+    elif nm "$library" 2>/dev/null | grep -qE '__(asan|tsan|sanitizer)_'; then
+        echo "tidy: mutable_data: skipped, sanitizers add data of their own" >&2
+    else
+        nm -f sysv "$library" 2>/dev/null | awk -F'|' '
+        /^Symbols from/ { match($0, /\[[^]]*\]/); object = substr($0, RSTART + 1, RLENGTH - 4) }
+        NF >= 7 {
+            gsub(/ /, "", $1); gsub(/ /, "", $3); gsub(/ /, "", $7); sub(/\.[0-9]+$/, "", $1)
+            if ($3 ~ /^[BbDdCGgSs]$/ && $7 !~ /^\.data\.rel\.ro/) print object ":" $1 "\tmutable data in " $7
+        }'
+    fi
+}
+
+# What is committed must mean the same on every machine.
+rule_machine_path() {
+    grep -InE '(^|[^A-Za-z0-9_.-])/(home|root|work|Users|mnt/[a-z]+)/[A-Za-z0-9_.]' "${files[@]}" |
+        awk -F: '{ print $1 "\tline " $2 ": a path of one machine" }'
+}
+
+# Headers are aligned by hand, as tables; all else is as clang-format leaves it.
+rule_format() {
+    if ! clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+        echo "tidy: format: skipped, clang-format 14 is not installed" >&2
+        return
+    fi
+    pick '^(src|tests)/.*\.c$' | xargs clang-format --dry-run 2>&1 |
+        awk -F: '/warning: code should be clang-formatted/ && !seen[$1]++ { print $1 "\tline " $2 " and perhaps more: run clang-format -i" }'
+}
+
+# An exception needs an existing rule and a reason.
+rule_allow_list() {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|stem|header|mutable_data|machine_path|format)$/) {
+        print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
+}
+
+failed=0
+for rule in allow_list include call function_length file_length stem header mutable_data machine_path format; do
+    while IFS= read -r line; do
+        place=${line%%$'\t'*}
+        grep -qF -- "$rule $place " $allow && continue
+        echo "$rule: $place: ${line#*$'\t'}"
+        failed=$((failed + 1))
+    done < <(rule_$rule)
+done
+[ $failed -eq 0 ] && echo "tidy: ${#files[@]} files follow the rules"
+exit $((failed > 0))
