@@ -216,6 +216,21 @@ static void format_real(char *buf, double v)
     }
 }
 
+/* What YAML prints as it is: not controls, separators of lines, the byte order mark and what is no character. */
+static bool readable(int32_t c)
+{
+    return (c >= 0x20 && c < 0x7F) ||
+           (c >= 0xA0 && c != 0x2028 && c != 0x2029 && c != 0xFEFF && c != 0xFFFE && c != 0xFFFF);
+}
+
+void key_text_clean(char *text)
+{
+    bool good = true;
+    for (const unsigned char *p = (const unsigned char *)text; *p && good;) good = readable(code_point(&p));
+    for (char *p = text; *p && !good; p++)
+        if (*p < 0x20 || *p >= 0x7F) *p = '?';
+}
+
 /* Double quotes; both YAML and JSON know \" \\ \n \t and \uNNNN. What YAML calls not printable is escaped, all else stays readable. */
 static void format_text(char *buf, const char *text)
 {
@@ -225,8 +240,7 @@ static void format_text(char *buf, const char *text)
         const unsigned char *begin = p;
         int32_t c = code_point(&p);
         CHECK(c >= 0, "a spec holds text that is not UTF-8");
-        bool raw = (c >= 0x20 && c < 0x7F && c != '"' && c != '\\') ||
-                   (c >= 0xA0 && c != 0x2028 && c != 0x2029 && c != 0xFEFF && c != 0xFFFE && c != 0xFFFF);
+        bool raw = readable(c) && c != '"' && c != '\\';
         if (raw) {
             while (begin < p) *out++ = (char)*begin++;
         } else if (c == '"' || c == '\\') {

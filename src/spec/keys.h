@@ -52,6 +52,8 @@ const char *key_suggest(char buf[KEY_HINT], const char *section, const char *nam
 bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPEC_TEXT]);
 /* The value as YAML or JSON. key_set reads it back to the same value, but for TEXT, which is quoted. Returns buf. */
 const char *key_format(const struct key *k, const struct spec *s, enum key_style style, char buf[KEY_FORMAT]);
+/* Bytes that YAML does not take in a comment become '?': all but printable ASCII, unless the whole is UTF-8 that needs no escape. */
+void key_text_clean(char *text);
 bool key_equal(const struct key *k, const struct spec *a, const struct spec *b);
 void key_copy(const struct key *k, struct spec *to, const struct spec *from);
 /* False when the value lies outside the row's range (or is not finite); `why` gets one phrase. */

@@ -107,12 +107,13 @@ static void merge_layer(struct spec *s, struct spec_origin *o, const struct spec
     }
 }
 
-/* The length of the run is one thing with two keys: the command line's replaces the file's. */
-static void replace_length(struct spec *s, struct spec_origin *o, const struct spec_layer *command)
+/* The length of the run is one thing with two keys, and a name stands for a directory: the command line's replaces the file's. */
+static void replace_pairs(struct spec *s, struct spec_origin *o, const struct spec_layer *command)
 {
     bool steps = command->place[KEY_AT_train_steps].line, tokens = command->place[KEY_AT_train_tokens].line;
     if (steps && !tokens) s->run.train_tokens = 0, o->from[KEY_AT_train_tokens] = FROM_COMMAND_LINE;
     if (tokens && !steps) s->run.train_steps = 0, o->from[KEY_AT_train_steps] = FROM_COMMAND_LINE;
+    if (command->place[KEY_AT_run_name].line && !command->place[KEY_AT_run_dir].line) s->run.run_dir[0] = 0;
 }
 
 static status apply_preset(struct spec *s, struct spec_origin *o, const struct spec_layer *file,
@@ -130,6 +131,17 @@ static status apply_preset(struct spec *s, struct spec_origin *o, const struct s
     for (int i = 0; i < KEY_AT_COUNT; i++)
         if (!key_equal(key_row(i), s, &plain)) o->from[i] = FROM_PRESET;
     return STATUS_OK;
+}
+
+/* A preset on the command line beside a resolved config, which names every key, would change nothing. */
+static status check_preset_used(const struct spec_origin *o, const struct spec_layer *command)
+{
+    if (!command->preset_place.line) return STATUS_OK;
+    for (int i = 0; i < KEY_AT_COUNT; i++)
+        if (o->from[i] == FROM_PRESET) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "command line: model.preset=%s changes nothing, because all its keys are set again",
+                command->preset);
 }
 
 /* A value outside its range is reported where it was written. */
@@ -159,10 +171,11 @@ static status merge(struct loading *l, struct spec_origin *o, const char *name)
     TRY(apply_preset(s, o, &l->file, &l->command));
     merge_layer(s, o, &l->file, FROM_FILE);
     merge_layer(s, o, &l->command, FROM_COMMAND_LINE);
-    replace_length(s, o, &l->command);
+    replace_pairs(s, o, &l->command);
+    TRY(check_preset_used(o, &l->command));
     TRY(check_ranges(s, o));
     struct spec given = *s;
-    if (s->run.run_name[0] == 0 && name) name_from_path(s->run.run_name, name);
+    if (s->run.run_name[0] == 0 && name) name_from_path(s->run.run_name, o->path);
     spec_resolve(s);
     for (int i = 0; i < KEY_AT_COUNT; i++)
         if (!key_equal(key_row(i), s, &given)) o->from[i] = FROM_KEYS;
@@ -183,7 +196,8 @@ status spec_load_text(struct spec *s, const char *name, const char *text, size_t
     l->file.place = l->file_place;
     l->command.place = l->command_place;
     snprintf(o->path, sizeof o->path, "%s", name ? name : "");
-    if (text) TRY_OUT(spec_yaml_parse(&l->file, o->path, text, bytes));
+    key_text_clean(o->path);
+    if (text) TRY_OUT(spec_yaml_parse(&l->file, name ? name : "", text, bytes));
     for (int i = 0; i < override_count; i++) TRY_OUT(take_override(&l->command, overrides[i]));
     TRY_OUT(merge(l, o, name));
     *s = l->spec;

@@ -70,7 +70,7 @@ static status check_heads(const struct model_spec *m)
 
 static status check_rope_scaling(const struct model_spec *m)
 {
-    const char *const words[] = {"none", "linear", "llama3", "yarn"};
+    const char *const *words = key_row(KEY_AT_model_rope_scaling)->words;
     if (m->rope_scaling == SCALING_NONE && m->rope_factor != 1)
         return FAIL(STATUS_CONFIG, "model.rope_factor %g does nothing without model.rope_scaling",
                     m->rope_factor);

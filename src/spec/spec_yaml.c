@@ -1,6 +1,6 @@
 /* libyaml gives events; three nested loops would hide the grammar, so a small state says what the next event means:
  *
- *   STREAM -> TOP (keys are sections) -> SECTION (keys) -> VALUE (one scalar) -> SECTION ... -> TOP ... -> END
+ *   AT_STREAM -> AT_TOP (a section's name) -> AT_SECTION (its mapping) -> AT_KEYS (a key) -> AT_VALUE -> AT_KEYS ... AT_TOP ... AT_END
  *
  * libyaml checks UTF-8 and the syntax; everything that YAML allows and a spec does not is refused here. */
 #include "spec/spec_yaml.h"

@@ -6,6 +6,7 @@
 #include "spec/spec_yaml.h"
 
 #include <glob.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -436,6 +437,76 @@ static void the_resume_hash_covers_the_frozen_keys_and_no_others(void **state)
     }
 }
 
+static void json_is_what_a_json_parser_expects(void **state)
+{
+    (void)state;
+    for (uint64_t sample = 0; sample < 100; sample++) {
+        struct spec s = {0};
+        for (int i = 0; i < KEY_AT_COUNT; i++) random_value(key_row(i), &s, sample, (uint64_t)i);
+        char *text = spec_dump_json(&s);
+        json_error_t error;
+        json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+        if (!all) fail_msg("%s\n%s", error.text, text);
+        for (int i = 0; i < KEY_AT_COUNT; i++) {
+            const struct key *k = key_row(i);
+            const void *at = (const char *)&s + k->offset;
+            const json_t *v = json_object_get(json_object_get(all, k->section), k->name);
+            assert_non_null(v);
+            switch (k->type) {
+            case KEY_INT: assert_true(json_integer_value(v) == *(const int64_t *)at); break;
+            case KEY_REAL: assert_true(json_number_value(v) == *(const double *)at); break;
+            case KEY_BOOL: assert_true(json_is_true(v) == *(const bool *)at); break;
+            case KEY_TEXT: assert_string_equal(json_string_value(v), at); break;
+            case KEY_ENUM: assert_string_equal(json_string_value(v), k->words[*(const int *)at]); break;
+            }
+        }
+        json_decref(all);
+        free(text);
+    }
+}
+
+static void a_resolved_config_can_be_renamed_but_not_given_a_preset(void **state)
+{
+    (void)state;
+    struct spec first, second;
+    assert_int_equal(load(&first, tiny, 0, NULL), STATUS_OK);
+    assert_string_equal(first.run.run_dir, "runs/run");
+    char *text = dump(&first);
+    char *name[] = {"--run.name=b"};
+    assert_int_equal(load(&second, text, 1, name), STATUS_OK);
+    assert_string_equal(second.run.run_dir, "runs/b");
+    char *preset[] = {"--model.preset=small"};
+    assert_int_equal(load(&second, text, 1, preset), STATUS_CONFIG);
+    assert_string_equal(
+        status_message(),
+        "command line: model.preset=small changes nothing, because all its keys are set again");
+    free(text);
+}
+
+static void a_strange_path_does_not_spoil_the_dump(void **state)
+{
+    (void)state;
+    static const char *const paths[][2] = {{"a\nb.yaml", "a?b"},
+                                           {"caf\xE9.yaml", "caf?"},
+                                           {"caf\xC3\xA9.yaml", "caf\xC3\xA9"},
+                                           {"\xEF\xBB\xBF.yaml", "???"}};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct spec s, again;
+        struct spec_origin *origin;
+        assert_int_equal(spec_load_text(&s, paths[i][0], tiny, sizeof tiny - 1, 0, NULL, &origin), STATUS_OK);
+        assert_string_equal(s.run.run_name, paths[i][1]);
+        char *out = NULL;
+        size_t bytes;
+        FILE *f = open_memstream(&out, &bytes);
+        spec_dump(&s, origin, f);
+        fclose(f);
+        assert_int_equal(load(&again, out, 0, NULL), STATUS_OK);
+        assert_int_equal(spec_diff(&s, &again, stderr), 0);
+        free(out);
+        spec_origin_free(origin);
+    }
+}
+
 static void a_diff_names_the_keys_that_differ(void **state)
 {
     (void)state;
@@ -499,6 +570,9 @@ int main(void)
         cmocka_unit_test(a_dump_reads_back_to_the_same_values),
         cmocka_unit_test(a_resolved_spec_loads_to_itself),
         cmocka_unit_test(the_resume_hash_covers_the_frozen_keys_and_no_others),
+        cmocka_unit_test(json_is_what_a_json_parser_expects),
+        cmocka_unit_test(a_resolved_config_can_be_renamed_but_not_given_a_preset),
+        cmocka_unit_test(a_strange_path_does_not_spoil_the_dump),
         cmocka_unit_test(a_diff_names_the_keys_that_differ),
         cmocka_unit_test(empty_files_and_empty_sections_are_fine),
         cmocka_unit_test(every_example_loads),

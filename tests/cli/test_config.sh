@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# `ingot config` and `ingot presets` from outside: results on stdout, words on stderr, exit codes, and a dump that is a config again.
+set -u
+ingot=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+failed=0
+check() { # check NAME CONDITION...
+    local name=$1
+    shift
+    "$@" || { echo "failed: $name"; failed=1; }
+}
+run() { # run CODE ARGS...: exit code as expected; output in out and err
+    local want=$1
+    shift
+    "$ingot" "$@" >out 2>err
+    local got=$?
+    check "ingot $* exits with $want, not $got" [ $got -eq "$want" ]
+}
+
+printf 'model: {preset: nano}\ntrain:\n  steps: 10\n' >a.yaml
+run 0 config a.yaml --optim.lr=1e-3
+check "the origin of a file's value" grep -q '^  steps: 10  *# from a.yaml:3:10$' out
+check "the origin of an override" grep -q '^  lr: 0.001  *# from command line$' out
+check "the origin of a preset's value" grep -q '^  hidden_size: 320  *# from preset nano$' out
+check "nothing on stderr" [ ! -s err ]
+mv out b.yaml
+run 0 config b.yaml
+sed 's/ *# from.*//' b.yaml >was
+sed 's/ *# from.*//' out >is
+check "a dump resolves to itself" cmp -s was is
+run 0 config --train.steps=4k a.yaml --json
+check "json names value and origin" grep -q '"steps": {"value": 4000, "from": "command line"}' out
+run 2 config a.yaml --train.stesp=1
+check "the message names the key" grep -q "unknown key 'train.stesp' (did you mean 'train.steps'?)" err
+check "nothing on stdout" [ ! -s out ]
+run 2 config
+run 2 config a.yaml b.yaml
+run 2 config a.yaml --jsn
+run 74 config missing.yaml
+run 0 config --help
+run 0 config --keys
+check "keys carry default, unit and range" grep -q '^optim.beta1  *0.9  *1  *\[0, 1)  *decay of the first moment$' out
+run 0 presets
+check "eleven presets and a heading" [ "$(wc -l <out)" -eq 12 ]
+check "exact parameter counts" grep -q '^llama-1b .* 1235814400 ' out
+run 0 presets --json
+check "json of presets" grep -q '"name": "gpt2-124m".*"parameters": 124439808' out
+run 0 presets 7b-gqa
+printf 'train: {steps: 1}\n' >>out
+mv out c.yaml
+run 0 config c.yaml
+run 2 presets 7bgqa
+check "the nearest preset" grep -q "did you mean '7b-gqa'" err
+exit $failed
