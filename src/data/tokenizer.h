@@ -6,6 +6,7 @@
 #ifndef INGOT_DATA_TOKENIZER_H
 #define INGOT_DATA_TOKENIZER_H
 #include "base/status.h"
+#include "data/utf8.h" /* utf8_valid */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,25 +18,30 @@ enum split {
 #undef X
 };
 
-struct tokenizer; /* opaque, read-only after load: any number of threads may encode with it, each with its own encoder */
+struct
+    tokenizer; /* opaque, read-only after load: any number of threads may encode with it, each with its own encoder */
 
 struct tokenizer_train_config {
     enum split split;
-    int32_t vocab_size;             /* bytes (256) + merges + specials */
-    const char *const *specials;    /* e.g. "<|endoftext|>": get the last ids */
+    int32_t vocab_size;          /* bytes (256) + merges + specials */
+    const char *const *specials; /* e.g. "<|endoftext|>": get the last ids */
     int special_count;
 };
 /* Trains on `count` documents. Deterministic: pairs with equal counts are merged in the order of smaller (left id, right id).
  * The same merges for any number of threads. STATUS_DATA names document and byte offset of invalid UTF-8. */
-struct text { const char *data; size_t bytes; };
-status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config *config, const struct text *docs, int64_t count) WARN_UNUSED;
+struct text {
+    const char *data;
+    size_t bytes;
+};
+status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config *config,
+                       const struct text *docs, int64_t count) WARN_UNUSED;
 
 status tokenizer_load(struct tokenizer **t, const char *path /* directory or tokenizer.json */) WARN_UNUSED;
 status tokenizer_save(const struct tokenizer *t, const char *dir) WARN_UNUSED;
 void tokenizer_free(struct tokenizer *t);
 
-int32_t tokenizer_vocab_size(const struct tokenizer *t);            /* largest id + 1 */
-int32_t tokenizer_special(const struct tokenizer *t, const char *text);   /* id, or -1 */
+int32_t tokenizer_vocab_size(const struct tokenizer *t);                /* largest id + 1 */
+int32_t tokenizer_special(const struct tokenizer *t, const char *text); /* id, or -1 */
 /* End-of-text token: "<|endoftext|>" or "<|end_of_text|>" when present, else -1. */
 int32_t tokenizer_eot(const struct tokenizer *t);
 /* SHA-256 (hex) of the canonical contents: equal exactly when encode and decode are equal. */
@@ -50,10 +56,10 @@ enum specials { SPECIALS_AS_TEXT, SPECIALS_PARSE };
 status encoder_open(struct encoder **e, const struct tokenizer *t) WARN_UNUSED;
 void encoder_close(struct encoder *e);
 /* Encodes valid UTF-8; *ids is valid until the next call. STATUS_DATA with the byte offset of the first invalid sequence. */
-status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials, const int32_t **ids, int64_t *count) WARN_UNUSED;
+status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials,
+                      const int32_t **ids, int64_t *count) WARN_UNUSED;
 /* Appends the bytes of ids to *out (malloc'd, caller frees; *out may be NULL at first). STATUS_DATA for an id outside the vocabulary. */
-status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t count, char **out, size_t *bytes) WARN_UNUSED;
+status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t count, char **out,
+                        size_t *bytes) WARN_UNUSED;
 
-/* Offset of the first invalid UTF-8 byte (overlong forms, surrogates and values above U+10FFFF are invalid), or `bytes` when all is valid. */
-size_t utf8_valid(const char *text, size_t bytes);
 #endif

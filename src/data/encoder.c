@@ -1,0 +1,228 @@
+/* Text -> ids. Added tokens are cut out first; the rest is split, and each piece becomes ids.
+ *
+ * Language repeats itself: almost every piece was seen before. So each encoder remembers pieces in a direct-mapped cache, and what
+ * counts is how fast a hit is: a line of the cache is one line of the CPU's cache,
+ *
+ *   0   key    the bytes of the piece, zero-filled: 32
+ *   32  ids    7 of 4 bytes
+ *   60  meta   bytes of the piece << 8 | ids; 0: free line
+ *
+ * compared and copied out with one vector instruction each. Pieces are taken in batches: first all keys are hashed and their lines
+ * prefetched, then looked up. Longer pieces, and those with more ids, are merged each time. */
+#include "data/array.h"
+#include "data/bpe_merge.h"
+#include "data/split.h"
+#include "data/tokenizer_int.h"
+#include <assert.h>
+#include <immintrin.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_BYTES = 32, LINE_IDS = 7, LINES = 1 << 16, BATCH = 128 };
+
+struct line {
+    uint8_t key[KEY_BYTES];
+    int32_t ids[LINE_IDS];
+    uint32_t meta;
+};
+static_assert(sizeof(struct line) == 64, "a cache line");
+
+struct encoder {
+    const struct tokenizer *t;
+    struct line *lines; /* [LINES] */
+    int32_t *ids;
+    size_t count, cap;
+    struct bpe_scratch scratch;
+    bool plain_added
+        [2]; /* raw, normalized: some added tokens are not special and therefore always looked for */
+};
+
+/* Room that is kept free while a batch is done: all its short pieces as single bytes, and one vector written too far. */
+enum { SLACK = BATCH * KEY_BYTES + 8 };
+
+status encoder_open(struct encoder **out, const struct tokenizer *t)
+{
+    struct encoder *e;
+    *out = NULL;
+    TRY(array_new(&e, 1, sizeof *e));
+    e->t = t;
+    e->lines = aligned_alloc(64, LINES * sizeof *e->lines);
+    if (e->lines == NULL) {
+        free(e);
+        return FAIL(STATUS_FIT, "no memory for the cache of an encoder");
+    }
+    memset(e->lines, 0, LINES * sizeof *e->lines);
+    for (size_t i = 0; i < t->added_count; i++)
+        if (!t->added[i].special) e->plain_added[t->added[i].normalized] = true;
+    *out = e;
+    return STATUS_OK;
+}
+
+void encoder_close(struct encoder *e)
+{
+    if (e == NULL) return;
+    free(e->lines);
+    free(e->ids);
+    bpe_scratch_fini(&e->scratch);
+    free(e);
+}
+
+static inline __m256i load_key(const uint8_t *piece, size_t bytes, size_t readable)
+{
+    static const uint8_t keep[2 * KEY_BYTES] = {[0 ... KEY_BYTES - 1] = 0xff};
+    if (readable < KEY_BYTES) { /* the end of the text */
+        uint8_t key[KEY_BYTES] = {0};
+        memcpy(key, piece, bytes);
+        return _mm256_loadu_si256((const __m256i *)key);
+    }
+    __m256i mask = _mm256_loadu_si256((const __m256i *)(keep + KEY_BYTES - bytes));
+    return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)piece), mask);
+}
+
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 p = (unsigned __int128)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+static inline size_t hash_key(__m256i key)
+{
+    uint64_t a = (uint64_t)_mm256_extract_epi64(key, 0), b = (uint64_t)_mm256_extract_epi64(key, 1);
+    uint64_t c = (uint64_t)_mm256_extract_epi64(key, 2), d = (uint64_t)_mm256_extract_epi64(key, 3);
+    return fold(a ^ 0x9e3779b97f4a7c15u, b ^ 0xd1b54a32d192ed03u) ^
+           fold(c ^ 0x8cb92ba72f3d8dd7u, d ^ 0xaaaaaaaaaaaaaaabu);
+}
+
+/* Merges a piece, appends its ids and, where they fit, remembers them in *line (NULL: nowhere). */
+static __attribute__((noinline)) status encode_piece(struct encoder *e, const uint8_t *piece, size_t bytes,
+                                                     struct line *line)
+{
+    const struct tokenizer *t = e->t;
+    TRY(array_grow(&e->ids, &e->cap, e->count + bytes + SLACK, sizeof *e->ids));
+    int32_t *out = e->ids + e->count,
+            whole = t->ignore_merges ? vocab_find(&t->vocab, (const char *)piece, bytes) : -1;
+    size_t count = 1;
+    if (whole >= 0)
+        out[0] = whole;
+    else if (bytes <= BPE_MERGE_SHORT)
+        count = bpe_merge_short(t, piece, bytes, out);
+    else
+        TRY(bpe_merge_long(t, &e->scratch, piece, bytes, out, &count));
+    e->count += count;
+    if (line == NULL || count > LINE_IDS) return STATUS_OK;
+    *line = (struct line){.meta = (uint32_t)(bytes << 8 | count)};
+    memcpy(line->key, piece, bytes);
+    memcpy(line->ids, out, count * sizeof *out);
+    return STATUS_OK;
+}
+
+static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, size_t readable_end,
+                           const size_t *ends, int n)
+{
+    __m256i keys[BATCH];
+    struct line *lines[BATCH];
+    size_t begin = at;
+    for (int i = 0; i < n; begin = ends[i++]) {
+        size_t bytes = ends[i] - begin;
+        if (bytes > KEY_BYTES) continue;
+        keys[i] = load_key(text + begin, bytes, readable_end - begin);
+        lines[i] = &e->lines[hash_key(keys[i]) % LINES];
+        __builtin_prefetch(lines[i]);
+    }
+    TRY(array_grow(&e->ids, &e->cap, e->count + SLACK, sizeof *e->ids));
+    begin = at;
+    for (int i = 0; i < n; begin = ends[i++]) {
+        size_t bytes = ends[i] - begin;
+        if (bytes > KEY_BYTES) {
+            TRY(encode_piece(e, text + begin, bytes, NULL));
+            continue;
+        }
+        const struct line *line = lines[i];
+        __m256i same = _mm256_cmpeq_epi8(keys[i], _mm256_load_si256((const __m256i *)line->key));
+        if (_mm256_movemask_epi8(same) != -1 || line->meta >> 8 != bytes) {
+            TRY(encode_piece(e, text + begin, bytes, lines[i]));
+            continue;
+        }
+        _mm256_storeu_si256((__m256i *)(e->ids + e->count), _mm256_load_si256((const __m256i *)line->ids));
+        e->count += line->meta & 0xff;
+    }
+    return STATUS_OK;
+}
+
+/* text[at, end) holds no added token. Bytes up to readable_end may be read. */
+static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, size_t end, size_t readable_end)
+{
+    split_scan_fn *scan = split_table[e->t->split].scan;
+    size_t ends[BATCH];
+    while (at < end) {
+        int n = scan(text, at, end, ends, BATCH);
+        TRY(encode_batch(e, text, at, readable_end, ends, n));
+        at = ends[n - 1];
+    }
+    return STATUS_OK;
+}
+
+/* The longest of the added tokens [lo, hi), sorted by bytes, that text begins with; NULL when none does. Each byte narrows the range. */
+static const struct added *longest_added(const struct tokenizer *t, size_t lo, size_t hi, const uint8_t *text,
+                                         size_t left, enum specials specials)
+{
+    const struct added *best = NULL;
+    for (size_t depth = 0; lo < hi; depth++) {
+        if (vocab_bytes(&t->vocab, t->added[lo].id).bytes == depth) {
+            if (specials == SPECIALS_PARSE || !t->added[lo].special) best = &t->added[lo];
+            lo++;
+        }
+        if (depth == left) break;
+        size_t bounds[2] = {lo, hi}; /* the first with a byte >= text[depth], the first with a larger one */
+        for (int b = 0; b < 2; b++) {
+            size_t from = lo, to = hi;
+            while (from < to) {
+                size_t mid = (from + to) / 2;
+                if ((uint8_t)vocab_bytes(&t->vocab, t->added[mid].id).data[depth] < text[depth] + b)
+                    from = mid + 1;
+                else
+                    to = mid;
+            }
+            bounds[b] = from;
+        }
+        lo = bounds[0];
+        hi = bounds[1];
+    }
+    return best;
+}
+
+/* Level 0 cuts out the raw added tokens, level 1 the normalized ones from what is left between them, level 2 encodes the rest. */
+static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t at, size_t end,
+                           size_t bytes, enum specials specials)
+{
+    const struct tokenizer *t = e->t;
+    if (level == 2) return encode_plain(e, text, at, end, bytes);
+    size_t lo = level == 0 ? 0 : t->added_raw, hi = level == 0 ? t->added_raw : t->added_count;
+    bool look = lo < hi && (specials == SPECIALS_PARSE || e->plain_added[level]);
+    for (size_t i = at; look && i < end; i++) {
+        if (!t->first_byte[text[i]]) continue;
+        const struct added *found = longest_added(t, lo, hi, text + i, end - i, specials);
+        if (found == NULL) continue;
+        TRY(encode_level(e, level + 1, text, at, i, bytes, specials));
+        TRY(array_grow(&e->ids, &e->cap, e->count + 1, sizeof *e->ids));
+        e->ids[e->count++] = found->id;
+        at = i + vocab_bytes(&t->vocab, found->id).bytes;
+        i = at - 1;
+    }
+    return encode_level(e, level + 1, text, at, end, bytes, specials);
+}
+
+status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials,
+                      const int32_t **ids, int64_t *count)
+{
+    size_t valid = utf8_valid(text, bytes);
+    if (valid != bytes)
+        return FAIL(STATUS_DATA, "invalid UTF-8 at byte offset %zu (0x%02x)", valid,
+                    (unsigned)(uint8_t)text[valid]);
+    e->count = 0;
+    TRY(array_grow(&e->ids, &e->cap, SLACK, sizeof *e->ids));
+    TRY(encode_level(e, 0, (const uint8_t *)text, 0, bytes, bytes, specials));
+    *ids = e->ids;
+    *count = (int64_t)e->count;
+    return STATUS_OK;
+}

@@ -1,0 +1,212 @@
+/* The tokenizer object: what does not depend on how it came to be (bpe_train.c, tokenizer_read.c). */
+#include "base/hash.h"
+#include "base/io.h"
+#include "data/array.h"
+#include "data/bpe_train.h"
+#include "data/split.h"
+#include "data/tokenizer_file.h"
+#include "data/tokenizer_int.h"
+#include <stdlib.h>
+#include <string.h>
+
+void tokenizer_free(struct tokenizer *t)
+{
+    if (t == NULL) return;
+    vocab_free(&t->vocab);
+    free(t->merges);
+    free(t->added);
+    free(t->pairs);
+    free(t->byte_pairs);
+    free(t);
+}
+
+static status new_tokenizer(struct tokenizer **t)
+{
+    *t = NULL;
+    return array_new(t, 1, sizeof **t);
+}
+
+status tokenizer_train(struct tokenizer **out, const struct tokenizer_train_config *config,
+                       const struct text *docs, int64_t count)
+{
+    struct tokenizer *t = NULL;
+    *out = NULL;
+    status st = new_tokenizer(&t);
+    if (st == STATUS_OK) st = bpe_train(t, config, docs, count);
+    if (st == STATUS_OK) st = tokenizer_finish(t);
+    if (st == STATUS_OK)
+        *out = t;
+    else
+        tokenizer_free(t);
+    return st;
+}
+
+status tokenizer_load(struct tokenizer **out, const char *path)
+{
+    struct tokenizer *t = NULL;
+    *out = NULL;
+    status st = new_tokenizer(&t);
+    if (st == STATUS_OK) st = tokenizer_file_read(t, path);
+    if (st == STATUS_OK) st = tokenizer_finish(t);
+    if (st == STATUS_OK)
+        *out = t;
+    else {
+        tokenizer_free(t);
+        st = status_wrap(st, "%s", path);
+    }
+    return st;
+}
+
+status tokenizer_save(const struct tokenizer *t, const char *dir)
+{
+    TRY(io_make_dirs(dir));
+    return tokenizer_file_write(t, dir);
+}
+
+static int compare_bytes(struct text a, struct text b)
+{
+    int order = memcmp(a.data, b.data, a.bytes < b.bytes ? a.bytes : b.bytes);
+    return order != 0 ? order : (a.bytes > b.bytes) - (a.bytes < b.bytes);
+}
+
+static int compare_added(const void *a, const void *b, void *vocab)
+{
+    const struct added *x = a, *y = b;
+    if (x->normalized != y->normalized) return x->normalized ? 1 : -1;
+    return compare_bytes(vocab_bytes(vocab, x->id), vocab_bytes(vocab, y->id));
+}
+
+static status finish_added(struct tokenizer *t)
+{
+    if (t->added_count != 0) qsort_r(t->added, t->added_count, sizeof *t->added, compare_added, &t->vocab);
+    t->added_raw = 0;
+    for (size_t i = 0; i < t->added_count; i++) {
+        struct text text = vocab_bytes(&t->vocab, t->added[i].id);
+        t->first_byte[(uint8_t)text.data[0]] = true;
+        t->added_raw += !t->added[i].normalized;
+        if (i > 0 && compare_added(&t->added[i - 1], &t->added[i], &t->vocab) == 0)
+            return FAIL(STATUS_DATA, "added token \"%.*s\" occurs twice", (int)text.bytes, text.data);
+    }
+    return STATUS_OK;
+}
+
+static status finish_pairs(struct tokenizer *t)
+{
+    size_t slots = 16;
+    while (slots < 2 * t->merge_count + 1) slots *= 2;
+    TRY(array_new(&t->pairs, slots, sizeof *t->pairs));
+    TRY(array_new(&t->byte_pairs, 256 * 256, sizeof *t->byte_pairs));
+    memset(t->pairs, 0xff, slots * sizeof *t->pairs);
+    t->pair_mask = slots - 1;
+    for (size_t rank = 0; rank < t->merge_count; rank++) {
+        const struct merge *m = &t->merges[rank];
+        uint64_t key = (uint64_t)m->left << TOKEN_BITS | (uint64_t)m->right;
+        size_t i = pair_hash(key) & t->pair_mask;
+        /* A pair that is listed twice has the later rank, as in HF. */
+        while (t->pairs[i] != PAIR_FREE && t->pairs[i] >> RANK_BITS != key) i = (i + 1) & t->pair_mask;
+        t->pairs[i] = key << RANK_BITS | rank;
+    }
+    for (size_t a = 0; a < 256; a++)
+        for (size_t b = 0; b < 256; b++)
+            t->byte_pairs[a * 256 + b] = tokenizer_rank(t, t->byte_id[a], t->byte_id[b]);
+    return STATUS_OK;
+}
+
+status tokenizer_finish(struct tokenizer *t)
+{
+    CHECK(t->vocab.count < TOKEN_MAX, "%zu tokens", t->vocab.count);
+    CHECK(t->merge_count < RANK_MAX, "%zu merges", t->merge_count);
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        t->byte_id[byte] = vocab_find(&t->vocab, &c, 1);
+        if (t->byte_id[byte] < 0)
+            return FAIL(STATUS_DATA,
+                        "the vocabulary has no token for byte 0x%02x; byte-level BPE needs all 256", byte);
+    }
+    TRY(finish_added(t));
+    return finish_pairs(t);
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t)
+{
+    return (int32_t)t->vocab.count;
+}
+
+int32_t tokenizer_special(const struct tokenizer *t, const char *text)
+{
+    struct text want = {text, strlen(text)};
+    for (size_t i = 0; i < t->added_count; i++)
+        if (t->added[i].special && compare_bytes(vocab_bytes(&t->vocab, t->added[i].id), want) == 0)
+            return t->added[i].id;
+    return -1;
+}
+
+int32_t tokenizer_eot(const struct tokenizer *t)
+{
+    int32_t id = tokenizer_special(t, "<|endoftext|>");
+    return id >= 0 ? id : tokenizer_special(t, "<|end_of_text|>");
+}
+
+struct text tokenizer_bytes(const struct tokenizer *t, int32_t id)
+{
+    if (id < 0 || (size_t)id >= t->vocab.count) return (struct text){"", 0};
+    return vocab_bytes(&t->vocab, id);
+}
+
+static void hash_u32(struct sha256 *s, uint32_t value)
+{
+    uint8_t le[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16), (uint8_t)(value >> 24)};
+    sha256_add(s, le, sizeof le);
+}
+
+/* Order: pattern, flags, tokens by id, merges by rank, added tokens in their sorted order. Every length is hashed before its data. */
+void tokenizer_hash(const struct tokenizer *t, char out[65])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    const char *pattern = split_table[t->split].pattern;
+    hash_u32(&s, (uint32_t)strlen(pattern));
+    sha256_add(&s, pattern, strlen(pattern));
+    hash_u32(&s, t->ignore_merges);
+    hash_u32(&s, (uint32_t)t->vocab.count);
+    for (size_t id = 0; id < t->vocab.count; id++) {
+        struct text text = vocab_bytes(&t->vocab, (int32_t)id);
+        hash_u32(&s, (uint32_t)text.bytes);
+        hash_u32(&s, t->vocab.tokens[id].kind == TOKEN_MODEL);
+        sha256_add(&s, text.data, text.bytes);
+    }
+    hash_u32(&s, (uint32_t)t->merge_count);
+    for (size_t i = 0; i < t->merge_count; i++) {
+        hash_u32(&s, (uint32_t)t->merges[i].left);
+        hash_u32(&s, (uint32_t)t->merges[i].right);
+    }
+    for (size_t i = 0; i < t->added_count; i++) {
+        hash_u32(&s, (uint32_t)t->added[i].id);
+        hash_u32(&s, (uint32_t)(t->added[i].special | t->added[i].normalized << 1));
+    }
+    sha256_hex(&s, out);
+}
+
+status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t count, char **out,
+                        size_t *bytes)
+{
+    size_t add = 0, begin = *out != NULL ? *bytes : 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || (size_t)ids[i] >= t->vocab.count || t->vocab.tokens[ids[i]].kind == TOKEN_HOLE)
+            return FAIL(STATUS_DATA, "id %d at position %lld is not in the vocabulary of %zu", (int)ids[i],
+                        (long long)i, t->vocab.count);
+        add += t->vocab.tokens[ids[i]].bytes;
+    }
+    char *data = realloc(*out, begin + add + 1);
+    if (data == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of text", begin + add);
+    char *at = data + begin;
+    for (int64_t i = 0; i < count; i++) {
+        struct text text = vocab_bytes(&t->vocab, ids[i]);
+        memcpy(at, text.data, text.bytes);
+        at += text.bytes;
+    }
+    *at = 0;
+    *out = data;
+    *bytes = begin + add;
+    return STATUS_OK;
+}

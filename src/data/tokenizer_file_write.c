@@ -1,0 +1,147 @@
+/* Writing tokenizer.json as Hugging Face tokenizers reads it, and a tokenizer_config.json with which AutoTokenizer finds it. */
+#include "base/io.h"
+#include "data/alphabet.h"
+#include "data/array.h"
+#include "data/split.h"
+#include "data/tokenizer_file.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The string that stands for a token in model.vocab. */
+static json_t *letters_of(const struct vocab *v, int32_t id)
+{
+    struct text text = vocab_bytes(v, id);
+    if (v->tokens[id].kind != TOKEN_MODEL) return json_stringn(text.data, text.bytes);
+    char *letters = malloc(2 * text.bytes + 1);
+    if (letters == NULL) return NULL;
+    json_t *out = json_stringn(letters, alphabet_write(text.data, text.bytes, letters));
+    free(letters);
+    return out;
+}
+
+static json_t *vocab_json(const struct vocab *v)
+{
+    json_t *out = json_object();
+    for (size_t id = 0; id < v->count; id++) {
+        if (v->tokens[id].kind != TOKEN_MODEL && v->tokens[id].kind != TOKEN_RAW) continue;
+        json_t *letters = letters_of(v, (int32_t)id);
+        int bad = letters == NULL ||
+                  json_object_set_new(out, json_string_value(letters), json_integer((json_int_t)id));
+        json_decref(letters);
+        if (!bad) continue;
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+static json_t *merges_json(const struct tokenizer *t)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < t->merge_count; i++) {
+        json_t *pair = json_pack("[o, o]", letters_of(&t->vocab, t->merges[i].left),
+                                 letters_of(&t->vocab, t->merges[i].right));
+        if (pair != NULL && json_array_append_new(out, pair) == 0) continue;
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct added *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static json_t *added_json(const struct tokenizer *t, const struct added *a)
+{
+    struct text text = vocab_bytes(&t->vocab, a->id);
+    return json_pack("{s:i, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (int)a->id, "content", text.data,
+                     text.bytes, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", (int)a->normalized,
+                     "special", (int)a->special);
+}
+
+/* In the order of ids, as HF numbers them when it reads the list. `by_id`: as the object of tokenizer_config.json. */
+static json_t *all_added_json(const struct tokenizer *t, bool by_id)
+{
+    struct added *sorted;
+    if (array_new(&sorted, t->added_count, sizeof *sorted) != STATUS_OK) return NULL;
+    if (t->added_count != 0) memcpy(sorted, t->added, t->added_count * sizeof *sorted);
+    qsort(sorted, t->added_count, sizeof *sorted, compare_ids);
+    json_t *out = by_id ? json_object() : json_array();
+    for (size_t i = 0; i < t->added_count && out != NULL; i++) {
+        json_t *one = added_json(t, &sorted[i]);
+        char key[16];
+        snprintf(key, sizeof key, "%d", (int)sorted[i].id);
+        if (by_id && one != NULL) json_object_del(one, "id");
+        if (one != NULL &&
+            (by_id ? json_object_set_new(out, key, one) : json_array_append_new(out, one)) == 0)
+            continue;
+        json_decref(out);
+        out = NULL;
+    }
+    free(sorted);
+    return out;
+}
+
+static json_t *byte_level(bool use_regex)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
+                     "use_regex", (int)use_regex);
+}
+
+/* GPT-2's pattern is the built-in one of ByteLevel; the others need a Split before it. */
+static json_t *pre_tokenizer_json(const struct tokenizer *t)
+{
+    if (t->split == SPLIT_GPT2) return byte_level(true);
+    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
+                     "Split", "pattern", "Regex", split_table[t->split].pattern, "behavior", "Isolated",
+                     "invert", 0, byte_level(false));
+}
+
+static json_t *tokenizer_json(const struct tokenizer *t)
+{
+    json_t *model = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
+                              "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
+                              "byte_fallback", 0, "ignore_merges", (int)t->ignore_merges, "vocab",
+                              vocab_json(&t->vocab), "merges", merges_json(t));
+    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
+                     "padding", "added_tokens", all_added_json(t, false), "normalizer", "pre_tokenizer",
+                     pre_tokenizer_json(t), "post_processor", "decoder", byte_level(true), "model", model);
+}
+
+static json_t *config_json(const struct tokenizer *t)
+{
+    json_t *out =
+        json_pack("{s:s, s:b, s:o}", "tokenizer_class", "PreTrainedTokenizerFast",
+                  "clean_up_tokenization_spaces", 0, "added_tokens_decoder", all_added_json(t, true));
+    int32_t eot = tokenizer_eot(t);
+    if (out == NULL || eot < 0) return out;
+    struct text text = vocab_bytes(&t->vocab, eot);
+    json_object_set_new(out, "bos_token", json_stringn(text.data, text.bytes));
+    json_object_set_new(out, "eos_token", json_stringn(text.data, text.bytes));
+    return out;
+}
+
+static status write_json(const char *dir, const char *name, json_t *json /* taken */, size_t flags)
+{
+    char path[1100];
+    char *text = json != NULL ? json_dumps(json, flags) : NULL;
+    json_decref(json);
+    if (text == NULL) return FAIL(STATUS_FIT, "no memory to write %s", name);
+    status st;
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        st = FAIL(STATUS_DATA, "the path %.60s... is too long", dir);
+    else
+        st = io_write_file(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+status tokenizer_file_write(const struct tokenizer *t, const char *dir)
+{
+    TRY(write_json(dir, "tokenizer_config.json", config_json(t), JSON_INDENT(2)));
+    return write_json(dir, "tokenizer.json", tokenizer_json(t), JSON_COMPACT);
+}

@@ -1,0 +1,62 @@
+/* Inside of a tokenizer: what tokenizer.c (the object), tokenizer_json.c (files), bpe_train.c and bpe_encode.c share. */
+#ifndef INGOT_DATA_TOKENIZER_INT_H
+#define INGOT_DATA_TOKENIZER_INT_H
+#include "data/tokenizer.h"
+#include "data/vocab.h"
+
+/* Ids and ranks are limited so that two ids and a rank fit in 64 bits. */
+enum {
+    TOKEN_BITS = 21,
+    TOKEN_MAX = 1 << TOKEN_BITS,
+    RANK_BITS = 64 - 2 * TOKEN_BITS,
+    RANK_MAX = 1 << RANK_BITS
+};
+#define RANK_NONE UINT32_MAX
+
+struct merge {
+    int32_t left, right, id;
+};
+
+struct added {
+    int32_t id;      /* its text is the token's bytes */
+    bool special;    /* is plain text unless SPECIALS_PARSE */
+    bool normalized; /* the HF flag: these are looked for only where the others did not match */
+};
+
+struct tokenizer {
+    enum split split;
+    bool ignore_merges; /* a piece that is a token as a whole is emitted at once, whatever the merges say */
+    struct vocab vocab;
+    struct merge *merges; /* in order of priority: the position is the rank */
+    size_t merge_count, merge_cap;
+    struct added *added;
+    size_t added_count, added_cap;
+
+    /* Derived by tokenizer_finish, which also sorts `added`: normalized last, then by text. */
+    size_t added_raw;     /* how many are not normalized */
+    bool first_byte[256]; /* some added token begins with it */
+    int32_t byte_id[256];
+    uint64_t *pairs; /* open addressing: left, right, rank from the high bits down; PAIR_FREE */
+    size_t pair_mask;
+    uint32_t *byte_pairs; /* [256 * 256] rank of the merge of two single bytes, or RANK_NONE */
+};
+#define PAIR_FREE UINT64_MAX
+
+/* Checks and derives the rest from split, vocab, merges and added. STATUS_DATA for a byte that has no token. */
+status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
+
+static inline size_t pair_hash(uint64_t key)
+{
+    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 32);
+}
+
+/* Rank of the merge (left, right), or RANK_NONE. */
+static inline uint32_t tokenizer_rank(const struct tokenizer *t, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)left << TOKEN_BITS | (uint64_t)right;
+    for (size_t i = pair_hash(key) & t->pair_mask;; i = (i + 1) & t->pair_mask) {
+        if (t->pairs[i] >> RANK_BITS == key) return (uint32_t)(t->pairs[i] & (RANK_MAX - 1));
+        if (t->pairs[i] == PAIR_FREE) return RANK_NONE;
+    }
+}
+#endif

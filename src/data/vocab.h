@@ -1,0 +1,40 @@
+/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Append-only; ids count up from 0. */
+#ifndef INGOT_DATA_VOCAB_H
+#define INGOT_DATA_VOCAB_H
+#include "base/status.h"
+#include "data/tokenizer.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum token_kind {
+    TOKEN_HOLE,  /* no token has this id; 0 bytes */
+    TOKEN_MODEL, /* made by BPE */
+    TOKEN_ADDED, /* only cut out of the text */
+    TOKEN_RAW,   /* the same, but tokenizer.json lists it in model.vocab, too */
+};
+
+struct vocab {
+    size_t count;
+    struct vocab_token {
+        uint32_t at, bytes; /* in blob */
+        enum token_kind kind;
+    } * tokens;
+    char *blob;
+    int32_t *slots; /* open addressing over TOKEN_MODEL: id, -1 free */
+    size_t tokens_cap, blob_bytes, blob_cap, model_count, slots_count;
+};
+
+/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole) or too many bytes come together; two
+ * TOKEN_MODEL tokens with the same bytes are our bug: look with vocab_find first. */
+status vocab_append(struct vocab *v, const char *bytes, size_t count, enum token_kind kind) WARN_UNUSED;
+void vocab_free(struct vocab *v);
+
+/* Id of the TOKEN_MODEL token, or -1. */
+int32_t vocab_find(const struct vocab *v, const char *bytes, size_t count);
+
+static inline struct text vocab_bytes(const struct vocab *v, int32_t id)
+{
+    const struct vocab_token *t = &v->tokens[id];
+    return (struct text){v->blob + t->at, t->bytes};
+}
+#endif
