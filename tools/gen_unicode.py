@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes src/data/unicode.c: the character classes that tokenizer patterns need, of one pinned Unicode version.
 
-    pip install unicodedata2==16.0.0 && python3 tools/gen_unicode.py > src/data/unicode.c
+    pip install unicodedata2==16.0.0 && python3 tools/gen_unicode.py | clang-format > src/data/unicode.c
 
 16.0.0 is the version inside the regex engines of Hugging Face tokenizers 0.23 and tiktoken 0.14: with it, \\p{L}, \\p{N}
 and \\s agree with both on every code point. Python's own unicodedata and Debian's unicode-data are other versions.

@@ -1,5 +1,5 @@
 #include "data/alphabet.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 #include <stdbool.h>
 
 static bool stands_for_itself(uint32_t code)

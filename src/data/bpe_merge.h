@@ -5,13 +5,15 @@
 
 enum { BPE_MERGE_SHORT = 64 }; /* bytes: from here on the heap is faster than searching */
 
+struct bpe_node {
+    int32_t id;
+    uint32_t prev, next; /* index of the neighbours */
+    uint32_t rank;       /* of the merge with next, RANK_NONE without */
+};
+
 /* Memory for long pieces; zero it at first. */
 struct bpe_scratch {
-    struct bpe_node {
-        int32_t id;
-        uint32_t prev, next; /* index of the neighbours */
-        uint32_t rank;       /* of the merge with next, RANK_NONE without */
-    } * nodes;
+    struct bpe_node *nodes;
     uint64_t *heap; /* rank << 32 | index of the left node */
     size_t node_cap, heap_cap;
 };

@@ -7,7 +7,7 @@
  * Classes: L = \p{L}, N = \p{N}, S = \s, O = everything else. */
 #include "data/split.h"
 #include "data/unicode.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 #include <immintrin.h>
 #include <stdbool.h>
 

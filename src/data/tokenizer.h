@@ -6,7 +6,7 @@
 #ifndef INGOT_DATA_TOKENIZER_H
 #define INGOT_DATA_TOKENIZER_H
 #include "base/status.h"
-#include "data/utf8.h" /* utf8_valid */
+#include "base/utf8.h" /* utf8_valid */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

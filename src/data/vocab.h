@@ -13,12 +13,14 @@ enum token_kind {
     TOKEN_RAW,   /* the same, but tokenizer.json lists it in model.vocab, too */
 };
 
+struct vocab_token {
+    uint32_t at, bytes; /* in blob */
+    enum token_kind kind;
+};
+
 struct vocab {
     size_t count;
-    struct vocab_token {
-        uint32_t at, bytes; /* in blob */
-        enum token_kind kind;
-    } * tokens;
+    struct vocab_token *tokens;
     char *blob;
     int32_t *slots; /* open addressing over TOKEN_MODEL: id, -1 free */
     size_t tokens_cap, blob_bytes, blob_cap, model_count, slots_count;

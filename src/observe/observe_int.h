@@ -3,6 +3,7 @@
 #define INGOT_OBSERVE_OBSERVE_INT_H
 #include "base/io.h"
 #include "base/scope.h"
+#include "base/utf8.h"
 #include "observe/observe.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -20,10 +21,6 @@ status sink_open(struct sink *s, const char *path, enum sink_mode mode) WARN_UNU
 void sink_append(struct sink *s, const void *data, size_t bytes);
 void sink_sync(struct sink *s);
 void sink_close(struct sink *s);
-
-/* utf8.c: a malloc'd copy in which every byte that is not part of valid UTF-8 became U+FFFD. Model output
- * can be cut inside a character. */
-char *utf8_clean(const char *text, size_t bytes);
 
 /* metrics.c: lines of metrics.jsonl. */
 enum { METRICS_VERSION = 1 };

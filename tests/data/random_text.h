@@ -2,7 +2,7 @@
 #ifndef INGOT_TESTS_DATA_RANDOM_TEXT_H
 #define INGOT_TESTS_DATA_RANDOM_TEXT_H
 #include "base/rng.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* UTF-8: validation, and reading text that is already known to be valid. */
-#ifndef INGOT_DATA_UTF8_H
-#define INGOT_DATA_UTF8_H
+#ifndef INGOT_BASE_UTF8_H
+#define INGOT_BASE_UTF8_H
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +23,10 @@ static inline struct utf8_char utf8_read(const uint8_t *p)
     return (struct utf8_char){
         (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu), 4};
 }
+
+/* A malloc'd, NUL-terminated copy in which every byte that is not part of valid UTF-8 became U+FFFD. Model output and file
+ * names can hold any bytes; JSON and HTML cannot. Aborts without memory. */
+char *utf8_clean(const char *text, size_t bytes);
 
 /* Writes `code` (a Unicode scalar value) to out, which has room for 4 bytes; returns the bytes written. */
 int utf8_write(uint32_t code, char *out);

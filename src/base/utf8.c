@@ -1,6 +1,9 @@
 /* Well-formed sequences: The Unicode Standard, table 3-7. ASCII goes 32 bytes at a time. */
-#include "data/utf8.h"
+#include "base/utf8.h"
+#include "base/status.h"
 #include <immintrin.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Bytes of the valid sequence at p, which has `left` >= 1 bytes; 0 when there is none. */
 static size_t sequence_bytes(const uint8_t *p, size_t left)
@@ -38,6 +41,24 @@ size_t utf8_valid(const char *text, size_t bytes)
         } while (at < bytes && p[at] >= 0x80);
     }
     return at;
+}
+
+char *utf8_clean(const char *text, size_t bytes)
+{
+    char *out = malloc(bytes * 3 + 1), *to = out;
+    CHECK(out != NULL, "out of memory for %zu bytes of text", bytes);
+    while (bytes != 0) {
+        size_t good = utf8_valid(text, bytes);
+        memcpy(to, text, good);
+        to += good;
+        if (good == bytes) break;
+        memcpy(to, "\xef\xbf\xbd", 3);
+        to += 3;
+        text += good + 1;
+        bytes -= good + 1;
+    }
+    *to = 0;
+    return out;
 }
 
 int utf8_write(uint32_t code, char *out)
