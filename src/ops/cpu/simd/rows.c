@@ -1,6 +1,200 @@
+/* The ops that mostly move memory: bias gradient, embedding, add, cast, sum of squares. */
+#include "ops/cpu/oracle.h"
+#include "ops/cpu/simd/partial.h"
 #include "ops/cpu/simd/simd.h"
+#include "ops/cpu/simd/vec.h"
+
+enum {
+    GRAIN = 32768,      /* elements per chunk of the flat ops */
+    OWNERS = 32,        /* chunks of embed_bwd */
+    SUMSQ_CHUNKS = 1024 /* at most: their sums stand on the stack */
+};
+
+static size_t element_bytes(dtype dt)
+{
+    CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
+    return dt == DTYPE_F32 ? 4 : 2;
+}
+
+/* to[0, d) += from[0, d). */
+VEC_INLINE void add_into(float *to, const void *from, int64_t at, int64_t d, dtype dt)
+{
+    for (int64_t j = 0; j < d; j += VEC) {
+        int n = vec_n(d - j);
+        vec_store(to, j, n, DTYPE_F32, vec_load(to, j, n, DTYPE_F32) + vec_load(from, at + j, n, dt));
+    }
+}
+
+static void add_row(float *to, const void *from, int64_t at, int64_t d, dtype dt)
+{
+    if (dt == DTYPE_F32)
+        add_into(to, from, at, d, DTYPE_F32);
+    else
+        add_into(to, from, at, d, DTYPE_BF16);
+}
+
+static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    element_bytes(a->dt);
+    struct partial_buffer buffer;
+    const struct partial part = partial_init(&buffer, a->rows, partial_pad(a->n));
+    PARALLEL_CHUNKS(c, part.chunks)
+    {
+        struct span rows = chunk_span(c, a->rows, part.grain);
+        float *line = partial_line(&part, c);
+        for (int64_t r = rows.begin; r < rows.end; r++) add_row(line, a->dy, r * a->n, a->n, a->dt);
+    }
+    partial_merge(&part, 0, a->db, a->n);
+    return STATUS_OK;
+}
+
+static int64_t row_checked(const int32_t *ids, int64_t t, int64_t count, const char *what)
+{
+    CHECK(ids[t] >= 0 && ids[t] < count, "%s %d of row %lld is outside [0, %lld)", what, ids[t], (long long)t,
+          (long long)count);
+    return ids[t];
+}
+
+VEC_INLINE void sum_row(const void *x, int64_t x_at, const void *y, int64_t y_at, void *out, int64_t at,
+                        int64_t d, dtype dt)
+{
+    for (int64_t j = 0; j < d; j += VEC) {
+        int n = vec_n(d - j);
+        vec_store(out, at + j, n, dt, vec_load(x, x_at + j, n, dt) + vec_load(y, y_at + j, n, dt));
+    }
+}
+
+static void embed_row(const struct embed_fwd_args *a, int64_t t, size_t size)
+{
+    int64_t token = row_checked(a->tokens, t, a->vocab, "token") * a->d, at = t * a->d;
+    if (a->pos_table == NULL) {
+        memcpy((char *)a->x + (size_t)at * size, (const char *)a->table + (size_t)token * size,
+               (size_t)a->d * size);
+        return;
+    }
+    int64_t position = row_checked(a->positions, t, a->pos_count, "position") * a->d;
+    if (a->dt == DTYPE_F32)
+        sum_row(a->table, token, a->pos_table, position, a->x, at, a->d, DTYPE_F32);
+    else
+        sum_row(a->table, token, a->pos_table, position, a->x, at, a->d, DTYPE_BF16);
+}
+
+static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    const size_t size = element_bytes(a->dt);
+    const int64_t grain = a->d < GRAIN ? GRAIN / a->d : 1;
+    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    {
+        struct span rows = chunk_span(c, a->rows, grain);
+        for (int64_t t = rows.begin; t < rows.end; t++) embed_row(a, t, size);
+    }
+    return STATUS_OK;
+}
+
+/* Chunk c owns the table rows with id % OWNERS == c and walks all ids for them: every table row is summed in token order, and
+ * memory is moved in whole rows. */
+static void scatter(const struct embed_bwd_args *a, const int32_t *ids, int64_t count, const char *what,
+                    float *table)
+{
+    PARALLEL_CHUNKS(c, OWNERS)
+    {
+        for (int64_t t = 0; t < a->rows; t++) {
+            if ((uint32_t)ids[t] % OWNERS != (uint32_t)c) continue;
+            add_row(table + row_checked(ids, t, count, what) * a->d, a->dx, t * a->d, a->d, a->dt);
+        }
+    }
+}
+
+static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    element_bytes(a->dt);
+    scatter(a, a->tokens, a->vocab, "token", a->dtable);
+    if (a->dpos) scatter(a, a->positions, a->pos_count, "position", a->dpos);
+    return STATUS_OK;
+}
+
+static status add(const struct add_args *a, dev_stream s)
+{
+    (void)s;
+    element_bytes(a->dt);
+    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    {
+        struct span span = chunk_span(c, a->count, GRAIN);
+        int64_t at = span.begin, n = span.end - at;
+        if (a->dt == DTYPE_F32)
+            sum_row(a->a, at, a->b, at, a->y, at, n, DTYPE_F32);
+        else
+            sum_row(a->a, at, a->b, at, a->y, at, n, DTYPE_BF16);
+    }
+    return STATUS_OK;
+}
+
+VEC_INLINE void cast_span(const struct cast_args *a, struct span span, dtype from, dtype to)
+{
+    for (int64_t i = span.begin; i < span.end; i += VEC) {
+        int n = vec_n(span.end - i);
+        vec_store(a->y, i, n, to, vec_load(a->x, i, n, from));
+    }
+}
+
+/* Between F32 and BF16; other types are met in files alone, and take the plain loop. */
+static status cast(const struct cast_args *a, dev_stream s)
+{
+    const bool narrow = a->from == DTYPE_F32 && a->to == DTYPE_BF16;
+    if (!narrow && !(a->from == DTYPE_BF16 && a->to == DTYPE_F32)) {
+        struct ops plain = {0};
+        oracle_act(&plain);
+        return plain.cast(a, s);
+    }
+    CHECK(a->y != a->x || a->count == 0, "cast in place");
+    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    {
+        struct span span = chunk_span(c, a->count, GRAIN);
+        if (narrow)
+            cast_span(a, span, DTYPE_F32, DTYPE_BF16);
+        else
+            cast_span(a, span, DTYPE_BF16, DTYPE_F32);
+    }
+    return STATUS_OK;
+}
+
+/* Sum of squares of elements [begin, end) in f64: lane i of `lanes` takes the elements i modulo 32. */
+static double square_sum(const float *x, struct span span)
+{
+    enum { LANES = 32 };
+    double lanes[LANES] = {0}, sum = 0;
+    int64_t i = span.begin;
+    for (; i + LANES <= span.end; i += LANES)
+        for (int k = 0; k < LANES; k++) lanes[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i + k < span.end; k++) lanes[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; k < LANES; k++) sum += lanes[k];
+    return sum;
+}
+
+static status sumsq(const struct sumsq_args *a, dev_stream s)
+{
+    (void)s;
+    CHECK(a->dt == DTYPE_F32, "the fast set sums squares of F32, not %s", dtype_name(a->dt));
+    double sums[SUMSQ_CHUNKS];
+    const int64_t per_chunk = (a->count / SUMSQ_CHUNKS / GRAIN + 1) * GRAIN;
+    const int64_t chunks = chunk_count(a->count, per_chunk);
+    PARALLEL_CHUNKS(c, chunks)
+    {
+        sums[c] = square_sum(a->x, chunk_span(c, a->count, per_chunk));
+    }
+    for (int64_t c = 0; c < chunks; c++) *a->out += sums[c];
+    return STATUS_OK;
+}
 
 void SIMD(simd_rows)(struct ops *o)
 {
-    (void)o;
+    o->bias_bwd = bias_bwd;
+    o->embed_fwd = embed_fwd;
+    o->embed_bwd = embed_bwd;
+    o->add = add;
+    o->cast = cast;
+    o->sumsq = sumsq;
 }
