@@ -1,5 +1,5 @@
-/* Activations: SwiGLU and GELU. Both are written with the logistic function, tanh form included: 1 + tanh(u) = 2 sigmoid(2u), which does not
- * cancel where tanh(u) is near -1. */
+/* Activations: SwiGLU and GELU. Both use the logistic function: 1 + tanh(u) = 2 sigmoid(2u), which does not cancel
+ * where tanh(u) is near -1. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vec.h"

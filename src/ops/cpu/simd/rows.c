@@ -1,6 +1,7 @@
 /* The ops that mostly move memory: bias gradient, embedding, add, cast, sum of squares. */
 #include "ops/cpu/oracle.h"
-#include "ops/cpu/simd/partial.h"
+#include "base/parallel.h"
+#include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vec.h"
 

@@ -31,6 +31,13 @@ VEC_INLINE vf vec_set(float x)
     return x - (vf){0};
 }
 
+/* x as it is: a product that must be rounded before it is used, not fused into the sum that follows. */
+VEC_INLINE vf vec_rounded(vf x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 VEC_INLINE vf vec_select(vi mask, vf yes, vf no)
 {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
@@ -161,8 +168,8 @@ VEC_INLINE float vec_top(vf x)
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
 
-/* e^x within 1 ulp (tests/ops/test_rowops.c): x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q a minimax polynomial of degree 4
- * (Chebyshev fit in 40 digits, relative error below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
+/* e^x: x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q of degree 4 (Chebyshev fit computed in 40 digits,
+ * relative error of e^r below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
  * +inf above 88.73, subnormal below -87.34, 0 below -103.98, NaN for NaN. */
 VEC_INLINE vf vec_exp(vf x)
 {

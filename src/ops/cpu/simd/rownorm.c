@@ -1,6 +1,7 @@
 /* RMSNorm and LayerNorm with the residual add. A row is read from memory once: what follows finds it in the first-level cache.
  * RMSNorm is LayerNorm with mean 0 and without bias; `kind` and `dt` are constants in every copy of the row functions. */
-#include "ops/cpu/simd/partial.h"
+#include "base/parallel.h"
+#include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vec.h"
 #include <math.h>
@@ -121,7 +122,7 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
         vf dy = vec_load(a->dy, at + j, n, dt), xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
-        vf g = dy * vec_load(a->w, j, n, dt);
+        vf g = vec_rounded(dy * vec_load(a->w, j, n, dt));
         gx_acc += g * xh;
         vec_store(dw, j, VEC, DTYPE_F32, vec_load(dw, j, VEC, DTYPE_F32) + dy * xh);
         if (kind == RMS) continue;
@@ -131,7 +132,7 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     const float gx_mean = vec_sum(gx_acc) / (float)d, g_mean = kind == LAYER ? vec_sum(g_acc) / (float)d : 0;
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf g = vec_load(a->dy, at + j, n, dt) * vec_load(a->w, j, n, dt);
+        vf g = vec_rounded(vec_load(a->dy, at + j, n, dt) * vec_load(a->w, j, n, dt)); /* as in g_mean */
         vf xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
         vf dx = (g - g_mean - xh * gx_mean) * rstd;
         if (a->dres) dx += vec_load(a->dres, at + j, n, dt);
@@ -188,7 +189,7 @@ static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     return bwd(&b, a->rows, a->dw, a->db);
 }
 
-void SIMD(simd_norm)(struct ops *o)
+void SIMD(simd_rownorm)(struct ops *o)
 {
     o->rmsnorm_fwd = rmsnorm_fwd;
     o->rmsnorm_bwd = rmsnorm_bwd;

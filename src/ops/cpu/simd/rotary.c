@@ -1,6 +1,7 @@
 /* QK-norm and rotary embedding, one head after the other: a head (512 bytes at most for the usual widths) stays in the first-level
  * cache between its norm and its rotation. */
-#include "ops/cpu/simd/partial.h"
+#include "base/parallel.h"
+#include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vec.h"
 #include <math.h>
@@ -211,7 +212,7 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
-void SIMD(simd_rope)(struct ops *o)
+void SIMD(simd_rotary)(struct ops *o)
 {
     o->rope_fwd = rope_fwd;
     o->rope_bwd = rope_bwd;
