@@ -14,21 +14,20 @@ WORD_LISTS(LIST)
 #undef WORD
 #undef LIST
 
-#define PLACE(field) offsetof(struct spec, field), sizeof(((struct spec *)0)->field)
+#define PLACE(field)  offsetof(struct spec, field), sizeof(((struct spec *)0)->field)
+#define WORDS(prefix) words_##prefix, COUNT(words_##prefix)
 static const struct key keys[] = {
 #define FIELD(name, type, def, range, unit, text)                                                            \
     {"model", #name, KEY_##type, KEY_FROZEN, PLACE(model.name), range, unit, text, NULL, 0},
 #define ENUM(name, list, def, text)                                                                          \
-    {"model", #name, KEY_ENUM, KEY_FROZEN,   PLACE(model.name),                                              \
-     "",      "",    text,     words_##list, COUNT(words_##list)},
+    {"model", #name, KEY_ENUM, KEY_FROZEN, PLACE(model.name), "", "", text, WORDS(list)},
 #include "spec/model.def"
 #undef FIELD
 #undef ENUM
 #define FIELD(section, name, type, def, range, unit, resume, text)                                           \
     {#section, #name, KEY_##type, KEY_##resume, PLACE(run.section##_##name), range, unit, text, NULL, 0},
 #define ENUM(section, name, list, def, resume, text)                                                         \
-    {#section, #name, KEY_ENUM, KEY_##resume, PLACE(run.section##_##name),                                   \
-     "",       "",    text,     words_##list, COUNT(words_##list)},
+    {#section, #name, KEY_ENUM, KEY_##resume, PLACE(run.section##_##name), "", "", text, WORDS(list)},
 #include "spec/run.def"
 #undef FIELD
 #undef ENUM
@@ -144,12 +143,8 @@ static int32_t code_point(const unsigned char **at)
 {
     static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
     const unsigned char *p = *at;
-    int more = *p < 0x80             ? 0
-               : (*p & 0xE0) == 0xC0 ? 1
-               : (*p & 0xF0) == 0xE0 ? 2
-               : (*p & 0xF8) == 0xF0 ? 3
-                                     : -1;
-    if (more < 0) return -1;
+    if ((*p >= 0x80 && *p < 0xC0) || *p >= 0xF8) return -1;
+    int more = *p < 0x80 ? 0 : *p < 0xE0 ? 1 : *p < 0xF0 ? 2 : 3; /* bytes that follow */
     int32_t c = more ? *p & (0x3F >> more) : *p;
     for (int i = 1; i <= more; i++) {
         if ((p[i] & 0xC0) != 0x80) return -1;
@@ -295,9 +290,9 @@ bool key_in_range(const struct key *k, const struct spec *s, char why[SPEC_TEXT]
     double v = k->type == KEY_INT ? (double)*(const int64_t *)at : *(const double *)at;
     bool good = isfinite(v);
     if (k->range[0]) {
-        char *end;
-        double low = strtod(k->range + 1, &end),
-               high = strtod(end + 1, &end); /* end stands on ',' and then on ']' or ')' */
+        char *end; /* stands on ',', then on ']' or ')' */
+        double low = strtod(k->range + 1, &end);
+        double high = strtod(end + 1, &end);
         good = good && (k->range[0] == '(' ? v > low : v >= low) && (*end == ')' ? v < high : v <= high);
     }
     char buf[KEY_FORMAT];

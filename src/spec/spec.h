@@ -53,7 +53,7 @@ struct spec_origin;
  * YAML: sections model, run, data, train, optim, eval, ckpt, log, machine; `model: {preset: small}` (or --model.preset=small) starts
  * from a preset. Later wins: defaults, preset (the command line's, else the file's), keys of the file, keys of the command line. A
  * length (train.steps, train.tokens) or run.name on the command line replaces the file's other length or run.dir. STATUS_CONFIG with file:line:column and the nearest key on any mistake. path may be NULL: overrides only. `origin` may be
- * NULL; else the caller frees it. `s` is written only on success. */
+ * NULL; else the caller frees it. Both are written only on success. */
 status spec_load(struct spec *s, const char *path, int override_count, char **overrides,
                  struct spec_origin **origin) WARN_UNUSED;
 /* The same from `bytes` of text in memory; `name` stands for the path in messages. */

@@ -101,7 +101,7 @@ rule_header() {
 rule_mutable_data() {
     if [ ! -f "$library" ]; then
         printf "%s\tnot built; pass the path of the ingot binary\n" "$library"
-    elif nm "$library" 2>/dev/null | grep -qE '__(asan|tsan|sanitizer)_'; then
+    elif nm "$library" 2>/dev/null | grep -E '__(asan|tsan|ubsan)_' >/dev/null; then
         echo "tidy: mutable_data: skipped, sanitizers add data of their own" >&2
     else
         nm -f sysv "$library" 2>/dev/null | awk -F'|' '
