@@ -1,9 +1,8 @@
 /* Files and directories. The upper part is the gate that every system call passes, where faults are
  * injected; the rest is written so that a failure at any call leaves the file system as it was, but for what
  * io.h names. */
-#include "base/io.h"
+#include "base/io_int.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +12,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* Process-wide by nature: the k-th call of the process fails, whichever thread makes it. */
@@ -56,8 +54,7 @@ __attribute__((constructor)) static void fault_from_environment(void)
     _exit(STATUS_CONFIG);
 }
 
-/* True when this call is to fail; errno is set. A SHORT fault halves *bytes instead. */
-static bool fault(size_t *bytes)
+bool io_int_fault(size_t *bytes)
 {
     int64_t call = ++fault_calls;
     if (__builtin_expect(call != fault_at, 1)) return false;
@@ -71,26 +68,16 @@ static bool fault(size_t *bytes)
     return true;
 }
 
-/* The gate: SYS(call) is the call's result, made again after EINTR; -1 and errno when it or the injection
- * fails. */
-#define SYS(call)                                                                                            \
-    __extension__({                                                                                          \
-        long sys_;                                                                                           \
-        do sys_ = fault(NULL) ? -1 : (long)(call);                                                           \
-        while (sys_ < 0 && errno == EINTR);                                                                  \
-        sys_;                                                                                                \
-    })
-
-/* The descriptor is gone whatever close says, so it is never called twice; EINTR means closed on Linux. */
-static int sys_close(int fd)
+/* The descriptor is gone whatever close says, so it is never called twice. */
+int io_int_close(int fd)
 {
-    bool injected = fault(NULL);
+    bool injected = io_int_fault(NULL);
     int err = errno, result = close(fd);
     if (injected) errno = err;
     return (injected || result != 0) && errno != EINTR ? -1 : 0;
 }
 
-static const char *advice(int err)
+const char *io_int_advice(int err)
 {
     switch (err) {
     case ENOSPC:
@@ -112,12 +99,7 @@ static const char *advice(int err)
     }
 }
 
-#define FAIL_ERRNO(verb, path)                                                                               \
-    FAIL(STATUS_IO, "cannot %s '%s': %s; %s", verb, path,                                                    \
-         strerrordesc_np(errno) ? strerrordesc_np(errno) : "unknown error", advice(errno))
-
-/* The directory part of a path: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
-static void parent_of(const char *path, char out[PATH_MAX])
+void io_int_parent(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
     if (!slash)
@@ -134,7 +116,7 @@ status io_create(struct io_file *f, const char *path)
     f->temp[0] = 0;
     if (strlen(path) >= sizeof f->path)
         return FAIL(STATUS_IO, "path of %zu bytes is too long: '%.60s...'; %s", strlen(path), path,
-                    advice(ENAMETOOLONG));
+                    io_int_advice(ENAMETOOLONG));
     snprintf(f->path, sizeof f->path, "%s", path);
     for (int attempt = 0; attempt < 16; attempt++) {
         uint32_t random;
@@ -155,7 +137,7 @@ static status write_all(struct io_file *f, const char *data, size_t bytes, int64
     CHECK(f->fd >= 0, "'%s' is not open for writing", f->path);
     while (bytes > 0) {
         size_t ask = bytes < (size_t)1 << 30 ? bytes : (size_t)1 << 30;
-        if (fault(&ask)) {
+        if (io_int_fault(&ask)) {
             if (errno == EINTR) continue;
             return FAIL_ERRNO("write", f->path);
         }
@@ -199,7 +181,7 @@ status io_commit(struct io_file *f)
     if (SYS(fsync(f->fd)) != 0) st = FAIL_ERRNO("sync", f->path);
     int fd = f->fd;
     f->fd = -1;
-    if (sys_close(fd) != 0 && st == STATUS_OK) st = FAIL_ERRNO("close", f->path);
+    if (io_int_close(fd) != 0 && st == STATUS_OK) st = FAIL_ERRNO("close", f->path);
     if (st == STATUS_OK && SYS(rename(f->temp, f->path)) != 0)
         st = FAIL_ERRNO("rename a temporary to", f->path);
     if (st != STATUS_OK) {
@@ -208,7 +190,7 @@ status io_commit(struct io_file *f)
     }
     f->temp[0] = 0;
     char parent[PATH_MAX];
-    parent_of(f->path, parent);
+    io_int_parent(f->path, parent);
     return io_sync_dir(parent);
 }
 
@@ -241,7 +223,7 @@ status io_pread(int fd, const char *path, void *data, size_t bytes, int64_t at)
     char *out = data;
     while (bytes > 0) {
         size_t ask = bytes < (size_t)1 << 30 ? bytes : (size_t)1 << 30;
-        bool injected = fault(&ask);
+        bool injected = io_int_fault(&ask);
         ssize_t n = injected ? -1 : pread(fd, out, ask, at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return FAIL_ERRNO("read", path);
@@ -274,7 +256,7 @@ status io_read_file(const char *path, size_t bytes_max, char **data, size_t *byt
     buffer = malloc(size + 1);
     while (buffer) {
         size_t ask = size - used;
-        ssize_t n = fault(&ask) ? -1 : read(fd, buffer + used, ask);
+        ssize_t n = io_int_fault(&ask) ? -1 : read(fd, buffer + used, ask);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) st = FAIL_ERRNO("read", path);
         if (n <= 0) break;
@@ -311,151 +293,5 @@ status io_write_file(const char *path, const void *data, size_t bytes)
     status st = io_write(&f, data, bytes);
     if (st == STATUS_OK) return io_commit(&f);
     io_abandon(&f);
-    return st;
-}
-
-status io_make_dirs(const char *path)
-{
-    char part[PATH_MAX];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part)
-        return FAIL(STATUS_IO, "cannot create directory '%.60s': bad length of its name", path);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != 0) continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        if (SYS(mkdir(part, 0755)) != 0 && errno != EEXIST) return FAIL_ERRNO("create directory", part);
-    }
-    struct stat s;
-    if (SYS(stat(path, &s)) != 0) return FAIL_ERRNO("stat", path);
-    if (!S_ISDIR(s.st_mode)) {
-        errno = ENOTDIR;
-        return FAIL_ERRNO("create directory", path);
-    }
-    return STATUS_OK;
-}
-
-status io_sync_dir(const char *path)
-{
-    int fd = (int)SYS(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd < 0) return FAIL_ERRNO("open directory", path);
-    status st = STATUS_OK;
-    /* EINVAL: a file system without this notion, such as some network ones. */
-    if (SYS(fsync(fd)) != 0 && errno != EINVAL) st = FAIL_ERRNO("sync directory", path);
-    if (sys_close(fd) != 0 && st == STATUS_OK) st = FAIL_ERRNO("close directory", path);
-    return st;
-}
-
-status io_rename_dir(const char *from, const char *to)
-{
-    if (SYS(rename(from, to)) != 0) return FAIL_ERRNO("rename a directory to", to);
-    char parent[PATH_MAX];
-    parent_of(to, parent);
-    return io_sync_dir(parent);
-}
-
-/* Removes `name` in directory `at`, a tree or not; never through a link. */
-static status remove_at(int at, const char *name, const char *path)
-{
-    if (SYS(unlinkat(at, name, 0)) == 0 || errno == ENOENT) return STATUS_OK;
-    if (errno != EISDIR) return FAIL_ERRNO("remove", path);
-    int fd = (int)SYS(openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (fd < 0) return FAIL_ERRNO("open directory", path);
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        io_close(&fd);
-        return FAIL_ERRNO("list directory", path);
-    }
-    status st = STATUS_OK;
-    for (struct dirent *e; st == STATUS_OK && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) st = remove_at(fd, e->d_name, path);
-    closedir(dir);
-    if (st == STATUS_OK && SYS(unlinkat(at, name, AT_REMOVEDIR)) != 0 && errno != ENOENT)
-        st = FAIL_ERRNO("remove directory", path);
-    return st;
-}
-
-status io_remove_tree(const char *path)
-{
-    return remove_at(AT_FDCWD, path, path);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-status io_list(const char *path, struct io_list *list)
-{
-    *list = (struct io_list){0};
-    int fd = (int)SYS(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd < 0 && errno == ENOENT) return STATUS_OK;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        status st = FAIL_ERRNO("list directory", path);
-        io_close(&fd);
-        return st;
-    }
-    status st = STATUS_OK;
-    int room = 0;
-    for (struct dirent *e; st == STATUS_OK && (e = readdir(dir));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (list->count == room) {
-            room = room ? 2 * room : 64;
-            char **larger = realloc(list->names, (size_t)room * sizeof *larger);
-            if (larger)
-                list->names = larger;
-            else
-                st = FAIL(STATUS_FIT, "no memory for the names in '%s'", path);
-        }
-        if (st == STATUS_OK && !(list->names[list->count++] = strdup(e->d_name)))
-            st = FAIL(STATUS_FIT, "no memory for the names in '%s'", path);
-    }
-    closedir(dir);
-    if (st != STATUS_OK)
-        io_list_free(list);
-    else if (list->count)
-        qsort(list->names, (size_t)list->count, sizeof *list->names, by_name);
-    return st;
-}
-
-void io_list_free(struct io_list *list)
-{
-    for (int i = 0; i < list->count; i++) free(list->names[i]);
-    free(list->names);
-    *list = (struct io_list){0};
-}
-
-bool io_exists(const char *path)
-{
-    struct stat s;
-    return SYS(lstat(path, &s)) == 0;
-}
-
-int64_t io_free_bytes(const char *path)
-{
-    struct statvfs s;
-    if (SYS(statvfs(path, &s)) != 0) return -1;
-    return (int64_t)(s.f_bavail * s.f_frsize);
-}
-
-status io_sweep(const char *dir, enum io_sweep which)
-{
-    struct io_list list;
-    TRY(io_list(dir, &list));
-    status st = STATUS_OK;
-    for (int i = 0; i < list.count && st == STATUS_OK; i++) {
-        const char *mark = strstr(list.names[i], ".tmp-");
-        if (!mark) continue;
-        char *end;
-        long pid = strtol(mark + 5, &end, 10);
-        if (*end != '-' || pid <= 0 || pid > INT_MAX || strlen(end) != 9) continue;
-        bool runs = pid == getpid() ? which == SWEEP_DEAD : kill((pid_t)pid, 0) == 0 || errno != ESRCH;
-        if (runs) continue;
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", dir, list.names[i]);
-        st = io_remove_tree(path);
-    }
-    io_list_free(&list);
     return st;
 }

@@ -35,10 +35,14 @@ void io_close(int *fd);
 status io_read_file(const char *path, size_t bytes_max, char **data, size_t *bytes) WARN_UNUSED;
 status io_write_file(const char *path, const void *data, size_t bytes) WARN_UNUSED;
 
-status io_make_dirs(const char *path) WARN_UNUSED; /* mkdir -p */
+status io_make_dirs(const char *path) WARN_UNUSED; /* mkdir -p, durable */
+status io_make_dir(const char *path) WARN_UNUSED;  /* one, which must not exist */
 status io_sync_dir(const char *path) WARN_UNUSED;
 status io_rename_dir(const char *from, const char *to) WARN_UNUSED; /* rename, then fsync of the parent */
 status io_remove_tree(const char *path) WARN_UNUSED; /* rm -r, links not followed; a missing path is fine */
+/* Exchanges two names in one step, not yet durable; *swapped false and STATUS_OK where the file system
+ * cannot. */
+status io_swap_dir(const char *a, const char *b, bool *swapped) WARN_UNUSED;
 /* Names in a directory, sorted, without "." and "..". A missing directory is an empty list. */
 struct io_list {
     char **names;
@@ -46,6 +50,9 @@ struct io_list {
 };
 status io_list(const char *path, struct io_list *list) WARN_UNUSED;
 void io_list_free(struct io_list *list);
+/* What stands at a path, links not followed. io_exists: anything; false also when it cannot be looked up. */
+enum io_kind { IO_NONE, IO_FILE, IO_DIR, IO_OTHER };
+status io_kind(const char *path, enum io_kind *kind) WARN_UNUSED;
 bool io_exists(const char *path);
 int64_t io_free_bytes(const char *path); /* of the file system that holds `path`; -1 when unknown */
 

@@ -1,11 +1,12 @@
 /* Checkpoints: logical tensors with names, committed as a whole or not at all.
  *
- *   RUN/ckpt/step-00000500/manifest.json       written last, fsynced; lists every tensor, chunk checksum, file size; carries its own checksum
+ *   RUN/ckpt/step-00000500/manifest.json              written last; ends with its own hash
  *   RUN/ckpt/step-00000500/state-00000.safetensors    the data, readable by any safetensors reader
  *
- * Save: everything goes into .tmp-STEP-PID; each file: write, fsync, close checked; manifest last; fsync directory; rename; fsync
- * parent. So a directory named step-* is complete, or the disk lied, which the CRC-32C of every 16 MiB chunk shows.
- * Load: newest directory whose manifest verifies; what is skipped is said. Formats byte by byte: docs/FORMATS.md. */
+ * Save: everything goes into .tmp-STEP-PID; each file: write, fsync, close checked; manifest last; fsync
+ * directory; rename; fsync parent. So a directory named step-* is complete, or the disk lied, which the
+ * CRC-32C of every 16 MiB chunk shows. Load: newest directory whose manifest verifies; what is skipped is
+ * said. Formats byte by byte: docs/FORMATS.md. */
 #ifndef INGOT_TRAIN_CHECKPOINT_H
 #define INGOT_TRAIN_CHECKPOINT_H
 #include "base/status.h"
@@ -22,25 +23,39 @@ struct ckpt_item {              /* one logical tensor in memory */
     void *data;                 /* caller's */
 };
 
-/* Writes ckpt/step-STEP below run_dir, then deletes all but the newest `keep` (never the one just written). `meta` is stored in the
- * manifest under "meta" (borrowed). STATUS_IO when the disk is full: the temporary directory is removed, older checkpoints are untouched. */
-status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count, const json_t *meta, int keep) WARN_UNUSED;
+/* Writes ckpt/step-STEP below run_dir (one of the same step is replaced in one move), then deletes older
+ * ones beyond the newest `keep` >= 1 sound ones; that a deletion failed is a warning. `meta` (NULL: none) is
+ * stored in the manifest. STATUS_IO when the disk is full or fails: what was written is removed, older
+ * checkpoints are untouched. Names: letters, digits and . _ - / only, unique. One caller at a time per run
+ * directory (train/runlock.h). */
+status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                       const json_t *meta, int keep) WARN_UNUSED;
 
-/* A verified checkpoint. */
+/* A checkpoint whose manifest, file sizes and file headers have been checked; the data are checked as they
+ * are read. */
 struct checkpoint;
-/* path: a checkpoint directory (step-*), or a run directory: the newest that verifies, the skipped ones are logged as warnings with the reason.
- * STATUS_CKPT when there is none that verifies; *found = false and STATUS_OK when there is no checkpoint at all. */
+/* path: a checkpoint directory (step-*), or a run directory: the newest that passes; the skipped ones are
+ * logged as warnings with the reason. No checkpoint at all: *found = false and STATUS_OK. None that passes:
+ * STATUS_CKPT. A file system that fails is STATUS_IO and never leads to an older checkpoint. */
 status checkpoint_open(struct checkpoint **c, const char *path, bool *found) WARN_UNUSED;
+/* Reads the tensors named in items into their memory; every chunk is checked. Name, dtype or shape that
+ * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. */
+status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
+/* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped
+ * with a warning. Tensors that do not match are an error at once: an older checkpoint would not help. */
+status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_item *items, int count,
+                          bool *found) WARN_UNUSED;
+void checkpoint_close(struct checkpoint *c); /* NULL is fine */
+
 int64_t checkpoint_step(const struct checkpoint *c);
-const json_t *checkpoint_meta(const struct checkpoint *c);
+const json_t *checkpoint_meta(const struct checkpoint *c); /* borrowed */
 const char *checkpoint_path(const struct checkpoint *c);
 int checkpoint_count(const struct checkpoint *c);
-/* Description of tensor i (data NULL). */
-const struct ckpt_item *checkpoint_item(const struct checkpoint *c, int i);
-/* Reads the tensors named in items into their memory; every chunk is checked. Name, dtype or shape that differ: STATUS_CKPT with both. */
-status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
-void checkpoint_close(struct checkpoint *c);
+const struct ckpt_item *checkpoint_item(const struct checkpoint *c, int i); /* data NULL */
+uint64_t checkpoint_item_hash(const struct checkpoint *c, int i); /* of the bytes */
+int checkpoint_find(const struct checkpoint *c, const char *name);          /* index, or -1 */
 
-/* Full check of one checkpoint directory: `ingot ckpt verify`. */
+/* Full check of one checkpoint directory: every byte of every file, and nothing in it that does not belong
+ * there. */
 status checkpoint_verify(const char *dir) WARN_UNUSED;
 #endif

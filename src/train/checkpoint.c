@@ -1,0 +1,292 @@
+/* Saving. The order of the steps is the whole point (see checkpoint.h): a crash after any one of them leaves
+ * the old or the new checkpoint, complete. Names in RUN/ckpt:
+ *
+ *   run.id               32 hex digits, drawn at the first save: bound into every checksum
+ *   step-NNNNNNNN        complete
+ *   .tmp-STEP-PID        being written by PID, or what it left when it was killed
+ *   .trash-STEP-PID      being deleted
+ */
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "model/safetensors.h"
+#include "train/ckpt_int.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- leftovers of dead processes ---- */
+
+/* The pid at the end of ".tmp-STEP-PID" or ".trash-STEP-PID"; 0 for other names. */
+static long leftover_pid(const char *name)
+{
+    if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".trash-", 7) != 0) return 0;
+    char *end;
+    long pid = strtol(strrchr(name, '-') + 1, &end, 10);
+    return *end == 0 && pid > 0 ? pid : 0;
+}
+
+/* A run directory has one writer (run_lock), and it writes one checkpoint at a time: what bears our own pid
+ * is from an earlier life too. */
+static status sweep(const char *dir)
+{
+    struct io_list list;
+    TRY(io_list(dir, &list));
+    status st = STATUS_OK;
+    for (int i = 0; i < list.count && st == STATUS_OK; i++) {
+        long pid = leftover_pid(list.names[i]);
+        if (pid == 0) continue;
+        if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH)) continue;
+        char path[CKPT_PATH_MAX + 300];
+        snprintf(path, sizeof path, "%s/%s", dir, list.names[i]);
+        st = io_remove_tree(path);
+    }
+    io_list_free(&list);
+    return st == STATUS_OK ? io_sweep(dir, SWEEP_OWN) : st;
+}
+
+/* ---- the plan: where everything will lie ---- */
+
+static status read_run_id(const char *dir, char id[33])
+{
+    char path[CKPT_PATH_MAX + 16], text[256], hex[65];
+    enum io_kind kind;
+    snprintf(path, sizeof path, "%s/run.id", dir);
+    TRY(io_kind(path, &kind));
+    if (kind == IO_NONE) {
+        struct sha256 sum;
+        int n =
+            snprintf(text, sizeof text, "%lld %.6f %d", (long long)clock_ns(), clock_wall_s(), (int)getpid());
+        sha256_init(&sum);
+        sha256_add(&sum, text, (size_t)n);
+        sha256_add(&sum, dir, strlen(dir));
+        sha256_hex(&sum, hex);
+        snprintf(id, 33, "%.32s", hex);
+        snprintf(text, sizeof text, "%s\n", id);
+        return io_write_file(path, text, 33);
+    }
+    char *data;
+    size_t bytes;
+    TRY(io_read_file(path, 4096, &data, &bytes));
+    bool good = bytes == 33 && strspn(data, "0123456789abcdef") == 32 && data[32] == '\n';
+    if (good) snprintf(id, 33, "%.32s", data);
+    free(data);
+    return good ? STATUS_OK
+                : FAIL(STATUS_CKPT, "'%s' is damaged; remove it, and a new identity is drawn", path);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct ckpt_item *const *)a)->name, (*(const struct ckpt_item *const *)b)->name);
+}
+
+static status check_items(const struct ckpt_item *items, int count)
+{
+    CHECK(count >= 0 && count <= CKPT_TENSORS_MAX, "%d tensors", count);
+    const struct ckpt_item **order = malloc(((size_t)count + 1) * sizeof *order);
+    if (!order) return FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    for (int i = 0; i < count; i++) {
+        const char *fault = ckpt_manifest_name_fault(items[i].name);
+        CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
+        CHECK(items[i].rank >= 0 && items[i].rank <= 4, "%s: rank %d", items[i].name, items[i].rank);
+        CHECK(ckpt_manifest_item_bytes(&items[i]) >= 0, "%s: size", items[i].name);
+        order[i] = &items[i];
+    }
+    qsort(order, (size_t)count, sizeof *order, by_name);
+    for (int i = 1; i < count; i++)
+        CHECK(by_name(&order[i - 1], &order[i]) != 0, "two tensors '%s'", order[i]->name);
+    free(order);
+    return STATUS_OK;
+}
+
+/* Fills m->tensors in file order and m->files[0]; *header is the safetensors header. */
+static status plan_tensors(struct ckpt_manifest *m, const struct ckpt_item *items, int count, char **header)
+{
+    *header = NULL;
+    struct safetensors_source *sources = calloc((size_t)count + 1, sizeof *sources);
+    m->tensors = calloc((size_t)count + 1, sizeof *m->tensors);
+    m->files = calloc(1, sizeof *m->files);
+    status st = STATUS_OK;
+    if (!sources || !m->tensors || !m->files) TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
+    for (int i = 0; i < count; i++) {
+        const struct ckpt_item *t = &items[i];
+        sources[i] = (struct safetensors_source){
+            .name = t->name, .dt = t->dt, .rank = t->rank, .ctx = (void *)(uintptr_t)t};
+        memcpy(sources[i].shape, t->shape, sizeof t->shape);
+    }
+    qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);
+    struct ckpt_manifest_file *f = m->files;
+    m->file_count = 1;
+    m->tensor_count = count;
+    snprintf(f->name, sizeof f->name, "state-%05d.safetensors", 0);
+    /* Data begin on a page, for direct and mapped access. */
+    TRY_OUT(safetensors_write_header(sources, count, 4096, header, &f->data_start));
+    f->header_crc = ckpt_chunk_header_crc(m, 0, *header, f->data_start);
+    int64_t at = f->data_start;
+    for (int i = 0; i < count; i++) {
+        struct ckpt_manifest_tensor *t = &m->tensors[i];
+        t->item = *(const struct ckpt_item *)sources[i].ctx;
+        t->offset = at;
+        t->bytes = ckpt_manifest_item_bytes(&t->item);
+        t->chunk_first = m->crc_count;
+        m->crc_count += ckpt_manifest_chunks(t->bytes, m->chunk_bytes);
+        if (__builtin_add_overflow(at, t->bytes, &at)) CHECK(0, "size of the checkpoint");
+    }
+    f->bytes = at;
+    m->crcs = calloc((size_t)m->crc_count + 1, sizeof *m->crcs);
+    if (!m->crcs) st = FAIL(STATUS_FIT, "no memory for %lld checksums", (long long)m->crc_count);
+out:
+    free(sources);
+    return st;
+}
+
+/* ---- writing ---- */
+
+static status write_data(struct ckpt_manifest *m, const char *tmp, const char *header)
+{
+    struct io_file f;
+    char path[CKPT_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", tmp, m->files[0].name);
+    TRY(io_create(&f, path));
+    status st = io_pwrite(&f, header, (size_t)m->files[0].data_start, 0);
+    if (st == STATUS_OK) st = ckpt_chunk_write(m, &f);
+    if (st == STATUS_OK) return io_commit(&f);
+    io_abandon(&f);
+    return st;
+}
+
+static status write_all(struct ckpt_manifest *m, const char *tmp, const char *header)
+{
+    char path[CKPT_PATH_MAX + 64], *text;
+    size_t bytes;
+    TRY(io_make_dir(tmp));
+    TRY(write_data(m, tmp, header));
+    TRY(ckpt_manifest_format(m, &text, &bytes));
+    snprintf(path, sizeof path, "%s/manifest.json", tmp);
+    status st = io_write_file(path, text, bytes); /* its commit also syncs the directory */
+    free(text);
+    return st;
+}
+
+/* Renames `path` to trash and removes it. */
+static status discard(const char *dir, const char *path, int64_t step)
+{
+    char trash[CKPT_PATH_MAX + 64];
+    snprintf(trash, sizeof trash, "%s/.trash-%lld-%d", dir, (long long)step, (int)getpid());
+    TRY(io_rename_dir(path, trash));
+    return io_remove_tree(trash);
+}
+
+/* Puts the finished directory in its place. A checkpoint of this step may be there already, from a run that
+ * was resumed below it: the two are exchanged, so that at no moment there is none. */
+static status place(const char *dir, const char *tmp, int64_t step)
+{
+    char path[CKPT_PATH_MAX];
+    enum io_kind kind;
+    ckpt_step_path(path, dir, step);
+    TRY(io_kind(path, &kind));
+    if (kind == IO_NONE) return io_rename_dir(tmp, path);
+    bool swapped;
+    TRY(io_swap_dir(tmp, path, &swapped));
+    if (swapped) {
+        TRY(io_sync_dir(dir));
+        if (io_remove_tree(tmp) != STATUS_OK) log_warn("%s; left for the next save", status_message());
+        return STATUS_OK;
+    }
+    TRY(discard(dir, path,
+                step)); /* this file system cannot exchange names: older checkpoints cover the gap */
+    return io_rename_dir(tmp, path);
+}
+
+static void remove_after_failure(const char *tmp, status st)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", status_message());
+    if (io_remove_tree(tmp) != STATUS_OK) log_warn("%s; the next save will try again", status_message());
+    (void)FAIL(st, "%s", message);
+}
+
+/* ---- retention ---- */
+
+/* Deletes what is older than the newest `keep` sound checkpoints up to `step`. Later steps belong to a line
+ * that this run left. */
+static status retain(const char *dir, int64_t step, int keep)
+{
+    int64_t *steps;
+    int count, sound = 0;
+    TRY(ckpt_steps(dir, &steps, &count));
+    status st = STATUS_OK;
+    for (int i = 0; i < count && st == STATUS_OK; i++) {
+        char path[CKPT_PATH_MAX];
+        if (steps[i] > step) continue;
+        ckpt_step_path(path, dir, steps[i]);
+        if (sound >= keep) {
+            st = discard(dir, path, steps[i]);
+            continue;
+        }
+        struct checkpoint *c = NULL;
+        if (steps[i] == step || ckpt_open_dir(&c, path) == STATUS_OK) sound++;
+        checkpoint_close(c);
+    }
+    free(steps);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static status check_space(const char *dir, int64_t bytes)
+{
+    int64_t free_bytes = io_free_bytes(dir), need = bytes + bytes / 10;
+    if (free_bytes >= 0 && free_bytes < need)
+        return FAIL(STATUS_IO,
+                    "a checkpoint needs %.2f GB in '%s', where %.2f GB are free; free space, or keep fewer",
+                    (double)need / 1e9, dir, (double)free_bytes / 1e9);
+    return STATUS_OK;
+}
+
+static status save_planned(struct ckpt_manifest *m, const char *dir, const char *header)
+{
+    char tmp[CKPT_PATH_MAX + 64];
+    TRY(check_space(dir, m->files[0].bytes));
+    snprintf(tmp, sizeof tmp, "%s/.tmp-%lld-%d", dir, (long long)m->step, (int)getpid());
+    status st = write_all(m, tmp, header);
+    if (st == STATUS_OK) st = place(dir, tmp, m->step);
+    if (st != STATUS_OK) remove_after_failure(tmp, st);
+    return st;
+}
+
+status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                         const json_t *meta, int keep, int64_t chunk_bytes)
+{
+    CHECK(step >= 0, "step %lld", (long long)step);
+    CHECK(keep >= 1, "keep %d", keep);
+    char dir[CKPT_PATH_MAX], *header = NULL;
+    if (strlen(run_dir) > CKPT_PATH_MAX - 64)
+        return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", run_dir);
+    snprintf(dir, sizeof dir, "%s/ckpt", run_dir);
+    struct ckpt_manifest m = {.step = step, .chunk_bytes = chunk_bytes};
+    TRY(check_items(items, count));
+    TRY(io_make_dirs(dir));
+    if (sweep(dir) != STATUS_OK) log_warn("%s; left for the next save", status_message());
+    m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
+    status st = read_run_id(dir, m.run_id);
+    if (st == STATUS_OK) st = plan_tensors(&m, items, count, &header);
+    if (st == STATUS_OK) st = save_planned(&m, dir, header);
+    free(header);
+    ckpt_manifest_free(&m);
+    if (st != STATUS_OK) return st;
+    if (retain(dir, step, keep) != STATUS_OK)
+        log_warn("%s; old checkpoints are left for the next save", status_message());
+    return STATUS_OK;
+}
+
+status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                       const json_t *meta, int keep)
+{
+    return ckpt_save_chunked(run_dir, step, items, count, meta, keep, CKPT_CHUNK_BYTES);
+}

@@ -1,0 +1,216 @@
+/* The bulk of a checkpoint on its way to and from the disk. A chunk is up to 16 MiB of one tensor; each is
+ * summed and moved in pieces that stay in the cache between the two, straight from and to the caller's
+ * memory. */
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "train/ckpt_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { PIECE = 1 << 20, HASH_BLOCK = 4096 };
+_Static_assert((int)HASH_BLOCK <= (int)CKPT_CHUNK_BYTES_MIN, "a block lies in one chunk");
+
+/* The checksum begins with the place where the bytes belong, so that a chunk of another run, step, tensor or
+ * position, itself intact, does not pass. chunk -1: the header of the file. */
+static uint32_t place_crc(const struct ckpt_manifest *m, int file, int tensor, int64_t chunk)
+{
+    char place[128];
+    int n = snprintf(place, sizeof place, "%s %lld %d %d %lld\n", m->run_id, (long long)m->step, file, tensor,
+                     (long long)chunk);
+    return crc32c(0, place, (size_t)n);
+}
+
+uint32_t ckpt_chunk_header_crc(const struct ckpt_manifest *m, int file, const void *header, int64_t bytes)
+{
+    return crc32c(place_crc(m, file, -1, -1), header, (size_t)bytes);
+}
+
+/* Sum of the hashes of blocks, each seeded with its number: independent of order, chunks and files. */
+static uint64_t hash_blocks(const char *data, int64_t bytes, int64_t at)
+{
+    uint64_t sum = 0;
+    for (int64_t b = 0; b < bytes; b += HASH_BLOCK) {
+        int64_t n = bytes - b < HASH_BLOCK ? bytes - b : HASH_BLOCK;
+        sum += XXH3_64bits_withSeed(data + b, (size_t)n, (uint64_t)((at + b) / HASH_BLOCK));
+    }
+    return sum;
+}
+
+/* The first failure of a parallel loop: the record of a worker's status is its thread's own. */
+struct failure {
+    bool claimed;
+    int st;
+    char message[1024];
+};
+
+static void keep_failure(struct failure *f, status st)
+{
+    if (__atomic_exchange_n(&f->claimed, true, __ATOMIC_ACQ_REL)) return;
+    snprintf(f->message, sizeof f->message, "%s", status_message());
+    __atomic_store_n(&f->st, (int)st, __ATOMIC_RELEASE);
+}
+
+static bool failed(struct failure *f)
+{
+    return __atomic_load_n(&f->st, __ATOMIC_ACQUIRE) != STATUS_OK;
+}
+
+static status result(const struct failure *f)
+{
+    return f->st ? FAIL((status)f->st, "%s", f->message) : STATUS_OK;
+}
+
+/* Chunk `index` of the list of tensors: which entry of the list, and which chunk of it. */
+struct piece_of {
+    int entry;
+    int64_t chunk;
+};
+
+/* The chunks of `which` in one list; malloc'd. */
+static struct piece_of *list_chunks(const struct ckpt_manifest *m, const int *which, int count,
+                                    int64_t *chunks)
+{
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) total += ckpt_manifest_chunks(m->tensors[which[i]].bytes, m->chunk_bytes);
+    struct piece_of *list = malloc(((size_t)total + 1) * sizeof *list);
+    int64_t n = 0;
+    for (int i = 0; list && i < count; i++)
+        for (int64_t c = 0; c < ckpt_manifest_chunks(m->tensors[which[i]].bytes, m->chunk_bytes); c++)
+            list[n++] = (struct piece_of){i, c};
+    *chunks = total;
+    return list;
+}
+
+static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor, int64_t chunk)
+{
+    struct ckpt_manifest_tensor *t = &m->tensors[tensor];
+    int64_t begin = chunk * m->chunk_bytes, end = begin + m->chunk_bytes;
+    if (end > t->bytes) end = t->bytes;
+    uint32_t crc = place_crc(m, t->file, tensor, chunk);
+    uint64_t hash = 0;
+    for (int64_t at = begin; at < end; at += PIECE) {
+        const char *data = (const char *)t->item.data + at;
+        int64_t n = end - at < PIECE ? end - at : PIECE;
+        crc = crc32c(crc, data, (size_t)n);
+        hash += hash_blocks(data, n, at);
+        TRY(io_pwrite(f, data, (size_t)n, t->offset + at));
+    }
+    m->crcs[t->chunk_first + chunk] = crc;
+    __atomic_fetch_add(&t->hash, hash, __ATOMIC_RELAXED);
+    return STATUS_OK;
+}
+
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
+{
+    int *all = malloc(((size_t)m->tensor_count + 1) * sizeof *all);
+    for (int i = 0; all && i < m->tensor_count; i++) all[i] = i;
+    int64_t chunks = 0;
+    struct piece_of *list = all ? list_chunks(m, all, m->tensor_count, &chunks) : NULL;
+    if (!list) {
+        free(all);
+        return FAIL(STATUS_FIT, "no memory for the list of chunks of %d tensors", m->tensor_count);
+    }
+    struct failure failure = {0};
+    PARALLEL_CHUNKS(c, chunks)
+    {
+        if (!failed(&failure)) {
+            status st = write_chunk(m, f, all[list[c].entry], list[c].chunk);
+            if (st != STATUS_OK) keep_failure(&failure, st);
+        }
+    }
+    free(list);
+    free(all);
+    return result(&failure);
+}
+
+/* `out`: of the whole tensor, or NULL; `spare`: PIECE bytes to read into then. */
+static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t chunk, char *out,
+                         char *spare, uint64_t *hash)
+{
+    const struct ckpt_manifest *m = &c->manifest;
+    const struct ckpt_manifest_tensor *t = &m->tensors[tensor];
+    const char *file = m->files[t->file].name;
+    int64_t begin = chunk * m->chunk_bytes, end = begin + m->chunk_bytes;
+    if (end > t->bytes) end = t->bytes;
+    uint32_t crc = place_crc(m, t->file, tensor, chunk);
+    for (int64_t at = begin; at < end; at += PIECE) {
+        int64_t n = end - at < PIECE ? end - at : PIECE;
+        char *data = out ? out + at : spare;
+        TRY(io_pread(fd, file, data, (size_t)n, t->offset + at));
+        crc = crc32c(crc, data, (size_t)n);
+        if (hash) __atomic_fetch_add(hash, hash_blocks(data, n, at), __ATOMIC_RELAXED);
+    }
+    if (crc != m->crcs[t->chunk_first + chunk])
+        return FAIL(STATUS_CKPT,
+                    "%s/%s: tensor '%s' is damaged: checksum of bytes %lld to %lld is %08x, not %08x",
+                    c->path, file, t->item.name, (long long)(t->offset + begin), (long long)(t->offset + end),
+                    crc, m->crcs[t->chunk_first + chunk]);
+    return STATUS_OK;
+}
+
+/* Descriptors of the files that the listed tensors lie in, -1 for the others; malloc'd. */
+static status open_files(const struct checkpoint *c, const int *which, int count, int **fds)
+{
+    const struct ckpt_manifest *m = &c->manifest;
+    *fds = malloc((size_t)m->file_count * sizeof **fds);
+    if (!*fds) return FAIL(STATUS_FIT, "no memory for %d files", m->file_count);
+    for (int i = 0; i < m->file_count; i++) (*fds)[i] = -1;
+    for (int i = 0; i < count; i++) {
+        int file = m->tensors[which[i]].file;
+        char path[CKPT_PATH_MAX + 64];
+        int64_t bytes;
+        snprintf(path, sizeof path, "%s/%s", c->path, m->files[file].name);
+        if ((*fds)[file] < 0) TRY(io_open(path, LINKS_REFUSE, &(*fds)[file], &bytes));
+    }
+    return STATUS_OK;
+}
+
+static status check_hashes(const struct checkpoint *c, const int *which, const uint64_t *hashes, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const struct ckpt_manifest_tensor *t = &c->manifest.tensors[which[i]];
+        if (hashes[i] != t->hash)
+            return FAIL(STATUS_CKPT, "%s: tensor '%s' has the hash %016llx, not %016llx", c->path,
+                        t->item.name, (unsigned long long)hashes[i], (unsigned long long)t->hash);
+    }
+    return STATUS_OK;
+}
+
+status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const *out, int count,
+                       enum ckpt_hashes h)
+{
+    const struct ckpt_manifest *m = &c->manifest;
+    int *fds = NULL;
+    int64_t chunks = 0;
+    uint64_t *hashes = calloc((size_t)count + 1, sizeof *hashes);
+    struct piece_of *list = list_chunks(m, which, count, &chunks);
+    struct failure failure = {0};
+    status st = hashes && list ? STATUS_OK : FAIL(STATUS_FIT, "no memory to read %d tensors", count);
+    if (st == STATUS_OK) st = open_files(c, which, count, &fds);
+    if (st != STATUS_OK) goto out;
+#pragma omp parallel
+    {
+        char *spare = malloc(PIECE);
+        if (!spare) keep_failure(&failure, FAIL(STATUS_FIT, "no memory to read '%s'", c->path));
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < chunks; i++) {
+            if (failed(&failure)) continue;
+            int e = list[i].entry, tensor = which[e];
+            status s = read_chunk(c, fds[m->tensors[tensor].file], tensor, list[i].chunk, out ? out[e] : NULL,
+                                  spare, h == CKPT_HASHES ? &hashes[e] : NULL);
+            if (s != STATUS_OK) keep_failure(&failure, s);
+        }
+        free(spare);
+    }
+    st = result(&failure);
+    if (st == STATUS_OK && h == CKPT_HASHES) st = check_hashes(c, which, hashes, count);
+out:
+    for (int i = 0; fds && i < m->file_count; i++) io_close(&fds[i]);
+    free(fds);
+    free(list);
+    free(hashes);
+    return st;
+}

@@ -1,0 +1,41 @@
+/* What the checkpoint files of this directory share. */
+#ifndef INGOT_TRAIN_CKPT_INT_H
+#define INGOT_TRAIN_CKPT_INT_H
+#include "base/io.h"
+#include "train/ckpt_manifest.h"
+
+enum { CKPT_PATH_MAX = 1024 };
+
+struct checkpoint {
+    char path[CKPT_PATH_MAX];
+    struct ckpt_manifest manifest;
+    int *by_name; /* indices of tensors in name order */
+};
+
+/* ---- ckpt_chunk.c: checksums and bulk transport, in parallel over chunks ---- */
+
+/* CRC-32C of a safetensors header of `file`, bound to its place like the chunks. */
+uint32_t ckpt_chunk_header_crc(const struct ckpt_manifest *m, int file, const void *header, int64_t bytes);
+/* Writes all tensors, each tensor's `item.data`, at their offsets, and sets crcs and hashes. One file. */
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f) WARN_UNUSED;
+/* Reads the tensors listed in `which` into `out` (NULL, or an entry NULL: only checks), comparing every
+ * checksum; with CKPT_HASHES also the tensors' hashes. STATUS_CKPT when something is damaged: `out` then
+ * holds nothing to be used. */
+enum ckpt_hashes { CKPT_HASHES, CKPT_NO_HASHES };
+status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const *out, int count,
+                       enum ckpt_hashes h) WARN_UNUSED;
+
+/* ---- checkpoint.c ---- */
+
+/* checkpoint_save with another chunk size: for tests. */
+status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                         const json_t *meta, int keep, int64_t chunk_bytes) WARN_UNUSED;
+
+/* ---- checkpoint_read.c ---- */
+
+/* Steps of the directories named step-N in `dir`, newest first; malloc'd. */
+status ckpt_steps(const char *dir, int64_t **steps, int *count) WARN_UNUSED;
+/* Opens one checkpoint directory. */
+status ckpt_open_dir(struct checkpoint **c, const char *path) WARN_UNUSED;
+void ckpt_step_path(char out[CKPT_PATH_MAX], const char *dir, int64_t step);
+#endif
