@@ -1,8 +1,8 @@
 /* PREFIX_manifest.json: what the shards PREFIX_SPLIT_NNNNNN.bin hold. Byte by byte: docs/FORMATS.md.
  *
- * The manifest is what makes a build valid. `ingot data build` first finishes every shard under a name that no reader opens, then writes
- * PREFIX_manifest.pending, renames the shards, and last renames the pending manifest. Whoever finds shards beside a pending
- * manifest knows that the build was interrupted. */
+ * The manifest is what makes a build valid. `ingot data build` first finishes every shard under a name that
+ * no reader opens, then writes PREFIX_manifest.pending, renames the shards, and last renames the pending
+ * manifest. Whoever finds shards beside a pending manifest knows that the build was interrupted. */
 #ifndef INGOT_DATA_MANIFEST_H
 #define INGOT_DATA_MANIFEST_H
 #include "base/status.h"
@@ -11,7 +11,7 @@
 enum { MANIFEST_VERSION = 1 };
 
 struct manifest_shard {
-    char *file; /* name, without directory */
+    char *file;  /* name, without directory */
     char *split; /* "train" or "val" */
     int64_t tokens, documents, text_bytes;
     uint64_t xxh64; /* of the token bytes */
@@ -37,9 +37,11 @@ void manifest_free(struct manifest *m);
 struct manifest_shard *manifest_add(struct manifest *m, const char *file, const char *split);
 
 /* Sums of one split. */
-struct manifest_sum { int64_t shards, tokens, documents, text_bytes; };
+struct manifest_sum {
+    int64_t shards, tokens, documents, text_bytes;
+};
 struct manifest_sum manifest_split(const struct manifest *m, const char *split);
 
-/* The prefix of a shard's path ("d/x" of "d/x_train_000000.bin"), or false when the name has not that form. */
+/* The prefix of a shard's path ("d/x" of "d/x_train_000000.bin"); false when it has not that form. */
 bool manifest_prefix(const char *shard_path, char *prefix, size_t size);
 #endif

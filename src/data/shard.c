@@ -4,12 +4,9 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { HEADER_BYTES = 1024, BUFFER_BYTES = 1 << 20 };
@@ -71,38 +68,31 @@ static status header_check(const char *path, const struct shard_header *h, int64
 status shard_open(struct shard *s, const char *path)
 {
     *s = (struct shard){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return FAIL(errno == ENOENT ? STATUS_DATA : STATUS_IO, "%s: cannot open: %s", path, strerror(errno));
+    int fd;
+    int64_t bytes;
+    TRY(io_open(path, LINKS_FOLLOW, &fd, &bytes));
     status st = STATUS_OK;
-    struct stat about;
     void *map = MAP_FAILED;
-    if (fstat(fd, &about) != 0) {
-        st = FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(about.st_mode) || about.st_size < HEADER_BYTES) {
+    if (bytes < HEADER_BYTES) {
         st = FAIL(STATUS_DATA, "%s: %lld bytes: not a token shard, whose header alone has %d", path,
-                  S_ISREG(about.st_mode) ? (long long)about.st_size : 0LL, HEADER_BYTES);
+                  (long long)bytes, HEADER_BYTES);
         goto out;
     }
-    map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
-        st =
-            FAIL(STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)about.st_size, strerror(errno));
+        st = FAIL(STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)bytes, strerror(errno));
         goto out;
     }
-    const struct shard_header *h = map;
-    TRY_OUT(header_check(path, h, about.st_size, &s->width));
+    TRY_OUT(header_check(path, map, bytes, &s->width));
     s->path = strdup(path);
     CHECK(s->path, "no memory for a path");
-    s->count = h->count;
+    s->count = ((const struct shard_header *)map)->count;
     s->tokens = (const char *)map + HEADER_BYTES;
     s->map = map;
-    s->map_bytes = (size_t)about.st_size;
+    s->map_bytes = (size_t)bytes;
 out:
-    if (st != STATUS_OK && map != MAP_FAILED) munmap(map, (size_t)about.st_size);
-    close(fd);
+    if (st != STATUS_OK && map != MAP_FAILED) munmap(map, (size_t)bytes);
+    io_close(&fd);
     return st;
 }
 

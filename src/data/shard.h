@@ -7,9 +7,10 @@
  *   12      i32 x 253   zero (written so, not demanded)
  *   1024    u16 | u32   tokens; the file is exactly 1024 + count * width bytes
  *
- * Beside the shards PREFIX_train_000000.bin ... stands PREFIX_manifest.json (data/manifest.h, docs/FORMATS.md): tokenizer, end-of-text
- * id and its place, counts, text bytes, checksums. Shards of other programs have none; then llm.c's own habit is assumed: documents begin
- * with token 50256 (v1) or 128000 (v7). */
+ * Beside the shards PREFIX_train_000000.bin ... stands PREFIX_manifest.json (data/manifest.h,
+ * docs/FORMATS.md): tokenizer, end-of-text id and its place, counts, text bytes, checksums. Shards of other
+ * programs have none; then llm.c's own habit is assumed: documents begin with token 50256 (v1) or 128000
+ * (v7). */
 #ifndef INGOT_DATA_SHARD_H
 #define INGOT_DATA_SHARD_H
 #include "base/status.h"
@@ -17,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct shard {   /* an open shard: mapped, read-only */
+struct shard { /* an open shard: mapped, read-only */
     char *path;
     int64_t count; /* tokens */
     int width;     /* bytes per token: 2 or 4 */
@@ -28,7 +29,8 @@ struct shard {   /* an open shard: mapped, read-only */
 /* Checks magic, version, and that the size fits exactly: STATUS_DATA with what was expected. */
 status shard_open(struct shard *s, const char *path) WARN_UNUSED;
 void shard_close(struct shard *s); /* a zeroed or closed shard is fine */
-/* Copies tokens [at, at+n) as int32. STATUS_DATA names file and position of an id >= vocab_size (0: unknown, the limit is 2^31). */
+/* Copies tokens [at, at+n) as int32. STATUS_DATA names file and position of an id >= vocab_size (0:
+ * unknown, the limit is 2^31). */
 status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_size, int32_t *out) WARN_UNUSED;
 /* XXH64 of the token bytes, as the manifest keeps it. */
 uint64_t shard_hash(const struct shard *s);
@@ -52,27 +54,29 @@ enum eod {
 #undef X
 };
 
-/* All shards that match a pattern ("data/kjv_train_*.bin" or one file), in name order, as one stream of tokens. */
+/* All shards that match a pattern ("data/kjv_train_*.bin" or one file), in name order, as one stream of
+ * tokens. */
 struct shard_set {
     struct shard *shards;
     int64_t *starts; /* [count+1]: first token of each shard in the stream; starts[count] == tokens */
     int count;
-    bool manifest;            /* the fields below come from a manifest, not from the rule for foreign shards */
-    int64_t tokens;           /* of all */
-    int64_t documents;        /* that begin in these shards; 0 unknown */
-    int64_t text_bytes;       /* bytes of text that the tokens stand for (end-of-text tokens: 0); 0 when there is no manifest */
-    int64_t vocab_size;       /* 0 unknown */
-    int32_t eot;              /* id of the end-of-text token; -1: there is none */
-    enum eod eod;             /* BEFORE: eot begins each document; AFTER: eot ends it */
+    bool manifest;      /* the fields below come from a manifest, not from the rule for foreign shards */
+    int64_t tokens;     /* of all */
+    int64_t documents;  /* that begin in these shards; 0 unknown */
+    int64_t text_bytes; /* that the tokens stand for (end-of-text tokens: 0); 0 unknown */
+    int64_t vocab_size; /* 0 unknown */
+    int32_t eot;        /* id of the end-of-text token; -1: there is none */
+    enum eod eod;       /* BEFORE: eot begins each document; AFTER: eot ends it */
     char tokenizer_dir[1024]; /* usable from the working directory; "" unknown */
     char tokenizer_hash[65];  /* "" unknown */
 };
-/* STATUS_DATA: nothing matches, a damaged shard, shards of different tokenizers, a shard that disagrees with its manifest, or a build
- * that was interrupted. */
+/* STATUS_DATA: nothing matches, a damaged shard, shards of different tokenizers, a shard that disagrees
+ * with its manifest, or a build that was interrupted. */
 status shard_set_open(struct shard_set *s, const char *pattern) WARN_UNUSED;
 void shard_set_close(struct shard_set *s);
 /* Copies tokens [at, at+n) of the stream. Errors as shard_read. */
-status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t vocab_size, int32_t *out) WARN_UNUSED;
+status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t vocab_size,
+                      int32_t *out) WARN_UNUSED;
 /* True when token `id`, preceded by `previous` (-1: nothing), begins a document. */
 static inline bool shard_set_document_begins(const struct shard_set *s, int32_t previous, int32_t id)
 {

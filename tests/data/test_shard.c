@@ -114,8 +114,8 @@ static void every_damage_is_named(void **state)
     memcpy(h, "\x93NUMPY", 6);
     refuse(h, sizeof h, "numpy");
     struct shard s;
-    assert_int_equal(shard_open(&s, temp_path("absent.bin")), STATUS_DATA);
-    assert_int_equal(shard_open(&s, temp_dir), STATUS_DATA);
+    assert_int_equal(shard_open(&s, temp_path("absent.bin")), STATUS_IO);
+    assert_int_equal(shard_open(&s, temp_dir), STATUS_IO);
 }
 
 static void an_id_beyond_the_vocabulary_is_named_with_its_place(void **state)
