@@ -162,16 +162,25 @@ static status cast(const struct cast_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* Sum of squares of elements [begin, end) in f64: lane i of `lanes` takes the elements i modulo 32. */
+/* In f64, in fixed lanes. */
 static double square_sum(const float *x, struct span span)
 {
-    enum { LANES = 32 };
-    double lanes[LANES] = {0}, sum = 0;
+    typedef float vhalf __attribute__((vector_size(2 * VEC)));
+    typedef double vd __attribute__((vector_size(4 * VEC)));
+    vd lanes[4] = {0};
     int64_t i = span.begin;
-    for (; i + LANES <= span.end; i += LANES)
-        for (int k = 0; k < LANES; k++) lanes[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i + k < span.end; k++) lanes[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; k < LANES; k++) sum += lanes[k];
+    for (; i + 2 * VEC <= span.end; i += 2 * VEC) {
+        vhalf part[4];
+        memcpy(part, x + i, sizeof part);
+        for (int k = 0; k < 4; k++) {
+            vd wide = __builtin_convertvector(part[k], vd);
+            lanes[k] += wide * wide;
+        }
+    }
+    double sum = 0;
+    for (; i < span.end; i++) sum += (double)x[i] * (double)x[i];
+    const vd all = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    for (int k = 0; k < VEC / 2; k++) sum += all[k];
     return sum;
 }
 

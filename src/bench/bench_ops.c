@@ -1,0 +1,394 @@
+/* The ops that move memory, in bytes read and written once per second, beside a plain copy on the same threads. Copy and op take
+ * turns and each is the median of its runs, so a noisy neighbour hits both. Arrays are far beyond a core's caches (64 MB in F32). */
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "bench/bench.h"
+#include "ops/ops.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 4096, D = 4096, COUNT = ROWS * D, HD = 128, VOCAB = 50304, ARRAYS = 5, RUNS = 5 };
+
+/* The arguments that all cases share: arrays of COUNT floats, used as F32 or BF16, vectors for weights and their gradients. */
+struct setup {
+    struct ops ops;
+    void *x[ARRAYS];
+    float *dw, *db, *mean, *rstd, *cos, *sin;
+    void *w, *b;
+    int32_t *ids;
+};
+
+typedef status case_fn(struct setup *s, dtype dt);
+
+static status run_add(struct setup *s, dtype dt)
+{
+    return s->ops.add(&(struct add_args){.a = s->x[0], .b = s->x[1], .y = s->x[2], .count = COUNT, .dt = dt},
+                      NULL);
+}
+static status run_cast(struct setup *s, dtype dt)
+{
+    dtype to = dt == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
+    return s->ops.cast(&(struct cast_args){.x = s->x[0], .y = s->x[1], .count = COUNT, .from = dt, .to = to},
+                       NULL);
+}
+static status run_bias_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.bias_bwd(
+        &(struct bias_bwd_args){.dy = s->x[0], .db = s->db, .rows = ROWS, .n = D, .dt = dt}, NULL);
+}
+static status run_embed_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.embed_fwd(
+        &(struct embed_fwd_args){
+            .tokens = s->ids, .table = s->x[0], .x = s->x[1], .rows = ROWS, .d = D, .vocab = ROWS, .dt = dt},
+        NULL);
+}
+static status run_embed_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.embed_bwd(&(struct embed_bwd_args){.tokens = s->ids,
+                                                     .dx = s->x[0],
+                                                     .dtable = s->x[1],
+                                                     .rows = ROWS,
+                                                     .d = D,
+                                                     .vocab = ROWS,
+                                                     .dt = dt},
+                            NULL);
+}
+static status run_rmsnorm_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = s->x[0],
+                                                         .branch = s->x[1],
+                                                         .w = s->w,
+                                                         .sum = s->x[2],
+                                                         .y = s->x[3],
+                                                         .rstd = s->rstd,
+                                                         .rows = ROWS,
+                                                         .d = D,
+                                                         .eps = 1e-5,
+                                                         .dt = dt},
+                              NULL);
+}
+static status run_rmsnorm_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = s->x[0],
+                                                         .s = s->x[1],
+                                                         .w = s->w,
+                                                         .rstd = s->rstd,
+                                                         .dres = s->x[2],
+                                                         .dx = s->x[3],
+                                                         .dw = s->dw,
+                                                         .rows = ROWS,
+                                                         .d = D,
+                                                         .dt = dt},
+                              NULL);
+}
+static status run_layernorm_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.layernorm_fwd(&(struct layernorm_fwd_args){.x = s->x[0],
+                                                             .branch = s->x[1],
+                                                             .w = s->w,
+                                                             .b = s->b,
+                                                             .sum = s->x[2],
+                                                             .y = s->x[3],
+                                                             .mean = s->mean,
+                                                             .rstd = s->rstd,
+                                                             .rows = ROWS,
+                                                             .d = D,
+                                                             .eps = 1e-5,
+                                                             .dt = dt},
+                                NULL);
+}
+static status run_layernorm_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.layernorm_bwd(&(struct layernorm_bwd_args){.dy = s->x[0],
+                                                             .s = s->x[1],
+                                                             .w = s->w,
+                                                             .mean = s->mean,
+                                                             .rstd = s->rstd,
+                                                             .dres = s->x[2],
+                                                             .dx = s->x[3],
+                                                             .dw = s->dw,
+                                                             .db = s->db,
+                                                             .rows = ROWS,
+                                                             .d = D,
+                                                             .dt = dt},
+                                NULL);
+}
+static status run_rope_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.rope_fwd(&(struct rope_fwd_args){.in = s->x[0],
+                                                   .out = s->x[1],
+                                                   .in_stride = D,
+                                                   .out_stride = D,
+                                                   .positions = s->ids,
+                                                   .cos = s->cos,
+                                                   .sin = s->sin,
+                                                   .rows = ROWS,
+                                                   .heads = D / HD - 8,
+                                                   .heads_kv = 8,
+                                                   .hd = HD,
+                                                   .half = HD / 2,
+                                                   .pos_count = ROWS,
+                                                   .dt = dt},
+                           NULL);
+}
+static status run_rope_norm_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.rope_fwd(&(struct rope_fwd_args){.in = s->x[0],
+                                                   .out = s->x[1],
+                                                   .in_stride = D,
+                                                   .out_stride = D,
+                                                   .positions = s->ids,
+                                                   .cos = s->cos,
+                                                   .sin = s->sin,
+                                                   .qw = s->w,
+                                                   .kw = s->b,
+                                                   .rows = ROWS,
+                                                   .heads = D / HD - 8,
+                                                   .heads_kv = 8,
+                                                   .hd = HD,
+                                                   .half = HD / 2,
+                                                   .pos_count = ROWS,
+                                                   .eps = 1e-6,
+                                                   .dt = dt},
+                           NULL);
+}
+static status run_rope_norm_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.rope_bwd(&(struct rope_bwd_args){.dout = s->x[0],
+                                                   .din = s->x[1],
+                                                   .dout_stride = D,
+                                                   .din_stride = D,
+                                                   .in = s->x[2],
+                                                   .in_stride = D,
+                                                   .positions = s->ids,
+                                                   .cos = s->cos,
+                                                   .sin = s->sin,
+                                                   .qw = s->w,
+                                                   .kw = s->b,
+                                                   .rstd = s->x[3],
+                                                   .dqw = s->dw,
+                                                   .dkw = s->db,
+                                                   .rows = ROWS,
+                                                   .heads = D / HD - 8,
+                                                   .heads_kv = 8,
+                                                   .hd = HD,
+                                                   .half = HD / 2,
+                                                   .pos_count = ROWS,
+                                                   .dt = dt},
+                           NULL);
+}
+static status run_swiglu_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.swiglu_fwd(
+        &(struct swiglu_fwd_args){.gu = s->x[0], .m = s->x[1], .rows = ROWS, .f = D / 2, .dt = dt}, NULL);
+}
+static status run_swiglu_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.swiglu_bwd(
+        &(struct swiglu_bwd_args){
+            .dm = s->x[0], .gu = s->x[1], .dgu = s->x[2], .rows = ROWS, .f = D / 2, .dt = dt},
+        NULL);
+}
+static status run_gelu_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.gelu_fwd(&(struct gelu_fwd_args){.x = s->x[0], .y = s->x[1], .count = COUNT, .dt = dt},
+                           NULL);
+}
+static status run_gelu_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.gelu_bwd(
+        &(struct gelu_bwd_args){.dy = s->x[0], .x = s->x[1], .dx = s->x[2], .count = COUNT, .dt = dt}, NULL);
+}
+static status run_xent(struct setup *s, dtype dt)
+{
+    return s->ops.xent(&(struct xent_args){.logits = s->x[0],
+                                           .dlogits = s->x[1],
+                                           .targets = s->ids,
+                                           .loss = s->mean,
+                                           .rows = COUNT / VOCAB,
+                                           .vocab = VOCAB,
+                                           .vocab_used = VOCAB - 47,
+                                           .grad_scale = 1e-3,
+                                           .dt = dt},
+                       NULL);
+}
+static status run_sumsq(struct setup *s, dtype dt)
+{
+    double sum = 0;
+    return s->ops.sumsq(&(struct sumsq_args){.x = s->x[0], .out = &sum, .count = COUNT, .dt = dt}, NULL);
+}
+static status run_adamw(struct setup *s, dtype dt)
+{
+    return s->ops.adamw(&(struct adamw_args){.p = s->x[0],
+                                             .g = s->x[1],
+                                             .m = s->x[2],
+                                             .v = s->x[3],
+                                             .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
+                                             .count = COUNT,
+                                             .lr = 1e-3,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.95,
+                                             .eps = 1e-8,
+                                             .weight_decay = 0.1,
+                                             .correction1 = 0.1,
+                                             .correction2 = 0.05,
+                                             .grad_scale = 1},
+                        NULL);
+}
+static status run_lion(struct setup *s, dtype dt)
+{
+    return s->ops.lion(&(struct lion_args){.p = s->x[0],
+                                           .g = s->x[1],
+                                           .m = s->x[2],
+                                           .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
+                                           .count = COUNT,
+                                           .lr = 1e-3,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.99,
+                                           .weight_decay = 0.1,
+                                           .grad_scale = 1},
+                       NULL);
+}
+
+/* Bytes that must move per element of the COUNT: by type of the call, and of f32 whatever it is. */
+static const struct {
+    const char *name;
+    case_fn *run;
+    double per_dt, fixed;
+    bool f32_only;
+} cases[] = {
+    {"add", run_add, 3, 0, false},
+    {"cast", run_cast, 0, 6, false},
+    {"bias_bwd", run_bias_bwd, 1, 0, false},
+    {"embed_fwd", run_embed_fwd, 2, 0, false},
+    {"embed_bwd", run_embed_bwd, 1, 8, false},
+    {"rmsnorm_fwd", run_rmsnorm_fwd, 4, 0, false},
+    {"rmsnorm_bwd", run_rmsnorm_bwd, 4, 0, false},
+    {"layernorm_fwd", run_layernorm_fwd, 4, 0, false},
+    {"layernorm_bwd", run_layernorm_bwd, 4, 0, false},
+    {"rope_fwd", run_rope_fwd, 2, 0, false},
+    {"rope_fwd+norm", run_rope_norm_fwd, 2, 0, false},
+    {"rope_bwd+norm", run_rope_norm_bwd, 3, 0, false},
+    {"swiglu_fwd", run_swiglu_fwd, 1.5, 0, false},
+    {"swiglu_bwd", run_swiglu_bwd, 2.5, 0, false},
+    {"gelu_fwd", run_gelu_fwd, 2, 0, false},
+    {"gelu_bwd", run_gelu_bwd, 3, 0, false},
+    {"xent", run_xent, 1, 4, false},
+    {"sumsq", run_sumsq, 1, 0, true},
+    {"adamw", run_adamw, 0, 32, false},
+    {"lion", run_lion, 0, 24, false},
+};
+
+static void copy_once(void *to, const void *from)
+{
+    const int64_t size = (int64_t)sizeof(float) * COUNT, grain = 256 << 10;
+    PARALLEL_CHUNKS(c, chunk_count(size, grain))
+    {
+        struct span span = chunk_span(c, size, grain);
+        memcpy((char *)to + span.begin, (const char *)from + span.begin, (size_t)(span.end - span.begin));
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Medians in seconds of the copy and of the case. */
+static status measure(struct setup *s, case_fn *run, dtype dt, double *copy, double *op)
+{
+    double copies[RUNS], ops[RUNS];
+    TRY(run(s, dt)); /* first touch */
+    for (int i = 0; i < RUNS; i++) {
+        double begin = clock_s();
+        copy_once(s->x[ARRAYS - 1], s->x[0]);
+        copies[i] = clock_s() - begin;
+        begin = clock_s();
+        TRY(run(s, dt));
+        ops[i] = clock_s() - begin;
+    }
+    qsort(copies, RUNS, sizeof *copies, by_value);
+    qsort(ops, RUNS, sizeof *ops, by_value);
+    *copy = copies[RUNS / 2], *op = ops[RUNS / 2];
+    return STATUS_OK;
+}
+
+/* Numbers around 1 whose two halves are the same BF16, so that they serve as either type: a NaN or a subnormal would cost extra. */
+static void fill(void *x)
+{
+    uint32_t *bits = x;
+    PARALLEL_CHUNKS(r, ROWS)
+    {
+        for (int64_t i = r * D; i < (r + 1) * D; i++) {
+            uint32_t mixed = (uint32_t)i * 2654435761u >> 16, half = 0x3f00u | (mixed & 0x80ffu);
+            bits[i] = half << 16 | half;
+        }
+    }
+}
+
+static status setup_init(struct setup *s, const char *isa, void **memory)
+{
+    const size_t array = sizeof(float) * COUNT, vectors = sizeof(float) * (size_t)ROWS * (7 + HD);
+    TRY(ops_cpu(&s->ops, isa));
+    char *at = aligned_alloc(64, ARRAYS * array + vectors);
+    if (at == NULL) return FAIL(STATUS_FIT, "no %zu MB for the arrays", (ARRAYS * array + vectors) >> 20);
+    *memory = at;
+    memset(at, 0, ARRAYS * array + vectors);
+    for (int i = 0; i < ARRAYS; i++, at += array) s->x[i] = at, fill(s->x[i]);
+    float *v = (float *)(void *)at;
+    s->dw = v, s->db = v + D, s->mean = v + 2 * D, s->rstd = v + 3 * D, s->w = v + 4 * D, s->b = v + 5 * D;
+    s->ids = (int32_t *)(void *)(v + 6 * D), s->cos = v + 7 * D, s->sin = s->cos + ROWS * HD / 2;
+    for (int64_t i = 0; i < ROWS; i++) s->ids[i] = (int32_t)(i * 1093 % ROWS), s->rstd[i] = 1;
+    return STATUS_OK;
+}
+
+static status run_cases(struct setup *s, bool json)
+{
+    bool first = true;
+    if (!json)
+        printf("%-14s %-4s %9s %9s %7s   (%s, %d threads)\n", "op", "dt", "GB/s", "copy GB/s", "ratio",
+               s->ops.name, parallel_threads());
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int t = 0; t < (cases[i].f32_only ? 1 : 2); t++) {
+            const dtype dt = t ? DTYPE_BF16 : DTYPE_F32;
+            double copy, op;
+            for (int k = 0; k < ARRAYS; k++) fill(s->x[k]);
+            TRY(measure(s, cases[i].run, dt, &copy, &op));
+            bool writes_w = dt == DTYPE_BF16 && (cases[i].run == run_adamw || cases[i].run == run_lion);
+            double bytes = cases[i].per_dt * (double)dtype_bytes(dt) + cases[i].fixed + (writes_w ? 2 : 0);
+            double rate = bytes * COUNT / op * 1e-9, copy_rate = 2.0 * sizeof(float) * COUNT / copy * 1e-9;
+            if (json)
+                printf("%s{\"op\": \"%s\", \"dt\": \"%s\", \"gbs\": %.3f, \"copy_gbs\": %.3f}",
+                       first ? "[" : ",\n ", cases[i].name, dtype_name(dt), rate, copy_rate);
+            else
+                printf("%-14s %-4s %9.2f %9.2f %7.2f\n", cases[i].name, dtype_name(dt), rate, copy_rate,
+                       rate / copy_rate);
+            first = false;
+            fflush(stdout);
+        }
+    if (json) printf("]\n");
+    return STATUS_OK;
+}
+
+status bench_ops(int argc, char **argv)
+{
+    bool json = false;
+    const char *isa = NULL;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
+            isa = argv[++i];
+        else
+            return FAIL(STATUS_CONFIG, "bench ops: '%s' is not --json or --isa NAME", argv[i]);
+    }
+    struct setup s = {0};
+    void *memory = NULL;
+    status st = setup_init(&s, isa, &memory);
+    if (st == STATUS_OK) st = run_cases(&s, json);
+    free(memory);
+    return st;
+}
