@@ -66,7 +66,7 @@ static const struct op_case op_cases[] = {
     GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A), GEMM(3, 5, 7, TRANS_B),
     GEMM(3, 5, 7, TRANS_A | TRANS_B), GEMM(17, 31, 33, TRANS_B | WITH_BIAS), GEMM(1, 257, 64, TRANS_B), GEMM(2, 96, 15, TRANS_B),
     GEMM(33, 16, 129, WIDE), GEMM(15, 63, 65, TRANS_A | WIDE | ADD_TO), GEMM(64, 17, 31, TRANS_B | WIDE | ADD_TO),
-    GEMM(65, 127, 1, TRANS_A | WIDE | ADD_TO), GEMM(1, 300, 129, TRANS_B | WIDE | WITH_BIAS), GEMM(0, 8, 4, 0),
+    GEMM(65, 127, 1, TRANS_A | WIDE | ADD_TO), GEMM(1, 300, 129, TRANS_B | WIDE | WITH_BIAS), GEMM(0, 8, 4, 0), GEMM(40, 33, 1570, TRANS_B | WITH_BIAS), GEMM(33, 70, 1601, TRANS_A | WIDE | ADD_TO),
     GEMM(192, 384, 768, TRANS_B | WITH_BIAS), GEMM(128, 768, 320, 0), GEMM(320, 192, 257, TRANS_A | WIDE | ADD_TO),
     {.op = OP_bias_bwd, .m = 1, .n = 1, .k = 2, .flags = WITH_BIAS}, {.op = OP_bias_bwd, .m = 7, .n = 17, .k = 3, .flags = WITH_BIAS},
     {.op = OP_bias_bwd, .m = 130, .n = 63, .k = 3, .flags = WITH_BIAS}, {.op = OP_bias_bwd, .m = 333, .n = 768, .k = 1, .flags = WITH_BIAS},

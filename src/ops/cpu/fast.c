@@ -78,6 +78,7 @@ status ops_cpu(struct ops *o, const char *isa_max)
         SIMD_FILES(X)
 #undef X
     }
+    if (isa >= CPU_AMX) amx_gemm(o);
     o->name = set_names[isa];
     return STATUS_OK;
 }

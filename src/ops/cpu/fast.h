@@ -11,4 +11,5 @@ enum cpu_isa cpu_isa_detect(void);
 
 /* Overlays, widest first. */
 void gemm_onednn(struct ops *o); /* matrix products, any ISA */
+void amx_gemm(struct ops *o);    /* matrix products in BF16 on AMX; the rest as simd_gemm_v4 */
 #endif
