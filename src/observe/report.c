@@ -179,8 +179,7 @@ static void put_cards(FILE *out, const struct report_data *d)
     }
     double count = parameters(d), bytes = report_data_fact(d, "measured_bytes");
     if (count > 0) {
-        snprintf(below, sizeof below, d->tokens ? "%.1f tokens per parameter" : "",
-                 (double)d->tokens / count);
+        snprintf(below, sizeof below, "%.1f tokens per parameter", (double)d->tokens / count);
         put_card(out, "Parameters", text_count(value, count), below);
     }
     if (isnan(bytes) && d->rss_bytes.count)

@@ -20,58 +20,6 @@ static void *grow(void *list, int64_t count, int64_t *room, size_t size)
     return list;
 }
 
-static void series_add(struct series *s, double x, double y)
-{
-    int64_t room = s->room;
-    s->x = grow(s->x, s->count, &room, sizeof *s->x);
-    s->y = grow(s->y, s->count, &s->room, sizeof *s->y);
-    s->x[s->count] = x;
-    s->y[s->count++] = y;
-}
-
-double series_last(const struct series *s)
-{
-    return s->count ? s->y[s->count - 1] : NAN;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-double series_median(const struct series *s)
-{
-    if (s->count == 0) return NAN;
-    double *copy = malloc((size_t)s->count * sizeof *copy);
-    CHECK(copy != NULL, "out of memory");
-    memcpy(copy, s->y, (size_t)s->count * sizeof *copy);
-    qsort(copy, (size_t)s->count, sizeof *copy, ascending);
-    double middle = copy[s->count / 2];
-    free(copy);
-    return middle;
-}
-
-double *series_sums(const struct series *s)
-{
-    double *sums = calloc((size_t)(s->count + 1), 2 * sizeof *sums);
-    CHECK(sums != NULL, "out of memory");
-    for (int64_t i = 0; i < s->count; i++) {
-        sums[2 * i + 2] = sums[2 * i] + s->y[i];
-        sums[2 * i + 3] = sums[2 * i + 1] + s->y[i] * (double)i;
-    }
-    return sums;
-}
-
-double series_smooth(const struct series *s, const double *sums, int64_t i)
-{
-    int64_t half = s->count / 80 + 1;
-    int64_t from = i > half ? i - half : 0, to = i + half < s->count ? i + half + 1 : s->count;
-    double n = (double)(to - from), middle = (double)(from + to - 1) / 2;
-    double sum = sums[2 * to] - sums[2 * from], moment = sums[2 * to + 1] - sums[2 * from + 1];
-    double slope = n > 2 ? (moment - middle * sum) * 12 / (n * (n * n - 1)) : 0;
-    return n > 2 ? sum / n + slope * ((double)i - middle) : s->y[i];
-}
-
 static void named_add(struct report_named **list, int64_t *count, int64_t *room, const char *name,
                       double value)
 {
@@ -210,13 +158,10 @@ status report_data_read(struct report_data *d, const char *run_dir)
 
 void report_data_free(struct report_data *d)
 {
-#define X(name, tag)                                                                                         \
-    free(d->name.x);                                                                                         \
-    free(d->name.y);
+#define X(name, tag) series_free(&d->name);
     METRIC_LIST(X)
 #undef X
-    free(d->starts.x);
-    free(d->starts.y);
+    series_free(&d->starts);
     for (int64_t i = 0; i < d->fact_count; i++) free(d->facts[i].name);
     for (int64_t i = 0; i < d->stage_count; i++) free(d->stages[i].name);
     for (int64_t i = 0; i < d->sample_count; i++) {

@@ -39,6 +39,10 @@ status report_data_read(struct report_data *d, const char *run_dir) WARN_UNUSED;
 void report_data_free(struct report_data *d);
 /* NAN when there is no such fact. */
 double report_data_fact(const struct report_data *d, const char *name);
+
+/* series.c */
+void series_add(struct series *s, double x, double y);
+void series_free(struct series *s);
 double series_last(const struct series *s);   /* NAN when empty */
 double series_median(const struct series *s); /* NAN when empty */
 /* The line of least squares through the values around `i`, at `i`: it neither lags behind a falling curve nor

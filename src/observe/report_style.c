@@ -88,6 +88,7 @@ const char report_style[] =
     "pre{font:12.5px/1.55 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
     "white-space:pre-wrap;overflow-wrap:anywhere;margin:12px 0 2px}\n"
     "footer{color:var(--soft);font-size:13px;margin-top:36px}\n"
+    "@media(max-width:700px){figure{overflow-x:auto}.wide{min-width:640px}}\n"
     "@media(max-width:600px){.sample{grid-template-columns:1fr;gap:2px}.legend{float:none;display:block}}"
     "\n"
     "@media print{body{background:#fff}.card,figure{break-inside:avoid}}\n";

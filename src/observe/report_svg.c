@@ -109,7 +109,7 @@ static void draw_axes(FILE *out, const struct axis *x, const struct axis *y, enu
         fprintf(out, "<path class=tick d='M%.1f %.1fv4'/><text class=tx x=%.1f y=%.1f>%s</text>", at,
                 y->at_low, at, y->at_low + 17, label(buf, v, AXIS_COUNT, x->step, power));
     }
-    fprintf(out, "<text class=ty x=%.1f y=%.1f>step</text>", x->at_low - 7, y->at_low + 17);
+    fprintf(out, "<text class=ty x=%.1f y=%.1f>step</text>", x->at_low - 12, y->at_low + 17);
     fprintf(out, "<path class=base d='M%.1f %.1fH%.1f'/>", x->at_low, y->at_low, x->at_high);
 }
 
@@ -133,14 +133,21 @@ static void draw_raw(FILE *out, const struct series *s, const struct axis *x, co
     fprintf(out, "'/>");
 }
 
-static void draw_smooth(FILE *out, const struct series *s, const double *sums, const struct axis *x,
-                        const struct axis *y, int columns)
+/* The value of the bold line. */
+static double bold(const struct chart *c, const double *sums, int64_t i)
 {
+    return c->smooth ? series_smooth(c->raw, sums, i) : c->raw->y[i];
+}
+
+static void draw_line(FILE *out, const struct chart *c, const double *sums, const struct axis *x,
+                      const struct axis *y, int columns)
+{
+    const struct series *s = c->raw;
     int64_t n = s->count < columns ? s->count : columns;
     fprintf(out, "<path class=smooth d='");
     for (int64_t k = 0; k < n; k++) {
         int64_t i = n > 1 ? k * (s->count - 1) / (n - 1) : 0;
-        fprintf(out, "%c%.1f %.1f", k ? 'L' : 'M', place(x, s->x[i]), place(y, series_smooth(s, sums, i)));
+        fprintf(out, "%c%.1f %.1f", k ? 'L' : 'M', place(x, s->x[i]), place(y, bold(c, sums, i)));
     }
     fprintf(out, "'/>");
 }
@@ -165,7 +172,7 @@ static void draw_hover(FILE *out, const struct chart *c, const double *sums, con
     fprintf(out, "<g class=tip hidden data-p='");
     for (int64_t k = 0; k < n; k++) {
         int64_t i = n > 1 ? k * (s->count - 1) / (n - 1) : 0;
-        double v = c->smooth ? series_smooth(s, sums, i) : s->y[i];
+        double v = bold(c, sums, i);
         fprintf(out, "%s%.1f,%.1f,%.0f,%.4g", k ? " " : "", place(x, s->x[i]), place(y, v), s->x[i], v);
     }
     fprintf(out, "'><path d='M0 %.1fV%.1f'/><circle r=3.5 /><text y=%.1f></text></g>", y->at_high, y->at_low,
@@ -191,8 +198,8 @@ void report_svg_chart(FILE *out, const struct chart *c)
             out,
             "<span class=legend><i class=k-raw></i>each step<i class=k-smooth></i>smoothed<i class=k-val></i>"
             "validation</span>");
-    fprintf(out, "</figcaption><svg class=chart viewBox='0 0 %d %d' role=img aria-label='%s by step'>",
-            c->width, c->height, c->title);
+    fprintf(out, "</figcaption><svg class='chart%s' viewBox='0 0 %d %d' role=img aria-label='%s by step'>",
+            c->width > 600 ? " wide" : "", c->width, c->height, c->title);
     fprintf(out, "<clipPath id=c%d><rect x=%d y=%d width=%d height=%d /></clipPath>", c->id, LEFT, TOP - 4,
             c->width - LEFT - RIGHT + 6, c->height - TOP - BOTTOM + 4);
     draw_axes(out, &x, &y, c->axis);
@@ -202,7 +209,7 @@ void report_svg_chart(FILE *out, const struct chart *c)
                     place(&x, c->starts->x[i]), y.at_low, y.at_high, c->starts->x[i]);
     fprintf(out, "<g clip-path='url(#c%d)'>", c->id);
     if (c->smooth) draw_raw(out, s, &x, &y, columns);
-    draw_smooth(out, s, sums, &x, &y, c->smooth ? columns : 2 * columns);
+    draw_line(out, c, sums, &x, &y, c->smooth ? columns : 2 * columns);
     if (p && p->count) draw_points(out, p, &x, &y);
     fprintf(out, "</g>");
     draw_hover(out, c, sums, &x, &y);

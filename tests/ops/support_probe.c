@@ -27,9 +27,16 @@ static uint64_t name_seed(const char *name)
     return h;
 }
 
+/* Nearly normal, mean 0, deviation 1, within 3.5: four uniform numbers from one draw, cheaper than a logarithm and a cosine. */
+static double noise(const char *name, uint64_t use, int64_t i)
+{
+    struct rng_block r = rng_at(name_seed(name), RNG_TEST, use, (uint64_t)i);
+    return (((double)r.u[0] + r.u[1] + r.u[2] + r.u[3]) * 0x1p-32 - 2) * 1.7320508075688772;
+}
+
 double probe_direction(const char *name, int64_t i)
 {
-    return rng_normal(name_seed(name), RNG_TEST, 1, (uint64_t)i);
+    return noise(name, 1, i);
 }
 
 static struct probe_buf *buf_new(struct probe *p, const char *name, enum probe_kind kind, dtype dt,
@@ -51,7 +58,7 @@ void *probe_in(struct probe *p, const char *name, dtype dt, int64_t count, doubl
     struct probe_buf *b = buf_new(p, name, PROBE_IN, dt, count, 0);
     bool nudged = p->nudge && strcmp(p->nudge, name) == 0;
     for (int64_t i = 0; i < count; i++) {
-        double v = mean + deviation * rng_normal(name_seed(name), RNG_TEST, 0, (uint64_t)i);
+        double v = mean + deviation * noise(name, 0, i);
         if (nudged) v += p->nudge_step * probe_direction(name, i);
         dtype_store(b->data, i, dt, v);
     }
@@ -70,8 +77,7 @@ int32_t *probe_ids(struct probe *p, const char *name, int64_t count, int64_t bou
 void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype dt, int64_t count, double tol)
 {
     struct probe_buf *b = buf_new(p, name, kind, dt, count, tol);
-    for (int64_t i = 0; i < count; i++)
-        dtype_store(b->data, i, dt, p->zero_out ? 0 : rng_normal(name_seed(name), RNG_TEST, 2, (uint64_t)i));
+    for (int64_t i = 0; i < count; i++) dtype_store(b->data, i, dt, p->zero_out ? 0 : noise(name, 2, i));
     return b->data;
 }
 
