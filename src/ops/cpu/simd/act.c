@@ -2,7 +2,7 @@
  * where tanh(u) is near -1. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
-#include "ops/cpu/simd/vec.h"
+#include "ops/cpu/simd/vecmath.h"
 
 enum { GRAIN = 16384 };
 

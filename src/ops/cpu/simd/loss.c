@@ -3,7 +3,7 @@
  * finds the row in the second-level cache. Blocks are summed in f32 lanes, the row in f64. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
-#include "ops/cpu/simd/vec.h"
+#include "ops/cpu/simd/vecmath.h"
 #include <math.h>
 
 enum { BLOCK = 1024 }; /* columns: 4 KB stay in the first-level cache between maximum and sum */

@@ -1,7 +1,7 @@
 /* Optimizers over flat ranges: one pass, each array read and written once. Chunks are of fixed size, elements are independent. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
-#include "ops/cpu/simd/vec.h"
+#include "ops/cpu/simd/vecmath.h"
 
 enum { GRAIN = 65536 };
 

@@ -3,7 +3,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
-#include "ops/cpu/simd/vec.h"
+#include "ops/cpu/simd/vecmath.h"
 #include <math.h>
 
 enum { CHUNK_ELEMENTS = 16384 };

@@ -165,15 +165,16 @@ static status cast(const struct cast_args *a, dev_stream s)
 /* In f64, in fixed lanes. */
 static double square_sum(const float *x, struct span span)
 {
-    typedef float vhalf __attribute__((vector_size(2 * VEC)));
     typedef double vd __attribute__((vector_size(4 * VEC)));
     vd lanes[4] = {0};
     int64_t i = span.begin;
     for (; i + 2 * VEC <= span.end; i += 2 * VEC) {
-        vhalf part[4];
-        memcpy(part, x + i, sizeof part);
         for (int k = 0; k < 4; k++) {
-            vd wide = __builtin_convertvector(part[k], vd);
+#ifdef __AVX512F__
+            vd wide = (vd)_mm512_cvtps_pd(_mm256_loadu_ps(x + i + k * VEC / 2));
+#else
+            vd wide = (vd)_mm256_cvtps_pd(_mm_loadu_ps(x + i + k * VEC / 2));
+#endif
             lanes[k] += wide * wide;
         }
     }

@@ -1,0 +1,102 @@
+/* Functions of registers (vec.h): minimum, maximum, square root, sums over lanes, e^x, the logistic function. */
+#ifndef INGOT_OPS_CPU_SIMD_VECMATH_H
+#define INGOT_OPS_CPU_SIMD_VECMATH_H
+#include "ops/cpu/simd/vec.h"
+
+/* NaN in x stays NaN in vec_clamp. vec_max takes y where either is NaN. */
+#ifdef __AVX512F__
+VEC_INLINE vf vec_sqrt(vf x)
+{
+    return (vf)_mm512_sqrt_ps((__m512)x);
+}
+VEC_INLINE vf vec_max(vf x, vf y)
+{
+    return (vf)_mm512_max_ps((__m512)x, (__m512)y);
+}
+VEC_INLINE vf vec_clamp(vf x, float low, float high)
+{
+    return (vf)_mm512_min_ps((__m512)vec_set(high), _mm512_max_ps((__m512)vec_set(low), (__m512)x));
+}
+/* x 2^n, n integral, rounded once where the result is subnormal. */
+VEC_INLINE vf vec_scale(vf x, vf n)
+{
+    return (vf)_mm512_scalef_ps((__m512)x, (__m512)n);
+}
+VEC_INLINE __m256 vec_half(vf x, int upper)
+{
+    return upper ? _mm512_extractf32x8_ps((__m512)x, 1) : _mm512_castps512_ps256((__m512)x);
+}
+#else
+VEC_INLINE vf vec_sqrt(vf x)
+{
+    return (vf)_mm256_sqrt_ps((__m256)x);
+}
+VEC_INLINE vf vec_max(vf x, vf y)
+{
+    return (vf)_mm256_max_ps((__m256)x, (__m256)y);
+}
+VEC_INLINE vf vec_clamp(vf x, float low, float high)
+{
+    return (vf)_mm256_min_ps((__m256)vec_set(high), _mm256_max_ps((__m256)vec_set(low), (__m256)x));
+}
+/* In two steps, so that each power of two is a normal number for |n| <= 252. */
+VEC_INLINE vf vec_scale(vf x, vf n)
+{
+    vi k = (vi)_mm256_cvtps_epi32((__m256)n), half = k >> 1;
+    return x * (vf)((vu)(half + 127) << 23) * (vf)((vu)(k - half + 127) << 23);
+}
+#endif
+
+/* Sum and maximum over the lanes, halving: a fixed order. */
+VEC_INLINE float vec_sum(vf x)
+{
+#ifdef __AVX512F__
+    __m256 y = _mm256_add_ps(vec_half(x, 0), vec_half(x, 1));
+#else
+    __m256 y = (__m256)x;
+#endif
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
+}
+VEC_INLINE float vec_top(vf x)
+{
+#ifdef __AVX512F__
+    __m256 y = _mm256_max_ps(vec_half(x, 0), vec_half(x, 1));
+#else
+    __m256 y = (__m256)x;
+#endif
+    __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
+}
+
+/* e^x: x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q of degree 4 (Chebyshev fit computed in 40 digits,
+ * relative error of e^r below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
+ * +inf above 88.73, subnormal below -87.34, 0 below -103.98, NaN for NaN. */
+VEC_INLINE vf vec_exp(vf x)
+{
+    const float round_at =
+        12582912.f; /* 1.5 x 2^23: adding it leaves the nearest integer in the low mantissa */
+    x = vec_clamp(x, -105.f, 89.f);
+    vf n = (x * 1.44269504f + round_at) - round_at;
+    vf r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vf q = vec_set(1.3926926614e-3f);
+    q = q * r + 8.36377387441e-3f;
+    q = q * r + 4.16665501103e-2f;
+    q = q * r + 1.66665733819e-1f;
+    q = q * r + 0.5f;
+    return vec_scale(q * (r * r) + r + 1.f, n);
+}
+
+/* 1/(1 + e^-x) and its complement 1 - sigmoid(x), each without cancellation; x is held to [-87, 87], where both stay normal. */
+struct vec_sigmoid {
+    vf yes, no;
+};
+VEC_INLINE struct vec_sigmoid vec_sigmoid(vf x)
+{
+    vf e = vec_exp(-vec_clamp(x, -87.f, 87.f)), yes = 1.f / (1.f + e);
+    return (struct vec_sigmoid){yes, e * yes};
+}
+#endif
