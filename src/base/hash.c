@@ -103,14 +103,19 @@ static void sha256_block(uint32_t h[8], const uint8_t *p)
                (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(s, h, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        uint32_t choose = (s[4] & s[5]) ^ (~s[4] & s[6]),
-                 majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        uint32_t t1 = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) + choose + k[i] + w[i];
-        uint32_t t2 = (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) + majority;
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += t1;
-        s[0] = t1 + t2;
+    /* Instead of moving eight words each round, the words stay and their names turn: word n of round i is S(n - i). */
+    for (int i = 0; i < 64; i += 8) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+#define S(n) s[((n)-j) & 7]
+            uint32_t choose = (S(4) & S(5)) ^ (~S(4) & S(6)),
+                     majority = (S(0) & S(1)) ^ (S(0) & S(2)) ^ (S(1) & S(2));
+            uint32_t t1 =
+                S(7) + (rotate(S(4), 6) ^ rotate(S(4), 11) ^ rotate(S(4), 25)) + choose + k[i + j] + w[i + j];
+            S(3) += t1;
+            S(7) = t1 + (rotate(S(0), 2) ^ rotate(S(0), 13) ^ rotate(S(0), 22)) + majority;
+#undef S
+        }
     }
     for (int i = 0; i < 8; i++) h[i] += s[i];
 }
