@@ -1,5 +1,6 @@
 #include "spec/keys.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -138,23 +139,6 @@ static const void *field_const(const struct key *k, const struct spec *s)
     return (const char *)s + k->offset;
 }
 
-/* Next code point of UTF-8 text; -1 when it is not well-formed (overlong, surrogate, cut short). */
-static int32_t code_point(const unsigned char **at)
-{
-    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
-    const unsigned char *p = *at;
-    if ((*p >= 0x80 && *p < 0xC0) || *p >= 0xF8) return -1;
-    int more = *p < 0x80 ? 0 : *p < 0xE0 ? 1 : *p < 0xF0 ? 2 : 3; /* bytes that follow */
-    int32_t c = more ? *p & (0x3F >> more) : *p;
-    for (int i = 1; i <= more; i++) {
-        if ((p[i] & 0xC0) != 0x80) return -1;
-        c = c << 6 | (p[i] & 0x3F);
-    }
-    if (c < least[more] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return -1;
-    *at = p + more + 1;
-    return c;
-}
-
 static bool set_text(char *to, const char *text, char *why)
 {
     size_t bytes = strlen(text);
@@ -162,11 +146,9 @@ static bool set_text(char *to, const char *text, char *why)
         snprintf(why, SPEC_TEXT, "%zu bytes of text, the limit is %d", bytes, SPEC_TEXT - 1);
         return false;
     }
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        if (code_point(&p) < 0) {
-            snprintf(why, SPEC_TEXT, "the text is not UTF-8");
-            return false;
-        }
+    if (utf8_valid(text, bytes) < bytes) {
+        snprintf(why, SPEC_TEXT, "the text is not UTF-8");
+        return false;
     }
     memset(to, 0, SPEC_TEXT);
     memcpy(to, text, bytes);
@@ -212,7 +194,7 @@ static void format_real(char *buf, double v)
 }
 
 /* What YAML prints as it is: not controls, separators of lines, the byte order mark and what is no character. */
-static bool readable(int32_t c)
+static bool readable(uint32_t c)
 {
     return (c >= 0x20 && c < 0x7F) ||
            (c >= 0xA0 && c != 0x2028 && c != 0x2029 && c != 0xFEFF && c != 0xFFFE && c != 0xFFFF);
@@ -220,8 +202,10 @@ static bool readable(int32_t c)
 
 void key_text_clean(char *text)
 {
-    bool good = true;
-    for (const unsigned char *p = (const unsigned char *)text; *p && good;) good = readable(code_point(&p));
+    size_t bytes = strlen(text);
+    bool good = utf8_valid(text, bytes) == bytes;
+    for (const uint8_t *p = (const uint8_t *)text; *p && good; p += utf8_read(p).bytes)
+        good = readable(utf8_read(p).code);
     for (char *p = text; *p && !good; p++)
         if (*p < 0x20 || *p >= 0x7F) *p = '?';
 }
@@ -231,17 +215,19 @@ static void format_text(char *buf, const char *text)
 {
     char *out = buf;
     *out++ = '"';
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        const unsigned char *begin = p;
-        int32_t c = code_point(&p);
-        CHECK(c >= 0, "a spec holds text that is not UTF-8");
-        bool raw = readable(c) && c != '"' && c != '\\';
-        if (raw) {
-            while (begin < p) *out++ = (char)*begin++;
+    size_t bytes = strlen(text);
+    CHECK(utf8_valid(text, bytes) == bytes, "a spec holds text that is not UTF-8");
+    struct utf8_char at;
+    for (const uint8_t *p = (const uint8_t *)text; *p; p += at.bytes) {
+        at = utf8_read(p);
+        uint32_t c = at.code;
+        if (readable(c) && c != '"' && c != '\\') {
+            memcpy(out, p, at.bytes);
+            out += at.bytes;
         } else if (c == '"' || c == '\\') {
             *out++ = '\\', *out++ = (char)c;
         } else {
-            out += snprintf(out, 8, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\u%04X", (unsigned)c);
+            out += snprintf(out, 8, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\u%04X", c);
         }
     }
     *out++ = '"';
