@@ -4,7 +4,7 @@
 enum { SLOTS = 4 };
 /* The scope sink is process-wide, and so is the list of those who listen. */
 static struct slot {
-    scope_sink_fn *volatile fn;
+    scope_sink_fn *_Atomic fn;
     void *ctx;
 } slots[SLOTS];
 

@@ -96,21 +96,21 @@ void metrics_named(struct sink *s, const char *kind, int64_t step, const char *n
     free(n);
 }
 
-enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_DROP };
+enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_LATER, LINE_GARBAGE, LINE_TORN };
 static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
 {
-    if (bytes == 0 || line[bytes - 1] != '\n') return LINE_DROP;
+    if (line[bytes - 1] != '\n') return LINE_TORN;
     json_t *object = json_loadb(line, bytes, 0, NULL);
     const char *kind = json_string_value(json_object_get(object, "kind"));
     json_t *at = json_object_get(object, "step");
     enum line_kind judged = LINE_KEEP;
     if (!json_is_object(object))
-        judged = LINE_DROP;
+        judged = LINE_GARBAGE;
     else if (kind && strcmp(kind, "schema") == 0)
         judged = LINE_SCHEMA;
     /* A fresh start keeps nothing, not even what was written before the first step. */
     else if (json_is_integer(at) && (step == 0 || json_integer_value(at) > step))
-        judged = LINE_DROP;
+        judged = LINE_LATER;
     json_decref(object);
     return judged;
 }
@@ -125,14 +125,15 @@ static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file
     ssize_t n;
     while ((n = getline(&line, &room, in)) > 0) {
         enum line_kind judged = line_judge(line, (size_t)n, step);
-        if (!*has_schema && judged == LINE_KEEP) {
+        if (!*has_schema && judged != LINE_SCHEMA && judged != LINE_TORN) {
             st = FAIL(STATUS_IO, "%s: line 1 is not the schema record of a metrics file; move the file away",
                       path);
             goto out;
         }
         *has_schema = *has_schema || judged == LINE_SCHEMA;
-        *dropped = *dropped || judged == LINE_DROP;
-        if (judged != LINE_DROP) TRY_OUT(io_write(out, line, (size_t)n));
+        bool keep = judged <= LINE_KEEP;
+        *dropped = *dropped || !keep;
+        if (keep) TRY_OUT(io_write(out, line, (size_t)n));
     }
     if (ferror(in)) st = FAIL(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
 out:

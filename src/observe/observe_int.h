@@ -56,7 +56,7 @@ size_t tfevents_scalars(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t 
 
 /* progress.c: what a person watches. */
 struct progress {
-    int64_t steps_total, step_first; /* step_first: of the first record, for the rate; -1 before */
+    int64_t steps_total, step_first; /* step_first, time_first: where the rate is measured from */
     double time_open, time_first, time_drawn;
     double loss, val_loss; /* last values seen */
     bool terminal, color, unicode;

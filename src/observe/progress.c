@@ -71,7 +71,7 @@ static double eta(struct progress *p, int64_t step)
         p->time_first = now;
         p->step_first = step;
     }
-    return (double)(p->steps_total - step) * rate;
+    return p->steps_total > 0 ? (double)(p->steps_total - step) * rate : NAN;
 }
 
 /* snprintf at the end of `out`; what does not fit is cut. */
@@ -95,7 +95,7 @@ void progress_line(char *out, size_t size, const struct metrics *m, int64_t step
     if (!isnan(m->grad_norm)) add(out, size, " grad_norm=%.4f", m->grad_norm);
     if (!isnan(m->tokens_per_s)) add(out, size, " tokens_per_s=%.0f", m->tokens_per_s);
     char buf[32];
-    if (steps_total > 0 && !isnan(eta_s)) add(out, size, " eta=%s", text_duration(buf, eta_s));
+    if (!isnan(eta_s)) add(out, size, " eta=%s", text_duration(buf, eta_s));
 }
 
 static void add_bar(char *out, size_t size, const struct progress *p, double part, int columns)
@@ -116,8 +116,12 @@ void progress_bar(char *out, size_t size, const struct progress *p, const struct
     part = part < 0 ? 0 : part > 1 ? 1 : part;
     char head[64], buf[32], items[5][48];
     int count = 0;
-    snprintf(head, sizeof head, "step %lld/%lld ", (long long)m->step, (long long)p->steps_total);
-    snprintf(items[count++], sizeof items[0], " %3d%%", (int)(part * 100));
+    if (p->steps_total > 0) {
+        snprintf(head, sizeof head, "step %lld/%lld ", (long long)m->step, (long long)p->steps_total);
+        snprintf(items[count++], sizeof items[0], " %3d%%", (int)(part * 100));
+    } else {
+        snprintf(head, sizeof head, "step %lld ", (long long)m->step);
+    }
     if (!isnan(p->loss)) snprintf(items[count++], sizeof items[0], "  loss %.3f", p->loss);
     if (!isnan(eta_s)) snprintf(items[count++], sizeof items[0], "  ETA %s", text_duration(buf, eta_s));
     if (!isnan(m->tokens_per_s))
@@ -138,7 +142,8 @@ void progress_bar(char *out, size_t size, const struct progress *p, const struct
         return;
     }
     add(out, size, "%s", head);
-    if (left >= BAR_COLUMNS_MIN) add_bar(out, size, p, part, left < BAR_COLUMNS_MAX ? left : BAR_COLUMNS_MAX);
+    if (left >= BAR_COLUMNS_MIN && p->steps_total > 0)
+        add_bar(out, size, p, part, left < BAR_COLUMNS_MAX ? left : BAR_COLUMNS_MAX);
     for (int i = 0; i < shown; i++) add(out, size, "%s", items[i]);
 }
 

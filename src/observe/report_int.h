@@ -43,8 +43,9 @@ double report_data_fact(const struct report_data *d, const char *name);
 /* series.c */
 void series_add(struct series *s, double x, double y);
 void series_free(struct series *s);
-double series_last(const struct series *s);   /* NAN when empty */
-double series_median(const struct series *s); /* NAN when empty */
+double series_last(const struct series *s);    /* NAN when empty */
+double series_median(const struct series *s);  /* NAN when empty */
+double *series_sorted(const struct series *s); /* the values, ascending; malloc'd */
 /* The line of least squares through the values around `i`, at `i`: it neither lags behind a falling curve nor
  * gets restless at the ends. */
 double series_smooth(const struct series *s, const double *sums, int64_t i);

@@ -43,12 +43,6 @@ static void range_add(double *low, double *high, double v)
     if (!(*high >= v)) *high = v;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The range of a chart: 99 % of the raw values, and all that is drawn boldly. A single spike must not
  * flatten the curve. */
 static void value_range(const struct chart *c, const double *sums, double *low, double *high)
@@ -56,10 +50,7 @@ static void value_range(const struct chart *c, const double *sums, double *low, 
     const struct series *s = c->raw;
     *low = *high = NAN;
     if (s->count) {
-        double *sorted = malloc((size_t)s->count * sizeof *sorted);
-        CHECK(sorted != NULL, "out of memory");
-        memcpy(sorted, s->y, (size_t)s->count * sizeof *sorted);
-        qsort(sorted, (size_t)s->count, sizeof *sorted, ascending);
+        double *sorted = series_sorted(s);
         int64_t cut = s->count / 200;
         range_add(low, high, sorted[cut]);
         range_add(low, high, sorted[s->count - 1 - cut]);
@@ -69,9 +60,7 @@ static void value_range(const struct chart *c, const double *sums, double *low, 
     for (int64_t i = 0; c->points && i < c->points->count; i++) range_add(low, high, c->points->y[i]);
     double pad = (*high - *low) * 0.05;
     *high += pad;
-    *low -= pad;
-    if (c->from_zero && *low > 0) *low = 0;
-    if (c->from_zero && *low < 0) *low = fmin(0, *low + pad);
+    *low = c->from_zero ? fmin(*low, 0) : *low - pad;
 }
 
 /* "3e-4" and not "0.0003" or "3e-04": the tick in units of `power`. */

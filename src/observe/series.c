@@ -26,15 +26,19 @@ static int ascending(const void *a, const void *b)
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+double *series_sorted(const struct series *s)
+{
+    double *sorted = malloc((size_t)s->count * sizeof *sorted + 1);
+    CHECK(sorted != NULL, "out of memory");
+    if (s->count) memcpy(sorted, s->y, (size_t)s->count * sizeof *sorted);
+    qsort(sorted, (size_t)s->count, sizeof *sorted, ascending);
+    return sorted;
+}
+
 double series_median(const struct series *s)
 {
-    if (s->count == 0) return NAN;
-    double *copy = malloc((size_t)s->count * sizeof *copy);
-    CHECK(copy != NULL, "out of memory");
-    memcpy(copy, s->y, (size_t)s->count * sizeof *copy);
-    qsort(copy, (size_t)s->count, sizeof *copy, ascending);
-    double middle = copy[s->count / 2];
-    free(copy);
+    double *sorted = series_sorted(s), middle = s->count ? sorted[s->count / 2] : NAN;
+    free(sorted);
     return middle;
 }
 

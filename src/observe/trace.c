@@ -24,6 +24,7 @@ static struct {
     struct sink sink;
     int64_t start_ns, flushed_ns;
     size_t used;
+    bool running;
     bool named[THREADS]; /* the thread's name has been written */
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER, .sink.file.fd = -1};
 static char trace_buffer[BUFFER_BYTES];
@@ -81,6 +82,10 @@ static void on_scope(const struct scope_event *e, void *ctx)
 {
     (void)ctx;
     pthread_mutex_lock(&trace.lock);
+    if (!trace.running) { /* stopped after this scope's close began */
+        pthread_mutex_unlock(&trace.lock);
+        return;
+    }
     if (trace.used + 2 * EVENT_BYTES_MAX > BUFFER_BYTES || e->end_ns - trace.flushed_ns > FLUSH_NS) flush();
     if (e->thread < THREADS && !trace.named[e->thread]) put_thread(e->thread);
     int64_t start = e->start_ns > trace.start_ns ? e->start_ns : trace.start_ns;
@@ -103,24 +108,26 @@ static void on_scope(const struct scope_event *e, void *ctx)
 
 status trace_start(const char *path)
 {
-    CHECK(trace.sink.file.fd < 0, "a trace is running already");
+    CHECK(!trace.running, "a trace is running already");
     TRY(sink_open(&trace.sink, path, SINK_TRUNCATE));
     trace.start_ns = trace.flushed_ns = clock_ns();
     trace.used = 0;
     memset(trace.named, 0, sizeof trace.named);
     put("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"ingot\"}}");
     flush();
+    trace.running = true;
     dispatch_add(on_scope, NULL);
     return STATUS_OK;
 }
 
 void trace_stop(void)
 {
-    if (trace.sink.file.fd < 0) return;
+    if (!trace.running) return;
     dispatch_remove(on_scope);
     pthread_mutex_lock(&trace.lock);
     put("\n]\n");
     flush();
     sink_close(&trace.sink);
+    trace.running = false;
     pthread_mutex_unlock(&trace.lock);
 }

@@ -104,12 +104,15 @@ static void a_foreign_file_is_refused_and_left_alone(void **state)
 {
     (void)state;
     struct scratch s = scratch_make();
-    scratch_write(&s, "metrics.jsonl", "{\"mine\":1}\n");
-    struct observe *o;
-    assert_int_equal(observe_open(&o, s.dir, 0, 3), STATUS_IO);
-    char *text = scratch_read(&s, "metrics.jsonl", NULL);
-    assert_string_equal(text, "{\"mine\":1}\n");
-    free(text);
+    static const char *const foreign[] = {"{\"mine\":1}\n", "{\"step\":1}\n", "step,loss\n1,2\n"};
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        scratch_write(&s, "metrics.jsonl", foreign[i]);
+        struct observe *o;
+        assert_int_equal(observe_open(&o, s.dir, 0, 3), STATUS_IO);
+        char *text = scratch_read(&s, "metrics.jsonl", NULL);
+        assert_string_equal(text, foreign[i]);
+        free(text);
+    }
     char name[256];
     assert_int_equal(scratch_find(&s, "", 0, name), 3); /* ., .. and it: no temporary is left */
     scratch_remove(&s);

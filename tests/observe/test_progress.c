@@ -61,6 +61,10 @@ static void the_bar_never_fills_the_last_column(void **state)
     progress_bar(bar, sizeof bar, &p, &m, 130, 100);
     assert_string_equal(bar, "step 500/2000 ========-------------------------  25%  loss 4.123  ETA "
                              "2m10s  12.3k tok/s  val 4.500");
+    p.steps_total = 0; /* nobody knows how long */
+    progress_bar(bar, sizeof bar, &p, &m, NAN, 100);
+    assert_string_equal(bar, "step 500   loss 4.123  12.3k tok/s  val 4.500");
+    p.steps_total = 2000;
     for (int variant = 0; variant < 4; variant++) {
         p.color = variant & 1;
         p.unicode = variant & 2;
