@@ -1,4 +1,5 @@
-/* A counting arena and a real one go through one layout with the same numbers; that is what makes plan and run agree. */
+/* A counting arena and a real one go through one layout with the same numbers; that is what makes plan and
+ * run agree. */
 #include "base/arena.h"
 #include <setjmp.h>
 #include <signal.h>

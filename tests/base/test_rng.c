@@ -1,5 +1,6 @@
-/* The generator is Philox4x32-10 as published: the known answers of its authors' test vectors (Random123, kat_vectors). The counter
- * is (b low, b high, a low, a high) and the key is the seed with the stream mixed in, so a seed is chosen that gives the key. */
+/* The generator is Philox4x32-10 as published: the known answers of its authors' test vectors (Random123,
+ * kat_vectors). The counter is (b low, b high, a low, a high) and the key is the seed with the stream mixed
+ * in, so a seed is chosen that gives the key. */
 #include "base/rng.h"
 #include <math.h>
 #include <setjmp.h>
@@ -41,8 +42,8 @@ static void streams_counters_and_seeds_draw_apart(void **state)
     assert_int_equal(rng_at(7, RNG_INIT, 1, 2).u[3], base.u[3]);
 }
 
-/* With n draws a sample moment lies within 5 of its standard deviations of the true one but for 6 cases in ten million; the draws
- * are fixed, so the test cannot flicker. */
+/* With n draws a sample moment lies within 5 of its standard deviations of the true one but for 6 cases in
+ * ten million; the draws are fixed, so the test cannot flicker. */
 static void moments_are_those_of_the_distribution(void **state)
 {
     (void)state;

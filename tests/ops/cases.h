@@ -1,9 +1,12 @@
-/* The table of op cases: shapes that break kernels (1, odd, vector width +-1, ragged documents) and shapes of real models. One row
- * drives the gradient checks, the comparison of every fast set with the oracle and the thread tests; dtypes are the test's choice.
+/* The table of op cases: shapes that break kernels (1, odd, vector width +-1, ragged documents) and shapes of
+ * real models. One row drives the gradient checks, the comparison of every fast set with the oracle and the
+ * thread tests; dtypes are the test's choice.
  *
  * A field means the same in every row; what an op does not use stays 0.
- *   rows, d      tokens, width (d also: f of swiglu)      m, n, k     of gemm; bias_bwd has m rows of n
- *   vocab, used  columns and columns that take part        len, docs   document lengths; docs == 0: one document of `rows` */
+ *   rows, d      tokens, width (d also: f of swiglu)
+ *   m, n, k      of gemm; bias_bwd has m rows of n
+ *   vocab, used  columns, and columns that take part
+ *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths */
 #ifndef INGOT_TESTS_OPS_CASES_H
 #define INGOT_TESTS_OPS_CASES_H
 #include "ops/ops.h"
@@ -12,19 +15,22 @@ enum op_id {
 #define X(op) OP_##op,
     OPS(X)
 #undef X
-    OP_COUNT
+        OP_COUNT
 };
 
 enum op_flag {
-    TRANS_A = 1, TRANS_B = 2, WITH_BIAS = 4, ADD_TO = 8, /* gemm: accum */
-    WIDE = 16,       /* gemm: c in A */
-    BRANCH = 32,     /* norms: x + branch */
-    DRES = 64,       /* norms: gradient along the residual stream */
-    IN_PLACE = 128,  /* the aliasing that ops.h allows for this op */
+    TRANS_A = 1,
+    TRANS_B = 2,
+    WITH_BIAS = 4,
+    ADD_TO = 8,     /* gemm: accum */
+    WIDE = 16,      /* gemm: c in A */
+    BRANCH = 32,    /* norms: x + branch */
+    DRES = 64,      /* norms: gradient along the residual stream */
+    IN_PLACE = 128, /* the aliasing that ops.h allows for this op */
     QK_NORM = 256,
-    NO_STATS = 512,  /* rstd, mean, lse, dlogits are NULL */
+    NO_STATS = 512,   /* rstd, mean, lse, dlogits are NULL */
     POSITIONS = 1024, /* embed: learned positions */
-    GAPS = 2048,     /* rows wider than their contents */
+    GAPS = 2048,      /* rows wider than their contents */
     Z_LOSS = 4096,
 };
 
@@ -40,41 +46,63 @@ struct op_case {
 #define GEMM(m_, n_, k_, f_) {.op = OP_gemm, .m = m_, .n = n_, .k = k_, .flags = f_}
 #define ROWS(op_, rows_, d_, f_) {.op = OP_##op_, .rows = rows_, .d = d_, .flags = f_}
 #define NORMS(op_) /* both directions share their shapes */ \
-    ROWS(op_##_fwd, 1, 1, 0), ROWS(op_##_fwd, 3, 7, BRANCH), ROWS(op_##_fwd, 5, 8, DRES), ROWS(op_##_fwd, 2, 15, NO_STATS), \
-    ROWS(op_##_fwd, 9, 17, BRANCH | IN_PLACE), ROWS(op_##_fwd, 4, 33, BRANCH | NO_STATS), ROWS(op_##_fwd, 67, 768, BRANCH), \
-    ROWS(op_##_fwd, 3, 2047, 0), ROWS(op_##_fwd, 130, 320, BRANCH | IN_PLACE), ROWS(op_##_fwd, 0, 16, BRANCH), \
-    ROWS(op_##_bwd, 1, 1, 0), ROWS(op_##_bwd, 3, 7, DRES), ROWS(op_##_bwd, 5, 8, 0), ROWS(op_##_bwd, 2, 15, DRES | IN_PLACE), \
+    ROWS(op_##_fwd, 1, 1, 0), ROWS(op_##_fwd, 3, 7, BRANCH), ROWS(op_##_fwd, 5, 8, DRES), \
+    ROWS(op_##_fwd, 2, 15, NO_STATS), \
+    ROWS(op_##_fwd, 9, 17, BRANCH | IN_PLACE), ROWS(op_##_fwd, 4, 33, BRANCH | NO_STATS), \
+    ROWS(op_##_fwd, 67, 768, BRANCH), \
+    ROWS(op_##_fwd, 3, 2047, 0), ROWS(op_##_fwd, 130, 320, BRANCH | IN_PLACE), \
+    ROWS(op_##_fwd, 0, 16, BRANCH), \
+    ROWS(op_##_bwd, 1, 1, 0), ROWS(op_##_bwd, 3, 7, DRES), ROWS(op_##_bwd, 5, 8, 0), \
+    ROWS(op_##_bwd, 2, 15, DRES | IN_PLACE), \
     ROWS(op_##_bwd, 9, 17, IN_PLACE), ROWS(op_##_bwd, 67, 768, DRES), ROWS(op_##_bwd, 3, 2047, 0), \
     ROWS(op_##_bwd, 130, 320, DRES | IN_PLACE), ROWS(op_##_bwd, 0, 16, 0)
 #define ROPE(op_, rows_, h_, kv_, hd_, half_, f_) \
     {.op = OP_##op_, .rows = rows_, .heads = h_, .heads_kv = kv_, .hd = hd_, .half = half_, .flags = f_}
 #define ROPES(op_) \
     ROPE(op_, 1, 1, 1, 2, 1, 0), ROPE(op_, 5, 2, 1, 6, 2, QK_NORM), ROPE(op_, 3, 3, 1, 16, 8, IN_PLACE), \
-    ROPE(op_, 7, 4, 2, 64, 32, QK_NORM | GAPS), ROPE(op_, 9, 4, 1, 80, 10, GAPS), ROPE(op_, 65, 6, 2, 128, 64, QK_NORM), \
+    ROPE(op_, 7, 4, 2, 64, 32, QK_NORM | GAPS), ROPE(op_, 9, 4, 1, 80, 10, GAPS), \
+    ROPE(op_, 65, 6, 2, 128, 64, QK_NORM), \
     ROPE(op_, 4, 2, 2, 64, 0, QK_NORM), ROPE(op_, 4, 2, 2, 18, 0, 0), ROPE(op_, 33, 5, 5, 34, 17, QK_NORM), \
     ROPE(op_, 130, 4, 4, 64, 32, IN_PLACE), ROPE(op_, 0, 1, 1, 16, 8, 0)
 #define ATTN(op_, h_, kv_, hd_, w_, f_, docs_, ...) \
-    {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+    {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, \
+     .len = __VA_ARGS__}
 #define ATTNS(op_) \
-    ATTN(op_, 1, 1, 16, 0, 0, 1, {1}), ATTN(op_, 2, 1, 16, 0, GAPS, 3, {0, 1, 7}), ATTN(op_, 4, 1, 64, 0, GAPS, 4, {17, 0, 33, 0}), \
-    ATTN(op_, 2, 2, 80, 5, 0, 2, {31, 20}), ATTN(op_, 4, 2, 128, 16, GAPS, 2, {65, 3}), ATTN(op_, 2, 2, 64, 1, 0, 1, {19}), \
-    ATTN(op_, 2, 1, 64, 40, GAPS, 2, {129, 64}), ATTN(op_, 1, 1, 18, 0, 0, 2, {5, 6}), ATTN(op_, 3, 3, 64, 0, GAPS, 1, {257}), \
-    ATTN(op_, 2, 2, 64, 1000, 0, 5, {0, 40, 0, 0, 24}), ATTN(op_, 2, 1, 7, 3, 0, 2, {9, 2}), ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0})
-#define XENT(rows_, vocab_, used_, f_) {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
+    ATTN(op_, 1, 1, 16, 0, 0, 1, {1}), ATTN(op_, 2, 1, 16, 0, GAPS, 3, {0, 1, 7}), \
+    ATTN(op_, 4, 1, 64, 0, GAPS, 4, {17, 0, 33, 0}), \
+    ATTN(op_, 2, 2, 80, 5, 0, 2, {31, 20}), ATTN(op_, 4, 2, 128, 16, GAPS, 2, {65, 3}), \
+    ATTN(op_, 2, 2, 64, 1, 0, 1, {19}), \
+    ATTN(op_, 2, 1, 64, 40, GAPS, 2, {129, 64}), ATTN(op_, 1, 1, 18, 0, 0, 2, {5, 6}), \
+    ATTN(op_, 3, 3, 64, 0, GAPS, 1, {257}), \
+    ATTN(op_, 2, 2, 64, 1000, 0, 5, {0, 40, 0, 0, 24}), ATTN(op_, 2, 1, 7, 3, 0, 2, {9, 2}), \
+    ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0})
+#define XENT(rows_, vocab_, used_, f_) \
+    {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
 static const struct op_case op_cases[] = {
-    GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A), GEMM(3, 5, 7, TRANS_B),
-    GEMM(3, 5, 7, TRANS_A | TRANS_B), GEMM(17, 31, 33, TRANS_B | WITH_BIAS), GEMM(1, 257, 64, TRANS_B), GEMM(2, 96, 15, TRANS_B),
-    GEMM(33, 16, 129, WIDE), GEMM(15, 63, 65, TRANS_A | WIDE | ADD_TO), GEMM(64, 17, 31, TRANS_B | WIDE | ADD_TO),
-    GEMM(65, 127, 1, TRANS_A | WIDE | ADD_TO), GEMM(1, 300, 129, TRANS_B | WIDE | WITH_BIAS), GEMM(0, 8, 4, 0), GEMM(40, 33, 1570, TRANS_B | WITH_BIAS), GEMM(33, 70, 1601, TRANS_A | WIDE | ADD_TO),
-    GEMM(192, 384, 768, TRANS_B | WITH_BIAS), GEMM(128, 768, 320, 0), GEMM(320, 192, 257, TRANS_A | WIDE | ADD_TO),
-    {.op = OP_bias_bwd, .m = 1, .n = 1, .k = 2, .flags = WITH_BIAS}, {.op = OP_bias_bwd, .m = 7, .n = 17, .k = 3, .flags = WITH_BIAS},
-    {.op = OP_bias_bwd, .m = 130, .n = 63, .k = 3, .flags = WITH_BIAS}, {.op = OP_bias_bwd, .m = 333, .n = 768, .k = 1, .flags = WITH_BIAS},
+    GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A),
+    GEMM(3, 5, 7, TRANS_B),
+    GEMM(3, 5, 7, TRANS_A | TRANS_B), GEMM(17, 31, 33, TRANS_B | WITH_BIAS), GEMM(1, 257, 64, TRANS_B),
+    GEMM(2, 96, 15, TRANS_B),
+    GEMM(33, 16, 129, WIDE), GEMM(15, 63, 65, TRANS_A | WIDE | ADD_TO),
+    GEMM(64, 17, 31, TRANS_B | WIDE | ADD_TO),
+    GEMM(65, 127, 1, TRANS_A | WIDE | ADD_TO), GEMM(1, 300, 129, TRANS_B | WIDE | WITH_BIAS),
+    GEMM(0, 8, 4, 0), GEMM(40, 33, 1570, TRANS_B | WITH_BIAS), GEMM(33, 70, 1601, TRANS_A | WIDE | ADD_TO),
+    GEMM(192, 384, 768, TRANS_B | WITH_BIAS), GEMM(128, 768, 320, 0),
+    GEMM(320, 192, 257, TRANS_A | WIDE | ADD_TO),
+    {.op = OP_bias_bwd, .m = 1, .n = 1, .k = 2, .flags = WITH_BIAS},
+    {.op = OP_bias_bwd, .m = 7, .n = 17, .k = 3, .flags = WITH_BIAS},
+    {.op = OP_bias_bwd, .m = 130, .n = 63, .k = 3, .flags = WITH_BIAS},
+    {.op = OP_bias_bwd, .m = 333, .n = 768, .k = 1, .flags = WITH_BIAS},
 
-    {.op = OP_embed_fwd, .rows = 1, .d = 1, .vocab = 1}, {.op = OP_embed_fwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
-    {.op = OP_embed_fwd, .rows = 130, .d = 320, .vocab = 97}, {.op = OP_embed_fwd, .rows = 65, .d = 768, .vocab = 50, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 1, .d = 1, .vocab = 1}, {.op = OP_embed_bwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 300, .d = 33, .vocab = 3}, {.op = OP_embed_bwd, .rows = 130, .d = 320, .vocab = 97, .flags = POSITIONS},
+    {.op = OP_embed_fwd, .rows = 1, .d = 1, .vocab = 1},
+    {.op = OP_embed_fwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
+    {.op = OP_embed_fwd, .rows = 130, .d = 320, .vocab = 97},
+    {.op = OP_embed_fwd, .rows = 65, .d = 768, .vocab = 50, .flags = POSITIONS},
+    {.op = OP_embed_bwd, .rows = 1, .d = 1, .vocab = 1},
+    {.op = OP_embed_bwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
+    {.op = OP_embed_bwd, .rows = 300, .d = 33, .vocab = 3},
+    {.op = OP_embed_bwd, .rows = 130, .d = 320, .vocab = 97, .flags = POSITIONS},
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     ATTN(attn_fwd, 2, 1, 32, 0, NO_STATS, 1, {21}),
@@ -83,12 +111,15 @@ static const struct op_case op_cases[] = {
     ATTN(attn_decode, 4, 2, 80, 5, 0, 2, {3, 33}), ATTN(attn_decode, 2, 2, 128, 16, 0, 2, {16, 100}),
     ATTN(attn_decode, 6, 2, 18, 0, 0, 1, {9}),
 
-    ROWS(swiglu_fwd, 1, 1, 0), ROWS(swiglu_fwd, 3, 7, 0), ROWS(swiglu_fwd, 5, 16, 0), ROWS(swiglu_fwd, 7, 33, 0),
-    ROWS(swiglu_fwd, 66, 1031, 0), ROWS(swiglu_bwd, 1, 1, 0), ROWS(swiglu_bwd, 3, 7, IN_PLACE), ROWS(swiglu_bwd, 5, 16, 0),
+    ROWS(swiglu_fwd, 1, 1, 0), ROWS(swiglu_fwd, 3, 7, 0), ROWS(swiglu_fwd, 5, 16, 0),
+    ROWS(swiglu_fwd, 7, 33, 0),
+    ROWS(swiglu_fwd, 66, 1031, 0), ROWS(swiglu_bwd, 1, 1, 0), ROWS(swiglu_bwd, 3, 7, IN_PLACE),
+    ROWS(swiglu_bwd, 5, 16, 0),
     ROWS(swiglu_bwd, 7, 33, IN_PLACE), ROWS(swiglu_bwd, 66, 1031, 0),
     ROWS(gelu_fwd, 1, 1, 0), ROWS(gelu_fwd, 3, 11, 0), ROWS(gelu_fwd, 70, 1025, 0), ROWS(gelu_fwd, 0, 4, 0),
     ROWS(gelu_bwd, 1, 1, IN_PLACE), ROWS(gelu_bwd, 3, 11, 0), ROWS(gelu_bwd, 70, 1025, IN_PLACE),
-    XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE), XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
+    XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
+    XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),
     ROWS(add, 1, 1, 0), ROWS(add, 3, 11, IN_PLACE), ROWS(add, 70, 1025, 0),
     ROWS(sumsq, 1, 1, 0), ROWS(sumsq, 3, 11, 0), ROWS(sumsq, 70, 1025, 0), ROWS(sumsq, 0, 4, 0),

@@ -1,7 +1,8 @@
-/* One run of one op on one case: named buffers between guards, filled as a pure function of the buffer's name, so that runs of
- * different sets, and of a forward and its backward, see equal inputs.
+/* One run of one op on one case: named buffers between guards, filled as a pure function of the buffer's
+ * name, so that runs of different sets, and of a forward and its backward, see equal inputs.
  *
- * Guards are 0xFF bytes, NaN in every float type: a stray write is found by probe_guards, a stray read that matters spoils a result. */
+ * Guards are 0xFF bytes, NaN in every float type: a stray write is found by probe_guards, a stray read that
+ * matters spoils a result. */
 #ifndef INGOT_TESTS_OPS_PROBE_H
 #define INGOT_TESTS_OPS_PROBE_H
 #include "cases.h"
@@ -21,7 +22,7 @@ struct probe_buf {
 
 struct probe {
     dtype dt;
-    int shift; /* elements off a cache line at which buffers begin: kernels may not assume more than an element */
+    int shift; /* elements off a cache line where buffers begin: kernels may assume no more than an element */
     bool zero_out;     /* outputs begin as 0 instead of noise */
     const char *nudge; /* the input moved by nudge_step along probe_direction; NULL: none */
     double nudge_step;
@@ -29,7 +30,8 @@ struct probe {
     int count;
 };
 
-/* Unit roundoff, and the rounding error of a sum of n terms of which partial sums are about 1, with room for another order. */
+/* Unit roundoff, and the rounding error of a sum of n terms of which partial sums are about 1, with room for
+ * another order. */
 double tol_round(dtype dt);
 double tol_reduce(dtype dt, int64_t n);
 

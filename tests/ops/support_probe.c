@@ -27,7 +27,8 @@ static uint64_t name_seed(const char *name)
     return h;
 }
 
-/* Nearly normal, mean 0, deviation 1, within 3.5: four uniform numbers from one draw, cheaper than a logarithm and a cosine. */
+/* Nearly normal, mean 0, deviation 1, within 3.5: four uniform numbers from one draw, cheaper than a
+ * logarithm and a cosine. */
 static double noise(const char *name, uint64_t use, int64_t i)
 {
     struct rng_block r = rng_at(name_seed(name), RNG_TEST, use, (uint64_t)i);
@@ -130,7 +131,8 @@ static void buf_close(const struct probe_buf *want, const struct probe_buf *got,
         square_error += error * error;
         square_allowed += allowed * allowed;
     }
-    /* Errors are independent roundings: together they stay well below their bounds, a systematic error does not. */
+    /* Errors are independent roundings: together they stay well below their bounds, a systematic error does
+     * not. */
     if (want->count >= 256 && square_error > 0.25 * square_allowed)
         fail_msg("%s: %s is off by %.3g of what is allowed, root mean square", what, want->name,
                  sqrt(square_error / square_allowed));

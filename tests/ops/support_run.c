@@ -1,5 +1,6 @@
-/* From a row of the case table to one call. A gradient's buffer is "d" + the forward's name of what it belongs to: the gradient
- * check pairs buffers by that rule. Inputs that only a forward can give (rstd, lse, o) are computed by the oracle. */
+/* From a row of the case table to one call. A gradient's buffer is "d" + the forward's name of what it
+ * belongs to: the gradient check pairs buffers by that rule. Inputs that only a forward can give (rstd, lse,
+ * o) are computed by the oracle. */
 #include "probe.h"
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +18,8 @@ static struct ops oracle(void)
     return o;
 }
 
-/* For an op that may write over an input: the output begins as a copy of that input, which the op then reads there. */
+/* For an op that may write over an input: the output begins as a copy of that input, which the op then reads
+ * there. */
 static const void *in_place(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
 {
     if (!(c->flags & IN_PLACE) || !out) return in;
@@ -182,8 +184,8 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
         .dt = p->dt);
 }
 
-/* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of bf16 times a value of
- * about 1. In F32 what remains is the order of sums and the polynomial of exp. */
+/* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of
+ * bf16 times a value of about 1. In F32 what remains is the order of sums and the polynomial of exp. */
 static double tol_attn(dtype dt, int64_t n)
 {
     return dt == DTYPE_BF16 ? 8 * tol_round(dt) : 4 * tol_reduce(dt, n);

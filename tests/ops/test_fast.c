@@ -1,5 +1,5 @@
-/* Every instruction set that this machine has, on every case, in F32 and BF16: the fast ops agree with the f64 oracle, write
- * nothing else, and give the same bits for any number of threads. */
+/* Every instruction set that this machine has, on every case, in F32 and BF16: the fast ops agree with the
+ * f64 oracle, write nothing else, and give the same bits for any number of threads. */
 #include "base/parallel.h"
 #include "probe.h"
 #include <setjmp.h>

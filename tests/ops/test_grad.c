@@ -1,8 +1,9 @@
 /* Every backward op against central differences of its forward, in f64 on the oracle.
  *
- * L = sum over the forward's outputs Y of <dY, Y>, with the dY that the backward reads. For each input X with a gradient dX, and a
- * random direction u: (L(X + h u) - L(X - h u)) / 2h must be <dX, u>. With h = 1e-5 the difference formula is off by about h^2 = 1e-10 of
- * the third derivative and by roundoff/h = 1e-11 of L, both far below the bound; a wrong term is of order 1. */
+ * L = sum over the forward's outputs Y of <dY, Y>, with the dY that the backward reads. For each input X with
+ * a gradient dX, and a random direction u: (L(X + h u) - L(X - h u)) / 2h must be <dX, u>. With h = 1e-5 the
+ * difference formula is off by about h^2 = 1e-10 of the third derivative and by roundoff/h = 1e-11 of L, both
+ * far below the bound; a wrong term is of order 1. */
 #include "base/parallel.h"
 #include "probe.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The oracle's forwards against something else than themselves: products by another loop, attention by its invariances, losses and
- * updates by values known in closed form. Backwards are checked by test_grad. */
+/* The oracle's forwards against something else than themselves: products by another loop, attention by its
+ * invariances, losses and updates by values known in closed form. Backwards are checked by test_grad. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "probe.h"
@@ -156,7 +156,8 @@ static void norms_give_unit_rows(void **state)
     assert_near(mean, 0);
 }
 
-/* In bf16 the sum is rounded before the norm reads it: 256 + 1 is 256 there, so the row is (256, 256) and its norm (1, 1). */
+/* In bf16 the sum is rounded before the norm reads it: 256 + 1 is 256 there, so the row is (256, 256) and its
+ * norm (1, 1). */
 static void the_norm_reads_the_rounded_sum(void **state)
 {
     (void)state;
@@ -199,7 +200,8 @@ static void activations_have_known_values(void **state)
     assert_near(y[1], 0.5 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * 1.044715)));
 }
 
-/* At the first step the corrected moments are g and g^2, so AdamW moves by lr times the sign; Lion does so at any step. */
+/* At the first step the corrected moments are g and g^2, so AdamW moves by lr times the sign; Lion does so at
+ * any step. */
 static void optimizers_take_the_known_first_step(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Small floats, exhaustively: every one of the 65536 patterns of bf16 and f16, and the rounding between neighbours. */
+/* Small floats, exhaustively: every one of the 65536 patterns of bf16 and f16, and the rounding between
+ * neighbours. */
 #include "tensor/dtype.h"
 #include <math.h>
 #include <setjmp.h>
@@ -53,8 +54,8 @@ static void every_f16_decodes(void **state)
     }
 }
 
-/* Between each finite bf16 and the next in magnitude: below the middle to the lower, above it to the upper, a tie to the even one.
- * The step above the largest finite value is infinity, by the same rule. */
+/* Between each finite bf16 and the next in magnitude: below the middle to the lower, above it to the upper, a
+ * tie to the even one. The step above the largest finite value is infinity, by the same rule. */
 static void rounding_to_bf16_is_to_nearest_even(void **state)
 {
     (void)state;

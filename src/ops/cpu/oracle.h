@@ -1,6 +1,7 @@
-/* The oracle: every op in plain loops, all arithmetic in double, for F64, F32 and BF16. It is the definition that fast kernels are
- * tested against and the engine of gradient checks, so it prefers to be obviously right: it rounds only where ops.h says that a
- * tensor is stored, and one thread writes each element, its sum taken in a fixed order. Each file fills the slots of its family. */
+/* The oracle: every op in plain loops, all arithmetic in double, for F64, F32 and BF16. It is the definition
+ * that fast kernels are tested against and the engine of gradient checks, so it prefers to be obviously
+ * right: it rounds only where ops.h says that a tensor is stored, and one thread writes each element, its sum
+ * taken in a fixed order. Each file fills the slots of its family. */
 #ifndef INGOT_OPS_CPU_ORACLE_H
 #define INGOT_OPS_CPU_ORACLE_H
 #include "ops/ops.h"

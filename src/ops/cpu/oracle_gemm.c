@@ -1,7 +1,8 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle.h"
 
-/* Tiles of c, and slices of k, that are held as doubles on the stack: every element is loaded once per tile, not once per product. */
+/* Tiles of c, and slices of k, that are held as doubles on the stack: every element is loaded once per tile,
+ * not once per product. */
 enum { TILE = 32, SLICE = 128 };
 
 struct tile {
