@@ -174,7 +174,7 @@ status io_sweep(const char *dir, enum io_sweep which)
     status st = STATUS_OK;
     for (int i = 0; i < list.count && st == STATUS_OK; i++) {
         const char *mark = strstr(list.names[i], ".tmp-");
-        if (!mark) continue;
+        if (!mark || mark == list.names[i]) continue;
         char *end;
         long pid = strtol(mark + 5, &end, 10);
         if (*end != '-' || pid <= 0 || pid > INT_MAX || strlen(end) != 9) continue;

@@ -94,7 +94,9 @@ static status check_items(const struct ckpt_item *items, int count)
         const char *fault = ckpt_manifest_name_fault(items[i].name);
         CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
         CHECK(items[i].rank >= 0 && items[i].rank <= 4, "%s: rank %d", items[i].name, items[i].rank);
-        CHECK(ckpt_manifest_item_bytes(&items[i]) >= 0, "%s: size", items[i].name);
+        int64_t bytes = ckpt_manifest_item_bytes(&items[i]);
+        CHECK(bytes == 0 || (bytes > 0 && items[i].data), "%s: %lld bytes at %p", items[i].name,
+              (long long)bytes, items[i].data);
         order[i] = &items[i];
     }
     qsort(order, (size_t)count, sizeof *order, by_name);
