@@ -1,0 +1,225 @@
+/* ingot data: a corpus built, verified, damaged and inspected through the verb itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../data/temp.h"
+#include "cli/cli.h"
+#include "data/loader.h"
+#include "data/tokenizer.h"
+
+#include <jansson.h>
+
+static char text_path[1024], tokenizer_dir[1024], prefix[1024], pattern[1100], printed[1 << 20];
+
+/* Runs `ingot data WORDS...` (ends in NULL); what it prints lands in `printed`. */
+static status data(const char *first, ...)
+{
+    char words[24][1100], *argv[25];
+    int argc = 0;
+    va_list args;
+    va_start(args, first);
+    for (const char *w = first; w; w = va_arg(args, const char *)) {
+        snprintf(words[argc], sizeof words[0], "%s", w);
+        argv[argc] = words[argc];
+        argc++;
+    }
+    va_end(args);
+    argv[argc] = NULL;
+    fflush(stdout);
+    int fd = open(temp_path("stdout"), O_RDWR | O_CREAT | O_TRUNC, 0644), saved = dup(1);
+    assert_true(fd >= 0 && saved >= 0 && dup2(fd, 1) == 1);
+    status st = cmd_data(argc, argv);
+    fflush(stdout);
+    assert_int_equal(dup2(saved, 1), 1);
+    close(saved);
+    ssize_t n = pread(fd, printed, sizeof printed - 1, 0);
+    assert_true(n >= 0);
+    printed[n] = 0;
+    close(fd);
+    return st;
+}
+
+static int setup(void **state)
+{
+    if (temp_open(state) != 0) return -1;
+    snprintf(text_path, sizeof text_path, "%s", temp_path("t.txt"));
+    snprintf(tokenizer_dir, sizeof tokenizer_dir, "%s", temp_path("tok"));
+    snprintf(prefix, sizeof prefix, "%s", temp_path("c"));
+    snprintf(pattern, sizeof pattern, "%s_train_*.bin", prefix);
+    FILE *f = fopen(text_path, "wb");
+    for (int i = 0; i < 400; i++) fprintf(f, "line %d says %d times %d\n", i, i * i, i * 7 % 31);
+    fclose(f);
+    char *text;
+    size_t bytes;
+    if (io_read_file(text_path, 1 << 20, &text, &bytes) != STATUS_OK) return -1;
+    const char *specials[] = {"<|endoftext|>"};
+    struct tokenizer_train_config c = {
+        .split = SPLIT_GPT2, .vocab_size = 300, .specials = specials, .special_count = 1};
+    struct text doc = {text, bytes};
+    struct tokenizer *t;
+    status st = tokenizer_train(&t, &c, &doc, 1);
+    if (st == STATUS_OK) st = tokenizer_save(t, tokenizer_dir);
+    tokenizer_free(t);
+    free(text);
+    return st == STATUS_OK ? 0 : -1;
+}
+
+static status build(void)
+{
+    return data("build", text_path, "-o", prefix, "--tokenizer", tokenizer_dir, "--separator=line",
+                "--val-fraction=0.1", "--eod=after", "--shard-tokens=1000", "--force", "--json", NULL);
+}
+
+static void what_was_built_verifies_and_what_was_changed_does_not(void **state)
+{
+    (void)state;
+    assert_int_equal(build(), STATUS_OK);
+    json_t *report = json_loads(printed, 0, NULL);
+    assert_non_null(report);
+    int64_t shards = json_integer_value(json_object_get(json_object_get(report, "train"), "shards"));
+    json_decref(report);
+    assert_true(shards > 2);
+    assert_int_equal(data("verify", pattern, NULL), STATUS_OK);
+    assert_null(strstr(printed, "DAMAGED"));
+
+    static const struct {
+        int64_t at; /* byte of the second shard */
+        unsigned char value;
+        const char *what;
+    } damage[] = {{1024 + 500, 0x01, "checksum"},
+                  {1024 + 501, 0xff, "checksum"},
+                  {8, 0x01, "expected"},
+                  {4, 0x02, "version"}};
+    char path[1100];
+    snprintf(path, sizeof path, "%s_train_000001.bin", prefix);
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        unsigned char before, after;
+        int fd = open(path, O_RDWR);
+        assert_int_equal(pread(fd, &before, 1, damage[i].at), 1);
+        after = before ^ damage[i].value;
+        assert_int_equal(pwrite(fd, &after, 1, damage[i].at), 1);
+        char manifest[1100];
+        snprintf(manifest, sizeof manifest, "%s_manifest.json", prefix);
+        assert_int_equal(data("verify", manifest, NULL), STATUS_DATA);
+        assert_non_null(strstr(printed, "DAMAGED"));
+        assert_non_null(strstr(printed, damage[i].what));
+        assert_int_equal(pwrite(fd, &before, 1, damage[i].at), 1);
+        close(fd);
+    }
+    assert_int_equal(data("verify", pattern, NULL), STATUS_OK);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(data("verify", pattern, NULL),
+                     STATUS_DATA); /* a shard that the manifest lists is missing */
+}
+
+static void inspect_counts_what_the_manifest_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(build(), STATUS_OK);
+    struct shard_set s;
+    assert_int_equal(shard_set_open(&s, pattern), STATUS_OK);
+    assert_int_equal(data("inspect", pattern, "--json", NULL), STATUS_OK);
+    json_t *o = json_loads(printed, 0, NULL);
+    assert_non_null(o);
+    assert_int_equal(json_integer_value(json_object_get(o, "documents")), s.documents);
+    assert_int_equal(json_integer_value(json_object_get(o, "tokens")), s.tokens);
+    int64_t in_histogram = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(o, "lengths"), i, row) in_histogram +=
+        json_integer_value(json_object_get(row, "documents"));
+    assert_int_equal(in_histogram, s.documents);
+    json_decref(o);
+    shard_set_close(&s);
+    assert_int_equal(data("inspect", pattern, "--documents", "2", NULL), STATUS_OK);
+    assert_non_null(strstr(printed, "document 0: line 0 says 0 times 0<|endoftext|>"));
+    assert_null(strstr(printed, "document 2:"));
+}
+
+static void inspect_shows_the_rows_that_the_loader_gives(void **state)
+{
+    (void)state;
+    assert_int_equal(build(), STATUS_OK);
+    char yaml[2048];
+    int n = snprintf(yaml, sizeof yaml,
+                     "model: {preset: nano}\nrun: {seed: 5}\ndata: {train: \"%s\", packing: documents}\n"
+                     "train: {sequence_length: 16, micro_batch: 2, batch_tokens: 96, steps: 9}\n",
+                     pattern);
+    assert_int_equal(io_make_dirs(temp_path("run")), STATUS_OK);
+    temp_write(temp_path("run/config.yaml"), yaml, (size_t)n);
+    assert_int_equal(data("inspect", temp_path("run"), "--step", "7", "--json", NULL), STATUS_OK);
+    json_t *list = json_loads(printed, 0, NULL);
+    assert_int_equal(json_array_size(list), 6);
+    struct shard_set s;
+    struct step_batch *step;
+    const struct loader_config c = {
+        .seed = 5, .sequence_length = 16, .sequences = 2, .micro_count = 3, .documents = 1, .shuffle = 1};
+    assert_int_equal(shard_set_open(&s, pattern), STATUS_OK);
+    assert_int_equal(loader_step_at(&s, &c, 6, &step), STATUS_OK); /* the log counts from 1 */
+    for (int i = 0; i < 6; i++) {
+        const json_t *row = json_array_get(list, (size_t)i);
+        const struct batch *b = &step->micro[i / 2];
+        for (int t = 0; t < 16; t++) {
+            int64_t at = i % 2 * 16 + t;
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(row, "tokens"), (size_t)t)),
+                             b->tokens[at]);
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(row, "targets"), (size_t)t)),
+                             b->targets[at]);
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(row, "positions"), (size_t)t)),
+                             b->positions[at]);
+        }
+    }
+    json_decref(list);
+    step_batch_free(step);
+    shard_set_close(&s);
+    assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--micro=2", "--sequence=1", NULL),
+                     STATUS_OK);
+    assert_non_null(strstr(printed, "micro-batch 2, sequence 1"));
+    assert_null(strstr(printed, "micro-batch 1, sequence"));
+    assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--micro=3", NULL), STATUS_CONFIG);
+}
+
+static void mistakes_on_the_command_line_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[][3] = {
+        {"--eod", "behind", "--eod"},
+        {"--on-error", "ignore", "--on-error"},
+        {"--val-fraction", "1.5", "validation part"},
+        {"--val-every-n", "1", "--val-every-n"},
+        {"--shard-tokens", "0", "--shard-tokens"},
+        {"--separator", "", "--separator"},
+        {"--format", "xml", "--format"},
+        {"--tokeniser", "x", "--tokenizer"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(data("build", text_path, "-o", temp_path("x"), "--tokenizer", tokenizer_dir,
+                              bad[i][0], bad[i][1], NULL),
+                         STATUS_CONFIG);
+        if (!strstr(status_message(), bad[i][2]))
+            fail_msg("'%s' does not name '%s'", status_message(), bad[i][2]);
+    }
+    assert_int_equal(temp_count("x_"), 0);
+    assert_int_equal(data("build", text_path, "-o", temp_path("x"), NULL), STATUS_CONFIG);
+    assert_int_equal(data("build", text_path, "-o", temp_path("x"), "--tokenizer", tokenizer_dir,
+                          "--val-tail=0.1", "--val-fraction=0.1", NULL),
+                     STATUS_CONFIG);
+    assert_int_equal(data("built", NULL), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "build"));
+    assert_int_equal(data("inspect", temp_path("none_*.bin"), NULL), STATUS_DATA);
+    assert_int_equal(data("verify", NULL), STATUS_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_built_verifies_and_what_was_changed_does_not),
+        cmocka_unit_test(inspect_counts_what_the_manifest_counts),
+        cmocka_unit_test(inspect_shows_the_rows_that_the_loader_gives),
+        cmocka_unit_test(mistakes_on_the_command_line_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, temp_close);
+}
