@@ -316,7 +316,7 @@ static status inspect_run(struct inspect *o, const char *run)
     if (st == STATUS_OK)
         st = inspect_step(o, &set,
                           &(struct loader_config){.seed = (uint64_t)spec.run.run_seed,
-                                                  .sequence_length = plan_sequence_length(&spec),
+                                                  .sequence_length = spec.run.train_sequence_length,
                                                   .sequences = spec.run.train_micro_batch,
                                                   .micro_count = plan_micro_count(&spec),
                                                   .vocab_size = spec.model.vocab_size,

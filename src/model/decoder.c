@@ -21,7 +21,8 @@ status decoder_init(struct decoder *d, const struct model_spec *spec)
 {
     *d = (struct decoder){.spec = *spec};
     d->blocks = calloc((size_t)spec->layer_count, sizeof *d->blocks);
-    if (d->blocks == NULL) return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
+    if (d->blocks == NULL)
+        return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
     embed_init(&d->embed, &d->params, spec);
     for (int64_t i = 0; i < spec->layer_count; i++) block_init(&d->blocks[i], &d->params, spec, i);
     norm_init(&d->norm, &d->params, "norm", (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
@@ -71,7 +72,8 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
     int64_t width = d->spec.hidden_size;
     *a = (struct activations){.lay = *l};
     a->blocks = calloc((size_t)d->spec.layer_count, sizeof *a->blocks);
-    if (a->blocks == NULL) return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
+    if (a->blocks == NULL)
+        return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
     a->x = tensor_take(l->act, "embedding output", l->dt, 2, l->n, width);
     a->branch = tensor_take(l->act, "branch output", l->dt, 2, l->n, width);
     a->s = tensor_take(l->act, "final sum", l->dt, 2, l->n, width);
@@ -107,9 +109,10 @@ static void set_rows(struct tensor *t, int64_t n)
 }
 static void block_rows(struct block_saved *s, int64_t n)
 {
-    struct tensor *all[] = {&s->s1, &s->y1, &s->s2, &s->y2, &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd,
-                            &s->attn.qkv, &s->attn.rot, &s->attn.qk_rstd, &s->attn.o, &s->attn.dqkv, &s->attn.do_,
-                            &s->mlp.up, &s->mlp.m, &s->mlp.dm};
+    struct tensor *all[] = {&s->s1,           &s->y1,         &s->s2,         &s->y2,       &s->norm1.mean,
+                            &s->norm1.rstd,   &s->norm2.mean, &s->norm2.rstd, &s->attn.qkv, &s->attn.rot,
+                            &s->attn.qk_rstd, &s->attn.o,     &s->attn.dqkv,  &s->attn.do_, &s->mlp.up,
+                            &s->mlp.m,        &s->mlp.dm};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) set_rows(all[i], n);
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
@@ -121,8 +124,8 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&a->blocks[i], n);
 }
 
-status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b, const struct block_io *io,
-                 const struct run *r)
+status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b,
+                 const struct block_io *io, const struct run *r)
 {
     TRY(norm_fwd(&m->norm1, &s->norm1, io->x, io->branch, s->s1, s->y1, r));
     TRY(attn_fwd(&m->attn, &s->attn, rope, b, s->y1, io->out, r));
@@ -131,8 +134,9 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct rope
 }
 
 /* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
-static status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct rope *rope, const struct batch *b,
-                          struct tensor branch, const struct run *r)
+static status block_again(const struct block *m, struct block_saved *s, enum recompute policy,
+                          const struct rope *rope, const struct batch *b, struct tensor branch,
+                          const struct run *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
@@ -148,8 +152,8 @@ static status block_again(const struct block *m, struct block_saved *s, enum rec
 }
 
 /* G: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
-static status block_bwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b, struct tensor g,
-                        struct tensor dy, const struct run *r)
+static status block_bwd(const struct block *m, struct block_saved *s, const struct rope *rope,
+                        const struct batch *b, struct tensor g, struct tensor dy, const struct run *r)
 {
     TRY(mlp_bwd(&m->mlp, &s->mlp, s->y2, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
@@ -157,10 +161,17 @@ static status block_bwd(const struct block *m, struct block_saved *s, const stru
     return norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r);
 }
 
+status activations_begin(struct activations *a, const struct decoder *d, const struct batch *b,
+                         const struct run *r)
+{
+    SCOPE("embed.fwd", -1);
+    activations_rows(a, d, b->rows);
+    return embed_fwd(&d->embed, b, a->x, r);
+}
+
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
 {
-    activations_rows(a, d, b->rows);
-    { SCOPE("embed.fwd", -1); TRY(embed_fwd(&d->embed, b, a->x, r)); }
+    TRY(activations_begin(a, d, b, r));
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         SCOPE("block.fwd", i);
@@ -172,23 +183,31 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, r);
 }
 
-status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss, double *loss_sum,
-                    const struct run *r)
+status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
+                    double *loss_sum, const struct run *r)
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    return head_loss(&d->head, &a->head, &(struct head_loss_args){.y = a->y, .batch = b, .z_loss = z_loss, .loss_sum = loss_sum}, r);
+    return head_loss(&d->head, &a->head,
+                     &(struct head_loss_args){.y = a->y, .batch = b, .z_loss = z_loss, .loss_sum = loss_sum},
+                     r);
 }
 
-status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double grad_scale, double z_loss,
-                       double *loss_sum, const struct run *r)
+status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                       double grad_scale, double z_loss, double *loss_sum, const struct run *r)
 {
     CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
     TRY(decoder_fwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
-        TRY(head_loss(&d->head, &a->head, &(struct head_loss_args){
-            .y = a->y, .dy = a->dy, .batch = b, .grad_scale = grad_scale, .z_loss = z_loss, .loss_sum = loss_sum}, r));
+        TRY(head_loss(&d->head, &a->head,
+                      &(struct head_loss_args){.y = a->y,
+                                               .dy = a->dy,
+                                               .batch = b,
+                                               .grad_scale = grad_scale,
+                                               .z_loss = z_loss,
+                                               .loss_sum = loss_sum},
+                      r));
     }
     {
         SCOPE("norm.bwd", -1);

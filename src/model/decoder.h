@@ -22,7 +22,7 @@ struct block {
     struct mlp mlp;
 };
 struct block_saved {
-    struct tensor s1, y1, s2, y2;       /* [N, D] */
+    struct tensor s1, y1, s2, y2; /* [N, D] */
     struct norm_saved norm1, norm2;
     struct attn_saved attn;
     struct mlp_saved mlp;
@@ -32,18 +32,19 @@ struct decoder {
     struct model_spec spec;
     struct params params;
     struct embed embed;
-    struct block *blocks;               /* [layer_count], owned */
+    struct block *blocks; /* [layer_count], owned */
     struct norm_block norm;
     struct head head;
     struct rope rope;
 };
 /* The memory of one micro-batch of `n` tokens. */
 struct activations {
-    struct lay lay;                     /* as laid; its arenas are not used afterwards */
-    struct block_saved *blocks;         /* [layer_count], owned */
-    struct tensor x, branch;            /* [N, D]: embedding output; output of a branch, and gradient of a branch's input */
-    struct tensor grad;                 /* [N, D]: G, gradient of the residual stream */
-    struct tensor s, y, dy;             /* [N, D]: final sum, norm, gradient */
+    struct lay lay;             /* as laid; its arenas are not used afterwards */
+    struct block_saved *blocks; /* [layer_count], owned */
+    struct tensor x,
+        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input */
+    struct tensor grad; /* [N, D]: G, gradient of the residual stream */
+    struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
     struct head_saved head;
 };
@@ -51,26 +52,37 @@ struct activations {
 /* Declares all parameters. The spec was checked. decoder_fini frees. */
 status decoder_init(struct decoder *d, const struct model_spec *spec) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
-int64_t decoder_param_count(const struct model_spec *spec);         /* without laying anything out */
+int64_t decoder_param_count(const struct model_spec *spec); /* without laying anything out */
 
 /* Takes weights (and gradients, moments) and the rope tables for `positions`; counting or real. */
-struct decoder_lay_args { dtype dt; int with_grad, moments; int64_t positions; struct params_arenas arenas; };
+struct decoder_lay_args {
+    dtype dt;
+    int with_grad, moments;
+    int64_t positions;
+    struct params_arenas arenas;
+};
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;
 
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
 
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
-status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
+status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                   const struct run *r) WARN_UNUSED;
 /* Loss alone: *loss_sum += over valid targets. */
-status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss, double *loss_sum,
-                    const struct run *r) WARN_UNUSED;
+status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
+                    double *loss_sum, const struct run *r) WARN_UNUSED;
 /* Forward and backward: parameter gradients += of loss_sum * grad_scale. */
-status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double grad_scale, double z_loss,
-                       double *loss_sum, const struct run *r) WARN_UNUSED;
+status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                       double grad_scale, double z_loss, double *loss_sum, const struct run *r) WARN_UNUSED;
 
-/* One block, for decoder_fwd and for generation with another attention. */
-struct block_io { struct tensor x, branch, out; };  /* stream and pending branch in; this block's feed-forward output out */
-status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b, const struct block_io *io,
-                 const struct run *r) WARN_UNUSED;
+/* The parts of decoder_fwd, for generation, which keeps keys and values between them. activations_begin sets the rows of all views
+ * to the batch's and runs the embedding into a->x. */
+status activations_begin(struct activations *a, const struct decoder *d, const struct batch *b,
+                         const struct run *r) WARN_UNUSED;
+struct block_io {
+    struct tensor x, branch, out;
+}; /* stream and pending branch in; this block's feed-forward output out */
+status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b,
+                 const struct block_io *io, const struct run *r) WARN_UNUSED;
 #endif

@@ -10,7 +10,7 @@ static int64_t chunk_tokens(int64_t vocab)
 
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to)
 {
-    *m = (struct head){.vocab = spec->vocab_size, .vocab_used = spec->vocab_size, .d = spec->hidden_size, .w = tied_to};
+    *m = (struct head){.vocab = spec->vocab_size, .d = spec->hidden_size, .w = tied_to};
     m->chunk = chunk_tokens(m->vocab);
     if (tied_to < 0) m->w = params_add(p, ROLE_HEAD, 0, m->vocab, m->d, "head.weight");
 }
@@ -22,7 +22,8 @@ void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
     *s = (struct head_saved){.loss = tensor_take(l->scratch, "token losses", acc, 1, l->n),
                              .logits = tensor_take(l->scratch, "logits chunk", acc, 2, rows, m->vocab)};
     s->dlogits = s->logits;
-    if (l->dt != acc && l->mode == LAY_TRAIN) s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
+    if (l->dt != acc && l->mode == LAY_TRAIN)
+        s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
 }
 
 static struct tensor rows_of(struct tensor t, int64_t begin, int64_t count)
@@ -35,33 +36,66 @@ static struct tensor rows_of(struct tensor t, int64_t begin, int64_t count)
 
 status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct run *r)
 {
-    return r->ops->gemm(&(struct gemm_args){
-        .a = y.data, .b = params_weight(r->params, m->w), .trans_b = true, .c = logits.data,
-        .m = y.shape[0], .n = m->vocab, .k = m->d, .accum = ACCUM_STORE, .dt = y.dt, .cdt = logits.dt }, r->stream);
+    return r->ops->gemm(&(struct gemm_args){.a = y.data,
+                                            .b = params_weight(r->params, m->w),
+                                            .trans_b = true,
+                                            .c = logits.data,
+                                            .m = y.shape[0],
+                                            .n = m->vocab,
+                                            .k = m->d,
+                                            .accum = ACCUM_STORE,
+                                            .dt = y.dt,
+                                            .cdt = logits.dt},
+                        r->stream);
 }
 
-static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy, const struct run *r)
+static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy,
+                        const struct run *r)
 {
-    TRY(r->ops->gemm(&(struct gemm_args){
-        .a = dlogits.data, .b = params_weight(r->params, m->w), .c = dy.data,
-        .m = y.shape[0], .n = m->d, .k = m->vocab, .accum = ACCUM_STORE, .dt = y.dt, .cdt = dy.dt }, r->stream));
-    return r->ops->gemm(&(struct gemm_args){
-        .a = dlogits.data, .trans_a = true, .b = y.data, .c = params_grad(r->params, m->w),
-        .m = m->vocab, .n = m->d, .k = y.shape[0], .accum = ACCUM_ADD, .dt = y.dt, .cdt = dtype_acc(y.dt) }, r->stream);
+    TRY(r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
+                                         .b = params_weight(r->params, m->w),
+                                         .c = dy.data,
+                                         .m = y.shape[0],
+                                         .n = m->d,
+                                         .k = m->vocab,
+                                         .accum = ACCUM_STORE,
+                                         .dt = y.dt,
+                                         .cdt = dy.dt},
+                     r->stream));
+    return r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
+                                            .trans_a = true,
+                                            .b = y.data,
+                                            .c = params_grad(r->params, m->w),
+                                            .m = m->vocab,
+                                            .n = m->d,
+                                            .k = y.shape[0],
+                                            .accum = ACCUM_ADD,
+                                            .dt = y.dt,
+                                            .cdt = dtype_acc(y.dt)},
+                        r->stream);
 }
 
-status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a, const struct run *r)
+status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
+                 const struct run *r)
 {
     int64_t n = a->y.shape[0], chunk = s->logits.shape[0];
     bool train = a->dy.data != NULL;
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t rows = n - at < chunk ? n - at : chunk;
-        struct tensor y = rows_of(a->y, at, rows), logits = rows_of(s->logits, 0, rows), dlogits = rows_of(s->dlogits, 0, rows);
+        struct tensor y = rows_of(a->y, at, rows), logits = rows_of(s->logits, 0, rows),
+                      dlogits = rows_of(s->dlogits, 0, rows);
         TRY(head_logits(m, y, logits, r));
-        TRY(r->ops->xent(&(struct xent_args){
-            .logits = logits.data, .dlogits = train ? dlogits.data : NULL, .targets = a->batch->targets + at,
-            .loss = rows_of(s->loss, at, rows).data, .rows = rows, .vocab = m->vocab, .vocab_used = m->vocab_used,
-            .grad_scale = a->grad_scale, .z_loss = a->z_loss, .dt = y.dt }, r->stream));
+        TRY(r->ops->xent(&(struct xent_args){.logits = logits.data,
+                                             .dlogits = train ? dlogits.data : NULL,
+                                             .targets = a->batch->targets + at,
+                                             .loss = rows_of(s->loss, at, rows).data,
+                                             .rows = rows,
+                                             .vocab = m->vocab,
+                                             .vocab_used = m->vocab,
+                                             .grad_scale = a->grad_scale,
+                                             .z_loss = a->z_loss,
+                                             .dt = y.dt},
+                         r->stream));
         if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), r));
     }
     for (int64_t i = 0; i < n; i++) *a->loss_sum += dtype_load(s->loss.data, i, s->loss.dt);

@@ -16,16 +16,28 @@
 #include "data/loader.h"
 #include "nn/run.h"
 
-struct head { int64_t vocab, vocab_used, d, chunk; int w; };
-struct head_saved { struct tensor logits, dlogits, loss; };
+struct head {
+    int64_t vocab, d, chunk;
+    int w;
+};
+struct head_saved {
+    struct tensor logits, dlogits, loss;
+};
 
 /* tied_to: row of the embedding table, or -1 for an own weight. */
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
 
 /* *loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW +=, both of loss_sum * grad_scale. */
-struct head_loss_args { struct tensor y, dy; const struct batch *batch; double grad_scale, z_loss; double *loss_sum; };
-status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a, const struct run *r) WARN_UNUSED;
+struct head_loss_args {
+    struct tensor y, dy;
+    const struct batch *batch;
+    double grad_scale, z_loss;
+    double *loss_sum;
+};
+status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
+                 const struct run *r) WARN_UNUSED;
 /* logits [rows, V] in A of a few rows, for generation and for tests. */
-status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct run *r) WARN_UNUSED;
+status head_logits(const struct head *m, struct tensor y, struct tensor logits,
+                   const struct run *r) WARN_UNUSED;
 #endif

@@ -9,12 +9,19 @@
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
-    TRY(decoder_lay_params(d, &(struct decoder_lay_args){
-        .dt = args->dt, .with_grad = train, .moments = train ? optim_moments(args->optim) : 0, .positions = args->positions,
-        .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
-    return activations_lay(a, d, &(struct lay){
-        .n = args->tokens, .dt = args->dt, .mode = train ? LAY_TRAIN : LAY_FORWARD, .recompute = args->recompute,
-        .act = &m->act, .scratch = &m->scratch});
+    TRY(decoder_lay_params(
+        d, &(struct decoder_lay_args){.dt = args->dt,
+                                      .with_grad = train,
+                                      .moments = train ? optim_moments(args->optim) : 0,
+                                      .positions = args->positions,
+                                      .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
+    return activations_lay(a, d,
+                           &(struct lay){.n = args->tokens,
+                                         .dt = args->dt,
+                                         .mode = train ? LAY_TRAIN : LAY_FORWARD,
+                                         .recompute = args->recompute,
+                                         .act = &m->act,
+                                         .scratch = &m->scratch});
 }
 
 /* A decoder whose parameters were laid out by a counting pass can be laid out again. */
@@ -34,7 +41,8 @@ static void name_arenas(struct memory *m)
 #undef X
 }
 
-status plan_reserve(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
+status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
+                    const struct plan_lay_args *args)
 {
     struct memory count;
     name_arenas(&count);
@@ -45,8 +53,9 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a, 
     MEMORY_LIST(X)
 #undef X
     TRY(plan_lay(m, d, a, args));
-#define X(field, category, text)                                                                                       \
-    CHECK(m->field.peak == count.field.peak, "%s: planned %zu bytes, laid out %zu", category, count.field.peak, m->field.peak); \
+#define X(field, category, text)                                                                             \
+    CHECK(m->field.peak == count.field.peak, "%s: planned %zu bytes, laid out %zu", category,                \
+          count.field.peak, m->field.peak);                                                                  \
     m->field.sealed = true;
     MEMORY_LIST(X)
 #undef X
@@ -69,28 +78,20 @@ size_t memory_peak(const struct memory *m)
     return sum;
 }
 
-int64_t plan_sequence_length(const struct spec *s)
-{
-    return s->run.train_sequence_length ? s->run.train_sequence_length : s->model.context_length;
-}
 int64_t plan_micro_count(const struct spec *s)
 {
-    int64_t micro = s->run.train_micro_batch * plan_sequence_length(s);
-    return s->run.train_batch_tokens ? s->run.train_batch_tokens / micro : 1;
-}
-int64_t plan_steps(const struct spec *s)
-{
-    if (s->run.train_steps) return s->run.train_steps;
-    int64_t per_step = plan_micro_count(s) * s->run.train_micro_batch * plan_sequence_length(s);
-    return (s->run.train_tokens + per_step - 1) / per_step;
+    return s->run.train_batch_tokens / (s->run.train_micro_batch * s->run.train_sequence_length);
 }
 
 struct plan_lay_args plan_args(const struct spec *s)
 {
-    int64_t t = plan_sequence_length(s);
-    return (struct plan_lay_args){.use = PLAN_TRAIN, .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
-                                  .recompute = (enum recompute)s->run.train_recompute, .optim = (enum optim)s->run.optim_name,
-                                  .tokens = s->run.train_micro_batch * t, .positions = t};
+    int64_t t = s->run.train_sequence_length;
+    return (struct plan_lay_args){.use = PLAN_TRAIN,
+                                  .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                                  .recompute = (enum recompute)s->run.train_recompute,
+                                  .optim = (enum optim)s->run.optim_name,
+                                  .tokens = s->run.train_micro_batch * t,
+                                  .positions = t};
 }
 
 /* Mean number of keys a query sees in a sequence of t tokens: (t + 1) / 2, or w - w (w - 1) / (2 t) with a window w < t. */
@@ -104,9 +105,12 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size, f = (double)m->ffn_size, layers = (double)m->layer_count;
     double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
-    double q = (double)m->head_count * hd, kv = (double)(m->head_count_kv ? m->head_count_kv : m->head_count) * hd;
-    struct flops r = {.qkv = layers * 2 * d * (q + 2 * kv), .out = layers * 2 * q * d,
-                      .mlp = layers * (m->activation == ACT_SWIGLU ? 6 : 4) * d * f, .head = 2 * d * (double)m->vocab_size};
+    double q = (double)m->head_count * hd,
+           kv = (double)(m->head_count_kv ? m->head_count_kv : m->head_count) * hd;
+    struct flops r = {.qkv = layers * 2 * d * (q + 2 * kv),
+                      .out = layers * 2 * q * d,
+                      .mlp = layers * (m->activation == ACT_SWIGLU ? 6 : 4) * d * f,
+                      .head = 2 * d * (double)m->vocab_size};
     for (int64_t i = 0; i < m->layer_count; i++)
         r.scores += 4 * q * keys_seen(sequence_length, model_layer_window(m, i) ? m->window : 0);
     return r;
@@ -121,7 +125,10 @@ static double flops_sum(struct flops f)
     return sum;
 }
 
-double plan_model_flops(const struct model_spec *m, int64_t sequence_length) { return 3 * flops_sum(plan_flops(m, sequence_length)); }
+double plan_model_flops(const struct model_spec *m, int64_t sequence_length)
+{
+    return 3 * flops_sum(plan_flops(m, sequence_length));
+}
 
 static double read_number(const char *path)
 {
@@ -144,17 +151,20 @@ double plan_machine_bytes(const struct spec *s)
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
 {
     char a[32], b[32];
-    int64_t t = plan_sequence_length(s), micro = plan_micro_count(s);
-    printf("model        %s parameters (%lld), %lld layers, width %lld\n", text_count(a, (double)d->params.unique),
-           (long long)d->params.unique, (long long)s->model.layer_count, (long long)s->model.hidden_size);
-    printf("step         %lld x %lld sequences of %lld tokens = %lld tokens\n", (long long)micro, (long long)s->run.train_micro_batch,
-           (long long)t, (long long)(micro * s->run.train_micro_batch * t));
+    int64_t t = s->run.train_sequence_length, micro = plan_micro_count(s);
+    printf("model        %s parameters (%lld), %lld layers, width %lld\n",
+           text_count(a, (double)d->params.unique), (long long)d->params.unique,
+           (long long)s->model.layer_count, (long long)s->model.hidden_size);
+    printf("step         %lld x %lld sequences of %lld tokens = %lld tokens\n", (long long)micro,
+           (long long)s->run.train_micro_batch, (long long)t,
+           (long long)(micro * s->run.train_micro_batch * t));
     printf("\nmemory\n");
-#define X(field, category, text) printf("  %-12s %12s   %s\n", category, text_bytes(a, (double)m->field.peak), text);
+#define X(field, category, text)                                                                             \
+    printf("  %-12s %12s   %s\n", category, text_bytes(a, (double)m->field.peak), text);
     MEMORY_LIST(X)
 #undef X
-    printf("  %-12s %12s   of %s on this machine: %s\n", "sum", text_bytes(a, (double)memory_peak(m)), text_bytes(b, have),
-           (double)memory_peak(m) <= have ? "fits" : "does not fit");
+    printf("  %-12s %12s   of %s on this machine: %s\n", "sum", text_bytes(a, (double)memory_peak(m)),
+           text_bytes(b, have), (double)memory_peak(m) <= have ? "fits" : "does not fit");
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
@@ -169,17 +179,19 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
 static void print_json(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
 {
     json_t *memory = json_object(), *parts = json_object();
-#define X(field, category, text) json_object_set_new(memory, category, json_integer((json_int_t)m->field.peak));
+#define X(field, category, text)                                                                             \
+    json_object_set_new(memory, category, json_integer((json_int_t)m->field.peak));
     MEMORY_LIST(X)
 #undef X
-    struct flops f = plan_flops(&s->model, plan_sequence_length(s));
+    struct flops f = plan_flops(&s->model, s->run.train_sequence_length);
 #define X(field, text) json_object_set_new(parts, #field, json_real(f.field));
     FLOP_LIST(X)
 #undef X
-    json_t *root = json_pack("{s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique, "memory_bytes", memory,
-                             "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes", have, "fits",
-                             (double)memory_peak(m) <= have, "flops_forward_per_token", parts, "flops_training_per_token",
-                             3 * flops_sum(f));
+    json_t *root =
+        json_pack("{s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
+                  "memory_bytes", memory, "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes",
+                  have, "fits", (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
+                  "flops_training_per_token", 3 * flops_sum(f));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -198,7 +210,9 @@ status plan_print(const struct spec *s, int json)
     if (st == STATUS_OK) {
         (json ? print_json : print_text)(s, &m, &d, have);
         if ((double)memory_peak(&m) > have)
-            st = FAIL(STATUS_FIT, "the run needs %.2f GiB, the machine has %.2f: lower train.micro_batch, or use train.recompute=selective or full",
+            st = FAIL(STATUS_FIT,
+                      "the run needs %.2f GiB, the machine has %.2f: lower train.micro_batch, or use "
+                      "train.recompute=selective or full",
                       (double)memory_peak(&m) / 1073741824.0, have / 1073741824.0);
     }
     activations_fini(&a);

@@ -6,37 +6,45 @@
 #include "model/decoder.h"
 
 /*  arena   category        what lies there */
-#define MEMORY_LIST(X)                                                                                                 \
-    X(param,   "parameters",  "fp32 master weights, bf16 copy, rope tables")                                           \
-    X(grad,    "gradients",   "fp32, accumulated over the micro-batches")                                              \
-    X(optim,   "optimizer",   "moments in fp32")                                                                       \
-    X(act,     "activations", "kept from forward to backward")                                                         \
-    X(scratch, "scratch",     "of one block at a time: recomputed tensors, gradients, logits chunk")
+#define MEMORY_LIST(X)                                                                                       \
+    X(param, "parameters", "fp32 master weights, bf16 copy, rope tables")                                    \
+    X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
+    X(optim, "optimizer", "moments in fp32")                                                                 \
+    X(act, "activations", "kept from forward to backward")                                                   \
+    X(scratch, "scratch", "of one block at a time: recomputed tensors, gradients, logits chunk")
 struct memory {
 #define X(name, category, text) struct arena name;
     MEMORY_LIST(X)
 #undef X
 };
 
-enum plan_use { PLAN_TRAIN, PLAN_FORWARD };     /* FORWARD: evaluation and generation of a finished model */
+enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
 
 /* Lays out weights, gradients, moments and the activations of one micro-batch of `tokens` tokens at positions < `positions`. */
-struct plan_lay_args { enum plan_use use; dtype dt; enum recompute recompute; enum optim optim; int64_t tokens, positions; };
-status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args) WARN_UNUSED;
+struct plan_lay_args {
+    enum plan_use use;
+    dtype dt;
+    enum recompute recompute;
+    enum optim optim;
+    int64_t tokens, positions;
+};
+status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
+                const struct plan_lay_args *args) WARN_UNUSED;
 /* Reserves every arena with the bytes that a counting pass found, then lays out for real and seals. */
-status plan_reserve(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args) WARN_UNUSED;
+status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
+                    const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
-size_t memory_peak(const struct memory *m);     /* bytes, all arenas */
+size_t memory_peak(const struct memory *m); /* bytes, all arenas */
 
-/* Arguments of plan_lay for a training spec. */
+/* Arguments of plan_lay for a resolved training spec. */
 struct plan_lay_args plan_args(const struct spec *s);
-int64_t plan_sequence_length(const struct spec *s);     /* train.sequence_length or the model's context */
-int64_t plan_micro_count(const struct spec *s);         /* micro-batches per step */
-int64_t plan_steps(const struct spec *s);               /* optimizer steps of the run */
+int64_t plan_micro_count(const struct spec *s); /* micro-batches per step */
 
 /*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */
-#define FLOP_LIST(X) X(qkv, "qkv projection") X(scores, "attention scores and values") X(out, "attention output") X(mlp, "feed-forward") \
-    X(head, "output head")
+#define FLOP_LIST(X)                                                                                         \
+    X(qkv, "qkv projection")                                                                                 \
+    X(scores, "attention scores and values") X(out, "attention output") X(mlp, "feed-forward")               \
+        X(head, "output head")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args, const char *isa)
+status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
+                    const char *isa)
 {
-    *t = (struct trainer){.spec = *spec, .steps_total = plan_steps(spec)};
+    *t = (struct trainer){.spec = *spec, .steps_total = spec_step_count(spec)};
     TRY(ops_cpu(&t->ops, isa));
     TRY(ops_check(&t->ops));
     TRY(decoder_init(&t->decoder, &spec->model));
@@ -39,7 +40,10 @@ void trainer_init_weights(struct trainer *t)
 static struct ckpt_item *items_list(const struct trainer *t, int *count)
 {
     const struct params *p = &t->decoder.params;
-    const struct { const char *prefix; void *base; } arrays[] = {{"master", p->master}, {"m", p->m}, {"v", p->v}};
+    const struct {
+        const char *prefix;
+        void *base;
+    } arrays[] = {{"master", p->master}, {"m", p->m}, {"v", p->v}};
     struct ckpt_item *items = calloc((size_t)p->count * 3, sizeof *items);
     *count = 0;
     if (items == NULL) return NULL;
@@ -48,7 +52,9 @@ static struct ckpt_item *items_list(const struct trainer *t, int *count)
         for (int i = 0; i < p->count; i++) {
             const struct param *row = &p->rows[i];
             struct ckpt_item *item = &items[(*count)++];
-            *item = (struct ckpt_item){.dt = DTYPE_F32, .rank = row->rank, .shape = {row->shape[0], row->shape[1]},
+            *item = (struct ckpt_item){.dt = DTYPE_F32,
+                                       .rank = row->rank,
+                                       .shape = {row->shape[0], row->shape[1]},
                                        .data = (float *)arrays[k].base + row->offset};
             snprintf(item->name, sizeof item->name, "%s/%s", arrays[k].prefix, row->name);
         }
@@ -72,58 +78,105 @@ status trainer_save(struct trainer *t, const char *run_dir)
     int count;
     char *config = spec_text(&t->spec);
     struct ckpt_item *items = items_list(t, &count);
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)spec_frozen_hash(&t->spec));
-    json_t *meta = config ? json_pack("{s:I, s:I, s:I, s:s, s:s}", "step", (json_int_t)t->step, "tokens", (json_int_t)t->tokens,
-                                      "steps_total", (json_int_t)t->steps_total, "frozen_hash", hash, "config", config) : NULL;
-    status st = items && meta ? checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep)
-                              : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
+                                      (json_int_t)t->tokens, "config", config, "imported",
+                                      t->decoder.params.grad == NULL)
+                          : NULL;
+    status st = items && meta
+                    ? checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep)
+                    : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     json_decref(meta);
     free(items);
     free(config);
     return st;
 }
 
-static status meta_check(struct trainer *t, const json_t *meta)
+/* A checkpoint that `ingot ckpt import` made: weights alone, of no run yet. */
+static bool is_import(const struct checkpoint *c)
 {
-    json_t *step = json_object_get(meta, "step"), *tokens = json_object_get(meta, "tokens");
-    const char *hash = json_string_value(json_object_get(meta, "frozen_hash"));
-    if (!json_is_integer(step) || !json_is_integer(tokens) || hash == NULL)
-        return FAIL(STATUS_CKPT, "its manifest lacks step, tokens or frozen_hash: not written by a trainer");
-    char mine[17];
-    snprintf(mine, sizeof mine, "%016llx", (unsigned long long)spec_frozen_hash(&t->spec));
-    if (strcmp(hash, mine) != 0)
-        return FAIL(STATUS_CONFIG, "model, data or batch differ from what the checkpoint was trained with; use its config, or another run.name for a new run");
+    return json_is_true(json_object_get(checkpoint_meta(c), "imported"));
+}
+
+static status place_of(struct trainer *t, const struct checkpoint *c)
+{
+    json_t *step = json_object_get(checkpoint_meta(c), "step"),
+           *tokens = json_object_get(checkpoint_meta(c), "tokens");
+    if (!json_is_integer(step) || !json_is_integer(tokens))
+        return FAIL(STATUS_CKPT, "%s: its manifest lacks step or tokens: not written by a trainer",
+                    checkpoint_path(c));
     t->step = json_integer_value(step);
     t->tokens = json_integer_value(tokens);
     return STATUS_OK;
 }
 
-status trainer_restore(struct trainer *t, const struct checkpoint *c)
+/* What a run may not change once it has begun; other changes are said. */
+static status config_check(const struct trainer *t, const struct checkpoint *c)
+{
+    const char *text = json_string_value(json_object_get(checkpoint_meta(c), "config"));
+    struct spec old;
+    char *diff = NULL;
+    size_t size = 0;
+    if (text == NULL)
+        return FAIL(STATUS_CKPT, "%s: its manifest holds no config: not written by a trainer",
+                    checkpoint_path(c));
+    TRY(spec_load_text(&old, checkpoint_path(c), text, strlen(text), 0, NULL, NULL));
+    FILE *f = open_memstream(&diff, &size);
+    if (f == NULL) return FAIL(STATUS_FIT, "no memory to compare configurations");
+    int lines = spec_diff(&old, &t->spec, f);
+    fclose(f);
+    if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
+    free(diff);
+    if (spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "%s: model, data or batch differ from what the run began with (lines above that say so); "
+                "take them back, or begin "
+                "another run with --run.name=OTHER",
+                checkpoint_path(c));
+}
+
+status trainer_restore(struct trainer *t, const char *path, bool *found)
 {
     SCOPE("train.restore", -1);
-    if (t->decoder.params.grad) {
-        status st = meta_check(t, checkpoint_meta(c));
-        if (st != STATUS_OK) return status_wrap(st, "%s", checkpoint_path(c));
+    struct checkpoint *c = NULL;
+    struct ckpt_item *items = NULL;
+    int count = 0;
+    bool training = t->decoder.params.grad != NULL;
+    TRY(checkpoint_open(&c, path, found));
+    if (!*found) return STATUS_OK;
+    status st = STATUS_OK;
+    bool import = is_import(c);
+    if (training && !import) TRY_OUT(config_check(t, c));
+    checkpoint_close(c);
+    c = NULL;
+    items = items_list(t, &count);
+    if (items == NULL) {
+        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+        goto out;
     }
-    int count;
-    struct ckpt_item *items = items_list(t, &count);
-    if (items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
-    status st = checkpoint_read(c, items, count);
+    if (import) count = t->decoder.params.count; /* weights alone come first; the moments begin at zero */
+    TRY_OUT(checkpoint_restore(&c, path, items, count, found));
+    TRY_OUT(place_of(t, c));
+    st = init_sync(&t->decoder, &t->run);
+    if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
+out:
     free(items);
-    if (st == STATUS_OK) st = init_sync(&t->decoder, &t->run);
+    checkpoint_close(c);
     return st;
 }
 
 /* Windows [first, first + count) in order, `sequences` at a time. */
-static status eval_windows(struct trainer *t, const struct shard_set *val, int64_t first, int64_t count, int64_t sequences, double *sum,
-                           int64_t *valid)
+static status eval_windows(struct trainer *t, const struct shard_set *val, int64_t first, int64_t count,
+                           int64_t sequences, double *sum, int64_t *valid)
 {
     if (count == 0) return STATUS_OK;
-    CHECK(first % sequences == 0 && count % sequences == 0, "windows %lld+%lld by %lld", (long long)first, (long long)count, (long long)sequences);
+    CHECK(first % sequences == 0 && count % sequences == 0, "windows %lld+%lld by %lld", (long long)first,
+          (long long)count, (long long)sequences);
     struct loader *l = NULL;
-    struct loader_config c = {.sequence_length = plan_sequence_length(&t->spec), .sequences = sequences, .micro_count = 1,
-                              .vocab_size = t->spec.model.vocab_size, .documents = t->spec.run.data_packing == PACKING_DOCUMENTS};
+    struct loader_config c = {.sequence_length = t->spec.run.train_sequence_length,
+                              .sequences = sequences,
+                              .micro_count = 1,
+                              .vocab_size = t->spec.model.vocab_size,
+                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS};
     TRY(loader_open(&l, val, &c, first / sequences));
     status st = STATUS_OK;
     for (int64_t i = 0; i < count / sequences; i++) {
@@ -140,17 +193,19 @@ out:
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *out)
 {
     SCOPE("train.eval", t->step);
-    int64_t length = plan_sequence_length(&t->spec), at_once = t->acts.lay.n / length;
+    int64_t length = t->spec.run.train_sequence_length, at_once = t->acts.lay.n / length;
     int64_t windows = (val->tokens - 1) / length;
     if (tokens > 0 && tokens / length < windows) windows = tokens / length > 0 ? tokens / length : 1;
     if (windows <= 0)
-        return FAIL(STATUS_DATA, "the validation shards hold %lld tokens: not one window of %lld", (long long)val->tokens, (long long)length + 1);
+        return FAIL(STATUS_DATA, "the validation shards hold %lld tokens: not one window of %lld",
+                    (long long)val->tokens, (long long)length + 1);
     double sum = 0;
     int64_t valid = 0, whole = windows / at_once * at_once;
     TRY(eval_windows(t, val, 0, whole, at_once, &sum, &valid));
     TRY(eval_windows(t, val, whole, windows - whole, 1, &sum, &valid));
     if (valid == 0) return FAIL(STATUS_DATA, "the validation shards have no target that counts");
     *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
-    if (val->text_bytes > 0) out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
+    if (val->text_bytes > 0)
+        out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
     return STATUS_OK;
 }

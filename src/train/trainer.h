@@ -13,28 +13,36 @@ struct trainer {
     struct activations acts;
     struct memory memory;
     struct run run;
-    int64_t step;               /* optimizer steps done */
-    int64_t tokens;             /* tokens consumed */
+    int64_t step;   /* optimizer steps done */
+    int64_t tokens; /* tokens consumed */
     int64_t steps_total;
 };
 
 /* Reserves all memory for training (PLAN_TRAIN) or for a finished model (PLAN_FORWARD, `tokens` at once) and picks the ops.
  * `isa`: see ops_cpu. Weights are left zero: trainer_init_weights or trainer_restore follows. */
-status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args, const char *isa) WARN_UNUSED;
+status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
+                    const char *isa) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 void trainer_init_weights(struct trainer *t);
 
-struct step_result { double loss, lr, grad_norm, grad_norm_clipped; };  /* loss: mean nats per valid token */
+struct step_result {
+    double loss, lr, grad_norm, grad_norm_clipped;
+}; /* loss: mean nats per valid token */
 /* One optimizer step on all micro-batches of `b`. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
 
 /* Mean loss over the validation stream in order: every window once, or the first `tokens` tokens. */
-struct eval_result { double loss, bits_per_byte; int64_t tokens; };     /* bits_per_byte NaN when the shards do not say their text bytes */
-status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *out) WARN_UNUSED;
+struct eval_result {
+    double loss, bits_per_byte;
+    int64_t tokens;
+}; /* bits_per_byte NaN when the shards do not say their text bytes */
+status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens,
+                  struct eval_result *out) WARN_UNUSED;
 
-/* Saves weights, moments, step and config below run_dir; keeps the newest spec.run.ckpt_keep. */
+/* Saves weights, moments (when laid out for training), step and config below run_dir; keeps the newest spec.run.ckpt_keep. */
 status trainer_save(struct trainer *t, const char *run_dir) WARN_UNUSED;
-/* Reads weights (and, when laid out for training, moments) from an open checkpoint. A frozen key that differs from the checkpoint's
- * config is STATUS_CONFIG with the difference; other differences are logged. */
-status trainer_restore(struct trainer *t, const struct checkpoint *c) WARN_UNUSED;
+/* Weights (and, when laid out for training, moments, step and tokens) from the newest sound checkpoint of a run directory, or from one
+ * checkpoint directory. *found = false when there is none. A frozen key that differs from the checkpoint's config is STATUS_CONFIG;
+ * other differences are logged. A checkpoint that holds weights alone (ckpt import) begins a run at step 0. */
+status trainer_restore(struct trainer *t, const char *path, bool *found) WARN_UNUSED;
 #endif

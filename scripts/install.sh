@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Installs what ingot needs from Debian's packages: install.sh [build|test|demo]... (default: build). Asks nothing; does nothing for what is there.
+set -euo pipefail
+packages=()
+for part in "${@:-build}"; do
+    case $part in
+    build) packages+=(gcc g++ cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev libdnnl-dev zlib1g-dev) ;;
+    test) packages+=(libcmocka-dev libpcre2-dev clang clang-format libclang-rt-14-dev) ;;
+    demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
+    *) echo "install.sh: unknown part '$part' (build, test, demo)" >&2; exit 2 ;;
+    esac
+done
+missing=()
+for p in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+echo "installing: ${missing[*]}" >&2
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Everything that can be proven without a GPU: install, build with every warning an error (without CUDA, with CUDA where there is a
+# toolkit, with sanitizers), tidy, all tests. scripts/test.sh slow adds the long ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/install.sh build test demo
+jobs=$(nproc)
+
+echo "== build, CPU"
+cmake --preset cpu >/dev/null
+cmake --build --preset cpu -j "$jobs"
+if command -v nvcc >/dev/null; then
+    echo "== build, CUDA"
+    cmake --preset cuda -DBUILD_TESTING=OFF >/dev/null
+    cmake --build --preset cuda -j "$jobs"
+else
+    echo "== build, CUDA: skipped, there is no nvcc"
+fi
+echo "== build, address and undefined-behaviour sanitizers"
+cmake --preset asan >/dev/null
+cmake --build --preset asan -j "$jobs"
+
+echo "== tests under sanitizers"
+ctest --preset asan -j "$jobs"
+echo "== tests"
+labels=cpu
+[ "${1:-}" = slow ] && labels='cpu|slow'
+ctest --preset cpu -L "$labels" -j "$jobs"

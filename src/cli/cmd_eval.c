@@ -1,0 +1,134 @@
+/* ingot eval, generate: what takes a finished RUN. */
+#include "base/parallel.h"
+#include "cli/cli.h"
+#include "cli/sample.h"
+#include "train/restore.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The RUN out of the positional arguments; overrides stay in argv. */
+static status take_run(const char *verb, int *argc, char **argv, const char **run)
+{
+    int kept = 0;
+    *run = NULL;
+    for (int i = 0; i < *argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1] == '-')
+            argv[kept++] = argv[i];
+        else if (*run == NULL)
+            *run = argv[i];
+        else
+            return FAIL(STATUS_CONFIG, "ingot %s takes one RUN; '%s' is one too many", verb, argv[i]);
+    }
+    *argc = kept;
+    if (*run == NULL) return FAIL(STATUS_CONFIG, "ingot %s needs a run directory or a checkpoint", verb);
+    return STATUS_OK;
+}
+
+status cmd_eval(int argc, char **argv)
+{
+    bool json = false;
+    int64_t tokens = 0;
+    const char *run;
+    const struct flag flags[] = {
+        {"tokens", FLAG_INT, &tokens, "validation tokens to read; 0: all"},
+        {"json", FLAG_SWITCH, &json, "one JSON object"},
+    };
+    int help;
+    TRY(flags_parse("eval RUN [--tokens N] [--json] [--data.val=PATTERN ...]", flags, 2, &argc, argv, 1,
+                    &help));
+    if (help) return STATUS_OK;
+    TRY(take_run("eval", &argc, argv, &run));
+    struct trainer t;
+    struct shard_set val;
+    struct eval_result r;
+    TRY(restore_open(&t, run,
+                     &(struct restore_options){.sequences = 8, .override_count = argc, .overrides = argv}));
+    status st = t.spec.run.data_val[0]
+                    ? shard_set_open(&val, t.spec.run.data_val)
+                    : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
+    if (st == STATUS_OK) {
+        st = train_eval(&t, &val, tokens, &r);
+        shard_set_close(&val);
+    }
+    if (st == STATUS_OK && json) {
+        json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:I}", "run", run, "step", (json_int_t)t.step, "loss",
+                              r.loss, "perplexity", exp(r.loss), "tokens", (json_int_t)r.tokens);
+        if (!isnan(r.bits_per_byte)) json_object_set_new(j, "bits_per_byte", json_real(r.bits_per_byte));
+        json_dumpf(j, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(j);
+    } else if (st == STATUS_OK) {
+        printf("step=%lld loss=%.6f perplexity=%.3f tokens=%lld", (long long)t.step, r.loss, exp(r.loss),
+               (long long)r.tokens);
+        if (!isnan(r.bits_per_byte)) printf(" bits_per_byte=%.4f", r.bits_per_byte);
+        printf("\n");
+    }
+    trainer_close(&t);
+    return st;
+}
+
+static void print_piece(void *ctx, const char *bytes, size_t count)
+{
+    (void)ctx;
+    fwrite(bytes, 1, count, stdout);
+    fflush(stdout);
+}
+
+static status generate(struct trainer *t, struct sample_config *c, int64_t samples)
+{
+    char dir[SPEC_TEXT];
+    struct tokenizer *tok;
+    TRY(restore_tokenizer_dir(&t->spec, dir, sizeof dir));
+    TRY(tokenizer_load(&tok, dir));
+    status st = STATUS_OK;
+    uint64_t seed = c->sampling.seed;
+    for (int64_t i = 0; i < samples && st == STATUS_OK; i++) {
+        char *text = NULL;
+        c->sampling.seed = seed + (uint64_t)i;
+        printf("%s", c->prompt);
+        st = sample_text(t, tok, c, &text);
+        printf("\n%s", i + 1 < samples ? "\n" : "");
+        free(text);
+    }
+    tokenizer_free(tok);
+    return st;
+}
+
+status cmd_generate(int argc, char **argv)
+{
+    const char *prompt = "", *run;
+    int64_t tokens = 128, top_k = 0, seed = 1, samples = 1;
+    double temperature = 0.8, top_p = 0.95;
+    const struct flag flags[] = {
+        {"prompt", FLAG_TEXT, &prompt, "text to continue (default: empty)"},
+        {"tokens", FLAG_INT, &tokens, "at most so many tokens (128)"},
+        {"temperature", FLAG_REAL, &temperature, "0: always the most likely token (0.8)"},
+        {"top-k", FLAG_INT, &top_k, "draw from the k most likely tokens; 0: all (0)"},
+        {"top-p", FLAG_REAL, &top_p, "draw from the smallest set with this probability (0.95)"},
+        {"seed", FLAG_INT, &seed, "the same seed gives the same text (1)"},
+        {"samples", FLAG_INT, &samples, "number of texts, with seeds from --seed on (1)"},
+    };
+    int help;
+    TRY(flags_parse(
+        "generate RUN --prompt TEXT [--tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N]", flags,
+        7, &argc, argv, 1, &help));
+    if (help) return STATUS_OK;
+    TRY(take_run("generate", &argc, argv, &run));
+    if (tokens < 1 || samples < 1) return FAIL(STATUS_CONFIG, "--tokens and --samples are at least 1");
+    if (temperature < 0 || top_k < 0 || top_p <= 0 || top_p > 1)
+        return FAIL(STATUS_CONFIG, "--temperature and --top-k are not negative, --top-p is in (0, 1]");
+    struct trainer t;
+    TRY(restore_open(&t, run,
+                     &(struct restore_options){.sequences = 1, .override_count = argc, .overrides = argv}));
+    struct sample_config c = {
+        .prompt = prompt,
+        .tokens = tokens,
+        .emit = print_piece,
+        .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = (uint64_t)seed}};
+    status st = generate(&t, &c, samples);
+    trainer_close(&t);
+    return st;
+}

@@ -1,0 +1,108 @@
+/* ingot train, plan: what takes a RUN.yaml. */
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/sample.h"
+#include "train/loop.h"
+#include "train/restore.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* RUN.yaml and overrides out of what flags_parse left. */
+static status load_spec(const char *verb, int argc, char **argv, struct spec *spec)
+{
+    const char *path = NULL;
+    int kept = 0;
+    for (int i = 0; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1] == '-')
+            argv[kept++] = argv[i];
+        else if (path == NULL)
+            path = argv[i];
+        else
+            return FAIL(STATUS_CONFIG, "ingot %s takes one RUN.yaml; '%s' is one too many", verb, argv[i]);
+    }
+    if (path == NULL && kept == 0)
+        return FAIL(STATUS_CONFIG,
+                    "ingot %s needs a RUN.yaml, or --model.preset=NAME and other keys; examples/ has some",
+                    verb);
+    return spec_load(spec, path, kept, argv, NULL);
+}
+
+struct sampler {
+    struct tokenizer *tokenizer;
+    const struct run_spec *spec;
+};
+
+static status sample_after_eval(void *ctx, struct trainer *t, struct observe *o)
+{
+    const struct sampler *s = ctx;
+    char *text;
+    TRY(sample_text(
+        t, s->tokenizer,
+        &(struct sample_config){.prompt = s->spec->log_sample_prompt,
+                                .tokens = s->spec->log_sample_tokens,
+                                .sampling = {.temperature = 0.8, .top_p = 0.95, .seed = (uint64_t)t->step}},
+        &text));
+    observe_sample(o, t->step, s->spec->log_sample_prompt, text);
+    log_info("sample    %s%s", s->spec->log_sample_prompt, text);
+    free(text);
+    return STATUS_OK;
+}
+
+status cmd_train(int argc, char **argv)
+{
+    bool resume = false, trace = false;
+    const char *isa = NULL;
+    const struct flag flags[] = {
+        {"resume", FLAG_SWITCH, &resume, "go on from the newest checkpoint of the run directory"},
+        {"trace", FLAG_SWITCH, &trace, "write RUN/trace/*.json for chrome://tracing or Perfetto"},
+        {"isa", FLAG_TEXT, &isa, "use at most avx2, avx512 or amx (default: the best of this machine)"},
+    };
+    int help;
+    TRY(flags_parse("train RUN.yaml [--resume] [--section.key=value ...]", flags, 3, &argc, argv, 1, &help));
+    if (help) return STATUS_OK;
+    struct spec spec;
+    TRY(load_spec("train", argc, argv, &spec));
+    struct sampler sampler = {.spec = &spec.run};
+    struct loop_options o = {.resume = resume, .trace = trace, .isa = isa};
+    if (spec.run.log_sample_prompt[0]) {
+        char dir[SPEC_TEXT];
+        TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));
+        TRY(tokenizer_load(&sampler.tokenizer, dir));
+        o.hooks.ctx = &sampler;
+        o.hooks.sample = sample_after_eval;
+    }
+    struct loop_result r;
+    status st = loop_run(&spec, &o, &r);
+    tokenizer_free(sampler.tokenizer);
+    if (st != STATUS_OK) return st;
+    printf("step=%lld loss=%.6f", (long long)r.step, r.loss);
+    if (!isnan(r.eval.loss)) printf(" val_loss=%.6f", r.eval.loss);
+    if (!isnan(r.eval.bits_per_byte)) printf(" bits_per_byte=%.4f", r.eval.bits_per_byte);
+    printf(" report=%s/report.html\n", spec.run.run_dir);
+    return STATUS_OK;
+}
+
+status cmd_plan(int argc, char **argv)
+{
+    bool json = false;
+    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"}};
+    int help;
+    TRY(flags_parse("plan RUN.yaml [--json] [--section.key=value ...]", flags, 1, &argc, argv, 1, &help));
+    if (help) return STATUS_OK;
+    struct spec spec;
+    TRY(load_spec("plan", argc, argv, &spec));
+    if (spec.model.vocab_size == 0) {
+        struct shard_set set;
+        if (spec.run.data_train[0] == 0)
+            return FAIL(
+                STATUS_CONFIG,
+                "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
+        TRY(shard_set_open(&set, spec.run.data_train));
+        status st = loop_resolve_vocab(&spec, &set);
+        shard_set_close(&set);
+        TRY(st);
+    }
+    return plan_print(&spec, json);
+}

@@ -1,0 +1,198 @@
+#include "infer/generate.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int64_t position_limit(const struct decoder *d)
+{
+    int64_t rope = d->rope.half ? d->rope.positions : INT64_MAX,
+            learned = d->embed.pos >= 0 ? d->embed.positions : INT64_MAX;
+    return rope < learned ? rope : learned;
+}
+
+/* Counting and real pass of the caches. */
+static void lay(struct generator *g)
+{
+    dtype dt = g->acts->lay.dt;
+    for (int64_t i = 0; i < g->decoder->spec.layer_count; i++) {
+        const struct attn *m = &g->decoder->blocks[i].attn;
+        g->k[i] = tensor_take(&g->memory, "key cache", dt, 2, g->capacity, m->heads_kv * m->hd);
+        g->v[i] = tensor_take(&g->memory, "value cache", dt, 2, g->capacity, m->heads_kv * m->hd);
+    }
+    g->logits = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
+}
+
+status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
+                     const struct run *run)
+{
+    *g = (struct generator){.decoder = d, .run = run, .acts = acts, .capacity = capacity};
+    if (capacity > position_limit(d))
+        return FAIL(STATUS_CONFIG,
+                    "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
+                    "for fewer tokens",
+                    (long long)capacity, (long long)position_limit(d));
+    g->k = calloc((size_t)d->spec.layer_count, sizeof *g->k);
+    g->v = calloc((size_t)d->spec.layer_count, sizeof *g->v);
+    status st = g->k && g->v ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
+    if (st == STATUS_OK) {
+        lay(g);
+        st = arena_reserve(&g->memory, "key/value cache", g->memory.peak);
+    }
+    if (st == STATUS_OK)
+        lay(g);
+    else
+        generate_close(g);
+    return st;
+}
+
+void generate_close(struct generator *g)
+{
+    free(g->k);
+    free(g->v);
+    arena_free(&g->memory);
+    *g = (struct generator){0};
+}
+
+/* Copies the new rows of k and v behind the cached ones. */
+static void cache_append(struct generator *g, int64_t layer, int64_t rows)
+{
+    const struct attn *m = &g->decoder->blocks[layer].attn;
+    struct attn_heads h = attn_heads(m, &g->acts->blocks[layer].attn);
+    size_t element = dtype_bytes(g->acts->lay.dt), width = (size_t)(m->heads_kv * m->hd) * element;
+    for (int64_t t = 0; t < rows; t++) {
+        size_t to = (size_t)(g->length + t) * width;
+        memcpy((char *)g->k[layer].data + to, (const char *)h.k + (size_t)(t * h.k_stride) * element, width);
+        memcpy((char *)g->v[layer].data + to, (const char *)h.v + (size_t)(t * h.v_stride) * element, width);
+    }
+}
+
+static status head(struct generator *g, int64_t rows)
+{
+    struct tensor last = g->acts->y;
+    last.data = (char *)last.data + (size_t)((rows - 1) * last.shape[1]) * dtype_bytes(last.dt);
+    last.shape[0] = 1;
+    return head_logits(&g->decoder->head, last, g->logits, g->run);
+}
+
+/* The prompt: the training forward, its keys and values kept. Under PLAN_FORWARD all layers share their scratch, so each layer's
+ * keys are copied before the next layer runs: hence the loop here instead of decoder_fwd. */
+static status prefill(struct generator *g, const struct batch *b)
+{
+    const struct decoder *d = g->decoder;
+    struct activations *a = g->acts;
+    TRY(activations_begin(a, d, b, g->run));
+    struct block_io io = {.x = a->x, .out = a->branch};
+    for (int64_t i = 0; i < d->spec.layer_count; i++) {
+        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &d->rope, b, &io, g->run));
+        cache_append(g, i, b->rows);
+        io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
+    }
+    return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
+}
+
+static status attend_cache(struct generator *g, int64_t layer, const struct run *r)
+{
+    const struct attn *m = &g->decoder->blocks[layer].attn;
+    struct attn_saved *s = &g->acts->blocks[layer].attn;
+    int32_t length = (int32_t)(g->length + 1);
+    return r->ops->attn_decode(&(struct attn_decode_args){.q = s->rot.data,
+                                                          .k_cache = g->k[layer].data,
+                                                          .v_cache = g->v[layer].data,
+                                                          .o = s->o.data,
+                                                          .lengths = &length,
+                                                          .batch = 1,
+                                                          .capacity = g->capacity,
+                                                          .heads = m->heads,
+                                                          .heads_kv = m->heads_kv,
+                                                          .hd = m->hd,
+                                                          .window = m->window,
+                                                          .scale = m->scale,
+                                                          .dt = s->rot.dt},
+                               r->stream);
+}
+
+static status one_token(struct generator *g, const struct batch *b)
+{
+    const struct decoder *d = g->decoder;
+    const struct run *r = g->run;
+    struct activations *a = g->acts;
+    TRY(activations_begin(a, d, b, r));
+    struct tensor x = a->x, branch = {0};
+    for (int64_t i = 0; i < d->spec.layer_count; i++) {
+        const struct block *m = &d->blocks[i];
+        struct block_saved *s = &a->blocks[i];
+        TRY(norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r));
+        TRY(attn_project(&m->attn, &s->attn, &d->rope, b->positions, s->y1, r));
+        cache_append(g, i, 1);
+        TRY(attend_cache(g, i, r));
+        TRY(linear_fwd(&m->attn.out, s->attn.o, a->branch, r));
+        TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, a->branch, s->s2, s->y2, r));
+        TRY(mlp_fwd(&m->mlp, &s->mlp, s->y2, a->branch, r));
+        x = s->s2, branch = a->branch;
+    }
+    return norm_fwd(&d->norm, &a->norm, x, branch, a->s, a->y, r);
+}
+
+status generate_append(struct generator *g, const int32_t *tokens, int64_t count)
+{
+    CHECK(count > 0 && g->length + count <= g->capacity, "%lld + %lld tokens in a cache for %lld",
+          (long long)g->length, (long long)count, (long long)g->capacity);
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= g->decoder->spec.vocab_size)
+            return FAIL(STATUS_DATA, "token id %d is outside the model's vocabulary of %lld", tokens[i],
+                        (long long)g->decoder->spec.vocab_size);
+    for (int64_t done = 0; done < count;) {
+        int64_t rows = g->length == 0 ? (count < g->acts->lay.n ? count : g->acts->lay.n) : 1;
+        int32_t *positions = malloc((size_t)rows * sizeof *positions), cu[2] = {0, (int32_t)rows};
+        if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)rows);
+        for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)(g->length + i);
+        struct batch b = {
+            .rows = rows, .docs = 1, .tokens = tokens + done, .positions = positions, .cu_seqlens = cu};
+        status st = g->length == 0 ? prefill(g, &b) : one_token(g, &b);
+        free(positions);
+        TRY(st);
+        g->length += rows;
+        done += rows;
+        if (done == count) TRY(head(g, rows));
+    }
+    return STATUS_OK;
+}
+
+struct choice {
+    float logit;
+    int32_t id;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+    const struct choice *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int32_t generate_sample(const float *logits, int64_t vocab, const struct sampling *s, uint64_t index)
+{
+    struct choice *c = malloc((size_t)vocab * sizeof *c);
+    CHECK(c != NULL, "no memory for %lld choices", (long long)vocab);
+    for (int64_t i = 0; i < vocab; i++) c[i] = (struct choice){logits[i], (int32_t)i};
+    qsort(c, (size_t)vocab, sizeof *c, by_logit);
+    int64_t count = s->temperature == 0 ? 1 : s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
+    double sum = 0, kept = 0;
+    double *p = malloc((size_t)count * sizeof *p);
+    CHECK(p != NULL, "no memory for %lld probabilities", (long long)count);
+    for (int64_t i = 0; i < count; i++) {
+        p[i] = s->temperature == 0 ? 1 : exp((double)(c[i].logit - c[0].logit) / s->temperature);
+        sum += p[i];
+    }
+    /* The nucleus: the smallest set of most likely tokens whose probabilities reach top_p (Holtzman et al., arXiv:1904.09751). */
+    int64_t n = 0;
+    while (n < count && (n == 0 || kept < s->top_p * sum)) kept += p[n++];
+    double at = rng_uniform(s->seed, RNG_SAMPLE, 0, index) * kept;
+    int64_t pick = 0;
+    while (pick + 1 < n && at >= p[pick]) at -= p[pick++];
+    int32_t id = c[pick].id;
+    free(p);
+    free(c);
+    return id;
+}

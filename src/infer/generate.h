@@ -1,0 +1,34 @@
+/* Generation with a key/value cache: one sequence, one token at a time after the prompt.
+ *
+ * The caches hold rotated keys and values per layer, [capacity, heads_kv, hd] in the compute type; the prompt runs through the
+ * training forward's kernels (attn_fwd), each further token through attn_decode. */
+#ifndef INGOT_INFER_GENERATE_H
+#define INGOT_INFER_GENERATE_H
+#include "model/decoder.h"
+
+struct generator {
+    const struct decoder *decoder;
+    const struct run *run;
+    struct activations *acts; /* laid out for at least the prompt's tokens (PLAN_FORWARD or PLAN_TRAIN) */
+    struct arena memory;      /* caches and logits, owned */
+    struct tensor *k, *v;     /* [layer_count] of [capacity, heads_kv * hd], owned */
+    struct tensor logits;     /* [1, V] f32, of the last token */
+    int64_t length, capacity; /* tokens in the cache */
+};
+
+/* capacity: prompt plus generated tokens; at most the rows of the rope tables or learned positions (STATUS_CONFIG). */
+status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
+                     const struct run *run) WARN_UNUSED;
+void generate_close(struct generator *g);
+/* Appends tokens to the sequence; g->logits are those after the last. Any count on an empty cache up to acts->lay.n, else one by one. */
+status generate_append(struct generator *g, const int32_t *tokens, int64_t count) WARN_UNUSED;
+
+struct sampling {
+    double temperature; /* 0: the most likely token */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
+    uint64_t seed;
+};
+/* A token from logits[0, vocab), a pure function of (logits, sampling, index). Ties go to the smaller id. */
+int32_t generate_sample(const float *logits, int64_t vocab, const struct sampling *s, uint64_t index);
+#endif

@@ -1,0 +1,159 @@
+/* Weights between Hugging Face safetensors and the master arrays. */
+#include "base/parallel.h"
+#include "model/hf.h"
+#include "model/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Buffers that older files carry and that hold no weights. */
+static bool is_buffer(const char *name)
+{
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (length >= strlen(ends[i]) && strcmp(name + length - strlen(ends[i]), ends[i]) == 0) return true;
+    return false;
+}
+
+static int64_t width(const struct param *p)
+{
+    return p->rank == 2 ? p->shape[1] : 1;
+}
+
+static status check_shape(const struct safetensor *t, const struct hf_tensor *h, const struct param *p,
+                          const char *dir)
+{
+    int64_t want[2] = {h->rows, width(p)};
+    if (h->transposed) want[0] = width(p), want[1] = h->rows;
+    bool good = t->rank == p->rank && t->shape[0] == want[0] && (p->rank == 1 || t->shape[1] == want[1]);
+    if (!good)
+        return FAIL(
+            STATUS_CKPT, "%s: %s has another shape than its config.json says: expected [%lld%s%.0lld]", dir,
+            t->name, (long long)want[0], p->rank == 2 ? ", " : "", p->rank == 2 ? (long long)want[1] : 0LL);
+    if (t->dt != DTYPE_F64 && t->dt != DTYPE_F32 && t->dt != DTYPE_BF16 && t->dt != DTYPE_F16)
+        return FAIL(STATUS_CKPT, "%s: %s is %s; ingot reads F64, F32, BF16 and F16 weights", dir, t->name,
+                    t->type);
+    return STATUS_OK;
+}
+
+static void copy_in(const struct decoder *d, const struct hf_tensor *h, const struct safetensor *t)
+{
+    const struct param *p = &d->params.rows[h->param];
+    dtype acc = dtype_acc(d->params.dt);
+    int64_t in = width(p);
+    void *master = params_master(&d->params, h->param);
+    PARALLEL_CHUNKS(r, h->rows)
+    {
+        for (int64_t c = 0; c < in; c++) {
+            char element[8]; /* mapped data may lie at any address */
+            int64_t at = h->transposed ? c * h->rows + r : r * in + c;
+            size_t size = dtype_bytes((dtype)t->dt);
+            memcpy(element, (const char *)t->data + (size_t)at * size, size);
+            dtype_store(master, (h->begin + r) * in + c, acc, dtype_load(element, 0, (dtype)t->dt));
+        }
+    }
+}
+
+/* The tensor by its name, or as older GPT-2 files have it, without "transformer." */
+static const struct safetensor *find(const struct safetensors *s, const char *name)
+{
+    static const char prefix[] = "transformer.";
+    const struct safetensor *t = safetensors_find(s, name);
+    if (t == NULL && strncmp(name, prefix, sizeof prefix - 1) == 0)
+        t = safetensors_find(s, name + sizeof prefix - 1);
+    return t;
+}
+
+static bool known(const struct hf_tensor *list, int count, const char *name)
+{
+    for (int i = 0; i < count; i++) {
+        const char *hf = list[i].name;
+        if (strcmp(hf, name) == 0 || (strncmp(hf, "transformer.", 12) == 0 && strcmp(hf + 12, name) == 0))
+            return true;
+    }
+    return false;
+}
+
+status hf_weights_read(struct decoder *d, const char *dir)
+{
+    struct safetensors *s = NULL;
+    struct hf_tensor *list = NULL;
+    int count = 0;
+    status st = hf_map(d, &list, &count);
+    if (st == STATUS_OK) st = safetensors_open(&s, dir);
+    if (st != STATUS_OK) goto out;
+    for (int i = 0; i < count; i++) {
+        const struct safetensor *t = find(s, list[i].name);
+        if (t == NULL) {
+            st = FAIL(STATUS_CKPT, "%s: %s is missing", dir, list[i].name);
+            goto out;
+        }
+        TRY_OUT(check_shape(t, &list[i], &d->params.rows[list[i].param], dir));
+        copy_in(d, &list[i], t);
+    }
+    for (int i = 0; i < safetensors_count(s); i++) {
+        const char *name = safetensors_item(s, i)->name;
+        bool tied_copy = d->spec.tied_embeddings && strcmp(name, "lm_head.weight") == 0;
+        if (tied_copy || is_buffer(name) || known(list, count, name)) continue;
+        st =
+            FAIL(STATUS_CKPT,
+                 "%s: %s is a weight that its config.json does not announce; ingot will not drop it silently",
+                 dir, name);
+        goto out;
+    }
+out:
+    safetensors_close(s);
+    free(list);
+    return st;
+}
+
+struct export_tensor {
+    const struct decoder *d;
+    const struct hf_tensor *h;
+    dtype dt;
+};
+
+static status copy_out(void *ctx, void *out)
+{
+    const struct export_tensor *e = ctx;
+    const struct params *ps = &e->d->params;
+    const struct param *p = &ps->rows[e->h->param];
+    int64_t in = width(p);
+    const void *master = params_master(ps, e->h->param);
+    PARALLEL_CHUNKS(r, e->h->rows)
+    {
+        for (int64_t c = 0; c < in; c++) {
+            int64_t at = e->h->transposed ? c * e->h->rows + r : r * in + c;
+            dtype_store(out, at, e->dt, dtype_load(master, (e->h->begin + r) * in + c, dtype_acc(ps->dt)));
+        }
+    }
+    return STATUS_OK;
+}
+
+status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int64_t shard_bytes_max)
+{
+    struct hf_tensor *list = NULL;
+    int count = 0;
+    TRY(hf_map(d, &list, &count));
+    struct safetensors_source *sources = calloc((size_t)count, sizeof *sources);
+    struct export_tensor *ctx = calloc((size_t)count, sizeof *ctx);
+    status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
+    for (int i = 0; i < count && st == STATUS_OK; i++) {
+        const struct param *p = &d->params.rows[list[i].param];
+        int64_t in = width(p), rows = list[i].rows;
+        ctx[i] = (struct export_tensor){d, &list[i], dt};
+        sources[i] = (struct safetensors_source){
+            .name = list[i].name,
+            .dt = dt,
+            .rank = p->rank,
+            .fill = copy_out,
+            .ctx = &ctx[i],
+            .shape = {list[i].transposed ? in : rows, list[i].transposed ? rows : in}};
+    }
+    if (st == STATUS_OK) st = safetensors_write(dir, sources, count, shard_bytes_max);
+    free(ctx);
+    free(sources);
+    free(list);
+    return st;
+}

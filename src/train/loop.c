@@ -1,0 +1,344 @@
+#include "train/loop.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/scope.h"
+#include "base/text.h"
+#include "observe/env.h"
+#include "train/runlock.h"
+#include "train/signals.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a run holds open. */
+struct loop {
+    struct spec spec;
+    struct shard_set train, val;
+    struct trainer trainer;
+    struct loader *loader;
+    struct observe *observe;
+    FILE *log;
+    int lock;
+    double start_s;          /* of this process's first step */
+    struct eval_result eval; /* the last one; loss NaN before the first */
+    int64_t eval_step;
+    double loss, tokens_per_s;
+    int64_t start_step, saved_step;
+};
+
+status loop_resolve_vocab(struct spec *spec, const struct shard_set *set)
+{
+    struct model_spec *m = &spec->model;
+    if (m->vocab_size == 0) {
+        if (set->vocab_size <= 0)
+            return FAIL(STATUS_CONFIG, "model.vocab_size is 0, and the shards have no manifest to take it "
+                                       "from; set model.vocab_size");
+        m->vocab_size = (set->vocab_size + 63) / 64 * 64;
+    }
+    if (set->vocab_size > m->vocab_size)
+        return FAIL(STATUS_CONFIG,
+                    "the shards use %lld token ids, model.vocab_size is %lld: set it to at least that",
+                    (long long)set->vocab_size, (long long)m->vocab_size);
+    return model_spec_check(m);
+}
+
+static status open_data(struct loop *l)
+{
+    struct run_spec *r = &l->spec.run;
+    if (r->data_train[0] == 0)
+        return FAIL(STATUS_CONFIG,
+                    "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
+    TRY(shard_set_open(&l->train, r->data_train));
+    if (r->data_val[0]) TRY(shard_set_open(&l->val, r->data_val));
+    TRY(loop_resolve_vocab(&l->spec, &l->train));
+    if (r->data_packing == PACKING_DOCUMENTS && l->train.eot < 0)
+        return FAIL(STATUS_CONFIG, "data.packing=documents needs shards with an end-of-text id in their "
+                                   "manifest; rebuild them with `ingot data build`, "
+                                   "or use data.packing=stream");
+    return STATUS_OK;
+}
+
+static status open_run_dir(struct loop *l, const struct loop_options *o)
+{
+    const char *dir = l->spec.run.run_dir;
+    char path[SPEC_TEXT + 32];
+    CHECK(dir[0], "the spec has no run directory");
+    TRY(io_make_dirs(dir));
+    TRY(runlock_take(dir, &l->lock));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    if (!o->resume && io_exists(path))
+        return FAIL(
+            STATUS_CONFIG,
+            "%s already holds a run; add --resume to go on with it, or --run.name=OTHER to begin another",
+            dir);
+    snprintf(path, sizeof path, "%s/log.txt", dir);
+    l->log = fopen(path, "a");
+    if (l->log == NULL) return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
+    log_file_set(l->log);
+    return STATUS_OK;
+}
+
+/* Weights from the newest checkpoint, or fresh ones. */
+static status begin_or_go_on(struct loop *l, const struct loop_options *o)
+{
+    bool found = false;
+    if (o->resume) TRY(trainer_restore(&l->trainer, l->spec.run.run_dir, &found));
+    if (found)
+        l->saved_step = l->trainer.step;
+    else
+        trainer_init_weights(&l->trainer);
+    return STATUS_OK;
+}
+
+static status write_config(const struct loop *l)
+{
+    char path[SPEC_TEXT + 32], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/config.yaml", l->spec.run.run_dir);
+    FILE *f = open_memstream(&text, &size);
+    if (f == NULL) return FAIL(STATUS_FIT, "no memory for %s", path);
+    spec_dump(&l->spec, NULL, f);
+    fclose(f);
+    status st = io_write_file(path, text, size);
+    free(text);
+    return st;
+}
+
+static double rss_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    char text[128] = "";
+    if (f == NULL) return NAN;
+    char *got = fgets(text, sizeof text, f), *end;
+    fclose(f);
+    if (got == NULL) return NAN;
+    (void)strtod(text, &end);
+    return strtod(end, NULL) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* What the arenas really got from the system; memory_peak is what the layout asked for. */
+static size_t reserved_bytes(const struct memory *m)
+{
+    size_t sum = 0;
+#define X(field, category, text) sum += m->field.size;
+    MEMORY_LIST(X)
+#undef X
+    return sum;
+}
+
+static void print_banner(const struct loop *l)
+{
+    const struct trainer *t = &l->trainer;
+    const struct run_spec *r = &l->spec.run;
+    char a[32], b[32], c[32];
+    size_t reserved = reserved_bytes(&t->memory);
+    log_info("model     %s parameters, %lld layers, width %lld, vocabulary %lld",
+             text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
+             (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
+    log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(),
+             r->train_precision == PRECISION_BF16 ? "bf16" : "fp32");
+    log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
+             (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
+             (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
+             text_count(a, (double)(t->steps_total * r->train_batch_tokens)));
+    log_info("data      %s tokens to train on, %s to validate", text_count(a, (double)l->train.tokens),
+             text_count(b, (double)l->val.tokens));
+    log_info("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory), reserved,
+             text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
+    log_info("compute   %s FLOPs per token (3 x forward)",
+             text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
+}
+
+static status evaluate(struct loop *l, const struct loop_options *o)
+{
+    struct trainer *t = &l->trainer;
+    if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
+    TRY(train_eval(t, &l->val, l->spec.run.eval_tokens, &l->eval));
+    l->eval_step = t->step;
+    struct metrics m = METRICS_NONE;
+    m.step = t->step;
+    m.tokens = t->tokens;
+    m.val_loss = l->eval.loss;
+    m.val_bpb = l->eval.bits_per_byte;
+    observe_metrics(l->observe, &m);
+    if (o->hooks.sample) {
+        status st = o->hooks.sample(o->hooks.ctx, t, l->observe);
+        if (st != STATUS_OK) log_warn("no sample: %s", status_message());
+    }
+    return STATUS_OK;
+}
+
+static status save(struct loop *l)
+{
+    if (l->saved_step == l->trainer.step) return STATUS_OK;
+    observe_flush(l->observe);
+    TRY(trainer_save(&l->trainer, l->spec.run.run_dir));
+    l->saved_step = l->trainer.step;
+    return STATUS_OK;
+}
+
+static void record_step(struct loop *l, const struct step_result *s, double seconds, double waited)
+{
+    const struct trainer *t = &l->trainer;
+    double tokens = (double)l->spec.run.train_batch_tokens;
+    l->loss = s->loss;
+    l->tokens_per_s = tokens / seconds;
+    if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total) return;
+    struct metrics m = METRICS_NONE;
+    m.step = t->step;
+    m.tokens = t->tokens;
+    m.loss = s->loss;
+    m.lr = s->lr;
+    m.grad_norm = s->grad_norm;
+    m.grad_norm_clipped = s->grad_norm_clipped;
+    m.tokens_per_s = l->tokens_per_s;
+    m.step_s = seconds;
+    m.data_wait_s = waited;
+    m.flops_per_s = l->tokens_per_s * plan_model_flops(&l->spec.model, l->spec.run.train_sequence_length);
+    m.rss_bytes = rss_bytes();
+    observe_metrics(l->observe, &m);
+}
+
+static status stop_reason(const struct loop *l)
+{
+    const struct trainer *t = &l->trainer;
+    int number = signals_pending();
+    if (t->step >= t->steps_total) return STATUS_OK;
+    if (number)
+        return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; the same command with --resume goes on",
+                    signals_name(number), (long long)t->step, (long long)t->steps_total);
+    double limit = l->spec.run.train_max_minutes * 60;
+    if (limit > 0 && clock_s() - l->start_s > limit)
+        return FAIL(STATUS_STOPPED,
+                    "train.max_minutes: saved at step %lld of %lld; the same command with --resume goes on",
+                    (long long)t->step, (long long)t->steps_total);
+    return STATUS_OK;
+}
+
+static status train_steps(struct loop *l, const struct loop_options *o)
+{
+    struct trainer *t = &l->trainer;
+    const struct run_spec *r = &l->spec.run;
+    while (t->step < t->steps_total) {
+        double begin = clock_s(), waited = loader_wait_s(l->loader);
+        const struct step_batch *b;
+        struct step_result s;
+        TRY(loader_next(l->loader, &b));
+        TRY(train_step(t, b, &s));
+        record_step(l, &s, clock_s() - begin, loader_wait_s(l->loader) - waited);
+        if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
+        if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
+        status stop = stop_reason(l);
+        if (stop != STATUS_OK) {
+            char reason[512];
+            snprintf(reason, sizeof reason, "%s", status_message());
+            TRY(save(l));
+            return FAIL(stop, "%s", reason);
+        }
+    }
+    TRY(evaluate(l, o));
+    return save(l);
+}
+
+static void finish(struct loop *l, const struct loop_options *o, status st)
+{
+    const char *reason = st == STATUS_OK ? "finished" : status_message();
+    char keep[1024];
+    snprintf(keep, sizeof keep, "%s", reason);
+    double seconds = clock_s() - l->start_s;
+    if (l->observe) {
+        if (l->trainer.step > l->start_step) observe_stages(l->observe, seconds);
+        observe_fact(l->observe, "memory_planned_bytes", (double)memory_peak(&l->trainer.memory));
+        observe_fact(l->observe, "memory_measured_bytes", (double)reserved_bytes(&l->trainer.memory));
+        if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);
+        observe_flush(l->observe);
+        observe_close(l->observe);
+        l->observe = NULL;
+        if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
+            log_warn("%s", status_message());
+        if (report_write(l->spec.run.run_dir) != STATUS_OK) log_warn("no report: %s", status_message());
+    }
+    if (st != STATUS_OK) status_fail(st, __FILE__, __LINE__, "%s", keep);
+}
+
+static void close_all(struct loop *l)
+{
+    if (l->loader) loader_close(l->loader);
+    trainer_close(&l->trainer);
+    shard_set_close(&l->train);
+    shard_set_close(&l->val);
+    log_file_set(NULL);
+    if (l->log) fclose(l->log);
+    runlock_release(&l->lock);
+}
+
+static status open_all(struct loop *l, const struct loop_options *o)
+{
+    struct trainer *t = &l->trainer;
+    TRY(open_data(l));
+    struct plan_lay_args args = plan_args(&l->spec);
+    TRY(trainer_open(t, &l->spec, &args, o->isa));
+    TRY(open_run_dir(l, o));
+    TRY(begin_or_go_on(l, o));
+    const struct run_spec *r = &l->spec.run;
+    if (t->step >= t->steps_total)
+        log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
+    TRY(write_config(l));
+    TRY(env_write(r->run_dir,
+                  &(struct env_run){.device = "cpu",
+                                    .isa = t->ops.name,
+                                    .precision = r->train_precision == PRECISION_BF16 ? "bf16" : "fp32",
+                                    .threads = parallel_threads(),
+                                    .parameters = t->decoder.params.unique}));
+    TRY(loader_open(&l->loader, &l->train,
+                    &(struct loader_config){.seed = (uint64_t)r->run_seed,
+                                            .sequence_length = r->train_sequence_length,
+                                            .sequences = r->train_micro_batch,
+                                            .micro_count = plan_micro_count(&l->spec),
+                                            .vocab_size = l->spec.model.vocab_size,
+                                            .documents = r->data_packing == PACKING_DOCUMENTS,
+                                            .shuffle = 1},
+                    t->step));
+    TRY(observe_open(&l->observe, r->run_dir, t->step, t->steps_total));
+    l->start_step = t->step;
+    return STATUS_OK;
+}
+
+status loop_run(const struct spec *spec, const struct loop_options *o, struct loop_result *result)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the run's description");
+    l->spec = *spec;
+    l->lock = -1;
+    l->eval = (struct eval_result){.loss = NAN, .bits_per_byte = NAN};
+    l->eval_step = l->saved_step = -1;
+    parallel_threads_set((int)spec->run.machine_threads);
+    signals_catch();
+    l->start_s = clock_s();
+    status st = open_all(l, o);
+    if (st == STATUS_OK) {
+        char path[SPEC_TEXT + 32];
+        print_banner(l);
+        snprintf(path, sizeof path, "%s/trace", l->spec.run.run_dir);
+        if (o->trace) st = io_make_dirs(path);
+        snprintf(path, sizeof path, "%s/trace/step-%08lld.json", l->spec.run.run_dir,
+                 (long long)l->trainer.step);
+        if (o->trace && st == STATUS_OK) st = trace_start(path);
+        stages_start();
+        l->start_s = clock_s();
+        if (st == STATUS_OK) st = train_steps(l, o);
+        stages_stop();
+        if (o->trace) trace_stop();
+    }
+    finish(l, o, st);
+    *result = (struct loop_result){
+        .step = l->trainer.step, .loss = l->loss, .eval = l->eval, .tokens_per_s = l->tokens_per_s};
+    close_all(l);
+    free(l);
+    return st;
+}

@@ -1,0 +1,56 @@
+#include "train/restore.h"
+#include "base/io.h"
+
+#include <string.h>
+
+static status config_of(const struct checkpoint *c, const struct restore_options *o, struct spec *spec)
+{
+    const json_t *meta = checkpoint_meta(c);
+    const char *text = json_string_value(json_object_get(meta, "config"));
+    if (text == NULL)
+        return FAIL(STATUS_CKPT, "%s: its manifest holds no config: not written by a trainer",
+                    checkpoint_path(c));
+    return spec_load_text(spec, checkpoint_path(c), text, strlen(text), o->override_count, o->overrides,
+                          NULL);
+}
+
+status restore_open(struct trainer *t, const char *path, const struct restore_options *o)
+{
+    struct checkpoint *c = NULL;
+    bool found = false;
+    struct spec spec;
+    TRY(checkpoint_open(&c, path, &found));
+    if (!found)
+        return FAIL(STATUS_CKPT,
+                    "%s: no checkpoint there; give a run directory or one of its ckpt/step-* directories",
+                    path);
+    status st = config_of(c, o, &spec);
+    checkpoint_close(c);
+    TRY(st);
+    struct plan_lay_args args = plan_args(&spec);
+    args.use = PLAN_FORWARD;
+    args.positions = spec.model.context_length;
+    args.tokens = o->sequences * spec.run.train_sequence_length;
+    TRY(trainer_open(t, &spec, &args, o->isa));
+    st = trainer_restore(t, path, &found);
+    if (st != STATUS_OK) trainer_close(t);
+    return st;
+}
+
+status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
+{
+    if (s->run.data_tokenizer[0]) {
+        snprintf(out, size, "%s", s->run.data_tokenizer);
+        return STATUS_OK;
+    }
+    const char *patterns[] = {s->run.data_train, s->run.data_val};
+    for (int i = 0; i < 2; i++) {
+        struct shard_set set;
+        if (patterns[i][0] == 0 || shard_set_open(&set, patterns[i]) != STATUS_OK) continue;
+        snprintf(out, size, "%s", set.tokenizer_dir);
+        shard_set_close(&set);
+        if (out[0]) return STATUS_OK;
+    }
+    return FAIL(STATUS_DATA, "no tokenizer is known: neither data.tokenizer nor the manifest of the shards "
+                             "names one; give --data.tokenizer=DIR");
+}

@@ -1,0 +1,17 @@
+/* A finished (or running) model from its run directory or one of its checkpoints, for evaluation, generation and export. */
+#ifndef INGOT_TRAIN_RESTORE_H
+#define INGOT_TRAIN_RESTORE_H
+#include "train/trainer.h"
+
+struct restore_options {
+    int64_t sequences;  /* of sequence_length tokens at once; at least 1 */
+    int override_count; /* "--data.val=..." on top of the checkpoint's config */
+    char **overrides;
+    const char *isa;
+};
+/* Opens the newest checkpoint of a run, or the given one, reads its config, lays out for forward only and reads the weights.
+ * STATUS_CKPT when there is none. The step it was saved at is t->step. */
+status restore_open(struct trainer *t, const char *path, const struct restore_options *o) WARN_UNUSED;
+/* The directory of the tokenizer of a spec: data.tokenizer, or what the manifest of its training or validation shards names. STATUS_DATA when neither says. */
+status restore_tokenizer_dir(const struct spec *s, char *out, size_t size) WARN_UNUSED;
+#endif

@@ -1,0 +1,45 @@
+#include "train/signals.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A handler can reach nothing but file-scope state. */
+static volatile sig_atomic_t pending;
+
+static void on_signal(int number)
+{
+    if (number == SIGINT && pending) _exit(128 + SIGINT);
+    pending = number;
+}
+
+void signals_catch(void)
+{
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_handler = on_signal;
+    sigfillset(&act.sa_mask);
+    act.sa_flags = SA_RESTART;
+    const int stop[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT};
+    for (size_t i = 0; i < sizeof stop / sizeof stop[0]; i++) sigaction(stop[i], &act, NULL);
+    act.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+    pending = 0;
+}
+
+int signals_pending(void)
+{
+    return pending;
+}
+
+const char *signals_name(int number)
+{
+    switch (number) {
+    case SIGTERM: return "SIGTERM";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGINT: return "SIGINT";
+    default: return "signal";
+    }
+}

@@ -1,0 +1,152 @@
+/* Goal: generation with caches computes what the training forward computes. Method: logits after every prefix of a token sequence, token by
+ * token through the cache, against one forward of the whole sequence; then sampling rules on hand-made logits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "infer/generate.h"
+#include "model/init.h"
+#include "plan/plan.h"
+
+enum { N = 20, VOCAB = 50 };
+
+static void ok(status st)
+{
+    if (st != STATUS_OK) fail_msg("%s (%s)", status_message(), status_where());
+}
+
+static void check_family(const struct model_spec *spec, enum plan_use use, int64_t prompt)
+{
+    struct decoder d;
+    struct activations a = {0};
+    struct memory m;
+    struct ops ops;
+    ok(ops_cpu(&ops, NULL));
+    ok(decoder_init(&d, spec));
+    ok(plan_reserve(&m, &d, &a,
+                    &(struct plan_lay_args){
+                        .use = use, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
+    struct run run = {.ops = &ops, .params = &d.params};
+    init_weights(&d, 5);
+    int32_t tokens[N], positions[N], cu[2] = {0, N};
+    for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3) % VOCAB, positions[t] = t;
+    struct batch b = {.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu};
+    float want[N][VOCAB];
+    ok(decoder_fwd(&d, &a, &b, &run));
+    struct tensor all = {.data = want, .dt = DTYPE_F32, .rank = 2, .shape = {N, VOCAB}};
+    ok(head_logits(&d.head, a.y, all, &run));
+
+    struct generator g;
+    ok(generate_open(&g, &d, &a, N, &run));
+    for (int64_t t = prompt; t <= N; t++) {
+        if (t == prompt)
+            ok(generate_append(&g, tokens, prompt));
+        else
+            ok(generate_append(&g, &tokens[t - 1], 1));
+        const float *got = g.logits.data;
+        for (int k = 0; k < VOCAB; k++)
+            if (!(fabsf(got[k] - want[t - 1][k]) <= 2e-5f))
+                fail_msg("after %lld tokens: logit %d is %g, forward has %g", (long long)t, k, (double)got[k],
+                         (double)want[t - 1][k]);
+    }
+    generate_close(&g);
+    assert_int_equal(generate_open(&g, &d, &a, 1000, &run), STATUS_CONFIG);
+    activations_fini(&a);
+    decoder_fini(&d);
+    memory_free(&m);
+}
+
+static void cached_logits_equal_the_forward_in_every_family(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    model_spec_default(&s);
+    s.vocab_size = VOCAB, s.layer_count = 3, s.hidden_size = 32, s.ffn_size = 48, s.head_count = 4,
+    s.head_count_kv = 2, s.head_dim = 8;
+    s.context_length = 64, s.init_std = 0.2;
+    for (int use = PLAN_TRAIN; use <= PLAN_FORWARD; use++) {
+        struct model_spec f = s;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 9);
+        f.qk_norm = true;
+        check_family(&f, (enum plan_use)use, 5);
+        f.window = 4;
+        check_family(&f, (enum plan_use)use, 7);
+        f = s;
+        f.norm = NORM_LAYERNORM, f.activation = ACT_GELU, f.position = POS_LEARNED,
+        f.qkv_bias = f.out_bias = f.mlp_bias = true;
+        check_family(&f, (enum plan_use)use, 6);
+    }
+}
+
+static void sampling_follows_temperature_top_k_and_top_p(void **state)
+{
+    (void)state;
+    const float logits[] = {0, 2, 1, 2, -1e30f};
+    assert_int_equal(generate_sample(logits, 5, &(struct sampling){.temperature = 0, .top_p = 1}, 0),
+                     1); /* ties: the smaller id */
+    int seen[5] = {0}, top2[5] = {0}, nucleus[5] = {0};
+    const int draws = 4000;
+    for (int i = 0; i < draws; i++) {
+        seen[generate_sample(logits, 5, &(struct sampling){.temperature = 1, .top_p = 1, .seed = 3},
+                             (uint64_t)i)]++;
+        top2[generate_sample(logits, 5,
+                             &(struct sampling){.temperature = 1, .top_k = 2, .top_p = 1, .seed = 3},
+                             (uint64_t)i)]++;
+        nucleus[generate_sample(logits, 5, &(struct sampling){.temperature = 1, .top_p = 0.85, .seed = 3},
+                                (uint64_t)i)]++;
+    }
+    double z = 1 + 2 * exp(2) + exp(1), p[] = {1 / z, exp(2) / z, exp(1) / z, exp(2) / z, 0};
+    for (int k = 0; k < 5; k++) {
+        double sigma = sqrt(draws * p[k] * (1 - p[k])) + 1e-9;
+        assert_true(fabs(seen[k] - draws * p[k]) < 5 * sigma);
+    }
+    assert_int_equal(top2[1] + top2[3], draws);
+    assert_true(top2[1] > 0 && top2[3] > 0);
+    assert_int_equal(nucleus[0] + nucleus[4], 0); /* 1, 3 and 2 together reach 0.85 */
+    assert_true(nucleus[2] > 0);
+}
+
+static void a_token_outside_the_vocabulary_is_refused(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    model_spec_default(&s);
+    s.vocab_size = VOCAB, s.layer_count = 1, s.hidden_size = 16, s.ffn_size = 16, s.head_count = 2,
+    s.head_dim = 8, s.context_length = 8;
+    struct decoder d;
+    struct activations a = {0};
+    struct memory m;
+    struct ops ops;
+    struct generator g;
+    ok(ops_cpu(&ops, NULL));
+    ok(decoder_init(&d, &s));
+    ok(plan_reserve(
+        &m, &d, &a,
+        &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
+    struct run run = {.ops = &ops, .params = &d.params};
+    ok(generate_open(&g, &d, &a, 4, &run));
+    const int32_t bad[] = {1, VOCAB};
+    assert_int_equal(generate_append(&g, bad, 2), STATUS_DATA);
+    generate_close(&g);
+    activations_fini(&a);
+    decoder_fini(&d);
+    memory_free(&m);
+}
+
+int main(void)
+{
+    parallel_threads_set(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cached_logits_equal_the_forward_in_every_family),
+        cmocka_unit_test(sampling_follows_temperature_top_k_and_top_p),
+        cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* Schedules at their corners, decay by role, the clip factor, and the name of a parameter whose gradient is not finite. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "optim/optim.h"
+#include "optim/schedule.h"
+
+static void near(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-12 * fabs(want) + 1e-15)) fail_msg("%.15g, expected %.15g", got, want);
+}
+
+static void schedules_reach_their_corners(void **state)
+{
+    (void)state;
+    struct run_spec r;
+    run_spec_default(&r);
+    r.optim_lr = 2, r.optim_warmup_steps = 10, r.optim_min_ratio = 0.1, r.optim_decay_fraction = 0.2;
+    for (int kind = SCHEDULE_COSINE; kind <= SCHEDULE_CONSTANT; kind++) {
+        r.optim_schedule = kind;
+        near(schedule_lr(&r, 0, 110), 0.2); /* the first step already moves */
+        near(schedule_lr(&r, 9, 110), 2);
+        near(schedule_lr(&r, 10, 110), 2);
+    }
+    r.optim_schedule = SCHEDULE_COSINE;
+    near(schedule_lr(&r, 60, 110), 2 * 0.55);
+    near(schedule_lr(&r, 110, 110), 0.2);
+    r.optim_schedule = SCHEDULE_LINEAR;
+    near(schedule_lr(&r, 60, 110), 2 * 0.55);
+    near(schedule_lr(&r, 110, 110), 0.2);
+    r.optim_schedule = SCHEDULE_WSD;
+    near(schedule_lr(&r, 88, 110), 2);
+    near(schedule_lr(&r, 99, 110), 2 * 0.55);
+    near(schedule_lr(&r, 110, 110), 0.2);
+    r.optim_schedule = SCHEDULE_CONSTANT;
+    near(schedule_lr(&r, 109, 110), 2);
+}
+
+struct fixture {
+    struct params p;
+    struct arena param, grad, optim;
+    struct ops ops;
+    struct run run;
+};
+
+static void fixture_open(struct fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    struct arena *all[] = {&f->param, &f->grad, &f->optim};
+    for (int i = 0; i < 3; i++) assert_int_equal(arena_reserve(all[i], "test", 65536), STATUS_OK);
+    params_add(&f->p, ROLE_EMBED, 0, 4, 4, "embed");
+    params_add(&f->p, ROLE_MATRIX, 0, 3, 5, "matrix");
+    params_add(&f->p, ROLE_NORM, 1, 5, 0, "norm");
+    params_add(&f->p, ROLE_BIAS, 0, 3, 0, "bias");
+    params_lay(&f->p, DTYPE_F32, 1, 2, (struct params_arenas){&f->param, &f->grad, &f->optim});
+    assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
+    f->run = (struct run){.ops = &f->ops, .params = &f->p};
+    for (int i = 0; i < f->p.count; i++)
+        for (int64_t k = 0; k < f->p.rows[i].count; k++) ((float *)params_master(&f->p, i))[k] = 1;
+}
+
+static void fixture_close(struct fixture *f)
+{
+    params_free(&f->p);
+    arena_free(&f->param);
+    arena_free(&f->grad);
+    arena_free(&f->optim);
+}
+
+static void only_matrices_and_tables_decay(void **state)
+{
+    (void)state;
+    for (int decay_tables = 0; decay_tables < 2; decay_tables++) {
+        struct fixture f;
+        struct run_spec r;
+        struct optim_result o;
+        fixture_open(&f);
+        run_spec_default(&r);
+        r.optim_weight_decay = 0.5;
+        r.optim_decay_embeddings = decay_tables;
+        assert_int_equal(optim_step(&f.run, &r, 0, 0.1, &o), STATUS_OK); /* zero gradients: decay alone */
+        const float kept = 1, decayed = 0.95f;
+        assert_true(fabsf(*(float *)params_master(&f.p, 0) - (decay_tables ? decayed : kept)) < 1e-6f);
+        assert_true(fabsf(*(float *)params_master(&f.p, 1) - decayed) < 1e-6f);
+        assert_true(*(float *)params_master(&f.p, 2) == kept);
+        assert_true(*(float *)params_master(&f.p, 3) == kept);
+        fixture_close(&f);
+    }
+}
+
+static void clipping_scales_all_gradients_by_one_factor(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct run_spec r;
+    struct optim_result o;
+    fixture_open(&f);
+    run_spec_default(&r);
+    r.train_clip = 1;
+    float *g = params_grad(&f.p, 1);
+    g[0] = 30, g[4] = -40; /* norm 50 */
+    assert_int_equal(optim_step(&f.run, &r, 0, 0.1, &o), STATUS_OK);
+    near(o.grad_norm, 50);
+    assert_true(fabs(o.grad_norm_clipped - 1) < 1e-6);
+    assert_true(fabs((double)(f.p.m + f.p.rows[1].offset)[0] - 0.1 * 30 / 50) < 1e-6);
+    assert_true(g[0] == 0 && g[4] == 0); /* zeroed for the next step */
+    fixture_close(&f);
+}
+
+static void a_gradient_that_is_not_finite_names_its_parameter(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct run_spec r;
+    struct optim_result o;
+    fixture_open(&f);
+    run_spec_default(&r);
+    ((float *)params_grad(&f.p, 2))[3] = NAN;
+    assert_int_equal(optim_step(&f.run, &r, 0, 0.1, &o), STATUS_NUMERIC);
+    assert_non_null(strstr(status_message(), "norm"));
+    assert_true(*(float *)params_master(&f.p, 1) == 1.0f); /* nothing was updated */
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules_reach_their_corners),
+        cmocka_unit_test(only_matrices_and_tables_decay),
+        cmocka_unit_test(clipping_scales_all_gradients_by_one_factor),
+        cmocka_unit_test(a_gradient_that_is_not_finite_names_its_parameter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/* The decoder's parameter table against the closed formulas of the presets; planned bytes against reserved ones; FLOPs by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+static void every_preset_has_the_parameters_of_its_formula(void **state)
+{
+    (void)state;
+    assert_true(preset_count() >= 11);
+    for (int i = 0; i < preset_count(); i++) {
+        struct model_spec m;
+        assert_int_equal(preset_find(preset_name(i), &m), STATUS_OK);
+        if (m.vocab_size == 0) m.vocab_size = 4096;
+        if (decoder_param_count(&m) != model_spec_param_count(&m, m.vocab_size))
+            fail_msg("%s: %lld", preset_name(i), (long long)decoder_param_count(&m));
+    }
+}
+
+/* Method: plan_reserve checks each arena itself; here the sum over arenas of what the system gave equals what a counting pass asks. */
+static void reserved_bytes_equal_planned_bytes(void **state)
+{
+    (void)state;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+        for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+            struct spec s;
+            struct decoder d;
+            struct activations a = {0}, counted = {0};
+            struct memory m, plan = {0};
+            assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
+            run_spec_default(&s.run);
+            s.model.vocab_size = 512;
+            s.run.train_steps = 1;
+            s.run.train_precision = precision;
+            s.run.train_recompute = policy;
+            spec_resolve(&s);
+            struct plan_lay_args args = plan_args(&s);
+            assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+            assert_int_equal(plan_lay(&plan, &d, &counted, &args), STATUS_OK);
+            assert_true(d.params.master == NULL);
+            activations_fini(&counted);
+            assert_int_equal(plan_reserve(&m, &d, &a, &args), STATUS_OK);
+#define X(field, category, text) assert_int_equal(m.field.size, plan.field.peak);
+            MEMORY_LIST(X)
+#undef X
+            assert_true(m.param.sealed);
+            activations_fini(&a);
+            decoder_fini(&d);
+            memory_free(&m);
+        }
+}
+
+static void flops_match_a_hand_count(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    model_spec_default(&m);
+    m.vocab_size = 100, m.layer_count = 2, m.hidden_size = 8, m.ffn_size = 16, m.head_count = 4,
+    m.head_count_kv = 2, m.head_dim = 2, m.context_length = 10;
+    struct flops f = plan_flops(&m, 9);
+    assert_true(f.qkv == 2 * 2 * 8 * (8 + 2 * 4));
+    assert_true(f.scores == 2 * 4 * 8 * 5.0); /* (9 + 1) / 2 keys on average */
+    assert_true(f.out == 2 * 2 * 8 * 8);
+    assert_true(f.mlp == 2 * 6 * 8 * 16);
+    assert_true(f.head == 2 * 8 * 100);
+    m.window = 3; /* keys seen: 1, 2, 3, 3, 3, 3, 3, 3, 3: mean 24/9 */
+    assert_true(fabs(plan_flops(&m, 9).scores - 2 * 4 * 8 * 24.0 / 9) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
+        cmocka_unit_test(reserved_bytes_equal_planned_bytes),
+        cmocka_unit_test(flops_match_a_hand_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Fixtures from Hugging Face transformers and torch, for tests/model/test_hf.c. Run once; the test suite needs neither.
+
+usage: make_hf_fixtures.py [OUT]     (default tests/fixtures/hf)
+needs: torch, transformers, safetensors   (made with torch 2.15.0, transformers 5.23.0)
+
+For each tiny random model OUT/NAME/ gets config.json and model.safetensors as save_pretrained writes them (or the config in the old
+style), and expect.safetensors:
+  tokens   I32 [11, 25]  rows of 24 inputs and their targets, shifted by one
+  logits   F32 [24, V]   of row 0
+  grad/X   F32           gradient of row 0's mean loss for every parameter X
+  losses   F32 [10]      of ten AdamW steps on rows 1..10 (lr 1e-3, betas 0.9/0.95, eps 1e-8, decay 0.1 on matrices, clip 1.0)
+"""
+import json, os, sys
+import torch
+from safetensors.torch import save_file
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+
+V, D, F, L, T = 48, 32, 40, 2, 24
+base = dict(vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, initializer_range=0.2,
+            bos_token_id=None, eos_token_id=None, pad_token_id=None)
+
+
+def rope(**kw):
+    return {"rope_parameters": {"rope_theta": 10000.0, **kw}}
+
+
+models = {
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=V, n_embd=D, n_layer=L, n_head=4, n_positions=64, initializer_range=0.2, resid_pdrop=0, embd_pdrop=0,
+                                               attn_pdrop=0, bos_token_id=None, eos_token_id=None)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**base)),
+    "llama_tied_bias": lambda: LlamaForCausalLM(LlamaConfig(**{**base, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True})),
+    "llama_linear": lambda: LlamaForCausalLM(LlamaConfig(**base, **rope(rope_type="linear", factor=4.0))),
+    "llama_llama3": lambda: LlamaForCausalLM(LlamaConfig(**base, **rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                                                       original_max_position_embeddings=16))),
+    "llama_yarn": lambda: LlamaForCausalLM(LlamaConfig(**base, **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**base, sliding_window=7, head_dim=8)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**{**base, "tie_word_embeddings": True}, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**base, head_dim=16)),
+}
+old_style = {"llama_llama3", "qwen2"}  # config.json rewritten as older transformers wrote it
+
+
+def to_old(path):
+    c = json.load(open(path))
+    p = c.pop("rope_parameters")
+    c["rope_theta"] = p.pop("rope_theta")
+    c["torch_dtype"] = c.pop("dtype")
+    c["rope_scaling"] = None if p.get("rope_type") == "default" else p
+    c.pop("layer_types", None)
+    json.dump(c, open(path, "w"), indent=2)
+
+
+def loss_of(model, row):
+    logits = model(row[None, :-1]).logits[0]
+    return torch.nn.functional.cross_entropy(logits, row[1:].long()), logits
+
+
+def make(name, out):
+    torch.manual_seed(len(name) * 7 + 1)
+    model = models[name]().float().train()
+    with torch.no_grad():  # norms at one and biases at zero would hide errors
+        for p in model.parameters():
+            if p.dim() == 1:
+                p.add_(0.2 * torch.randn_like(p))
+    model.config._attn_implementation = "eager"
+    directory = os.path.join(out, name)
+    os.makedirs(directory, exist_ok=True)
+    model.save_pretrained(directory)
+    if name in old_style:
+        to_old(os.path.join(directory, "config.json"))
+    g = os.path.join(directory, "generation_config.json")
+    if os.path.exists(g):
+        os.remove(g)
+    tokens = torch.randint(0, V, (11, T + 1), dtype=torch.int32)
+    expect = {"tokens": tokens}
+    loss, logits = loss_of(model, tokens[0].long())
+    loss.backward()
+    expect["logits"] = logits.detach().clone()
+    for key, p in model.named_parameters():
+        expect["grad/" + key] = p.grad.clone()
+    model.zero_grad(set_to_none=True)
+    decay = [p for p in model.parameters() if p.dim() == 2]
+    keep = [p for p in model.parameters() if p.dim() != 2]
+    opt = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": keep, "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for i in range(1, 11):
+        loss, _ = loss_of(model, tokens[i].long())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+    expect["losses"] = torch.tensor(losses)
+    save_file({k: v.contiguous() for k, v in expect.items()}, os.path.join(directory, "expect.safetensors"))
+    print(name, losses[0], losses[-1])
+
+
+out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "tests", "fixtures", "hf")
+for name in models:
+    make(name, out)
