@@ -78,7 +78,10 @@ status ops_cpu(struct ops *o, const char *isa_max)
         SIMD_FILES(X)
 #undef X
     }
-    if (isa >= CPU_AMX) amx_gemm(o);
+    if (isa >= CPU_AMX) {
+        amx_gemm(o);
+        simd_attn_amx(o);
+    }
     o->name = set_names[isa];
     return STATUS_OK;
 }

@@ -1,6 +1,397 @@
+/* Attention without a T x T matrix, after FlashAttention-2 (Dao, arXiv:2307.08691): blocks of BLOCK queries meet blocks of BLOCK
+ * keys, a running maximum and sum per query make the softmax exact, and backward computes the scores again from the saved lse.
+ *
+ * One task is a document and a kv head, with all query heads of its group: it packs K and V once, and owns dK and dV of the whole
+ * document and dQ, block by block, so every sum has one owner and a fixed order, and each score is formed once per direction.
+ * Tasks are dealt out longest document first. Blocks that the mask hides are skipped; only blocks that it cuts look at it.
+ * Compiled a third time with AMX for BF16, where P and dS are rounded to bf16 before they are multiplied. */
+#include "base/parallel.h"
+#include "base/status.h"
+#include "ops/cpu/simd/engine.h"
 #include "ops/cpu/simd/simd.h"
+#include "ops/cpu/workspace.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { BLOCK = 64 };
+
+#ifdef __AMX_BF16__
+/* What this compilation does not serve: F32. */
+static struct ops others(void)
+{
+    struct ops o;
+    simd_attn_v4(&o);
+    return o;
+}
+#endif
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static int64_t padded(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* The part of both directions' arguments that says who sees whom, for one task. */
+struct view {
+    int64_t begin, length; /* the document's rows */
+    int64_t head, group;   /* kv head; query heads per kv head */
+    int64_t hd, width;     /* head size, and rounded up to ENGINE_UNIT */
+    int64_t window;
+    float scale;
+    dtype dt;
+};
+
+/* Rows [from, from + BLOCK) of a head into [BLOCK, width] of elem; what lies outside is zero. */
+VEC_INLINE void load_rows(const struct view *w, const void *src, int64_t stride, int64_t column, int64_t from,
+                          elem *dst)
+{
+    const int64_t rows = least(BLOCK, w->length - from);
+    for (int64_t i = 0; i < BLOCK; i++, dst += w->width) {
+        int64_t j = 0;
+        for (; i < rows && j < w->hd; j += VEC) {
+            const int n = vec_n(w->hd - j);
+            const int64_t at = (w->begin + from + i) * stride + column + j;
+#ifdef __AMX_BF16__
+            memcpy(dst + j, (const bf16 *)src + at, (size_t)n * sizeof *dst);
+#else
+            vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, w->dt));
+#endif
+        }
+        j = least(j, w->hd);
+        if (i >= rows) j = 0;
+        memset(dst + j, 0, (size_t)(w->width - j) * sizeof *dst);
+    }
+}
+
+/* Rows of f32 [.., width] times a factor (per row, if `by` is given) to memory. */
+VEC_INLINE void store_rows(const struct view *w, const float *src, float factor, const float *by,
+                           int64_t from, void *dst, int64_t stride, int64_t column)
+{
+    for (int64_t i = 0; i < least(BLOCK, w->length - from); i++) {
+        const vf f = vec_set(by ? factor / by[i] : factor);
+        for (int64_t j = 0; j < w->hd; j += VEC) {
+            const int n = vec_n(w->hd - j);
+            vec_store(dst, (w->begin + from + i) * stride + column + j, n, w->dt,
+                      vec_load(src, i * w->width + j, VEC, DTYPE_F32) * f);
+        }
+    }
+}
+
+/* Columns of the key block at `key` that query t sees. */
+static struct span seen(const struct view *w, int64_t t, int64_t key)
+{
+    const int64_t first = w->window ? t - w->window + 1 : 0;
+    return (struct span){most(first - key, 0), least(t + 1 - key, BLOCK)};
+}
+
+/* Key blocks that queries [t, t + BLOCK) see, as positions of keys. */
+static struct span key_blocks(const struct view *w, int64_t t)
+{
+    const int64_t first = w->window ? most(t - w->window + 1, 0) : 0;
+    return (struct span){first / BLOCK * BLOCK, least(t + BLOCK, w->length)};
+}
+
+VEC_INLINE vi lanes_in(struct span s, int64_t j)
+{
+    vi lane;
+    for (int i = 0; i < VEC; i++) lane[i] = i;
+    lane += (int32_t)j;
+    return (lane >= (int32_t)s.begin) & (lane < (int32_t)s.end);
+}
+
+VEC_INLINE void put_elem(elem *dst, int64_t at, vf x)
+{
+#ifdef __AMX_BF16__
+    _mm256_storeu_si256((__m256i *)(dst + at), (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+    vec_store(dst, at, VEC, DTYPE_F32, x);
+#endif
+}
+
+/* One row of scores to probabilities, against the running maximum and sum; returns what older sums are scaled by. */
+VEC_INLINE float softmax_row(float *s, elem *p, struct span see, float scale, float *max, float *sum)
+{
+    const bool whole = see.begin == 0 && see.end == BLOCK;
+    vf top = vec_set(-INFINITY);
+    for (int64_t j = 0; j < BLOCK; j += VEC) {
+        vf x = vec_load(s, j, VEC, DTYPE_F32) * scale;
+        if (!whole) x = vec_select(lanes_in(see, j), x, vec_set(-INFINITY));
+        vec_store(s, j, VEC, DTYPE_F32, x);
+        top = vec_max(x, top);
+    }
+    const float high = fmaxf(*max, vec_top(top));
+    vf total = {0};
+    for (int64_t j = 0; j < BLOCK; j += VEC) {
+        vf x = vec_exp(vec_load(s, j, VEC, DTYPE_F32) - high);
+        if (!whole) x = vec_select(lanes_in(see, j), x, (vf){0});
+        total += x;
+        put_elem(p, j, x);
+    }
+    const float shrink = *max == high ? 1.0f : expf(*max - high);
+    *sum = *sum * shrink + vec_sum(total);
+    *max = high;
+    return shrink;
+}
+
+/* The running state of a block of queries. */
+struct online {
+    float *o, *s; /* [BLOCK, width], [BLOCK, BLOCK] */
+    elem *q, *p;  /* [BLOCK, width], [BLOCK, BLOCK]; f32: p is s */
+    float max[BLOCK], sum[BLOCK];
+};
+
+VEC_INLINE void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        elem *p = b->p + i * BLOCK;
+        const struct span see = seen(w, t + i, key);
+        if (i >= w->length - t || see.begin >= see.end) {
+            memset(p, 0, BLOCK * sizeof *p);
+            continue;
+        }
+        const float shrink = softmax_row(b->s + i * BLOCK, p, see, w->scale, &b->max[i], &b->sum[i]);
+        if (shrink == 1.0f) continue;
+        float *o = b->o + i * w->width;
+        for (int64_t j = 0; j < w->width; j += VEC)
+            vec_store(o, j, VEC, DTYPE_F32, vec_load(o, j, VEC, DTYPE_F32) * shrink);
+    }
+}
+
+static void fwd_task(const struct attn_fwd_args *a, const struct view *w)
+{
+    const int64_t blocks = chunk_count(w->length, BLOCK), kv = blocks * BLOCK * w->width,
+                  block = BLOCK * w->width;
+    const size_t elems = (size_t)(2 * kv + block + BLOCK * BLOCK), floats = (size_t)(block + BLOCK * BLOCK);
+    struct online b;
+    b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
+    b.s = b.o + block;
+    elem *k = (elem *)(void *)(b.s + BLOCK * BLOCK), *v = k + kv;
+    b.q = v + kv;
+    b.p = sizeof(elem) == sizeof(float) ? (elem *)(void *)b.s : b.q + block;
+    for (int64_t i = 0; i < blocks; i++) {
+        load_rows(w, a->k, a->k_stride, w->head * w->hd, i * BLOCK, b.q);
+        engine_b_along(b.q, w->width, BLOCK, w->width, k + i * block);
+        load_rows(w, a->v, a->v_stride, w->head * w->hd, i * BLOCK, b.q);
+        engine_b_across(b.q, w->width, w->width, BLOCK, v + i * block);
+    }
+    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
+        for (int64_t t = 0; t < w->length; t += BLOCK) {
+            const int64_t rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
+            const struct span keys = key_blocks(w, t);
+            load_rows(w, a->q, a->q_stride, h * w->hd, t, b.q);
+            memset(b.o, 0, (size_t)block * sizeof *b.o);
+            for (int i = 0; i < BLOCK; i++) b.max[i] = -INFINITY, b.sum[i] = 0;
+            for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
+                engine_along(b.q, w->width, k + u * w->width, b.s, BLOCK, rows, BLOCK, w->width, false);
+                online_block(w, &b, t, u, rows);
+                engine_along(b.p, BLOCK, v + u * w->width, b.o, w->width, rows, w->width, BLOCK, true);
+            }
+            store_rows(w, b.o, 1.0f, b.sum, t, a->o, a->heads * a->hd, h * w->hd);
+            float *lse = a->lse ? (float *)a->lse + h * a->rows + w->begin + t : NULL;
+            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++)
+                lse[i] = b.max[i] + logf(b.sum[i]);
+        }
+    }
+}
+
+/* Buffers of a backward task. Operands named by the product they enter: _n read along, _x across. */
+struct grads {
+    float *dk, *dv;             /* [blocks, BLOCK, width] sums over queries and heads */
+    float *dq, *s, *dp;         /* [BLOCK, width], [BLOCK, BLOCK] twice */
+    elem *k_n, *k_x, *v_n;      /* packed for S, dQ, dP, all blocks */
+    elem *q, *d_o, *q_x, *do_x; /* a query block, plain and packed for dK, dV */
+    elem *p, *ds;               /* [BLOCK, BLOCK] */
+    const float *lse;           /* of this block's queries */
+    float delta[BLOCK];
+};
+
+static void grads_lay(struct grads *g, const struct view *w)
+{
+    const int64_t block = BLOCK * w->width, kv = chunk_count(w->length, BLOCK) * block,
+                  square = BLOCK * BLOCK;
+    const size_t floats = (size_t)(2 * kv + block + 2 * square),
+                 elems = (size_t)(3 * kv + 4 * block + 2 * square);
+    g->dk = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
+    memset(g->dk, 0, (size_t)(2 * kv) * sizeof *g->dk);
+    g->dv = g->dk + kv;
+    g->dq = g->dv + kv;
+    g->s = g->dq + block;
+    g->dp = g->s + square;
+    g->k_n = (elem *)(void *)(g->dp + square);
+    g->k_x = g->k_n + kv;
+    g->v_n = g->k_x + kv;
+    g->q = g->v_n + kv;
+    g->d_o = g->q + block;
+    g->q_x = g->d_o + block;
+    g->do_x = g->q_x + block;
+    g->p = g->do_x + block;
+    g->ds = g->p + square;
+}
+
+/* delta = <do, o> of the block's rows, kept in the caller's scratch too. */
+VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
+                           int64_t t)
+{
+    for (int64_t i = 0; i < least(BLOCK, w->length - t); i++) {
+        const int64_t row = w->begin + t + i, at = (row * a->heads + h) * w->hd;
+        vf sum = {0};
+        for (int64_t j = 0; j < w->hd; j += VEC) {
+            const int n = vec_n(w->hd - j);
+            sum += vec_load(a->o, at + j, n, w->dt) * vec_load(a->do_, at + j, n, w->dt);
+        }
+        g->delta[i] = vec_sum(sum);
+        ((float *)a->scratch)[h * a->rows + row] = g->delta[i];
+    }
+}
+
+/* P and dS from scores and dP. */
+VEC_INLINE void prob_rows(const struct view *w, struct grads *g, int64_t t, int64_t key, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        elem *p = g->p + i * BLOCK, *ds = g->ds + i * BLOCK;
+        struct span see = seen(w, t + i, key);
+        if (i >= w->length - t || see.begin >= see.end) {
+            memset(p, 0, BLOCK * sizeof *p);
+            memset(ds, 0, BLOCK * sizeof *ds);
+            continue;
+        }
+        const bool whole = see.begin == 0 && see.end == BLOCK;
+        for (int64_t j = 0; j < BLOCK; j += VEC) {
+            vf x = vec_exp(vec_load(g->s, i * BLOCK + j, VEC, DTYPE_F32) * w->scale - g->lse[i]);
+            if (!whole) x = vec_select(lanes_in(see, j), x, (vf){0});
+            put_elem(p, j, x);
+            put_elem(ds, j, x * (vec_load(g->dp, i * BLOCK + j, VEC, DTYPE_F32) - g->delta[i]));
+        }
+    }
+}
+
+static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
+                        int64_t t)
+{
+    const int64_t width = w->width, rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
+    const struct span keys = key_blocks(w, t);
+    load_rows(w, a->q, a->q_stride, h * w->hd, t, g->q);
+    load_rows(w, a->do_, a->heads * w->hd, h * w->hd, t, g->d_o);
+    engine_b_across(g->q, width, width, rows, g->q_x);
+    engine_b_across(g->d_o, width, width, rows, g->do_x);
+    delta_rows(a, w, g, h, t);
+    g->lse = (const float *)a->lse + h * a->rows + w->begin + t;
+    memset(g->dq, 0, (size_t)(BLOCK * width) * sizeof *g->dq);
+    for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
+        const int64_t at = u * width;
+        engine_along(g->q, width, g->k_n + at, g->s, BLOCK, rows, BLOCK, width, false);
+        engine_along(g->d_o, width, g->v_n + at, g->dp, BLOCK, rows, BLOCK, width, false);
+        prob_rows(w, g, t, u, rows);
+        engine_across(g->p, BLOCK, g->do_x, g->dv + at, width, BLOCK, width, rows, true);
+        engine_across(g->ds, BLOCK, g->q_x, g->dk + at, width, BLOCK, width, rows, true);
+        engine_along(g->ds, BLOCK, g->k_x + at, g->dq, width, rows, width, BLOCK, true);
+    }
+    store_rows(w, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h * w->hd);
+}
+
+static void bwd_task(const struct attn_bwd_args *a, const struct view *w)
+{
+    struct grads g;
+    grads_lay(&g, w);
+    for (int64_t t = 0; t < w->length; t += BLOCK) {
+        load_rows(w, a->k, a->k_stride, w->head * w->hd, t, g.q);
+        engine_b_along(g.q, w->width, BLOCK, w->width, g.k_n + t * w->width);
+        engine_b_across(g.q, w->width, w->width, BLOCK, g.k_x + t * w->width);
+        load_rows(w, a->v, a->v_stride, w->head * w->hd, t, g.q);
+        engine_b_along(g.q, w->width, BLOCK, w->width, g.v_n + t * w->width);
+    }
+    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
+        for (int64_t t = 0; t < w->length; t += BLOCK) bwd_queries(a, w, &g, h, t);
+    }
+    for (int64_t t = 0; t < w->length; t += BLOCK) {
+        store_rows(w, g.dk + t * w->width, w->scale, NULL, t, a->dk, a->dk_stride, w->head * w->hd);
+        store_rows(w, g.dv + t * w->width, 1.0f, NULL, t, a->dv, a->dv_stride, w->head * w->hd);
+    }
+}
+
+static int longer_first(const void *x, const void *y)
+{
+    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a < b) - (a > b);
+}
+
+/* Documents by length, longest first, equal ones last to first: length << 32 | document. Lives until the caller's next op. */
+static const int64_t *schedule(const int32_t *cu, int64_t docs, int64_t rows)
+{
+    CHECK(docs >= 0 && cu[0] == 0 && cu[docs] == rows, "%lld documents end at %d of %lld rows",
+          (long long)docs, cu[docs], (long long)rows);
+    int64_t *order = workspace_get(WORKSPACE_SHARED, (size_t)(docs + 1) * sizeof *order);
+    for (int64_t d = 0; d < docs; d++) {
+        CHECK(cu[d] <= cu[d + 1], "document %lld ends at %d before it begins at %d", (long long)d, cu[d + 1],
+              cu[d]);
+        order[d] = (int64_t)(cu[d + 1] - cu[d]) << 32 | d;
+    }
+    qsort(order, (size_t)docs, sizeof *order, longer_first);
+    return order;
+}
+
+#define VIEW(a, order, task)                                                                                 \
+    {                                                                                                        \
+        .begin = (a)->cu_seqlens[(order)[(task) / (a)->heads_kv] & 0xffffffff],                              \
+        .length = (order)[(task) / (a)->heads_kv] >> 32, .head = (task) % (a)->heads_kv,                     \
+        .group = (a)->heads / (a)->heads_kv, .hd = (a)->hd, .width = padded((a)->hd, ENGINE_UNIT),           \
+        .window = (a)->window, .scale = (float)(a)->scale, .dt = (a)->dt                                     \
+    }
+
+static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd)
+{
+    CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "the fast set has no attention in %s", dtype_name(dt));
+    CHECK(heads > 0 && heads_kv > 0 && heads % heads_kv == 0, "%lld heads on %lld kv heads", (long long)heads,
+          (long long)heads_kv);
+    CHECK(hd > 0, "head size %lld", (long long)hd);
+}
+
+static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+#ifdef __AMX_BF16__
+    if (a->dt != DTYPE_BF16) return others().attn_fwd(a, s);
+#endif
+    (void)s;
+    check(a->dt, a->heads, a->heads_kv, a->hd);
+    const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
+    PARALLEL_CHUNKS(task, a->docs * a->heads_kv)
+    {
+        const struct view w = VIEW(a, order, task);
+        engine_begin();
+        fwd_task(a, &w);
+        engine_end();
+    }
+    return STATUS_OK;
+}
+
+static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
+{
+#ifdef __AMX_BF16__
+    if (a->dt != DTYPE_BF16) return others().attn_bwd(a, s);
+#endif
+    (void)s;
+    check(a->dt, a->heads, a->heads_kv, a->hd);
+    CHECK(a->scratch || a->rows == 0, "no scratch");
+    const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
+    PARALLEL_CHUNKS(task, a->docs * a->heads_kv)
+    {
+        const struct view w = VIEW(a, order, task);
+        engine_begin();
+        bwd_task(a, &w);
+        engine_end();
+    }
+    return STATUS_OK;
+}
 
 void SIMD(simd_attn)(struct ops *o)
 {
-    (void)o;
+    o->attn_fwd = attn_fwd;
+    o->attn_bwd = attn_bwd;
 }

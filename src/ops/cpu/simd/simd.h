@@ -5,7 +5,7 @@
 #define INGOT_OPS_CPU_SIMD_SIMD_H
 #include "ops/ops.h"
 
-#define SIMD_FILES(X) X(gemm) X(rows) X(rownorm) X(act) X(rotary) X(loss) X(optim) X(attn)
+#define SIMD_FILES(X) X(gemm) X(rows) X(rownorm) X(act) X(rotary) X(loss) X(optim) X(attn) X(decode)
 
 #define SIMD_JOIN_(name, isa) name##_##isa
 #define SIMD_JOIN(name, isa)  SIMD_JOIN_(name, isa)
@@ -16,4 +16,5 @@
     void simd_##file##_v4(struct ops *o);
 SIMD_FILES(X)
 #undef X
+void simd_attn_amx(struct ops *o); /* attn.c a third time: BF16 on AMX, F32 as simd_attn_v4 */
 #endif
