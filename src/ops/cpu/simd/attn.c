@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "ops/cpu/simd/engine.h"
 #include "ops/cpu/simd/simd.h"
+#include "ops/cpu/simd/vecmath.h"
 #include "ops/cpu/workspace.h"
 #include <math.h>
 #include <stdlib.h>

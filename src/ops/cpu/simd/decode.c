@@ -2,7 +2,7 @@
 #include "base/parallel.h"
 #include "base/status.h"
 #include "ops/cpu/simd/simd.h"
-#include "ops/cpu/simd/vec.h"
+#include "ops/cpu/simd/vecmath.h"
 #include "ops/cpu/workspace.h"
 #include <math.h>
 
