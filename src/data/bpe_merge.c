@@ -1,8 +1,10 @@
-/* Short pieces: the ranks of all neighbours stand in an array; the smallest is searched by going through it (a handful of vector
- * instructions), and a merge moves the rest down. Long pieces: a linked list and a heap of (rank, place), whose entries are dropped
- * when the place does not have that rank any more. Both do the same, also for ties; a test holds them against each other. */
+/* Short pieces: one number for each pair of neighbours holds its rank and place; the smallest is found by a few vector instructions, and the
+ * pairs that a merge changes are looked up again. Long pieces: the same with a heap, whose entries are dropped when their place
+ * does not have that rank any more. Both do the same, also for ties; a test holds them against each other. */
 #include "data/bpe_merge.h"
 #include "data/array.h"
+#include <assert.h>
+#include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,29 +15,57 @@ void bpe_scratch_fini(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
+/* The smallest of keys[0, 8 * vectors). */
+static inline uint32_t smallest(const uint32_t *keys, size_t vectors)
+{
+    __m256i low = _mm256_load_si256((const __m256i *)keys);
+    for (size_t v = 1; v < vectors; v++)
+        low = _mm256_min_epu32(low, _mm256_load_si256((const __m256i *)(keys + 8 * v)));
+    __m128i m = _mm_min_epu32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    m = _mm_min_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_min_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+
+/* Rank and place in one number, so that the smallest is the leftmost of the lowest rank. */
+enum { PLACE_BITS = 6, KEY_NONE = 1 << (RANK_BITS + PLACE_BITS) };
+static_assert(1 << PLACE_BITS == BPE_MERGE_SHORT, "a place in a short piece");
+static_assert(RANK_BITS + PLACE_BITS < 31, "keys fit in 32 bits");
+
+static inline uint32_t key_of(uint32_t rank, uint32_t place)
+{
+    return rank << PLACE_BITS | place; /* RANK_NONE gives a key above KEY_NONE */
+}
+
 size_t bpe_merge_short(const struct tokenizer *t, const uint8_t *piece, size_t bytes, int32_t *out)
 {
     CHECK(bytes >= 1 && bytes <= BPE_MERGE_SHORT, "%zu bytes", bytes);
-    uint32_t ranks[BPE_MERGE_SHORT + 8];
-    int32_t ids[BPE_MERGE_SHORT + 8];
-    size_t n = bytes;
-    for (size_t i = 0; i < n; i++) ids[i] = t->byte_id[piece[i]];
-    for (size_t i = 0; i + 1 < n; i++) ranks[i] = t->byte_pairs[piece[i] * 256u + piece[i + 1]];
-    while (n > 1) {
-        uint32_t lowest = RANK_NONE;
-        for (size_t i = 0; i < n - 1; i++) lowest = ranks[i] < lowest ? ranks[i] : lowest;
-        if (lowest == RANK_NONE) break;
-        size_t at = 0;
-        while (ranks[at] != lowest) at++;
-        ids[at] = t->merges[lowest].id;
-        n--;
-        memmove(ids + at + 1, ids + at + 2, (n - at - 1) * sizeof *ids);
-        memmove(ranks + at, ranks + at + 1, (n - at - 1) * sizeof *ranks);
-        if (at > 0) ranks[at - 1] = tokenizer_rank(t, ids[at - 1], ids[at]);
-        if (at + 1 < n) ranks[at] = tokenizer_rank(t, ids[at], ids[at + 1]);
+    _Alignas(32) uint32_t keys[BPE_MERGE_SHORT];
+    int32_t ids[BPE_MERGE_SHORT];
+    uint8_t prev[BPE_MERGE_SHORT], next[BPE_MERGE_SHORT];
+    const uint32_t n = (uint32_t)bytes;
+    const size_t vectors = (bytes + 7) / 8;
+    memset(keys, 0xff, vectors * 32);
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = t->byte_id[piece[i]];
+        prev[i] = (uint8_t)(i - 1);
+        next[i] = (uint8_t)(i + 1);
+        if (i + 1 < n) keys[i] = key_of(t->byte_pairs[piece[i] * 256u + piece[i + 1]], i);
     }
-    memcpy(out, ids, n * sizeof *ids);
-    return n;
+    for (uint32_t low; (low = smallest(keys, vectors)) < KEY_NONE;) {
+        uint32_t at = low % BPE_MERGE_SHORT, gone = next[at], after = next[gone];
+        ids[at] = t->merges[low >> PLACE_BITS].id;
+        next[at] = (uint8_t)after;
+        keys[gone] = keys[at] = UINT32_MAX;
+        if (after < n) {
+            prev[after] = (uint8_t)at;
+            keys[at] = key_of(tokenizer_rank(t, ids[at], ids[after]), at);
+        }
+        if (at > 0) keys[prev[at]] = key_of(tokenizer_rank(t, ids[prev[at]], ids[at]), prev[at]);
+    }
+    size_t count = 0;
+    for (uint32_t i = 0; i < n; i = next[i]) out[count++] = ids[i];
+    return count;
 }
 
 static void sift_down(uint64_t *heap, size_t count, size_t i, uint64_t item)

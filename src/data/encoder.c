@@ -7,7 +7,8 @@
  *   32  ids    7 of 4 bytes
  *   60  meta   bytes of the piece << 8 | ids; 0: free line
  *
- * compared and copied out with one vector instruction each. Pieces are taken in batches: first all keys are hashed and their lines
+ * compared and copied out with one vector instruction each. 16 MB of them: with a quarter of that, dictionary text (GCIDE) is encoded at
+ * two thirds of the speed. Pieces are taken in batches: first all keys are hashed and their lines
  * prefetched, then looked up. Longer pieces, and those with more ids, are merged each time. */
 #include "data/array.h"
 #include "data/bpe_merge.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 32, LINE_IDS = 7, LINES = 1 << 16, BATCH = 128 };
+enum { KEY_BYTES = 32, LINE_IDS = 7, LINES = 1 << 18, BATCH = 128 };
 
 struct line {
     uint8_t key[KEY_BYTES];
@@ -29,7 +30,7 @@ static_assert(sizeof(struct line) == 64, "a cache line");
 
 struct encoder {
     const struct tokenizer *t;
-    struct line *lines; /* [LINES] */
+    struct line *memory, *lines; /* [LINES] from the first whole line in memory */
     int32_t *ids;
     size_t count, cap;
     struct bpe_scratch scratch;
@@ -46,12 +47,14 @@ status encoder_open(struct encoder **out, const struct tokenizer *t)
     *out = NULL;
     TRY(array_new(&e, 1, sizeof *e));
     e->t = t;
-    e->lines = aligned_alloc(64, LINES * sizeof *e->lines);
-    if (e->lines == NULL) {
+    status st =
+        array_new(&e->memory, LINES + 1, sizeof *e->lines); /* pages that are never used are never there */
+    if (st != STATUS_OK) {
         free(e);
-        return FAIL(STATUS_FIT, "no memory for the cache of an encoder");
+        return st;
     }
-    memset(e->lines, 0, LINES * sizeof *e->lines);
+    e->lines =
+        (struct line *)(((uintptr_t)e->memory + sizeof *e->lines - 1) / sizeof *e->lines * sizeof *e->lines);
     for (size_t i = 0; i < t->added_count; i++)
         if (!t->added[i].special) e->plain_added[t->added[i].normalized] = true;
     *out = e;
@@ -61,7 +64,7 @@ status encoder_open(struct encoder **out, const struct tokenizer *t)
 void encoder_close(struct encoder *e)
 {
     if (e == NULL) return;
-    free(e->lines);
+    free(e->memory);
     free(e->ids);
     bpe_scratch_fini(&e->scratch);
     free(e);
