@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# `ingot tokenizer` from outside: train from text and JSONL, there and back, exit codes.
+set -u
+ingot=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+failed=0
+check() { # check NAME CONDITION...
+    local name=$1
+    shift
+    "$@" || { echo "failed: $name"; failed=1; }
+}
+run() { # run CODE ARGS...: exit code as expected; output in out and err
+    local want=$1
+    shift
+    "$ingot" "$@" >out 2>err
+    local got=$?
+    check "ingot $* exits with $want, not $got" [ $got -eq "$want" ]
+}
+
+for i in $(seq 40); do echo "the cat number $i sat there, and the other cats didn't; then they $((i * i)) times ran."; done >a.txt
+sed 's/.*/{"body": "&", "n": 1}/' a.txt >b.jsonl
+run 0 tokenizer train a.txt b.jsonl --key body -o tok --vocab-size 300 --special '<|endoftext|>' --special='<|pad|>'
+check "the path is on stdout" grep -qx tok/tokenizer.json out
+check "both files are there" [ -s tok/tokenizer.json -a -s tok/tokenizer_config.json ]
+run 0 tokenizer encode tok a.txt --ids
+mv out ids
+run 0 tokenizer decode tok ids
+check "text survives encoding and decoding" cmp -s a.txt out
+printf 'the<|pad|>' >special.txt
+run 0 tokenizer encode tok special.txt --json
+check "specials are text by default" grep -qv '299' out
+run 0 tokenizer encode tok special.txt --json --specials
+check "specials are tokens when asked for" grep -q '"count": 2, "ids": \[[0-9]*, 299\]' out
+run 0 tokenizer encode tok special.txt --specials
+check "tokens are shown with their letters" grep -q '^299	<|pad|>$' out
+
+run 2 tokenizer
+run 2 tokenizer trian
+check "the nearest name" grep -q 'did you mean train' err
+run 2 tokenizer train a.txt
+run 2 tokenizer train a.txt -o x --split gpt3
+run 2 tokenizer train a.txt -o x --vocab-size 256
+run 3 tokenizer train a.txt -o x --vocab-size 100000
+run 3 tokenizer train b.jsonl -o x
+printf 'fine \377' >bad.txt
+run 3 tokenizer encode tok bad.txt
+check "the place of invalid UTF-8" grep -q 'byte offset 5' err
+echo "1 2 x" >bad.ids
+run 3 tokenizer decode tok bad.ids
+echo "300" >bad.ids
+run 3 tokenizer decode tok bad.ids
+run 3 tokenizer encode . a.txt
+check "nothing was written by a refused training" [ ! -e x ]
+exit $failed
