@@ -230,6 +230,11 @@ status loader_open(struct loader **out, const struct shard_set *set, const struc
     if (c->documents == LOADER_DOCUMENTS && !set->manifest)
         log_warn("%s has no manifest: documents are taken to begin at token %d, as llm.c writes them",
                  set->shards[0].path, set->eot);
+    if (set->mixed)
+        log_warn(
+            "%s and the others: shards of training and of validation are read as one set; a pattern such as "
+            "PREFIX_train_*.bin takes one of them",
+            set->shards[0].path);
     struct loader *l = calloc(1, sizeof *l);
     CHECK(l, "no memory for a loader");
     l->set = set;

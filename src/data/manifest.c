@@ -112,11 +112,10 @@ static status read_row(const char *path, const json_t *o, int width, struct mani
     TRY(want_int(path, o, "text_bytes", 0, INT64_MAX / 2, &row->text_bytes));
     TRY(want_int(path, o, "file_bytes", 1024 + row->tokens * width, 1024 + row->tokens * width, &bytes));
     TRY(want_text(path, o, "xxh64", &hash));
-    char *end;
-    row->xxh64 = strtoull(hash, &end, 16);
     if (strlen(hash) != 16 || strspn(hash, "0123456789abcdef") != 16)
         return FAIL(STATUS_DATA, "%s: 'xxh64' of %s is '%s', expected 16 hexadecimal digits", path, file,
                     hash);
+    row->xxh64 = strtoull(hash, NULL, 16);
     return STATUS_OK;
 }
 

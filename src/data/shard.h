@@ -61,6 +61,7 @@ struct shard_set {
     int64_t *starts; /* [count+1]: first token of each shard in the stream; starts[count] == tokens */
     int count;
     bool manifest;      /* the fields below come from a manifest, not from the rule for foreign shards */
+    bool mixed;         /* shards of different splits, as of train and val */
     int64_t tokens;     /* of all */
     int64_t documents;  /* that begin in these shards; 0 unknown */
     int64_t text_bytes; /* that the tokens stand for (end-of-text tokens: 0); 0 unknown */

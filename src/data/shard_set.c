@@ -81,8 +81,9 @@ static status take_manifest(struct shard_set *s, const struct manifest *m, const
     return STATUS_OK;
 }
 
+/* Adds what the manifest says of this shard; `split` is that of the shards before it, "" at first. */
 static status match_row(struct shard_set *s, const struct manifest *m, const char *prefix,
-                        const struct shard *shard)
+                        const struct shard *shard, char split[64])
 {
     const char *slash = strrchr(shard->path, '/'), *name = slash ? slash + 1 : shard->path;
     for (int i = 0; i < m->count; i++) {
@@ -92,6 +93,8 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
             return FAIL(STATUS_DATA, "%s: %lld tokens of %d bytes, but %s_manifest.json says %lld of %d",
                         shard->path, (long long)shard->count, shard->width, prefix, (long long)row->tokens,
                         m->width);
+        if (split[0] && strcmp(split, row->split) != 0) s->mixed = true;
+        snprintf(split, 64, "%s", row->split);
         s->documents += row->documents;
         s->text_bytes += row->text_bytes;
         return STATUS_OK;
@@ -104,7 +107,7 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
 static status read_manifests(struct shard_set *s)
 {
     struct manifest m = {0};
-    char prefix[1024] = "", path[1056];
+    char prefix[1024] = "", path[1056], split[64] = "";
     status st = STATUS_OK;
     int with = 0;
     for (int i = 0; i < s->count; i++) {
@@ -125,7 +128,7 @@ static status read_manifests(struct shard_set *s)
             memcpy(prefix, now, sizeof prefix);
             TRY_OUT(take_manifest(s, &m, prefix, shard));
         }
-        TRY_OUT(match_row(s, &m, prefix, shard));
+        TRY_OUT(match_row(s, &m, prefix, shard, split));
         with++;
     }
     if (with != 0 && with != s->count)

@@ -12,6 +12,7 @@
 #include "temp.h"
 
 #include <errno.h>
+#include <spawn.h>
 #include <sys/wait.h>
 
 enum { DOCS = 3000 };
@@ -358,19 +359,32 @@ static void a_kill_at_any_system_call_leaves_no_shard_that_opens_without_its_cor
     c.shard_tokens = 10;
     struct build_report r;
     parallel_threads_set(1);
+    posix_spawn_file_actions_t quiet;
+    posix_spawn_file_actions_init(&quiet);
+    posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
     int killed = 1, count = 0;
     for (int64_t k = 1; killed; k++, count++) {
         if (k % 2)
             assert_int_equal(io_remove_tree(temp_path("out")),
                              STATUS_OK); /* else over what the last one left */
-        fflush(NULL);
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            c.force = true;
-            io_fault_set(k, IO_FAULT_KILL);
-            _exit(build_run(&c, &r) == STATUS_OK ? 0 : 1);
-        }
+        char fault[64];
+        snprintf(fault, sizeof fault, "INGOT_IO_FAULT=%lld:KILL", (long long)k);
+        char *words[] = {TEST_BINARY,
+                         "data",
+                         "build",
+                         in_path,
+                         "-o",
+                         prefix,
+                         "--tokenizer",
+                         tokenizer_dir,
+                         "--separator=line",
+                         "--val-every-n=3",
+                         "--shard-tokens=10",
+                         "--force",
+                         NULL};
+        char *environment[] = {fault, "INGOT_LOG=error", "OMP_NUM_THREADS=1", NULL};
+        pid_t child;
+        assert_int_equal(posix_spawn(&child, TEST_BINARY, &quiet, NULL, words, environment), 0);
         int how;
         assert_int_equal(waitpid(child, &how, 0), child);
         killed = WIFSIGNALED(how);
@@ -383,6 +397,7 @@ static void a_kill_at_any_system_call_leaves_no_shard_that_opens_without_its_cor
         assert_whole_or_refused(prefix);
         assert_int_equal(temp_count(".tmp-"), 0);
     }
+    posix_spawn_file_actions_destroy(&quiet);
     assert_true(count > 40);
     temp_clear();
 }

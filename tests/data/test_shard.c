@@ -227,6 +227,10 @@ static void a_set_is_one_stream_with_what_its_manifest_says(void **state)
     shard_set_close(&s);
     assert_int_equal(shard_set_open(&s, temp_path("c_val_000000.bin")), STATUS_OK);
     assert_int_equal(s.text_bytes, 52);
+    assert_false(s.mixed);
+    shard_set_close(&s);
+    assert_int_equal(shard_set_open(&s, temp_path("c_*_*.bin")), STATUS_OK);
+    assert_true(s.mixed);
     shard_set_close(&s);
 }
 
