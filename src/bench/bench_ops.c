@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "bench/bench.h"
+#include "base/flags.h"
 #include "ops/ops.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,14 +378,11 @@ status bench_ops(int argc, char **argv)
 {
     bool json = false;
     const char *isa = NULL;
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
-            json = true;
-        else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
-            isa = argv[++i];
-        else
-            return FAIL(STATUS_CONFIG, "bench ops: '%s' is not --json or --isa NAME", argv[i]);
-    }
+    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"},
+                                 {"isa", FLAG_TEXT, &isa, "use at most avx2, avx512 or amx"}};
+    int help;
+    TRY(flags_parse("bench ops [--json] [--isa NAME]", flags, 2, &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
     struct setup s = {0};
     void *memory = NULL;
     status st = setup_init(&s, isa, &memory);

@@ -1,5 +1,5 @@
+#include "base/flags.h"
 #include "base/text.h"
-#include "cli/cli.h"
 
 #include <stdbool.h>
 #include <stdio.h>

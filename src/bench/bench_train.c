@@ -1,0 +1,186 @@
+/* Whole training steps on random tokens: forward, backward, clip, optimizer, as `ingot train` runs them, without data and files.
+ * tools/peer_torch_cpu.py does the same work in PyTorch; scripts/bench_cpu.sh alternates the two. */
+#include "bench/bench.h"
+#include "base/clock.h"
+#include "base/flags.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "observe/observe.h"
+#include "train/trainer.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct options {
+    const char *preset, *precision, *recompute, *optimizer, *isa;
+    int64_t batch, sequence, micro, steps, threads, layers;
+    bool json;
+};
+
+static status make_spec(const struct options *o, struct spec *s)
+{
+    char text[10][96];
+    char *keys[10];
+    int n = 0;
+    for (int i = 0; i < 10; i++) keys[i] = text[i];
+    snprintf(text[n++], 96, "model.preset=%s", o->preset);
+    snprintf(text[n++], 96, "train.sequence_length=%lld", (long long)o->sequence);
+    snprintf(text[n++], 96, "train.micro_batch=%lld", (long long)o->batch);
+    snprintf(text[n++], 96, "train.batch_tokens=%lld", (long long)(o->batch * o->sequence * o->micro));
+    snprintf(text[n++], 96, "train.steps=%lld", (long long)(o->steps + 1));
+    snprintf(text[n++], 96, "train.precision=%s", o->precision);
+    snprintf(text[n++], 96, "train.recompute=%s", o->recompute);
+    snprintf(text[n++], 96, "optim.name=%s", o->optimizer);
+    if (o->layers) snprintf(text[n++], 96, "model.layer_count=%lld", (long long)o->layers);
+    TRY(spec_load(s, NULL, n, keys, NULL));
+    if (s->model.vocab_size == 0) s->model.vocab_size = 4096;
+    return STATUS_OK;
+}
+
+/* One step's data: random tokens, one sequence per document. Memory for all of it is one block, which the caller frees. */
+static int32_t *random_batch(const struct spec *s, int64_t micro, struct step_batch *b, struct batch *parts)
+{
+    int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch, rows = t * sequences;
+    int32_t *memory = malloc((size_t)(micro * (3 * rows + sequences + 1)) * sizeof *memory), *at = memory;
+    if (memory == NULL) return NULL;
+    for (int64_t m = 0; m < micro; m++) {
+        int32_t *tokens = at, *targets = at + rows, *positions = at + 2 * rows, *cu = at + 3 * rows;
+        at += 3 * rows + sequences + 1;
+        for (int64_t i = 0; i < rows; i++) {
+            tokens[i] =
+                (int32_t)(rng_uniform(1, RNG_TEST, (uint64_t)m, (uint64_t)i) * (double)s->model.vocab_size);
+            targets[i] =
+                (int32_t)(rng_uniform(2, RNG_TEST, (uint64_t)m, (uint64_t)i) * (double)s->model.vocab_size);
+            positions[i] = (int32_t)(i % t);
+        }
+        for (int64_t i = 0; i <= sequences; i++) cu[i] = (int32_t)(i * t);
+        parts[m] = (struct batch){.rows = rows,
+                                  .docs = sequences,
+                                  .tokens = tokens,
+                                  .targets = targets,
+                                  .positions = positions,
+                                  .cu_seqlens = cu};
+    }
+    *b = (struct step_batch){.valid = rows * micro, .micro_count = (int)micro, .micro = parts};
+    return memory;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double peak_rss_gib(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1048576;
+}
+
+static void print_result(const struct options *o, const struct trainer *t, const double *seconds,
+                         double first_loss, double last_loss)
+{
+    double median = seconds[o->steps / 2], tokens = (double)t->spec.run.train_batch_tokens;
+    double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
+    struct stage stages[STAGES_MAX];
+    double sum = 0;
+    for (int64_t i = 0; i < o->steps; i++) sum += seconds[i];
+    int count = stages_list(stages, sum);
+    if (o->json) {
+        json_t *parts = json_object();
+        for (int i = 0; i < count; i++)
+            json_object_set_new(parts, stages[i].name, json_real(stages[i].percent));
+        json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "preset",
+                              o->preset, "device", t->ops.name, "precision", o->precision, "batch",
+                              (json_int_t)(o->batch * o->micro), "seq", (json_int_t)o->sequence, "threads",
+                              parallel_threads(), "step_s", median, "tokens_per_s", tokens / median,
+                              "model_gflops_per_s", flops / 1e9, "peak_rss_gib", peak_rss_gib(), "loss_last",
+                              last_loss, "stages_percent", parts);
+        json_dumpf(j, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(j);
+        return;
+    }
+    printf("ingot preset=%s device=%s precision=%s batch=%lld seq=%lld threads=%d step_s=%.3f "
+           "tokens_per_s=%.1f gflops_per_s=%.0f "
+           "peak_rss_gib=%.2f planned_gib=%.2f loss_first=%.4f loss_last=%.4f\n",
+           o->preset, t->ops.name, o->precision, (long long)(o->batch * o->micro), (long long)o->sequence,
+           parallel_threads(), median, tokens / median, flops / 1e9, peak_rss_gib(),
+           (double)memory_peak(&t->memory) / 1073741824, first_loss, last_loss);
+    for (int i = 0; i < count; i++)
+        printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
+}
+
+static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b, double *seconds)
+{
+    double first = 0;
+    struct step_result r;
+    for (int64_t i = -1; i < o->steps; i++) {
+        double begin = clock_s();
+        b->step = t->step;
+        TRY(train_step(t, b, &r));
+        if (i < 0) {
+            first = r.loss;
+            stages_start(); /* the first step fills caches of products and pages: not measured */
+        } else {
+            seconds[i] = clock_s() - begin;
+        }
+    }
+    stages_stop();
+    qsort(seconds, (size_t)o->steps, sizeof *seconds, ascending);
+    print_result(o, t, seconds, first, r.loss);
+    return STATUS_OK;
+}
+
+status bench_train(int argc, char **argv)
+{
+    struct options o = {.preset = "gpt2-124m",
+                        .precision = "fp32",
+                        .recompute = "none",
+                        .optimizer = "adamw",
+                        .batch = 4,
+                        .sequence = 1024,
+                        .micro = 1,
+                        .steps = 5};
+    const struct flag flags[] = {
+        {"preset", FLAG_TEXT, &o.preset, "model (gpt2-124m)"},
+        {"precision", FLAG_TEXT, &o.precision, "fp32 or bf16 (fp32)"},
+        {"recompute", FLAG_TEXT, &o.recompute, "none, selective or full (none)"},
+        {"optimizer", FLAG_TEXT, &o.optimizer, "adamw or lion (adamw)"},
+        {"batch", FLAG_INT, &o.batch, "sequences per micro-batch (4)"},
+        {"micro", FLAG_INT, &o.micro, "micro-batches per step (1)"},
+        {"seq", FLAG_INT, &o.sequence, "tokens per sequence (1024)"},
+        {"layers", FLAG_INT, &o.layers, "layers instead of the preset's"},
+        {"steps", FLAG_INT, &o.steps, "timed steps; the median counts (5)"},
+        {"threads", FLAG_INT, &o.threads, "threads; 0: one per core (0)"},
+        {"isa", FLAG_TEXT, &o.isa, "use at most avx2, avx512 or amx"},
+        {"json", FLAG_SWITCH, &o.json, "one JSON object"},
+    };
+    int help;
+    TRY(flags_parse("bench train [--preset NAME] [--precision fp32|bf16] [--batch B] [--seq T] [--steps N]",
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (o.steps < 1 || o.steps > 10000 || o.micro < 1 || o.micro > 4096)
+        return FAIL(STATUS_CONFIG, "--steps is 1 to 10000, --micro 1 to 4096");
+    struct spec s;
+    struct trainer t;
+    struct step_batch b;
+    TRY(make_spec(&o, &s));
+    parallel_threads_set((int)o.threads);
+    struct plan_lay_args args = plan_args(&s);
+    TRY(trainer_open(&t, &s, &args, o.isa));
+    trainer_init_weights(&t);
+    struct batch *parts = calloc((size_t)o.micro, sizeof *parts);
+    double *seconds = calloc((size_t)o.steps, sizeof *seconds);
+    int32_t *tokens = parts && seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
+    status st = tokens ? run_steps(&o, &t, &b, seconds) : FAIL(STATUS_FIT, "no memory for the batch");
+    free(tokens);
+    free(seconds);
+    free(parts);
+    trainer_close(&t);
+    return st;
+}
