@@ -164,48 +164,37 @@ out:
     return st;
 }
 
-/* Windows [first, first + count) in order, `sequences` at a time. */
-static status eval_windows(struct trainer *t, const struct shard_set *val, int64_t first, int64_t count,
-                           int64_t sequences, double *sum, int64_t *valid)
-{
-    if (count == 0) return STATUS_OK;
-    CHECK(first % sequences == 0 && count % sequences == 0, "windows %lld+%lld by %lld", (long long)first,
-          (long long)count, (long long)sequences);
-    struct loader *l = NULL;
-    struct loader_config c = {.sequence_length = t->spec.run.train_sequence_length,
-                              .sequences = sequences,
-                              .micro_count = 1,
-                              .vocab_size = t->spec.model.vocab_size,
-                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS};
-    TRY(loader_open(&l, val, &c, first / sequences));
-    status st = STATUS_OK;
-    for (int64_t i = 0; i < count / sequences; i++) {
-        const struct step_batch *b;
-        TRY_OUT(loader_next(l, &b));
-        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &b->micro[0], 0, sum, &t->run));
-        *valid += b->valid;
-    }
-out:
-    loader_close(l);
-    return st;
-}
-
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *out)
 {
     SCOPE("train.eval", t->step);
     int64_t length = t->spec.run.train_sequence_length, at_once = t->acts.lay.n / length;
-    int64_t windows = (val->tokens - 1) / length;
-    if (tokens > 0 && tokens / length < windows) windows = tokens / length > 0 ? tokens / length : 1;
-    if (windows <= 0)
-        return FAIL(STATUS_DATA, "the validation shards hold %lld tokens: not one window of %lld",
-                    (long long)val->tokens, (long long)length + 1);
+    struct loader *l = NULL;
+    struct loader_config c = {.sequence_length = length,
+                              .sequences = at_once,
+                              .micro_count = 1,
+                              .vocab_size = t->spec.model.vocab_size,
+                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS};
+    TRY(loader_open(&l, val, &c, 0));
+    /* Unshuffled, the loader gives every target once and pads the last batch with targets that do not count. */
+    int64_t windows = loader_windows(l), limit = (tokens + length - 1) / length;
+    if (tokens > 0 && limit < windows) windows = limit;
     double sum = 0;
-    int64_t valid = 0, whole = windows / at_once * at_once;
-    TRY(eval_windows(t, val, 0, whole, at_once, &sum, &valid));
-    TRY(eval_windows(t, val, whole, windows - whole, 1, &sum, &valid));
-    if (valid == 0) return FAIL(STATUS_DATA, "the validation shards have no target that counts");
+    int64_t valid = 0;
+    status st = STATUS_OK;
+    for (int64_t i = 0; i < (windows + at_once - 1) / at_once; i++) {
+        const struct step_batch *b;
+        TRY_OUT(loader_next(l, &b));
+        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &b->micro[0], 0, &sum, &t->run));
+        valid += b->valid;
+    }
+    if (valid == 0) {
+        st = FAIL(STATUS_DATA, "the validation shards have no target that counts");
+        goto out;
+    }
     *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
     if (val->text_bytes > 0)
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
-    return STATUS_OK;
+out:
+    loader_close(l);
+    return st;
 }

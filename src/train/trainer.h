@@ -31,7 +31,8 @@ struct step_result {
 /* One optimizer step on all micro-batches of `b`. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
 
-/* Mean loss over the validation stream in order: every window once, or the first `tokens` tokens. */
+/* Mean loss over the validation stream in order: every target once, or the windows of the first `tokens` tokens. Bits per byte charge the mean
+ * loss for each token of the text, also for the first one, which nothing predicts. */
 struct eval_result {
     double loss, bits_per_byte;
     int64_t tokens;
