@@ -9,7 +9,8 @@ enum { FLAGS_MAX = 64 };
 
 static void print_flags(const char *usage, const struct flag *flags, int count)
 {
-    static const char *const kind[] = {[FLAG_SWITCH] = "", [FLAG_TEXT] = " TEXT", [FLAG_INT] = " N", [FLAG_REAL] = " X"};
+    static const char *const kind[] = {
+        [FLAG_SWITCH] = "", [FLAG_TEXT] = " TEXT", [FLAG_INT] = " N", [FLAG_REAL] = " X"};
     printf("usage: ingot %s\n", usage);
     for (int i = 0; i < count; i++) {
         char left[64];
@@ -26,8 +27,8 @@ static status unknown_flag(const char *word, size_t length, const struct flag *f
     for (int i = 0; i < count; i++) names[i] = flags[i].name;
     snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), word);
     const char *near = text_nearest(name, names, count);
-    return FAIL(STATUS_CONFIG, "unknown option '--%s'%s%s%s; --help lists the options", name, near ? "; did you mean '--" : "",
-                near ? near : "", near ? "'" : "");
+    return FAIL(STATUS_CONFIG, "unknown option '--%s'%s%s%s; --help lists the options", name,
+                near ? "; did you mean '--" : "", near ? near : "", near ? "'" : "");
 }
 
 static status flag_set(const struct flag *f, const char *value)
@@ -39,12 +40,16 @@ static status flag_set(const struct flag *f, const char *value)
     case FLAG_INT: good = text_to_int(value, f->value); break;
     case FLAG_REAL: good = text_to_real(value, f->value); break;
     }
-    static const char *const want[] = {[FLAG_SWITCH] = "true or false", [FLAG_TEXT] = "text", [FLAG_INT] = "a whole number", [FLAG_REAL] = "a number"};
+    static const char *const want[] = {[FLAG_SWITCH] = "true or false",
+                                       [FLAG_TEXT] = "text",
+                                       [FLAG_INT] = "a whole number",
+                                       [FLAG_REAL] = "a number"};
     if (!good) return FAIL(STATUS_CONFIG, "--%s: '%s' is not %s", f->name, value, want[f->type]);
     return STATUS_OK;
 }
 
-status flags_parse(const char *usage, const struct flag *flags, int count, int *argc, char **argv, int allow_overrides, int *help)
+status flags_parse(const char *usage, const struct flag *flags, int count, int *argc, char **argv,
+                   int allow_overrides, int *help)
 {
     int kept = 0;
     *help = 0;
@@ -74,10 +79,14 @@ status flags_parse(const char *usage, const struct flag *flags, int count, int *
             continue;
         }
         if (!f) return unknown_flag(name, length, flags, count);
-        if (eq) TRY(flag_set(f, eq + 1));
-        else if (f->type == FLAG_SWITCH) *(bool *)f->value = true;
-        else if (i + 1 < *argc) TRY(flag_set(f, argv[++i]));
-        else return FAIL(STATUS_CONFIG, "--%s needs a value", f->name);
+        if (eq)
+            TRY(flag_set(f, eq + 1));
+        else if (f->type == FLAG_SWITCH)
+            *(bool *)f->value = true;
+        else if (i + 1 < *argc)
+            TRY(flag_set(f, argv[++i]));
+        else
+            return FAIL(STATUS_CONFIG, "--%s needs a value", f->name);
     }
     *argc = kept;
     return STATUS_OK;

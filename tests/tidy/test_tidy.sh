@@ -24,7 +24,7 @@ mapfile -t headers < <(pick '^src/.*\.h$')
 rule_include() {
     awk '
     BEGIN {
-        n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data 2 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 7 cli 8", w, " ")
+        n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data 2 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 8 cli 9", w, " ")
         for (i = 1; i < n; i += 2) rank[w[i]] = w[i + 1]
     }
     FNR == 1 { split(FILENAME, part, "/"); from = part[2] }
