@@ -1,0 +1,70 @@
+/* Any bytes as text, with a tokenizer for each split: invalid UTF-8 is refused at its place; valid text decodes to itself, its special
+ * tokens appear only when they are asked for, and encoding in two calls of one encoder gives what a fresh one gives. */
+#include "data/split.h"
+#include "data/tokenizer.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { VOCAB_SIZE = 330, SPECIALS = 2 };
+
+/* Kept from one input to the next: the cache of an encoder must not change ids. */
+static struct tokenizer *tokenizers[SPLIT_COUNT];
+static struct encoder *encoders[SPLIT_COUNT];
+
+static void open_all(void)
+{
+    static const char corpus[] =
+        "the cat and the other cats sat there; they didn't. 123 123 1234\n\n  int x = 0;\n\tint y = 1; aaaa "
+        "aaaaaaaa "
+        "\xd0\xbc\xd0\xb8\xd1\x80 \xd0\xbc\xd0\xb8\xd1\x80\xd1\x83 "
+        "\xe4\xbb\x8a\xe5\xa4\xa9\xe4\xbb\x8a\xe5\xa4\xa9 "
+        "she said that this is what was left of those, and we'll see more of them when we've got there";
+    static const char *const specials[] = {"<|endoftext|>", "<|e"};
+    struct text doc = {corpus, sizeof corpus - 1};
+    for (int s = 0; s < SPLIT_COUNT; s++) {
+        const struct tokenizer_train_config config = {.split = (enum split)s,
+                                                      .vocab_size = VOCAB_SIZE,
+                                                      .specials = specials,
+                                                      .special_count = SPECIALS};
+        CHECK(tokenizer_train(&tokenizers[s], &config, &doc, 1) == STATUS_OK, "%s", status_message());
+        CHECK(encoder_open(&encoders[s], tokenizers[s]) == STATUS_OK, "memory");
+    }
+}
+
+static void check(int s, const char *text, size_t size, enum specials specials)
+{
+    const int32_t *ids, *fresh_ids;
+    int64_t count, fresh_count;
+    size_t valid = utf8_valid(text, size), back_bytes = 0;
+    status st = encoder_encode(encoders[s], text, size, specials, &ids, &count);
+    CHECK((st == STATUS_OK) == (valid == size), "status %d, valid up to %zu of %zu", st, valid, size);
+    if (st != STATUS_OK) return;
+    char *back = NULL;
+    CHECK(tokenizer_decode(tokenizers[s], ids, count, &back, &back_bytes) == STATUS_OK, "%s",
+          status_message());
+    CHECK(back_bytes == size && memcmp(back, text, size) == 0, "the text does not come back");
+    free(back);
+    for (int64_t i = 0; i < count; i++)
+        CHECK(specials == SPECIALS_PARSE || ids[i] < VOCAB_SIZE - SPECIALS,
+              "special token %d from plain text", (int)ids[i]);
+    struct encoder *fresh;
+    CHECK(encoder_open(&fresh, tokenizers[s]) == STATUS_OK, "memory");
+    CHECK(encoder_encode(fresh, text, size, specials, &fresh_ids, &fresh_count) == STATUS_OK, "%s",
+          status_message());
+    CHECK(fresh_count == count && (count == 0 || memcmp(fresh_ids, ids, (size_t)count * sizeof *ids) == 0),
+          "the cache changed the ids");
+    encoder_close(fresh);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (tokenizers[0] == NULL) open_all();
+    for (int s = 0; s < SPLIT_COUNT; s++) {
+        check(s, (const char *)data, size, SPECIALS_AS_TEXT);
+        check(s, (const char *)data, size, SPECIALS_PARSE);
+    }
+    return 0;
+}
