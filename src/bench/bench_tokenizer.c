@@ -1,5 +1,5 @@
-/* ingot bench tokenizer FILE: speed of training on a text, of loading, and of encoding and decoding it, on one thread but for the
- * training. The tokenizer is trained on the file, or taken from a directory. */
+/* ingot bench tokenizer FILE: speed of training on a text, of loading, and of encoding and decoding it, on
+ * one thread but for the training. The tokenizer is trained on the file, or taken from a directory. */
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -24,7 +24,8 @@ static int compare_doubles(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Median over ROUNDS after one that warms up; the first one is printed apart: a cold cache, as for a single text. */
+/* Median over ROUNDS after one that warms up; the first one is printed apart: a cold cache, as for a single
+ * text. */
 static status bench_encode(const struct tokenizer *t, const char *text, size_t bytes)
 {
     struct encoder *e;

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `data` points to a pointer of another type: memcpy is the way to read and write it that every compiler must understand. */
+/* `data` points to a pointer of another type: memcpy is the way to read and write it that every compiler must
+ * understand. */
 status array_grow(void *data, size_t *cap, size_t need, size_t size)
 {
     if (need <= *cap) return STATUS_OK;

@@ -4,8 +4,8 @@
 #include "base/status.h"
 #include <stddef.h>
 
-/* Makes room for `need` elements of `size` bytes in *data (a pointer to any T *; NULL with *cap 0 at first); grows at least by
- * half. The array is unchanged when there is no memory: STATUS_FIT. */
+/* Makes room for `need` elements of `size` bytes in *data (a pointer to any T *; NULL with *cap 0 at first);
+ * grows at least by half. The array is unchanged when there is no memory: STATUS_FIT. */
 status array_grow(void *data, size_t *cap, size_t need, size_t size) WARN_UNUSED;
 /* calloc with a status: *data is a pointer to any T *. STATUS_FIT. */
 status array_new(void *data, size_t count, size_t size) WARN_UNUSED;

@@ -1,6 +1,7 @@
-/* Counting in parallel. The documents are cut into segments of about a megabyte at places where the split does not notice
- * (split_cut), so that one large file keeps all threads busy, too. Each thread counts into tables of its own, PARTS of them by the
- * top bits of the hash; then part p of all threads is added up by one thread. Sums of integers do not depend on the order. */
+/* Counting in parallel. The documents are cut into segments of about a megabyte at places where the split
+ * does not notice (split_cut), so that one large file keeps all threads busy, too. Each thread counts into
+ * tables of its own, PARTS of them by the top bits of the hash; then part p of all threads is added up by one
+ * thread. Sums of integers do not depend on the order. */
 #include "data/bpe_count.h"
 #include "base/parallel.h"
 #include "data/array.h"

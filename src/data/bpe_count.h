@@ -3,8 +3,8 @@
 #define INGOT_DATA_BPE_COUNT_H
 #include "data/tokenizer.h"
 
-/* Longer pieces are counted in parts of at most this many bytes (cut between characters): the time of training depends on the
- * length of pieces, and nothing that long in one piece is language. */
+/* Longer pieces are counted in parts of at most this many bytes (cut between characters): the time of
+ * training depends on the length of pieces, and nothing that long in one piece is language. */
 enum { BPE_PIECE_MAX = 512 };
 
 struct bpe_piece {
@@ -17,7 +17,8 @@ struct bpe_pieces {
     struct bpe_piece *items; /* in no particular order: it depends on the threads; the set does not */
     size_t count;
 };
-/* Counts the pieces of two bytes and more; a single byte has nothing to merge. STATUS_DATA names the first document with invalid UTF-8. */
+/* Counts the pieces of two bytes and more; a single byte has nothing to merge. STATUS_DATA names the first
+ * document with invalid UTF-8. */
 status bpe_count(struct bpe_pieces *out, enum split split, const struct text *docs,
                  int64_t count) WARN_UNUSED;
 void bpe_count_free(struct bpe_pieces *p);

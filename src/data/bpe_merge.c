@@ -1,6 +1,7 @@
-/* Short pieces: one number for each pair of neighbours holds its rank and place; the smallest is found by a few vector instructions, and the
- * pairs that a merge changes are looked up again. Long pieces: the same with a heap, whose entries are dropped when their place
- * does not have that rank any more. Both do the same, also for ties; a test holds them against each other. */
+/* Short pieces: one number for each pair of neighbours holds its rank and place; the smallest is found by a
+ * few vector instructions, and the pairs that a merge changes are looked up again. Long pieces: the same with
+ * a heap, whose entries are dropped when their place does not have that rank any more. Both do the same, also
+ * for ties; a test holds them against each other. */
 #include "data/bpe_merge.h"
 #include "data/array.h"
 #include <assert.h>

@@ -19,8 +19,8 @@ struct bpe_scratch {
 };
 void bpe_scratch_fini(struct bpe_scratch *s);
 
-/* The pair with the lowest rank is merged, the leftmost first among equals, until none is left. Writes at most `bytes` ids to out
- * and returns their count. `bytes` is from 1 to BPE_MERGE_SHORT. */
+/* The pair with the lowest rank is merged, the leftmost first among equals, until none is left. Writes at
+ * most `bytes` ids to out and returns their count. `bytes` is from 1 to BPE_MERGE_SHORT. */
 size_t bpe_merge_short(const struct tokenizer *t, const uint8_t *piece, size_t bytes, int32_t *out);
 /* The same for any piece below 4 GiB, in time n log n. STATUS_FIT. */
 status bpe_merge_long(const struct tokenizer *t, struct bpe_scratch *s, const uint8_t *piece, size_t bytes,

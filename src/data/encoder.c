@@ -1,15 +1,17 @@
 /* Text -> ids. Added tokens are cut out first; the rest is split, and each piece becomes ids.
  *
- * Language repeats itself: almost every piece was seen before. So each encoder remembers pieces in a direct-mapped cache, and what
- * counts is how fast a hit is: a line of the cache is one line of the CPU's cache,
+ * Language repeats itself: almost every piece was seen before. So each encoder remembers pieces in a
+ * direct-mapped cache, and what counts is how fast a hit is: a line of the cache is one line of the CPU's
+ * cache,
  *
  *   0   key    the bytes of the piece, zero-filled: 32
  *   32  ids    7 of 4 bytes
  *   60  meta   bytes of the piece << 8 | ids; 0: free line
  *
- * compared and copied out with one vector instruction each. 16 MB of them: with a quarter of that, dictionary text (GCIDE) is encoded at
- * two thirds of the speed. Pieces are taken in batches: first all keys are hashed and their lines
- * prefetched, then looked up. Longer pieces, and those with more ids, are merged each time. */
+ * compared and copied out with one vector instruction each. 16 MB of them: with a quarter of that, dictionary
+ * text (GCIDE) is encoded at two thirds of the speed. Pieces are taken in batches: first all keys are hashed
+ * and their lines prefetched, then looked up. Longer pieces, and those with more ids, are merged each time.
+ * */
 #include "data/array.h"
 #include "data/bpe_merge.h"
 #include "data/split.h"
@@ -38,7 +40,8 @@ struct encoder {
         [2]; /* raw, normalized: some added tokens are not special and therefore always looked for */
 };
 
-/* Room that is kept free while a batch is done: all its short pieces as single bytes, and one vector written too far. */
+/* Room that is kept free while a batch is done: all its short pieces as single bytes, and one vector written
+ * too far. */
 enum { SLACK = BATCH * KEY_BYTES + 8 };
 
 status encoder_open(struct encoder **out, const struct tokenizer *t)
@@ -165,7 +168,8 @@ static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, si
     return STATUS_OK;
 }
 
-/* The longest of the added tokens [lo, hi), sorted by bytes, that text begins with; NULL when none does. Each byte narrows the range. */
+/* The longest of the added tokens [lo, hi), sorted by bytes, that text begins with; NULL when none does. Each
+ * byte narrows the range. */
 static const struct added *longest_added(const struct tokenizer *t, size_t lo, size_t hi, const uint8_t *text,
                                          size_t left, enum specials specials)
 {
@@ -194,7 +198,8 @@ static const struct added *longest_added(const struct tokenizer *t, size_t lo, s
     return best;
 }
 
-/* Level 0 cuts out the raw added tokens, level 1 the normalized ones from what is left between them, level 2 encodes the rest. */
+/* Level 0 cuts out the raw added tokens, level 1 the normalized ones from what is left between them, level 2
+ * encodes the rest. */
 static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t at, size_t end,
                            size_t bytes, enum specials specials)
 {

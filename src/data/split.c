@@ -1,8 +1,10 @@
-/* Scanners for the patterns in split_table, exact to the last white-space rule. A piece depends only on the text from its own
- * start, so each scanner is one function (text, start) -> end; its alternatives are tried in the order of the pattern.
+/* Scanners for the patterns in split_table, exact to the last white-space rule. A piece depends only on the
+ * text from its own start, so each scanner is one function (text, start) -> end; its alternatives are tried
+ * in the order of the pattern.
  *
- * Three things carry the speed: ASCII letters are found 32 bytes at a time, the class of any other character is one table
- * look-up (ASCII) or two (unicode.h), and ends come in batches, so that the caller can fetch cache lines ahead.
+ * Three things carry the speed: ASCII letters are found 32 bytes at a time, the class of any other character
+ * is one table look-up (ASCII) or two (unicode.h), and ends come in batches, so that the caller can fetch
+ * cache lines ahead.
  *
  * Classes: L = \p{L}, N = \p{N}, S = \s, O = everything else. */
 #include "data/split.h"
@@ -64,8 +66,8 @@ static inline size_t letters_end(const uint8_t *text, size_t at, size_t bytes)
     return run_end(text, at, bytes, L);
 }
 
-/* Bytes of 's 't 'm 'd 're 've 'll at `at`, which holds an apostrophe; else 0. With fold_case as (?i:...) does it, which makes
- * U+017F (long s, c5 bf) an s. */
+/* Bytes of 's 't 'm 'd 're 've 'll at `at`, which holds an apostrophe; else 0. With fold_case as (?i:...)
+ * does it, which makes U+017F (long s, c5 bf) an s. */
 static inline size_t contraction_bytes(const uint8_t *text, size_t at, size_t bytes, bool fold_case)
 {
     size_t left = bytes - at;
@@ -94,7 +96,8 @@ static inline struct blank blank_run(const uint8_t *text, size_t at, size_t byte
     return b;
 }
 
-/* \s+(?!\S)|\s+: all of a run at the end of the text; else all but its last character; else that one character. */
+/* \s+(?!\S)|\s+: all of a run at the end of the text; else all but its last character; else that one
+ * character. */
 static inline size_t blank_end(struct blank b, size_t at, size_t bytes)
 {
     return b.end == bytes || b.last == at ? b.end : b.last;
@@ -114,7 +117,8 @@ static inline size_t gpt2_end(const uint8_t *text, size_t at, size_t bytes)
     return blank_end(blank_run(text, at, bytes), at, bytes);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+ * ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
 static inline size_t llama3_end(const uint8_t *text, size_t at, size_t bytes)
 {
     uint8_t c = text[at];
@@ -170,8 +174,9 @@ static inline size_t char_before(const uint8_t *text, size_t at)
     return at;
 }
 
-/* No pattern has white space behind a letter or a number in one piece. A single \n between two other characters ends a piece
- * in all of them (alone, or behind punctuation), with or without something after it. */
+/* No pattern has white space behind a letter or a number in one piece. A single \n between two other
+ * characters ends a piece in all of them (alone, or behind punctuation), with or without something after it.
+ * */
 static bool cut_is_safe(const uint8_t *text, size_t at, size_t bytes)
 {
     enum class next = unit_at(text, at, bytes).class;

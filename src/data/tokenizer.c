@@ -159,7 +159,8 @@ static void hash_u32(struct sha256 *s, uint32_t value)
     sha256_add(s, le, sizeof le);
 }
 
-/* Order: pattern, flags, tokens by id, merges by rank, added tokens in their sorted order. Every length is hashed before its data. */
+/* Order: pattern, flags, tokens by id, merges by rank, added tokens in their sorted order. Every length is
+ * hashed before its data. */
 void tokenizer_hash(const struct tokenizer *t, char out[65])
 {
     struct sha256 s;

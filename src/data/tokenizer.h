@@ -1,8 +1,9 @@
 /* Byte-level BPE tokenizers: train, load, save, encode, decode.
  *
- * A tokenizer is a directory with tokenizer.json (the HF format; spec: docs/FORMATS.md), which is also what training writes. Encoding: special tokens
- * are cut out first (only when asked), the rest is split by the pattern, and each piece is merged by rank.
- * The splitters are hand-written scanners over one pinned Unicode version; PCRE2 is their reference in tests. */
+ * A tokenizer is a directory with tokenizer.json (the HF format; spec: docs/FORMATS.md), which is also what
+ * training writes. Encoding: special tokens are cut out first (only when asked), the rest is split by the
+ * pattern, and each piece is merged by rank. The splitters are hand-written scanners over one pinned Unicode
+ * version; PCRE2 is their reference in tests. */
 #ifndef INGOT_DATA_TOKENIZER_H
 #define INGOT_DATA_TOKENIZER_H
 #include "base/status.h"
@@ -18,24 +19,29 @@ enum split {
 #undef X
 };
 
-struct
-    tokenizer; /* opaque, read-only after load: any number of threads may encode with it, each with its own encoder */
+/* Opaque and read-only: any number of threads may encode with it, each with its own encoder. */
+struct tokenizer;
 
-struct tokenizer_train_config {
-    enum split split;
-    int32_t vocab_size;          /* bytes (256) + merges + specials */
-    const char *const *specials; /* e.g. "<|endoftext|>": get the last ids */
-    int special_count;
-};
-/* Trains on `count` documents. Deterministic: pairs with equal counts are merged in the order of smaller (left id, right id).
- * The same merges for any number of threads. STATUS_DATA names document and byte offset of invalid UTF-8. */
-struct text {
+struct text { /* need not be NUL-terminated */
     const char *data;
     size_t bytes;
 };
+
+struct tokenizer_train_config {
+    enum split split;
+    int32_t vocab_size;          /* 256 bytes, results of merges, specials */
+    const char *const *specials; /* e.g. "<|endoftext|>": they get the last ids */
+    int special_count;
+};
+/* Trains on `count` documents. Deterministic: pairs with equal counts are merged in the order of smaller
+ * (left id, right id); ids of bytes are those of GPT-2. The merges are the same for any number of threads,
+ * and the same as those of HF's BpeTrainer (initial_alphabet all bytes) where no piece is longer than
+ * BPE_PIECE_MAX. STATUS_DATA: invalid UTF-8 (document and byte offset), or too few pairs in the text (how
+ * many tokens it gives); STATUS_CONFIG: a vocabulary size or specials that cannot be. */
 status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config *config,
                        const struct text *docs, int64_t count) WARN_UNUSED;
 
+/* STATUS_DATA when the file is damaged or describes what this program does not do exactly, by name. */
 status tokenizer_load(struct tokenizer **t, const char *path /* directory or tokenizer.json */) WARN_UNUSED;
 status tokenizer_save(const struct tokenizer *t, const char *dir) WARN_UNUSED;
 void tokenizer_free(struct tokenizer *t);
@@ -52,13 +58,17 @@ struct text tokenizer_bytes(const struct tokenizer *t, int32_t id);
 
 /* Per-thread encoding state (piece cache, output buffer). */
 struct encoder;
+/* Added tokens that the file does not call special are cut out either way, as HF does with
+ * split_special_tokens. */
 enum specials { SPECIALS_AS_TEXT, SPECIALS_PARSE };
 status encoder_open(struct encoder **e, const struct tokenizer *t) WARN_UNUSED;
 void encoder_close(struct encoder *e);
-/* Encodes valid UTF-8; *ids is valid until the next call. STATUS_DATA with the byte offset of the first invalid sequence. */
+/* Encodes valid UTF-8; *ids is valid until the next call. STATUS_DATA with the byte offset of the first
+ * invalid sequence. */
 status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials,
                       const int32_t **ids, int64_t *count) WARN_UNUSED;
-/* Appends the bytes of ids to *out (malloc'd, caller frees; *out may be NULL at first). STATUS_DATA for an id outside the vocabulary. */
+/* Appends the bytes of ids to *out (malloc'd, caller frees; *out may be NULL at first). STATUS_DATA for an id
+ * outside the vocabulary. */
 status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t count, char **out,
                         size_t *bytes) WARN_UNUSED;
 

@@ -1,6 +1,7 @@
-/* Reading tokenizer.json. The format describes a pipeline of many kinds of parts; this program has one: no normalizer, a pattern of
- * split_table, byte-level BPE. Every part is therefore compared with what is implemented, and anything else, also a key that is not
- * known, is refused by name: a tokenizer that is read almost right gives ids that are almost right, and nobody sees it. */
+/* Reading tokenizer.json. The format describes a pipeline of many kinds of parts; this program has one: no
+ * normalizer, a pattern of split_table, byte-level BPE. Every part is therefore compared with what is
+ * implemented, and anything else, also a key that is not known, is refused by name: a tokenizer that is read
+ * almost right gives ids that are almost right, and nobody sees it. */
 #include "data/tokenizer_file.h"
 #include "base/io.h"
 #include "data/alphabet.h"
@@ -107,8 +108,8 @@ static status parse_pre_tokenizer(struct tokenizer *t, const json_t *p)
     return parse_byte_level(json_array_get(parts, 1), false);
 }
 
-/* Post-processors add special tokens around the ids or move offsets; this program adds specials only where it is told to, so
- * those that are known to do no more than that may stand in the file. */
+/* Post-processors add special tokens around the ids or move offsets; this program adds specials only where it
+ * is told to, so those that are known to do no more than that may stand in the file. */
 static status check_post_processor(const json_t *p)
 {
     if (is_absent(p)) return STATUS_OK;

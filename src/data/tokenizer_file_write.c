@@ -1,4 +1,5 @@
-/* Writing tokenizer.json as Hugging Face tokenizers reads it, and a tokenizer_config.json with which AutoTokenizer finds it. */
+/* Writing tokenizer.json as Hugging Face tokenizers reads it, and a tokenizer_config.json with which
+ * AutoTokenizer finds it. */
 #include "base/io.h"
 #include "data/alphabet.h"
 #include "data/array.h"
@@ -63,7 +64,8 @@ static json_t *added_json(const struct tokenizer *t, const struct added *a)
                      "special", (int)a->special);
 }
 
-/* In the order of ids, as HF numbers them when it reads the list. `by_id`: as the object of tokenizer_config.json. */
+/* In the order of ids, as HF numbers them when it reads the list. `by_id`: as the object of
+ * tokenizer_config.json. */
 static json_t *all_added_json(const struct tokenizer *t, bool by_id)
 {
     struct added *sorted;

@@ -1,4 +1,5 @@
-/* Inside of a tokenizer: what tokenizer.c (the object), tokenizer_json.c (files), bpe_train.c and bpe_encode.c share. */
+/* Inside of a tokenizer: what tokenizer.c (the object), tokenizer_json.c (files), bpe_train.c and
+ * bpe_encode.c share. */
 #ifndef INGOT_DATA_TOKENIZER_INT_H
 #define INGOT_DATA_TOKENIZER_INT_H
 #include "data/tokenizer.h"
@@ -42,7 +43,8 @@ struct tokenizer {
 };
 #define PAIR_FREE UINT64_MAX
 
-/* Checks and derives the rest from split, vocab, merges and added. STATUS_DATA for a byte that has no token. */
+/* Checks and derives the rest from split, vocab, merges and added. STATUS_DATA for a byte that has no token.
+ * */
 status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
 
 static inline size_t pair_hash(uint64_t key)

@@ -1,7 +1,9 @@
-/* Character classes of Unicode 16.0.0 (see tools/gen_unicode.py for why this version), as tokenizer patterns use them:
- * LETTER is \p{L}, NUMBER is \p{N}, SPACE is \s, that is the 25 code points of White_Space; everything else, also unassigned, is OTHER.
+/* Character classes of Unicode 16.0.0 (see tools/gen_unicode.py for why this version), as tokenizer patterns
+ * use them: LETTER is \p{L}, NUMBER is \p{N}, SPACE is \s, that is the 25 code points of White_Space;
+ * everything else, also unassigned, is OTHER.
  *
- * Two stages: unicode_index names a block of 128 code points, a block holds two bits for each. 6 kB in all, so it stays in cache. */
+ * Two stages: unicode_index names a block of 128 code points, a block holds two bits for each. 6 kB in all,
+ * so it stays in cache. */
 #ifndef INGOT_DATA_UNICODE_H
 #define INGOT_DATA_UNICODE_H
 #include <assert.h>

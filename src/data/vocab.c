@@ -5,7 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The slot with these bytes, or the free one where they belong. slots_count is a power of two, at least half of them free. */
+/* The slot with these bytes, or the free one where they belong. slots_count is a power of two, at least half
+ * of them free. */
 static int32_t *find_slot(const struct vocab *v, const char *bytes, size_t count)
 {
     size_t mask = v->slots_count - 1;

@@ -1,4 +1,5 @@
-/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Append-only; ids count up from 0. */
+/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Append-only; ids count up
+ * from 0. */
 #ifndef INGOT_DATA_VOCAB_H
 #define INGOT_DATA_VOCAB_H
 #include "base/status.h"
@@ -26,8 +27,8 @@ struct vocab {
     size_t tokens_cap, blob_bytes, blob_cap, model_count, slots_count;
 };
 
-/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole) or too many bytes come together; two
- * TOKEN_MODEL tokens with the same bytes are our bug: look with vocab_find first. */
+/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole) or too many
+ * bytes come together; two TOKEN_MODEL tokens with the same bytes are our bug: look with vocab_find first. */
 status vocab_append(struct vocab *v, const char *bytes, size_t count, enum token_kind kind) WARN_UNUSED;
 void vocab_free(struct vocab *v);
 

@@ -30,7 +30,8 @@ static inline uint32_t random_code(uint64_t seed, uint64_t index)
     return code;
 }
 
-/* Fills `out` with about `bytes` bytes of text; returns how many (at most bytes + 3; room for bytes + 4). NULL `use`: any code point. */
+/* Fills `out` with about `bytes` bytes of text; returns how many (at most bytes + 3; room for bytes + 4).
+ * NULL `use`: any code point. */
 static inline size_t random_text(uint64_t seed, size_t bytes, bool (*use)(uint32_t code), char *out)
 {
     size_t at = 0;

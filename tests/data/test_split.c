@@ -1,7 +1,7 @@
 /* The splitters against PCRE2, and the Unicode table against PCRE2's.
  *
- * PCRE2 10.42 knows Unicode 14, the table Unicode 16, and its \s has U+180E: code points that PCRE2 takes for unassigned, and that
- * one, are left out of the comparison. */
+ * PCRE2 10.42 knows Unicode 14, the table Unicode 16, and its \s has U+180E: code points that PCRE2 takes for
+ * unassigned, and that one, are left out of the comparison. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

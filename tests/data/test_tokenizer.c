@@ -1,4 +1,5 @@
-/* Training, encoding, decoding, saving. Merges are checked against a second, plain implementation of BPE in this file. */
+/* Training, encoding, decoding, saving. Merges are checked against a second, plain implementation of BPE in
+ * this file. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

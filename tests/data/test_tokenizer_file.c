@@ -1,5 +1,6 @@
-/* Tokenizers as files: ids equal to those of Hugging Face tokenizers (fixtures: tools/make_tokenizer_fixture.py), everything that is not
- * implemented is refused by name, and damaged files are refused without harm. */
+/* Tokenizers as files: ids equal to those of Hugging Face tokenizers (fixtures:
+ * tools/make_tokenizer_fixture.py), everything that is not implemented is refused by name, and damaged files
+ * are refused without harm. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-/* Any bytes as text, with a tokenizer for each split: invalid UTF-8 is refused at its place; valid text decodes to itself, its special
- * tokens appear only when they are asked for, and encoding in two calls of one encoder gives what a fresh one gives. */
+/* Any bytes as text, with a tokenizer for each split: invalid UTF-8 is refused at its place; valid text
+ * decodes to itself, its special tokens appear only when they are asked for, and encoding in two calls of one
+ * encoder gives what a fresh one gives. */
 #include "data/split.h"
 #include "data/tokenizer.h"
 #include <stdint.h>

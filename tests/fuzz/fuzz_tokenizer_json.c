@@ -1,4 +1,5 @@
-/* Any bytes as tokenizer.json: refused with a message, or a tokenizer that encodes its own file and decodes it to the same bytes. */
+/* Any bytes as tokenizer.json: refused with a message, or a tokenizer that encodes its own file and decodes
+ * it to the same bytes. */
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_int.h"
 #include <stdint.h>
