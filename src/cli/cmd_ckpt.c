@@ -1,7 +1,8 @@
-/* ingot ckpt: what lies in a run's checkpoints, whether it is sound, and how two of them differ. */
+/* ingot ckpt: what lies in a run's checkpoints, whether it is sound, how two of them differ; import and export (cmd_hf.c). */
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/cmd_hf.h"
 #include "train/checkpoint.h"
 
 #include <jansson.h>
@@ -232,19 +233,22 @@ static const struct {
 
 status cmd_ckpt(int argc, char **argv)
 {
-    const char *usage = "ckpt list RUN   |   ckpt verify RUN|CHECKPOINT   |   ckpt diff A B";
+    static const char usage[] = "ckpt list RUN   |   ckpt verify RUN|CHECKPOINT   |   ckpt diff A B   |   "
+                                "" CMD_HF_IMPORT_USAGE "   |   " CMD_HF_EXPORT_USAGE;
     bool json = false;
     const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"}};
     int help;
+    if (argc > 0 && strcmp(argv[0], "import") == 0) return cmd_hf_import(argc - 1, argv + 1);
+    if (argc > 0 && strcmp(argv[0], "export") == 0) return cmd_hf_export(argc - 1, argv + 1);
     TRY(flags_parse(usage, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
-    const char *names[COUNT(verbs)];
+    const char *names[COUNT(verbs) + 2] = {[COUNT(verbs)] = "import", "export"};
     for (int i = 0; i < COUNT(verbs); i++) {
         names[i] = verbs[i].name;
         if (strcmp(argv[0], names[i]) == 0) return verbs[i].run(argc - 1, argv + 1, json);
     }
-    const char *near = text_nearest(argv[0], names, COUNT(verbs));
+    const char *near = text_nearest(argv[0], names, COUNT(names));
     return FAIL(STATUS_CONFIG, "unknown word 'ckpt %s'%s%s%s; usage: ingot %s", argv[0],
                 near ? "; did you mean '" : "", near ? near : "", near ? "'" : "", usage);
 }

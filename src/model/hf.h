@@ -13,8 +13,9 @@ status hf_config_read(struct model_spec *m, const char *dir) WARN_UNUSED;
 status hf_config_parse(struct model_spec *m, const char *name, const char *text, size_t bytes) WARN_UNUSED;
 /* The family that can hold this model ("llama", ...): STATUS_CONFIG names the key that none has. */
 status hf_family(const struct model_spec *m, const char **family) WARN_UNUSED;
-/* eot: id for bos/eos fields, -1: none. `dt` F32 or BF16: the type of the weights beside it. */
-status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t eot) WARN_UNUSED;
+/* bos, eos: ids for these fields, -1: none. `dt` F32 or BF16: the type of the weights beside it. */
+status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos,
+                       int32_t eos) WARN_UNUSED;
 
 /* Reads all weights of DIR into the master arrays (F32 or F64) of a laid-out decoder. Missing, misshapen or unknown tensors are STATUS_CKPT. */
 status hf_weights_read(struct decoder *d, const char *dir) WARN_UNUSED;

@@ -361,7 +361,7 @@ static json_t *llama_json(const struct model_spec *m, const char *family)
     return j;
 }
 
-status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t eot)
+status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos, int32_t eos)
 {
     const char *family, *type = dt == DTYPE_BF16 ? "bfloat16" : "float32";
     char path[1024];
@@ -374,8 +374,8 @@ status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, in
     json_object_set_new(j, "use_cache", json_true());
     json_object_set_new(j, "dtype", json_string(type));
     json_object_set_new(j, "torch_dtype", json_string(type));
-    json_object_set_new(j, "bos_token_id", eot >= 0 ? json_integer(eot) : json_null());
-    json_object_set_new(j, "eos_token_id", eot >= 0 ? json_integer(eot) : json_null());
+    json_object_set_new(j, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
+    json_object_set_new(j, "eos_token_id", eos >= 0 ? json_integer(eos) : json_null());
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(j);
     if (text == NULL) return FAIL(STATUS_FIT, "no memory for config.json");

@@ -6,6 +6,7 @@
 #include "base/scope.h"
 #include "base/text.h"
 #include "observe/env.h"
+#include "train/restore.h"
 #include "train/runlock.h"
 #include "train/signals.h"
 
@@ -70,8 +71,9 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     CHECK(dir[0], "the spec has no run directory");
     TRY(io_make_dirs(dir));
     TRY(runlock_take(dir, &l->lock));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    if (!o->resume && io_exists(path))
+    bool held;
+    TRY(restore_holds_run(dir, &held));
+    if (!o->resume && held)
         return FAIL(
             STATUS_CONFIG,
             "%s already holds a run; add --resume to go on with it, or --run.name=OTHER to begin another",

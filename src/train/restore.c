@@ -31,10 +31,27 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
     args.use = PLAN_FORWARD;
     args.positions = spec.model.context_length;
     args.tokens = o->sequences * spec.run.train_sequence_length;
+    if (o->sequences == 0) {
+        args.dt = DTYPE_F32;
+        args.tokens = args.positions = 1;
+    }
     TRY(trainer_open(t, &spec, &args, o->isa));
     st = trainer_restore(t, path, &found);
     if (st != STATUS_OK) trainer_close(t);
     return st;
+}
+
+status restore_holds_run(const char *dir, bool *held)
+{
+    char path[1200];
+    struct io_list names;
+    snprintf(path, sizeof path, "%.1100s/metrics.jsonl", dir);
+    *held = io_exists(path);
+    snprintf(path, sizeof path, "%.1100s/ckpt", dir);
+    TRY(io_list(path, &names));
+    for (int i = 0; i < names.count; i++) *held = *held || strncmp(names.names[i], "step-", 5) == 0;
+    io_list_free(&names);
+    return STATUS_OK;
 }
 
 status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)

@@ -109,7 +109,7 @@ static status place_of(struct trainer *t, const struct checkpoint *c)
     return STATUS_OK;
 }
 
-/* What a run may not change once it has begun; other changes are said. */
+/* What a run may not change once it has begun; other changes are said. From an import no run has begun yet. */
 static status config_check(const struct trainer *t, const struct checkpoint *c)
 {
     const char *text = json_string_value(json_object_get(checkpoint_meta(c), "config"));
@@ -126,7 +126,7 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
     fclose(f);
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);
-    if (spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
+    if (is_import(c) || spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
     return FAIL(STATUS_CONFIG,
                 "%s: model, data or batch differ from what the run began with (lines above that say so); "
                 "take them back, or begin "
@@ -145,7 +145,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     if (!*found) return STATUS_OK;
     status st = STATUS_OK;
     bool import = is_import(c);
-    if (training && !import) TRY_OUT(config_check(t, c));
+    if (training) TRY_OUT(config_check(t, c));
     checkpoint_close(c);
     c = NULL;
     items = items_list(t, &count);

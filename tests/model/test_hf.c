@@ -195,7 +195,7 @@ static void an_export_of_an_import_has_the_same_weights_and_config(void **state)
         fixture_open(f, NAMES[i], DTYPE_F32);
         struct model_spec again;
         struct safetensors *before, *after;
-        ok(hf_config_write(&f->spec, out, DTYPE_F32, -1));
+        ok(hf_config_write(&f->spec, out, DTYPE_F32, -1, -1));
         ok(hf_weights_write(&f->d, out, DTYPE_F32,
                             i % 2 ? 20000 : 1 << 30)); /* every other one in several files */
         ok(hf_config_read(&again, out));

@@ -1,0 +1,348 @@
+/* ingot ckpt import, export.
+ *
+ * Import reads all of the model before it writes anything; the checkpoint comes last and makes the directory a run. Export writes
+ * into HF_DIR.tmp-PID and renames that, so that HF_DIR is complete or absent.
+ *
+ * Files of the tokenizer are copied as they are, in both directions: ingot needs only a part of what they say (a chat template or
+ * the special tokens that a tokenizer puts in front are nothing to it), and the model's next user needs all of it. */
+#include "cli/cmd_hf.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "data/tokenizer.h"
+#include "model/hf.h"
+#include "model/safetensors.h"
+#include "train/restore.h"
+#include "train/runlock.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 1024, TOKENIZER_BYTES_MAX = 1 << 28 };
+
+/* What a continued run begins with where the program's default is meant for a run from nothing. */
+enum { IMPORT_STEPS = 1000, IMPORT_SEQUENCE_MAX = 2048 };
+static const double IMPORT_LR = 2e-5; /* a pre-trained model forgets at the rates it was begun with */
+
+/* The one positional argument and no other; overrides stay in argv. */
+static status take_source(const char *usage, int *argc, char **argv, const char **source, const char *out)
+{
+    int kept = 0, found = 0;
+    for (int i = 0; i < *argc; i++) {
+        if (strncmp(argv[i], "--", 2) == 0)
+            argv[kept++] = argv[i];
+        else if (found++ == 0)
+            *source = argv[i];
+    }
+    *argc = kept;
+    if (found != 1 || out == NULL || out[0] == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
+    return STATUS_OK;
+}
+
+/* ---- tokenizer ---- */
+
+static status copy_file(const char *from, const char *to, const char *name)
+{
+    char path[PATH_BYTES + 64], *data;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    if (!io_exists(path)) return STATUS_OK;
+    TRY(io_read_file(path, TOKENIZER_BYTES_MAX, &data, &bytes));
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    status st = io_write_file(path, data, bytes);
+    free(data);
+    return st;
+}
+
+static status copy_tokenizer(const struct tokenizer *tok, const char *from, const char *to)
+{
+    static const char *const others[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                         "chat_template.jinja", "tokenizer.json"};
+    char path[PATH_BYTES + 64];
+    TRY(io_make_dirs(to));
+    snprintf(path, sizeof path, "%s/tokenizer.json", from);
+    if (!io_exists(path)) return tokenizer_save(tok, to); /* vocab.json with merges.txt */
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) TRY(copy_file(from, to, others[i]));
+    return STATUS_OK;
+}
+
+/* The tokenizer beside the weights; *tok NULL and a notice when there is none that ingot reads exactly. */
+static status load_beside(struct tokenizer **tok, const char *dir)
+{
+    static const char *const kinds[] = {"tokenizer.json", "vocab.json", "tokenizer.model"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        char path[PATH_BYTES + 64];
+        snprintf(path, sizeof path, "%s/%s", dir, kinds[i]);
+        any = any || io_exists(path);
+    }
+    *tok = NULL;
+    status st = any ? tokenizer_load(tok, dir) : STATUS_OK;
+    if (st == STATUS_DATA)
+        log_warn("imported without a tokenizer: %s; data.tokenizer=DIR can name another", status_message());
+    else if (!any)
+        log_warn("imported without a tokenizer: %s has none; data.tokenizer=DIR can name one", dir);
+    return st == STATUS_DATA ? STATUS_OK : st;
+}
+
+struct ends {
+    int32_t bos, eos; /* -1: none */
+};
+
+/* As tokenizer_config.json names them: a text, or an object with the text as "content". */
+static int32_t named_token(const json_t *config, const char *key, const struct tokenizer *tok)
+{
+    const json_t *named = json_object_get(config, key);
+    if (json_is_object(named)) named = json_object_get(named, "content");
+    return json_is_string(named) ? tokenizer_special(tok, json_string_value(named)) : -1;
+}
+
+static struct ends find_ends(const struct tokenizer *tok, const char *dir)
+{
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    json_t *config = json_load_file(path, 0, NULL);
+    struct ends e = {.bos = named_token(config, "bos_token", tok),
+                     .eos = named_token(config, "eos_token", tok)};
+    if (e.eos < 0) e.eos = tokenizer_eot(tok);
+    json_decref(config);
+    return e;
+}
+
+/* ---- import ---- */
+
+static status refuse_run(const char *run)
+{
+    bool held;
+    TRY(restore_holds_run(run, &held));
+    if (held) return FAIL(STATUS_CKPT, "%s already holds a run; name another directory with -o", run);
+    return STATUS_OK;
+}
+
+/* The type of the largest tensor decides: masks and rotary tables beside it may be of another. */
+static status stored_precision(const char *dir, int *precision)
+{
+    struct safetensors *s;
+    int64_t largest = -1;
+    TRY(safetensors_open(&s, dir));
+    for (int i = 0; i < safetensors_count(s); i++) {
+        const struct safetensor *t = safetensors_item(s, i);
+        if (t->bytes <= largest) continue;
+        largest = t->bytes;
+        *precision = t->dt == DTYPE_BF16 || t->dt == DTYPE_F16 ? PRECISION_BF16 : PRECISION_FP32;
+    }
+    safetensors_close(s);
+    return STATUS_OK;
+}
+
+/* The model of DIR with the settings of a run that goes on from it, overrides on top. */
+static status import_spec(struct spec *spec, const char *dir, const char *run, const char *tokenizer_dir,
+                          int override_count, char **overrides)
+{
+    struct spec s = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    for (int i = 0; i < override_count; i++)
+        if (strncmp(overrides[i], "--model.", 8) == 0)
+            return FAIL(STATUS_CONFIG, "%s: the model is what config.json says", overrides[i]);
+    TRY(hf_config_read(&s.model, dir));
+    run_spec_default(&s.run);
+    TRY(stored_precision(dir, &s.run.train_precision));
+    s.run.train_steps = IMPORT_STEPS;
+    s.run.optim_lr = IMPORT_LR;
+    s.run.train_sequence_length =
+        s.model.context_length < IMPORT_SEQUENCE_MAX ? s.model.context_length : IMPORT_SEQUENCE_MAX;
+    snprintf(s.run.run_dir, sizeof s.run.run_dir, "%s", run);
+    snprintf(s.run.data_tokenizer, sizeof s.run.data_tokenizer, "%s", tokenizer_dir);
+    FILE *f = open_memstream(&text, &bytes);
+    if (f == NULL) return FAIL(STATUS_FIT, "no memory for the configuration");
+    spec_dump(&s, NULL, f);
+    CHECK(fclose(f) == 0, "a stream in memory does not close");
+    status st = spec_load_text(spec, dir, text, bytes, override_count, overrides, NULL);
+    free(text);
+    return st;
+}
+
+static status write_config(const struct spec *spec, const char *run)
+{
+    char path[PATH_BYTES + 64], *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (f == NULL) return FAIL(STATUS_FIT, "no memory for config.yaml");
+    spec_dump(spec, NULL, f);
+    CHECK(fclose(f) == 0, "a stream in memory does not close");
+    snprintf(path, sizeof path, "%s/config.yaml", run);
+    status st = io_write_file(path, text, bytes);
+    free(text);
+    return st;
+}
+
+/* Everything is in memory; the checkpoint comes last. */
+static status write_run(struct trainer *t, const struct tokenizer *tok, const char *from, const char *run,
+                        const char *tokenizer_dir)
+{
+    int lock = -1;
+    bool ours = !io_exists(run);
+    TRY(io_make_dirs(run));
+    status st = runlock_take(run, &lock);
+    if (st == STATUS_OK) st = refuse_run(run); /* again, now that nobody else can begin one */
+    if (st == STATUS_OK && tok) st = copy_tokenizer(tok, from, tokenizer_dir);
+    if (st == STATUS_OK) st = write_config(&t->spec, run);
+    if (st == STATUS_OK) st = trainer_save(t, run);
+    runlock_release(&lock);
+    if (st == STATUS_OK || !ours) return st;
+    char reason[PATH_BYTES];
+    snprintf(reason, sizeof reason, "%s", status_message());
+    if (io_remove_tree(run) != STATUS_OK) log_warn("%s", status_message());
+    return FAIL(st, "%s", reason);
+}
+
+static status import_model(const char *from, const char *run, const struct tokenizer *tok, int override_count,
+                           char **overrides)
+{
+    char tokenizer_dir[SPEC_TEXT] = "";
+    struct spec spec;
+    struct trainer t;
+    if (tok) snprintf(tokenizer_dir, sizeof tokenizer_dir, "%s/tokenizer", run);
+    TRY(import_spec(&spec, from, run, tokenizer_dir, override_count, overrides));
+    if (tok && tokenizer_vocab_size(tok) > spec.model.vocab_size)
+        log_warn("the tokenizer has %d ids, the model %lld: the ids beyond are refused where they occur",
+                 (int)tokenizer_vocab_size(tok), (long long)spec.model.vocab_size);
+    TRY(trainer_open(
+        &t, &spec, &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 1, .positions = 1},
+        NULL));
+    status st = hf_weights_read(&t.decoder, from);
+    if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
+    if (st == STATUS_OK)
+        printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, (long long)t.decoder.params.unique,
+               spec.run.train_precision == PRECISION_BF16 ? "bf16" : "fp32", tok ? tokenizer_dir : "none");
+    trainer_close(&t);
+    return st;
+}
+
+status cmd_hf_import(int argc, char **argv)
+{
+    const char *from = NULL, *run = NULL;
+    const struct flag flags[] = {{"out", FLAG_TEXT, &run, "run directory to make (short: -o)"}};
+    int help;
+    TRY(flags_parse(CMD_HF_IMPORT_USAGE, flags, 1, &argc, argv, 1, &help));
+    if (help) return STATUS_OK;
+    TRY(take_source(CMD_HF_IMPORT_USAGE, &argc, argv, &from, run));
+    if (strlen(run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", run);
+    struct tokenizer *tok = NULL;
+    TRY(refuse_run(run));
+    TRY(load_beside(&tok, from));
+    status st = import_model(from, run, tok, argc, argv);
+    tokenizer_free(tok);
+    return st;
+}
+
+/* ---- export ---- */
+
+static status write_generation_config(const char *dir, struct ends ends)
+{
+    char path[PATH_BYTES + 64];
+    json_t *j = json_pack("{s:b}", "_from_model_config", 1);
+    if (ends.bos >= 0) json_object_set_new(j, "bos_token_id", json_integer(ends.bos));
+    if (ends.eos >= 0) json_object_set_new(j, "eos_token_id", json_integer(ends.eos));
+    char *text = json_dumps(j, JSON_INDENT(2));
+    json_decref(j);
+    if (text == NULL) return FAIL(STATUS_FIT, "no memory for generation_config.json");
+    snprintf(path, sizeof path, "%s/generation_config.json", dir);
+    status st = io_write_file(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+struct export
+{
+    const char *from, *to;
+    dtype dt;
+    int64_t shard_bytes;
+};
+
+/* config.json last: what lacks it is no model. */
+static status write_model(const struct trainer *t, const struct export *e, const char *dir)
+{
+    char tokenizer_dir[SPEC_TEXT];
+    struct tokenizer *tok = NULL;
+    struct ends ends = {-1, -1};
+    TRY(hf_weights_write(&t->decoder, dir, e->dt, e->shard_bytes));
+    if (restore_tokenizer_dir(&t->spec, tokenizer_dir, sizeof tokenizer_dir) == STATUS_OK) {
+        status st = tokenizer_load(&tok, tokenizer_dir);
+        if (st != STATUS_OK)
+            return status_wrap(st, "the run's tokenizer (--data.tokenizer=DIR names another, "
+                                   "--data.tokenizer= none)");
+        st = copy_tokenizer(tok, tokenizer_dir, dir);
+        ends = find_ends(tok, dir);
+        tokenizer_free(tok);
+        TRY(st);
+    } else {
+        log_warn("exported without a tokenizer: the run names none");
+    }
+    TRY(write_generation_config(dir, ends));
+    return hf_config_write(&t->spec.model, dir, e->dt, ends.bos, ends.eos);
+}
+
+/* A name may be taken by an empty directory alone. */
+static status check_free(const char *dir)
+{
+    enum io_kind kind;
+    struct io_list names = {0};
+    TRY(io_kind(dir, &kind));
+    if (kind == IO_NONE) return STATUS_OK;
+    if (kind == IO_DIR) TRY(io_list(dir, &names));
+    bool taken = kind != IO_DIR || names.count > 0;
+    io_list_free(&names);
+    if (taken) return FAIL(STATUS_CKPT, "%s exists already; name another directory with -o", dir);
+    return STATUS_OK;
+}
+
+static status export_model(const struct trainer *t, const struct export *e)
+{
+    char to[PATH_BYTES], temp[PATH_BYTES + 32], reason[PATH_BYTES];
+    if (snprintf(to, sizeof to, "%s", e->to) >= (int)sizeof to)
+        return FAIL(STATUS_CONFIG, "the path %.40s... is too long", e->to);
+    for (size_t n = strlen(to); n > 1 && to[n - 1] == '/';) to[--n] = 0;
+    TRY(check_free(to));
+    snprintf(temp, sizeof temp, "%s.tmp-%ld", to, (long)getpid());
+    TRY(io_make_dirs(temp));
+    status st = write_model(t, e, temp);
+    if (st == STATUS_OK) st = io_rename_dir(temp, to);
+    if (st == STATUS_OK) return st;
+    snprintf(reason, sizeof reason, "%s", status_message());
+    if (io_remove_tree(temp) != STATUS_OK) log_warn("%s", status_message());
+    return FAIL(st, "%s", reason);
+}
+
+status cmd_hf_export(int argc, char **argv)
+{
+    struct export e = {0};
+    const char *type = "fp32";
+    double shard_gib = 5;
+    const struct flag flags[] = {
+        {"out", FLAG_TEXT, &e.to, "directory to make (short: -o)"},
+        {"dtype", FLAG_TEXT, &type, "of the weights: fp32 (exactly the master weights), or bf16 (fp32)"},
+        {"shard-gib", FLAG_REAL, &shard_gib, "largest file of weights, in GiB (5)"},
+    };
+    int help;
+    TRY(flags_parse(CMD_HF_EXPORT_USAGE, flags, 3, &argc, argv, 1, &help));
+    if (help) return STATUS_OK;
+    TRY(take_source(CMD_HF_EXPORT_USAGE, &argc, argv, &e.from, e.to));
+    if (strcmp(type, "bf16") != 0 && strcmp(type, "fp32") != 0)
+        return FAIL(STATUS_CONFIG, "--dtype is bf16 or fp32, not '%s'", type);
+    if (!(shard_gib > 0 && shard_gib <= 1e6)) return FAIL(STATUS_CONFIG, "--shard-gib is in (0, 1e6]");
+    e.dt = strcmp(type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    e.shard_bytes = (int64_t)(shard_gib * 0x1p30);
+    struct trainer t;
+    TRY(check_free(e.to));
+    TRY(restore_open(&t, e.from, &(struct restore_options){.override_count = argc, .overrides = argv}));
+    status st = export_model(&t, &e);
+    if (st == STATUS_OK)
+        printf("model=%s step=%lld parameters=%lld dtype=%s\n", e.to, (long long)t.step,
+               (long long)t.decoder.params.unique, type);
+    trainer_close(&t);
+    return st;
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# `ingot ckpt import` and `export` from outside: models come back as they were, training goes on from an import, and what cannot be
+# read or would be overwritten is refused in one line with nothing left behind.
+set -u
+ingot=$(realpath "$1")
+fixtures=$(cd "$(dirname "$0")/../fixtures/hf" && pwd)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+failed=0
+fail() { echo "failed: $*"; cat out err; failed=1; }
+run() { "$ingot" "$@" >out 2>err; }
+good() { run "$@" || fail "$* exits with $?"; }
+refused() { # refused CODE TEXT ARGS...: exit code, one line of words with TEXT in it, nothing on stdout
+    local want=$1 text=$2
+    shift 2
+    INGOT_LOG=error run "$@"
+    local got=$?
+    [ $got -eq "$want" ] || fail "$* exits with $got, not $want"
+    grep -qF -- "$text" err || fail "$* does not say '$text'"
+    [ "$(wc -l <err)" -eq 1 ] || fail "$* does not say it in one line"
+    [ -s out ] && fail "$* prints a result"
+}
+same() { # same A B: equal tensors in two runs
+    good ckpt diff "$1" "$2"
+    grep -q ' tensors equal, 0 not$' out || fail "$1 and $2 differ"
+}
+
+# Every family there and back: the same weights, and the same model in both configs.
+for f in "$fixtures"/*/; do
+    n=$(basename "$f")
+    good ckpt import "$f" -o "$n"
+    good ckpt verify "$n"
+    good ckpt export "$n" -o "$n.hf"
+    good ckpt import "$n.hf" -o "$n.again"
+    same "$n" "$n.again"
+    diff <(sed '/^run:/,$d' "$n/config.yaml") <(sed '/^run:/,$d' "$n.again/config.yaml") >out 2>err || fail "$n: other model"
+done
+
+# In several files, and from one checkpoint instead of the run.
+good ckpt export llama/ckpt/step-00000000 -o shards/ --shard-gib 0.00002
+[ -f shards/model.safetensors.index.json ] || fail "no index of shards"
+good ckpt import shards -o shards.run
+same llama shards.run
+
+# bf16 halves the file, is imported as a bf16 run, and loses nothing more at the next turn.
+good ckpt export llama -o half --dtype bf16
+[ "$(stat -c %s half/model.safetensors)" -lt "$(stat -c %s llama.hf/model.safetensors)" ] || fail "bf16 is not smaller"
+good ckpt import half -o half.run
+grep -q 'precision: bf16' half.run/config.yaml || fail "bf16 weights, but another precision"
+good ckpt export half.run -o half.2 --dtype bf16
+cmp -s half/model.safetensors half.2/model.safetensors || fail "bf16 there and back differs"
+
+# A tokenizer travels with the model.
+cp -r "$fixtures/llama" words
+for i in $(seq 40); do echo "in the beginning was the word $i"; done >text.txt
+good tokenizer train text.txt --vocab-size 280 -o tok
+cp tok/*.json words
+good ckpt import words -o words.run
+good ckpt export words.run -o words.hf
+cmp -s tok/tokenizer.json words.hf/tokenizer.json || fail "another tokenizer.json"
+grep -q '"eos_token_id": 279' words.hf/config.json || fail "no end of text in config.json"
+echo '{"version": "1.0", "model": {"type": "Unigram"}}' >words/tokenizer.json
+good ckpt import words -o words.none
+grep -q 'imported without a tokenizer' err || fail "no notice of a foreign tokenizer"
+[ -e words.none/tokenizer ] && fail "a foreign tokenizer was kept"
+
+# Training goes on from an import, and from there.
+le() { local v=$1; for ((i = 0; i < $2; i++)); do printf "\\x$(printf %02x $((v & 255)))"; v=$((v >> 8)); done; }
+{ le 20240520 4; le 1 4; le 600 4; head -c 1012 /dev/zero; for ((t = 0; t < 600; t++)); do le $((t * 7 % 48)) 2; done; } >train_000000.bin
+data=(--data.train=train_000000.bin --train.sequence_length=16)
+refused 2 "add --resume" train llama/config.yaml "${data[@]}" --train.steps=3
+good train llama/config.yaml --resume "${data[@]}" --train.steps=3
+grep -q '^step=3 ' out || fail "three steps from an import"
+[ -d llama/ckpt/step-00000003 ] || fail "no checkpoint after three steps"
+good train llama/config.yaml --resume --train.steps=5
+grep -q '^step=5 ' out || fail "two more steps"
+good ckpt export llama -o llama.trained
+good ckpt import llama.trained -o llama.trained.run
+good ckpt diff llama.again llama.trained.run
+grep -q ' tensors equal, 0 not$' out && fail "training changed nothing"
+
+# Refused.
+refused 4 "already holds a run" ckpt import llama.hf -o llama
+refused 4 "exists already" ckpt export llama -o llama.hf
+refused 4 "no checkpoint there" ckpt export nowhere -o x
+mkdir mamba && echo '{"model_type": "mamba"}' >mamba/config.json && cp llama.hf/model.safetensors mamba
+refused 4 "mamba" ckpt import mamba -o x
+cp -r llama.hf short && head -c 100 llama.hf/model.safetensors >short/model.safetensors
+refused 4 "short/model.safetensors" ckpt import short -o x
+cp -r llama.hf lacks && sed -i 's/model\.norm\.weight/model.nerm.weight/' lacks/model.safetensors
+refused 4 "model.norm.weight is missing" ckpt import lacks -o x
+cp -r llama.hf shape && sed -i 's/"vocab_size": 48/"vocab_size": 49/' shape/config.json
+refused 4 "another shape" ckpt import shape -o x
+refused 2 "usage: ingot ckpt import" ckpt import llama.hf
+refused 2 "usage: ingot ckpt export" ckpt export -o x
+refused 2 "fp16" ckpt export llama -o x --dtype fp16
+refused 2 "--model.norm_eps" ckpt import llama.hf -o x --model.norm_eps=1
+INGOT_IO_FAULT=30:ENOSPC run ckpt import llama.hf -o x
+[ $? -eq 74 ] || fail "a full disk at import"
+INGOT_IO_FAULT=30:ENOSPC run ckpt export llama -o x
+[ $? -eq 74 ] || fail "a full disk at export"
+ls -d x* >out 2>/dev/null && fail "something is left of what was refused"
+exit $failed
