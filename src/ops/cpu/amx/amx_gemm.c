@@ -16,7 +16,7 @@
 #include "ops/cpu/workspace.h"
 
 enum {
-    KC = 768,              /* longest k block */
+    KC = 512,              /* longest k block */
     PANEL = 32,            /* lines per panel */
     CHUNK_M = 256,         /* rows of c per chunk, halved for small problems */
     CHUNK_N = 1024,        /* columns, when c itself holds partial sums */
@@ -56,70 +56,68 @@ static void pack_panel(struct operand x, int64_t lines, int64_t depth, enum amx_
     }
 }
 
-/* c[32, 32] (+)= A panel times B panel over `steps` tiles of k. */
-static void micro(int64_t steps, const bf16 *a, const bf16 *b, float *c, int64_t ldc, bool add)
+/* What becomes of a block of products: out = bf16(tile (+ sum) (+ bias)), or, without `out`, sum = the same in f32. */
+struct finish {
+    const float *tile; /* [PANEL, PANEL] */
+    float *sum;
+    bf16 *out;
+    const bf16 *bias;
+    int64_t sum_ld, out_ld, rows, cols;
+    bool add; /* read sum */
+};
+
+static inline __attribute__((always_inline)) void finish_row(const struct finish *f, int64_t i)
 {
-    const int64_t row = ldc * (int64_t)sizeof *c;
-    if (add) {
-        _tile_loadd(0, c, row);
-        _tile_loadd(1, c + 16, row);
-        _tile_loadd(2, c + 16 * ldc, row);
-        _tile_loadd(3, c + 16 * ldc + 16, row);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+    const __mmask32 mask = amx_mask(f->cols);
+    const __mmask16 lo = (__mmask16)mask, hi = (__mmask16)(mask >> 16);
+    __m512 x = _mm512_load_ps(f->tile + i * PANEL), y = _mm512_load_ps(f->tile + i * PANEL + 16);
+    float *sum = f->sum + i * f->sum_ld;
+    if (f->add) {
+        x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lo, sum));
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(hi, sum + 16));
     }
+    if (f->bias) {
+        __m512 bx, by;
+        amx_widen(_mm512_maskz_loadu_epi16(mask, f->bias), &bx, &by);
+        x = _mm512_add_ps(x, bx);
+        y = _mm512_add_ps(y, by);
+    }
+    if (f->out) {
+        _mm512_mask_storeu_epi16(f->out + i * f->out_ld, mask, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+    } else {
+        _mm512_mask_storeu_ps(sum, lo, x);
+        _mm512_mask_storeu_ps(sum + 16, hi, y);
+    }
+}
+
+/* tile[32, 32] = A panel times B panel over `steps` tiles of k; meanwhile the block before it is finished, a few rows per step, in
+ * the shadow of the tile products. A comes from L2, and is loaded with the hint not to displace B in L1: 0.97 of the L1-resident
+ * speed at 16 steps instead of 0.72 (measured on Sapphire Rapids). */
+static void micro(int64_t steps, const bf16 *a, const bf16 *b, float *tile, const struct finish *before)
+{
+    const int64_t row = PANEL * (int64_t)sizeof *tile,
+                  per_step = steps < PANEL / 2 ? (PANEL + steps - 1) / steps : 2;
+    int64_t done = 0;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
     for (int64_t p = 0; p < steps; p++, a += 2 * AMX_TILE, b += 2 * AMX_TILE) {
-        _tile_loadd(4, a, 64);
+        _tile_stream_loadd(4, a, 64);
         _tile_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + AMX_TILE, 64);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + AMX_TILE, 64);
+        _tile_stream_loadd(5, a + AMX_TILE, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        const int64_t stop = done + per_step < before->rows ? done + per_step : before->rows;
+        for (; done < stop; done++) finish_row(before, done);
     }
-    _tile_stored(0, c, row);
-    _tile_stored(1, c + 16, row);
-    _tile_stored(2, c + 16 * ldc, row);
-    _tile_stored(3, c + 16 * ldc + 16, row);
-}
-
-/* dst[rows, cols] = bf16(src (+ bias)). */
-static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, const bf16 *bias, bf16 *dst,
-                   int64_t ldd)
-{
-    for (int64_t j = 0; j < cols; j += 32) {
-        __mmask32 mask = cols - j >= 32 ? 0xffffffffu : (1u << (cols - j)) - 1;
-        __m512 lo = _mm512_setzero_ps(), hi = lo;
-        if (bias) amx_widen(_mm512_maskz_loadu_epi16(mask, bias + j), &lo, &hi);
-        for (int64_t i = 0; i < rows; i++) {
-            __m512 x = _mm512_add_ps(_mm512_loadu_ps(src + i * ld + j), lo);
-            __m512 y = _mm512_add_ps(_mm512_loadu_ps(src + i * ld + j + 16), hi);
-            _mm512_mask_storeu_epi16(dst + i * ldd + j, mask, (__m512i)_mm512_cvtne2ps_pbh(y, x));
-        }
-    }
-}
-
-/* c[rows, cols] (+)= src, f32. */
-static void merge(const float *src, int64_t rows, int64_t cols, float *c, int64_t ldc, bool add)
-{
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            c[i * ldc + j] = src[i * PANEL + j] + (add ? c[i * ldc + j] : 0.0f);
-    }
-}
-
-static void bias_begin(const struct gemm_args *g, struct span rows, struct span cols)
-{
-    for (int64_t i = rows.begin; i < rows.end; i++) {
-        for (int64_t j = cols.begin; j < cols.end; j++) {
-            float *c = (float *)g->c + i * g->n + j, b = bf16_to_f32(((const bf16 *)g->bias)[j]);
-            *c = g->accum == ACCUM_ADD ? *c + b : b;
-        }
-    }
+    _tile_stored(0, tile, row);
+    _tile_stored(1, tile + 16, row);
+    _tile_stored(2, tile + 16 * PANEL, row);
+    _tile_stored(3, tile + 16 * PANEL + 16, row);
 }
 
 /* Packed B: every k block has room for `length` k in each of its panels; panels lie without gaps. */
@@ -139,52 +137,43 @@ struct chunk {
     const struct gemm_args *g;
     const struct packed *b;
     struct span rows, cols;
-    float *sums; /* partial sums of the chunk, row stride ld; NULL: one k block and c is bf16 */
-    int64_t ld;
 };
 
-static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int64_t steps, bool add)
+/* One k block of a chunk. `to`: where its first element goes. */
+static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int64_t steps, struct finish to)
 {
-    const struct gemm_args *g = w->g;
     const int64_t m = w->rows.end - w->rows.begin, n = w->cols.end - w->cols.begin,
                   panel = steps * 2 * AMX_TILE;
-    _Alignas(64) float tile[PANEL * PANEL];
+    _Alignas(64) float tiles[2][PANEL * PANEL];
+    struct finish last = {.rows = 0};
+    int turn = 0;
     for (int64_t j = 0; j < n; j += PANEL, b += panel) {
-        const int64_t cols = n - j < PANEL ? n - j : PANEL;
-        for (int64_t i = 0; i < m; i += PANEL) {
-            const int64_t rows = m - i < PANEL ? m - i : PANEL;
-            const bf16 *ai = a + i / PANEL * panel;
-            if (w->sums && rows == PANEL && cols == PANEL) {
-                micro(steps, ai, b, w->sums + i * w->ld + j, w->ld, add);
-                continue;
-            }
-            micro(steps, ai, b, tile, PANEL, false);
-            if (w->sums) {
-                merge(tile, rows, cols, w->sums + i * w->ld + j, w->ld, add);
-            } else {
-                bf16 *c = (bf16 *)g->c + (w->rows.begin + i) * g->n + w->cols.begin + j;
-                narrow(tile, PANEL, rows, cols, g->bias ? (const bf16 *)g->bias + w->cols.begin + j : NULL, c,
-                       g->n);
-            }
+        for (int64_t i = 0; i < m; i += PANEL, turn ^= 1) {
+            micro(steps, a + i / PANEL * panel, b, tiles[turn], &last);
+            last = to;
+            last.tile = tiles[turn];
+            last.rows = m - i < PANEL ? m - i : PANEL;
+            last.cols = n - j < PANEL ? n - j : PANEL;
+            last.sum = to.sum + i * to.sum_ld + j;
+            if (to.out) last.out = to.out + i * to.out_ld + j;
+            if (to.bias) last.bias = to.bias + j;
         }
     }
+    for (int64_t i = 0; i < last.rows; i++) finish_row(&last, i);
 }
 
-static void chunk_run(struct chunk *w)
+static void chunk_run(const struct chunk *w)
 {
     const struct gemm_args *g = w->g;
     const struct blocks *k = &w->b->k;
-    const int64_t m = w->rows.end - w->rows.begin, n = w->cols.end - w->cols.begin,
-                  lda = g->trans_a ? g->m : g->k;
+    const int64_t m = w->rows.end - w->rows.begin, lda = g->trans_a ? g->m : g->k;
     const size_t a_bytes = CHUNK_M * KC * sizeof(bf16);
     char *mine = workspace_get(WORKSPACE_MINE, a_bytes + CHUNK_M * CHUNK_N_LOCAL * sizeof(float));
     bf16 *a = (bf16 *)(void *)mine;
     const bool wide = g->cdt == DTYPE_F32;
-    if (wide)
-        w->sums = (float *)g->c + w->rows.begin * g->n + w->cols.begin, w->ld = g->n;
-    else if (k->count > 1)
-        w->sums = (float *)(void *)(mine + a_bytes), w->ld = CHUNK_N_LOCAL;
-    if (wide && g->bias) bias_begin(g, w->rows, w->cols);
+    const int64_t first = w->rows.begin * g->n + w->cols.begin;
+    struct finish to = {.sum = (float *)(void *)(mine + a_bytes), .sum_ld = CHUNK_N_LOCAL, .out_ld = g->n};
+    if (wide) to.sum = (float *)g->c + first, to.sum_ld = g->n;
     for (int64_t block = 0; block < k->count; block++) {
         struct span p = chunk_span(block, g->k, k->length);
         const int64_t steps = chunk_count(p.end - p.begin, AMX_K);
@@ -194,13 +183,13 @@ static void chunk_run(struct chunk *w)
             pack_panel((struct operand){at, lda, !g->trans_a}, m - i, p.end - p.begin, AMX_A,
                        a + i * steps * AMX_K);
         }
-        const bool add = block > 0 || (wide && (g->bias || g->accum == ACCUM_ADD));
+        to.add = block > 0 || g->accum == ACCUM_ADD;
+        if (block == k->count - 1) {
+            to.out = wide ? NULL : (bf16 *)g->c + first;
+            to.bias = g->bias ? (const bf16 *)g->bias + w->cols.begin : NULL;
+        }
         chunk_block(w, a, packed_panel(w->b, block, (w->cols.begin - w->b->cols.begin) / PANEL, steps), steps,
-                    add);
-    }
-    if (!wide && w->sums) {
-        bf16 *c = (bf16 *)g->c + w->rows.begin * g->n + w->cols.begin;
-        narrow(w->sums, w->ld, m, n, g->bias ? (const bf16 *)g->bias + w->cols.begin : NULL, c, g->n);
+                    to);
     }
 }
 
@@ -229,10 +218,10 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
     PARALLEL_CHUNKS(c, strips * bands)
     {
         struct span cols = chunk_span(c / bands, width, grain_n);
-        struct chunk w = {.g = g,
-                          .b = b,
-                          .rows = chunk_span(c % bands, g->m, grain_m),
-                          .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin}};
+        const struct chunk w = {.g = g,
+                                .b = b,
+                                .rows = chunk_span(c % bands, g->m, grain_m),
+                                .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin}};
         amx_begin();
         chunk_run(&w);
         amx_end();
