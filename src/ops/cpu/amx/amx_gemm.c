@@ -16,7 +16,7 @@
 #include "ops/cpu/workspace.h"
 
 enum {
-    KC = 512,              /* longest k block */
+    KC = 768,              /* longest k block */
     PANEL = 32,            /* lines per panel */
     CHUNK_M = 256,         /* rows of c per chunk, halved for small problems */
     CHUNK_N = 1024,        /* columns, when c itself holds partial sums */
@@ -43,15 +43,20 @@ struct operand {
     bool along;
 };
 
-static void pack_panel(struct operand x, int64_t lines, int64_t depth, enum amx_side side, bf16 *dst)
+/* Lines [0, lines) of k [0, depth) into consecutive panels. Memory is walked as it lies: rows of many lines, or lines of many k. */
+static void pack(struct operand x, int64_t lines, int64_t depth, enum amx_side side, bf16 *dst)
 {
-    for (int64_t p = 0; p < depth; p += AMX_K) {
-        for (int64_t l = 0; l < PANEL; l += AMX_LINES, dst += AMX_TILE) {
+    const int64_t steps = chunk_count(depth, AMX_K), panels = chunk_count(lines, PANEL);
+    for (int64_t c = 0; c < steps * panels; c++) {
+        const int64_t step = x.along ? c % steps : c / panels, panel = x.along ? c / steps : c % panels;
+        const int64_t p = step * AMX_K;
+        bf16 *to = dst + (panel * steps + step) * 2 * AMX_TILE;
+        for (int64_t l = panel * PANEL; l < (panel + 1) * PANEL; l += AMX_LINES, to += AMX_TILE) {
             const bf16 *src = x.at + (x.along ? l * x.ld + p : p * x.ld + l);
             if (x.along)
-                amx_pack_along(src, x.ld, lines - l, depth - p, side, dst);
+                amx_pack_along(src, x.ld, lines - l, depth - p, side, to);
             else
-                amx_pack_across(src, x.ld, lines - l, depth - p, side, dst);
+                amx_pack_across(src, x.ld, lines - l, depth - p, side, to);
         }
     }
 }
@@ -177,12 +182,8 @@ static void chunk_run(const struct chunk *w)
     for (int64_t block = 0; block < k->count; block++) {
         struct span p = chunk_span(block, g->k, k->length);
         const int64_t steps = chunk_count(p.end - p.begin, AMX_K);
-        for (int64_t i = 0; i < m; i += PANEL) {
-            const int64_t row = w->rows.begin + i;
-            const bf16 *at = (const bf16 *)g->a + (g->trans_a ? p.begin * lda + row : row * lda + p.begin);
-            pack_panel((struct operand){at, lda, !g->trans_a}, m - i, p.end - p.begin, AMX_A,
-                       a + i * steps * AMX_K);
-        }
+        const int64_t at = g->trans_a ? p.begin * lda + w->rows.begin : w->rows.begin * lda + p.begin;
+        pack((struct operand){(const bf16 *)g->a + at, lda, !g->trans_a}, m, p.end - p.begin, AMX_A, a);
         to.add = block > 0 || g->accum == ACCUM_ADD;
         if (block == k->count - 1) {
             to.out = wide ? NULL : (bf16 *)g->c + first;
@@ -195,14 +196,16 @@ static void chunk_run(const struct chunk *w)
 
 static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
-    const int64_t ldb = g->trans_b ? g->k : g->n;
-    PARALLEL_CHUNKS(c, b->panels * b->k.count)
+    enum { GRAIN = 8 }; /* panels */
+    const int64_t ldb = g->trans_b ? g->k : g->n, groups = chunk_count(b->panels, GRAIN);
+    PARALLEL_CHUNKS(c, groups * b->k.count)
     {
-        const int64_t block = c / b->panels, panel = c % b->panels, col = b->cols.begin + panel * PANEL;
+        const int64_t block = c / groups, panel = c % groups * GRAIN, col = b->cols.begin + panel * PANEL;
+        const int64_t lines = b->cols.end - col < GRAIN * PANEL ? b->cols.end - col : GRAIN * PANEL;
         struct span p = chunk_span(block, g->k, b->k.length);
         const bf16 *at = (const bf16 *)g->b + (g->trans_b ? col * ldb + p.begin : p.begin * ldb + col);
-        pack_panel((struct operand){at, ldb, g->trans_b}, b->cols.end - col, p.end - p.begin, AMX_B,
-                   packed_panel(b, block, panel, chunk_count(p.end - p.begin, AMX_K)));
+        pack((struct operand){at, ldb, g->trans_b}, lines, p.end - p.begin, AMX_B,
+             packed_panel(b, block, panel, chunk_count(p.end - p.begin, AMX_K)));
     }
 }
 
