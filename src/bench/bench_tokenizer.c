@@ -96,12 +96,16 @@ status bench_tokenizer(int argc, char **argv)
                 argv[i]);
     }
     if (path == NULL) return FAIL(STATUS_CONFIG, "a text file is needed: bench tokenizer FILE");
+    bool gpt2 = strcmp(split, "gpt2") == 0;
+    if (!gpt2 && strcmp(split, "llama3") != 0)
+        return FAIL(STATUS_CONFIG, "--split %s: gpt2 or llama3 is expected", split);
+    if (vocab_size < 256 || vocab_size > INT32_MAX)
+        return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
     char *text = NULL;
     size_t bytes = 0;
     struct tokenizer *t = NULL;
     TRY(io_read_file(path, FILE_BYTES_MAX, &text, &bytes));
-    status st = train_or_load(&t, dir, strcmp(split, "gpt2") == 0 ? SPLIT_GPT2 : SPLIT_LLAMA3,
-                              (int32_t)vocab_size, text, bytes);
+    status st = train_or_load(&t, dir, gpt2 ? SPLIT_GPT2 : SPLIT_LLAMA3, (int32_t)vocab_size, text, bytes);
     if (st == STATUS_OK) st = bench_encode(t, text, bytes);
     tokenizer_free(t);
     free(text);

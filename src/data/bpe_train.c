@@ -5,7 +5,8 @@
  *
  *   words    the unique pieces as symbols; they shrink in place
  *   pairs    (a, b) -> count over all words (times the count of the word), and the words in which it may occur
- *   heap     pairs by count, then by smaller (a, b); lazy: an entry whose count is out of date is put back with its count of now
+ *   heap     pairs by count, then by smaller (a, b); lazy: an entry whose count is out of date is put back with
+ *            its count of now
  *
  * A step touches only the words of its pair. Their neighbours' counts change; what goes up are pairs with the
  * new token, and the words seen for those are written as one run per pair and step into a pool (`runs`), so
