@@ -30,10 +30,10 @@ static status take_run(const char *verb, int *argc, char **argv, const char **ru
 status cmd_eval(int argc, char **argv)
 {
     bool json = false;
-    int64_t tokens = 0;
+    int64_t tokens = -1;
     const char *run;
     const struct flag flags[] = {
-        {"tokens", FLAG_INT, &tokens, "validation tokens to read; 0: all"},
+        {"tokens", FLAG_INT, &tokens, "validation tokens to read; 0: all (default: eval.tokens of the run)"},
         {"json", FLAG_SWITCH, &json, "one JSON object"},
     };
     int help;
@@ -50,7 +50,7 @@ status cmd_eval(int argc, char **argv)
                     ? shard_set_open(&val, t.spec.run.data_val)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
-        st = train_eval(&t, &val, tokens, &r);
+        st = train_eval(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);
         shard_set_close(&val);
     }
     if (st == STATUS_OK && json) {

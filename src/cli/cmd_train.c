@@ -77,7 +77,8 @@ status cmd_train(int argc, char **argv)
     status st = loop_run(&spec, &o, &r);
     tokenizer_free(sampler.tokenizer);
     if (st != STATUS_OK) return st;
-    printf("step=%lld loss=%.6f", (long long)r.step, r.loss);
+    printf("step=%lld", (long long)r.step);
+    if (!isnan(r.loss)) printf(" loss=%.6f", r.loss); /* a run that was over did no step */
     if (!isnan(r.eval.loss)) printf(" val_loss=%.6f", r.eval.loss);
     if (!isnan(r.eval.bits_per_byte)) printf(" bits_per_byte=%.4f", r.eval.bits_per_byte);
     printf(" report=%s/report.html\n", spec.run.run_dir);

@@ -318,6 +318,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->spec = *spec;
     l->lock = -1;
     l->eval = (struct eval_result){.loss = NAN, .bits_per_byte = NAN};
+    l->loss = NAN;
     l->eval_step = l->saved_step = -1;
     parallel_threads_set((int)spec->run.machine_threads);
     signals_catch();

@@ -22,7 +22,7 @@ struct loop_options {
 };
 struct loop_result {
     int64_t step;
-    double loss;
+    double loss; /* of the last step; NaN when there was none to do */
     struct eval_result eval;
     double tokens_per_s;
 };

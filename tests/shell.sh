@@ -1,0 +1,84 @@
+# What the shell tests of whole runs share; sourced with $1 = the ingot binary. They work in a temporary directory, which goes away:
+#   corpus.txt, tok/, data/c_{train,val}_*.bin   made-up verses in 300 documents, a tokenizer of 300 entries, shards
+#   r.yaml                                       two layers of width 32; 40 steps of two micro-batches of two sequences
+set -u
+ingot=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export OMP_WAIT_POLICY=passive
+failed=0
+
+fail() { # fail WORDS...: says so, with the end of what the last command wrote to stderr
+    echo "failed: $*"
+    [ -s err ] && tail -n 5 err | sed 's/^/    /'
+    failed=1
+}
+check() { # check NAME CONDITION...
+    local name=$1
+    shift
+    "$@" || fail "$name"
+}
+run() { # run CODE ARGS...: ingot exits with CODE; output in out and err
+    local want=$1 got
+    shift
+    "$ingot" "$@" >out 2>err
+    got=$?
+    [ $got -eq "$want" ] || fail "ingot $* exits with $got, not $want"
+}
+says() { # says TEXT: the last error is one line, begins with "error:" and holds TEXT
+    [ "$(grep -c '^error:' err)" -eq 1 ] || fail "not one line of error"
+    tail -n 1 err | grep -q '^error:' || fail "the error is not the last line"
+    grep '^error:' err | grep -qF -- "$1" || fail "the error does not say '$1'"
+}
+
+make_corpus() {
+    awk 'BEGIN {
+        srand(7)
+        n = split("the of and king lord said unto him house people came went day god land son water fire light stone", w, " ")
+        for (d = 0; d < 300; d++) {
+            for (s = 0; s < 4; s++) {
+                for (i = 5 + int(rand() * 8); i > 0; i--) printf "%s ", w[1 + int(rand() * n)]
+                print "."
+            }
+            print ""
+        }
+    }' >corpus.txt
+    run 0 tokenizer train corpus.txt --vocab-size 300 --special '<|endoftext|>' -o tok
+    run 0 data build corpus.txt --tokenizer tok --separator blank --val-fraction 0.1 -o data/c
+    cat >r.yaml <<'YAML'
+model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 2, context_length: 32}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
+train: {micro_batch: 2, batch_tokens: 128, steps: 40, precision: fp32}
+optim: {lr: 1e-2, warmup_steps: 5}
+eval: {every: 10}
+ckpt: {every: 3}
+machine: {threads: 2}
+YAML
+    [ $failed -eq 0 ] || exit 1
+}
+
+# What must not depend on the machine or on interruptions: every number of every step but times and memory. A run that was killed
+# between its last save and its end evaluates again, hence uniq.
+losses() { # losses RUN_DIR
+    grep '"kind":"step"' "$1/metrics.jsonl" |
+        sed -E 's/"(time|tokens_per_s|step_s|data_wait_s|flops_per_s|rss_bytes)":[^,}]*,?//g; s/,}/}/' | uniq
+}
+same_run() { # same_run NAME A B: two run directories have equal losses and equal last checkpoints
+    losses "$2" >losses.a
+    losses "$3" >losses.b
+    [ -s losses.a ] || fail "$1: no losses"
+    cmp -s losses.a losses.b || { fail "$1: losses differ"; diff losses.a losses.b | head -n 6; }
+    run 0 ckpt diff "$2" "$3"
+    grep -q '^[1-9][0-9]* tensors equal, 0 not$' out || fail "$1: the last checkpoints differ: $(tail -n 1 out)"
+}
+all_sound() { # all_sound NAME RUN_DIR: every checkpoint passes the full check
+    ls "$2"/ckpt/step-* >/dev/null 2>&1 || return 0
+    run 0 ckpt verify "$2"
+}
+wait_for_step() { # wait_for_step RUN_DIR STEP PID: until metrics.jsonl has it, or PID is gone
+    until grep -qs "\"kind\":\"step\",\"step\":$2," "$1/metrics.jsonl"; do
+        kill -0 "$3" 2>/dev/null || return 1
+        sleep 0.005
+    done
+}

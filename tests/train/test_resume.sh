@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# A run that is killed at random moments and resumed is the uninterrupted one, bit for bit; no checkpoint is ever unreadable.
+# slow_kill.sh does it fifty times. SEED=N repeats the moments.
+. "$(dirname "$0")/kill.sh"
+kill_and_resume fp32 4 --data.packing=documents
+kill_and_resume bf16 4 --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --train.z_loss=1e-4
+exit $failed

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Signals: SIGTERM, SIGUSR1 and SIGINT finish the step, save and exit with 75, and the same command with --resume goes on as if nothing
+# had been; a second SIGINT exits at once with 130. One run directory has one job.
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+long=(--train.steps=600 --eval.every=100 --ckpt.every=0)
+
+run 0 train r.yaml --run.dir=runs/whole "${long[@]}"
+at=0
+for signal in TERM USR1 INT; do
+    at=$((at + 20))
+    "$ingot" train r.yaml --run.dir=runs/cut --resume "${long[@]}" >out 2>err &
+    pid=$!
+    wait_for_step runs/cut $at $pid || fail "no step $at"
+    kill -$signal $pid
+    wait $pid
+    code=$?
+    [ $code -eq 75 ] || fail "SIG$signal: exit code $code, not 75"
+    says "SIG$signal: saved at step"
+    step=$(sed -n "s/^error: SIG$signal: saved at step \([0-9]*\) of 600; the same command with --resume goes on$/\1/p" err)
+    check "SIG$signal: the step that was saved" [ -d "runs/cut/ckpt/step-$(printf %08d "${step:-0}")" ]
+    check "SIG$signal: exit.json" grep -q '"code": 75' runs/cut/exit.json
+    check "SIG$signal: a report" [ -s runs/cut/report.html ]
+    at=${step:-$at}
+done
+run 0 train r.yaml --run.dir=runs/cut --resume "${long[@]}"
+same_run "after three signals" runs/whole runs/cut
+
+# One step of this takes half a minute.
+"$ingot" train r.yaml --run.dir=runs/slow --train.batch_tokens=1Mi >out 2>err.slow &
+pid=$!
+until grep -qs '"kind":"start"' runs/slow/metrics.jsonl; do
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.005
+done
+run 2 train r.yaml --run.dir=runs/slow --resume
+says "another job uses 'runs/slow' (process $pid on "
+kill -INT $pid
+sleep 0.2
+check "the first SIGINT waits for the step" kill -0 $pid
+kill -INT $pid
+wait $pid
+code=$?
+[ $code -eq 130 ] || fail "second SIGINT: exit code $code, not 130"
+
+run 2 train r.yaml --run.dir=runs/cut "${long[@]}"
+says "--resume"
+says "--run.name="
+exit $failed
