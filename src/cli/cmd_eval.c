@@ -44,8 +44,10 @@ status cmd_eval(int argc, char **argv)
     struct trainer t;
     struct shard_set val;
     struct eval_result r;
-    TRY(restore_open(&t, run,
-                     &(struct restore_options){.sequences = 8, .override_count = argc, .overrides = argv}));
+    /* As many sequences at once as the run evaluates: then the sums are the run's, bit for bit. */
+    TRY(restore_open(
+        &t, run,
+        &(struct restore_options){.sequences = RESTORE_AS_RUN, .override_count = argc, .overrides = argv}));
     status st = t.spec.run.data_val[0]
                     ? shard_set_open(&val, t.spec.run.data_val)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");

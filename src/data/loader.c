@@ -241,6 +241,7 @@ status loader_open(struct loader **out, const struct shard_set *set, const struc
     l->config = *c;
     l->first_step = first_step;
     l->windows = loader_window_count(set->tokens, c->sequence_length, c->shuffle);
+    if (c->windows_max > 0 && c->windows_max < l->windows) l->windows = c->windows_max;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->can_fill, NULL);
     pthread_cond_init(&l->can_take, NULL);

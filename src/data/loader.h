@@ -45,6 +45,7 @@ struct loader_config {
     int64_t vocab_size;                              /* ids at or above it are STATUS_DATA; 0: not checked */
     int documents;                                   /* enum loader_packing or enum packing */
     int shuffle;                                     /* 0: windows in order (evaluation) */
+    int64_t windows_max;                             /* use the first so many windows; 0: all */
 };
 struct loader;
 /* `set` must outlive the loader. STATUS_DATA when there is not one whole window (evaluation: not two

@@ -41,6 +41,15 @@ static void name_arenas(struct memory *m)
 #undef X
 }
 
+static status check_fit(const struct memory *m, double have)
+{
+    if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
+    return FAIL(STATUS_FIT,
+                "the run needs %.2f GiB, the machine has %.2f: lower train.micro_batch, or use "
+                "train.recompute=selective or full; `ingot plan` shows what takes it",
+                (double)memory_peak(m) / 1073741824.0, have / 1073741824.0);
+}
+
 status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
                     const struct plan_lay_args *args)
 {
@@ -49,6 +58,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
     name_arenas(m);
     TRY(plan_lay(&count, d, a, args));
     forget_counting(d, a);
+    TRY(check_fit(&count, args->bytes_max));
 #define X(field, category, text) TRY(arena_reserve(&m->field, category, count.field.peak));
     MEMORY_LIST(X)
 #undef X
@@ -91,7 +101,8 @@ struct plan_lay_args plan_args(const struct spec *s)
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
                                   .tokens = s->run.train_micro_batch * t,
-                                  .positions = t};
+                                  .positions = t,
+                                  .bytes_max = plan_machine_bytes(s)};
 }
 
 /* Mean number of keys a query sees in a sequence of t tokens: (t + 1) / 2, or w - w (w - 1) / (2 t) with a window w < t. */
@@ -209,11 +220,7 @@ status plan_print(const struct spec *s, int json)
     double have = plan_machine_bytes(s);
     if (st == STATUS_OK) {
         (json ? print_json : print_text)(s, &m, &d, have);
-        if ((double)memory_peak(&m) > have)
-            st = FAIL(STATUS_FIT,
-                      "the run needs %.2f GiB, the machine has %.2f: lower train.micro_batch, or use "
-                      "train.recompute=selective or full",
-                      (double)memory_peak(&m) / 1073741824.0, have / 1073741824.0);
+        st = check_fit(&m, have);
     }
     activations_fini(&a);
     decoder_fini(&d);

@@ -27,6 +27,7 @@ struct plan_lay_args {
     enum recompute recompute;
     enum optim optim;
     int64_t tokens, positions;
+    double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
                 const struct plan_lay_args *args) WARN_UNUSED;
@@ -43,8 +44,8 @@ int64_t plan_micro_count(const struct spec *s); /* micro-batches per step */
 /*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */
 #define FLOP_LIST(X)                                                                                         \
     X(qkv, "qkv projection")                                                                                 \
-    X(scores, "attention scores and values") X(out, "attention output") X(mlp, "feed-forward")               \
-        X(head, "output head")
+    X(scores, "attention scores and values")                                                                 \
+    X(out, "attention output") X(mlp, "feed-forward") X(head, "output head")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)

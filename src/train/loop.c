@@ -90,10 +90,12 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
     bool found = false;
     if (o->resume) TRY(trainer_restore(&l->trainer, l->spec.run.run_dir, &found));
-    if (found)
+    if (found) {
         l->saved_step = l->trainer.step;
-    else
-        trainer_init_weights(&l->trainer);
+        return STATUS_OK;
+    }
+    if (o->resume) log_info("%s has no checkpoint: the run begins at step 0", l->spec.run.run_dir);
+    trainer_init_weights(&l->trainer);
     return STATUS_OK;
 }
 

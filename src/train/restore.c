@@ -30,7 +30,7 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
     struct plan_lay_args args = plan_args(&spec);
     args.use = PLAN_FORWARD;
     args.positions = spec.model.context_length;
-    args.tokens = o->sequences * spec.run.train_sequence_length;
+    if (o->sequences != RESTORE_AS_RUN) args.tokens = o->sequences * spec.run.train_sequence_length;
     if (o->sequences == 0) {
         args.dt = DTYPE_F32;
         args.tokens = args.positions = 1;

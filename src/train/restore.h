@@ -3,8 +3,10 @@
 #define INGOT_TRAIN_RESTORE_H
 #include "train/trainer.h"
 
+enum { RESTORE_AS_RUN = -1 };
 struct restore_options {
-    int64_t sequences;  /* of sequence_length tokens at once; 0: only the master weights are wanted */
+    /* Of sequence_length tokens at once; 0: only the master weights are wanted; RESTORE_AS_RUN: its micro_batch. */
+    int64_t sequences;
     int override_count; /* "--data.val=..." on top of the checkpoint's config */
     char **overrides;
     const char *isa;

@@ -72,6 +72,24 @@ static char *spec_text(const struct spec *s)
     return fclose(f) == 0 ? text : NULL;
 }
 
+/* A checkpoint that cannot be gone on from would push out those that can. */
+static status check_finite(const struct trainer *t, const struct ckpt_item *items, int count)
+{
+    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
+    for (int i = 0; i < count; i++) {
+        const uint32_t *bits = items[i].data;
+        int64_t n = items[i].shape[0] * (items[i].rank > 1 ? items[i].shape[1] : 1);
+        int bad = 0;
+        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
+        if (bad)
+            return FAIL(STATUS_NUMERIC,
+                        "%s is not finite after step %lld: training diverged, and this is not saved; resume "
+                        "from the last checkpoint with a lower optim.lr",
+                        items[i].name, (long long)t->step);
+    }
+    return STATUS_OK;
+}
+
 status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
@@ -82,9 +100,10 @@ status trainer_save(struct trainer *t, const char *run_dir)
                                       (json_int_t)t->tokens, "config", config, "imported",
                                       t->decoder.params.grad == NULL)
                           : NULL;
-    status st = items && meta
-                    ? checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep)
-                    : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    status st = items && meta ? check_finite(t, items, count)
+                              : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    if (st == STATUS_OK)
+        st = checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep);
     json_decref(meta);
     free(items);
     free(config);
@@ -173,11 +192,11 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
                               .sequences = at_once,
                               .micro_count = 1,
                               .vocab_size = t->spec.model.vocab_size,
-                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS};
+                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS,
+                              .windows_max = tokens > 0 ? (tokens - 1) / length + 1 : 0};
     TRY(loader_open(&l, val, &c, 0));
     /* Unshuffled, the loader gives every target once and pads the last batch with targets that do not count. */
-    int64_t windows = loader_windows(l), limit = (tokens + length - 1) / length;
-    if (tokens > 0 && limit < windows) windows = limit;
+    int64_t windows = loader_windows(l);
     double sum = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
@@ -189,6 +208,13 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     }
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");
+        goto out;
+    }
+    if (!isfinite(sum)) {
+        st = FAIL(STATUS_NUMERIC,
+                  "the validation loss after step %lld is not finite: training diverged; begin "
+                  "again with a lower optim.lr",
+                  (long long)t->step);
         goto out;
     }
     *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
