@@ -263,10 +263,11 @@ static status run(struct demo *d)
     TRY(packed_bpb("gzip", &d->gzip_bpb));
     TRY(packed_bpb("xz", &d->xz_bpb));
     TRY(configure(&spec, d, &resume));
-    TRY(loop_run(
-        &spec,
-        &(struct loop_options){.resume = resume, .hooks = {.ctx = d, .sample = sample, .finish = facts}},
-        &r));
+    TRY(loop_run(&spec,
+                 &(struct loop_options){.resume = resume,
+                                        .again = "the same command goes on",
+                                        .hooks = {.ctx = d, .sample = sample, .finish = facts}},
+                 &r));
     printf("held-out text, bits per byte:   gzip -9  %.3f    xz -9  %.3f    this model  %.3f\n", d->gzip_bpb,
            d->xz_bpb, r.eval.bits_per_byte);
     printf("report: %s/report.html\n", DIR);

@@ -65,7 +65,8 @@ status cmd_train(int argc, char **argv)
     struct spec spec;
     TRY(load_spec("train", argc, argv, &spec));
     struct sampler sampler = {.spec = &spec.run};
-    struct loop_options o = {.resume = resume, .trace = trace, .isa = isa};
+    struct loop_options o = {
+        .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume goes on"};
     if (spec.run.log_sample_prompt[0]) {
         char dir[SPEC_TEXT];
         TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));

@@ -22,7 +22,9 @@ static const struct verb verbs[] = {
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   (ingot VERB --help explains one)\n\n",
+    fprintf(out,
+            "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   "
+            "(ingot VERB --help explains one)\n\n",
             INGOT_VERSION);
     for (const struct verb *v = verbs; v->name; v++) fprintf(out, "  %-10s %s\n", v->name, v->text);
     fprintf(out, "\nexit codes:");
@@ -65,12 +67,13 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], v->name) != 0) continue;
         status st = v->run(argc - 2, argv + 2);
         if (st != STATUS_OK && status_message()[0]) {
-            log_error("%s", status_message());
+            log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
             log_debug("%s", status_where());
         }
         return (int)st;
     }
     const char *near = text_nearest(argv[1], names, count);
-    log_error("unknown verb '%s'%s%s%s; `ingot --help` lists them", argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+    log_error("unknown verb '%s'%s%s%s; `ingot --help` lists them", argv[1], near ? "; did you mean '" : "",
+              near ? near : "", near ? "'" : "");
     return STATUS_CONFIG;
 }

@@ -208,20 +208,17 @@ static void record_step(struct loop *l, const struct step_result *s, double seco
     observe_metrics(l->observe, &m);
 }
 
-static status stop_reason(const struct loop *l)
+/* STATUS_STOPPED, with the reason, when the run was asked to stop. */
+static status stop_reason(const struct loop *l, const struct loop_options *o)
 {
     const struct trainer *t = &l->trainer;
     int number = signals_pending();
-    if (t->step >= t->steps_total) return STATUS_OK;
-    if (number)
-        return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; the same command with --resume goes on",
-                    signals_name(number), (long long)t->step, (long long)t->steps_total);
     double limit = l->spec.run.train_max_minutes * 60;
-    if (limit > 0 && clock_s() - l->start_s > limit)
-        return FAIL(STATUS_STOPPED,
-                    "train.max_minutes: saved at step %lld of %lld; the same command with --resume goes on",
-                    (long long)t->step, (long long)t->steps_total);
-    return STATUS_OK;
+    bool late = limit > 0 && clock_s() - l->start_s > limit;
+    if (t->step >= t->steps_total || (!number && !late)) return STATUS_OK;
+    return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; %s",
+                number ? signals_name(number) : "train.max_minutes", (long long)t->step,
+                (long long)t->steps_total, o->again);
 }
 
 static status train_steps(struct loop *l, const struct loop_options *o)
@@ -237,7 +234,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         record_step(l, &s, clock_s() - begin, loader_wait_s(l->loader) - waited);
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
-        status stop = stop_reason(l);
+        status stop = stop_reason(l, o);
         if (stop != STATUS_OK) {
             char reason[512];
             snprintf(reason, sizeof reason, "%s", status_message());
