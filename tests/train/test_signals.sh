@@ -16,8 +16,8 @@ for signal in TERM USR1 INT; do
     wait $pid
     code=$?
     [ $code -eq 75 ] || fail "SIG$signal: exit code $code, not 75"
-    says "SIG$signal: saved at step"
-    step=$(sed -n "s/^error: SIG$signal: saved at step \([0-9]*\) of 600; the same command with --resume goes on$/\1/p" err)
+    check "SIG$signal: a stop is no error" [ "$(grep -c '^error:' err)" -eq 0 ]
+    step=$(sed -n "s/^SIG$signal: saved at step \([0-9]*\) of 600; the same command with --resume goes on$/\1/p" err)
     check "SIG$signal: the step that was saved" [ -d "runs/cut/ckpt/step-$(printf %08d "${step:-0}")" ]
     check "SIG$signal: exit.json" grep -q '"code": 75' runs/cut/exit.json
     check "SIG$signal: a report" [ -s runs/cut/report.html ]
