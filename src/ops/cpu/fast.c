@@ -59,6 +59,24 @@ static status isa_cap(const char *isa_max, enum cpu_isa *isa)
     return FAIL(STATUS_CONFIG, "unknown isa '%s': use avx2, avx512 or amx", isa_max);
 }
 
+/* With AVX-512, oneDNN's F32 code for y and dx is some 10 % faster than ours, and as much slower for dW and where rows are few
+ * (bench gemm, Sapphire Rapids). */
+static status gemm_avx512(const struct gemm_args *g, dev_stream s)
+{
+    enum { FEW_ROWS = 8 };
+    struct ops o;
+    simd_gemm_v4(&o);
+    if (g->dt == DTYPE_F32 && !g->trans_a && g->m > FEW_ROWS) gemm_onednn(&o);
+    return o.gemm(g, s);
+}
+
+static status gemm_amx(const struct gemm_args *g, dev_stream s)
+{
+    struct ops o;
+    amx_gemm(&o);
+    return g->dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
+}
+
 status ops_cpu(struct ops *o, const char *isa_max)
 {
     static const char *const set_names[] = {
@@ -68,7 +86,6 @@ status ops_cpu(struct ops *o, const char *isa_max)
         return FAIL(STATUS_DEVICE, "this processor lacks AVX2, FMA or BMI2; ingot needs x86-64-v3");
     if (isa_max) TRY(isa_cap(isa_max, &isa));
     ops_oracle(o);
-    gemm_onednn(o);
     if (isa >= CPU_AVX512) {
 #define X(file) simd_##file##_v4(o);
         SIMD_FILES(X)
@@ -78,10 +95,18 @@ status ops_cpu(struct ops *o, const char *isa_max)
         SIMD_FILES(X)
 #undef X
     }
+    if (isa >= CPU_AVX512) o->gemm = gemm_avx512;
     if (isa >= CPU_AMX) {
-        amx_gemm(o);
+        o->gemm = gemm_amx;
         simd_attn_amx(o);
     }
     o->name = set_names[isa];
     return STATUS_OK;
+}
+
+double cpu_peak(const struct ops *o, dtype dt)
+{
+    if (strcmp(o->name, "cpu-avx2") == 0) return simd_peak_v3();
+    if (strcmp(o->name, "cpu-avx512-amx") == 0 && dt == DTYPE_BF16) return amx_peak();
+    return simd_peak_v4();
 }

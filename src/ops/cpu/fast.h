@@ -11,5 +11,11 @@ enum cpu_isa cpu_isa_detect(void);
 
 /* Overlays, widest first. */
 void gemm_onednn(struct ops *o); /* matrix products, any ISA */
-void amx_gemm(struct ops *o);    /* matrix products in BF16 on AMX; the rest as simd_gemm_v4 */
+void amx_gemm(struct ops *o);    /* matrix products in BF16 alone, on AMX */
+
+/* FLOP/s that the products' micro-kernel of this set reaches on data in the first-level cache, on all threads: the roof. */
+double cpu_peak(const struct ops *o, dtype dt);
+double simd_peak_v3(void);
+double simd_peak_v4(void);
+double amx_peak(void);
 #endif

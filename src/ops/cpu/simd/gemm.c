@@ -7,6 +7,8 @@
  * A panel of A (MR x KC) lies in L1, the chunk's part of B (KC x CHUNK_N) in L2. The sum of an element runs over k in order, in
  * blocks of KC, whatever the chunk grid is: so threads, and even the grid, do not change a bit.
  * Few rows (generation) are memory bound: W is then read in place, once. */
+#include "base/clock.h"
+#include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"
 #include "base/parallel.h"
 #include "base/status.h"
@@ -35,7 +37,8 @@ typedef float vf __attribute__((vector_size(VL * 4)));
 typedef float vfu __attribute__((vector_size(VL * 4), aligned(4)));
 
 /* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]. */
-static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc, bool add)
+__attribute__((noinline)) static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
+                                            bool add)
 {
     vf acc[MR][NV] = {0};
     for (int64_t p = 0; p < kc; p++, a += MR, b += NR) {
@@ -296,4 +299,21 @@ static status gemm(const struct gemm_args *g, dev_stream s)
 void SIMD(simd_gemm)(struct ops *o)
 {
     o->gemm = gemm;
+}
+
+double SIMD(simd_peak)(void)
+{
+    enum { DEPTH = 96, CALLS = 1000, RUNS = 20 };
+    double best = 1e9;
+    for (int r = 0; r < RUNS; r++) {
+        double begin = clock_s();
+        PARALLEL_CHUNKS(c, parallel_threads())
+        {
+            _Alignas(64) float a[DEPTH * MR] = {0}, b[DEPTH * NR] = {0}, d[MR * NR] = {0};
+            for (int i = 0; i < CALLS; i++) micro(DEPTH, a, b, d, NR, true);
+        }
+        double time = clock_s() - begin;
+        if (time < best) best = time;
+    }
+    return 2.0 * MR * NR * DEPTH * CALLS * parallel_threads() / best;
 }

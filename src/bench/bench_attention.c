@@ -1,0 +1,131 @@
+/* Attention of GPT-2 124M, forward and backward, in FLOP/s of the causal half, as docs and papers count: 4 H hd T (T + 1) / 2
+ * forward and 2.5 times that backward. Medians. */
+#include "base/clock.h"
+#include "base/flags.h"
+#include "base/parallel.h"
+#include "bench/bench.h"
+#include "ops/ops.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS = 7, HEADS = 12, HD = 64, D = HEADS * HD };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median seconds of forward and backward on one document of `rows`; mem holds qkv, o, do, dqkv (4 + 4 x D), lse, scratch. */
+static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, double time[2])
+{
+    const int64_t es = (int64_t)dtype_bytes(dt), d = D * es;
+    const int32_t cu[2] = {0, (int32_t)rows};
+    char *out = mem + rows * 3 * d, *grad = out + rows * d, *dqkv = grad + rows * d,
+         *lse = dqkv + rows * 3 * d;
+    char *scratch = lse + rows * HEADS * (int64_t)sizeof(float);
+    const struct attn_fwd_args f = {.q = mem,
+                                    .k = mem + d,
+                                    .v = mem + 2 * d,
+                                    .o = out,
+                                    .lse = lse,
+                                    .q_stride = 3 * D,
+                                    .k_stride = 3 * D,
+                                    .v_stride = 3 * D,
+                                    .cu_seqlens = cu,
+                                    .docs = 1,
+                                    .rows = rows,
+                                    .heads = HEADS,
+                                    .heads_kv = HEADS,
+                                    .hd = HD,
+                                    .scale = 0.125,
+                                    .dt = dt};
+    const struct attn_bwd_args b = {.q = f.q,
+                                    .k = f.k,
+                                    .v = f.v,
+                                    .o = out,
+                                    .do_ = grad,
+                                    .lse = lse,
+                                    .dq = dqkv,
+                                    .dk = dqkv + d,
+                                    .dv = dqkv + 2 * d,
+                                    .q_stride = 3 * D,
+                                    .k_stride = 3 * D,
+                                    .v_stride = 3 * D,
+                                    .dq_stride = 3 * D,
+                                    .dk_stride = 3 * D,
+                                    .dv_stride = 3 * D,
+                                    .cu_seqlens = cu,
+                                    .docs = 1,
+                                    .rows = rows,
+                                    .heads = HEADS,
+                                    .heads_kv = HEADS,
+                                    .hd = HD,
+                                    .scale = 0.125,
+                                    .scratch = scratch,
+                                    .dt = dt};
+    double fwd[RUNS], bwd[RUNS];
+    for (int r = -1; r < RUNS; r++) {
+        const double begin = clock_s();
+        TRY(o->attn_fwd(&f, NULL));
+        const double middle = clock_s();
+        TRY(o->attn_bwd(&b, NULL));
+        if (r >= 0) fwd[r] = middle - begin, bwd[r] = clock_s() - middle;
+    }
+    qsort(fwd, RUNS, sizeof fwd[0], by_value);
+    qsort(bwd, RUNS, sizeof bwd[0], by_value);
+    time[0] = fwd[RUNS / 2];
+    time[1] = bwd[RUNS / 2];
+    return STATUS_OK;
+}
+
+static status report(const struct ops *o, char *mem, int64_t rows, dtype dt, bool json)
+{
+    double time[2];
+    TRY(measure(o, mem, rows, dt, time));
+    const double flops = 2.0 * D * (double)rows * (double)(rows + 1);
+    for (int i = 0; i < 2; i++) {
+        const double rate = flops * (i ? 2.5 : 1.0) / time[i];
+        if (json)
+            printf("{\"bench\":\"attention\",\"set\":\"%s\",\"dtype\":\"%s\",\"pass\":\"%s\",\"tokens\":%lld,"
+                   "\"heads\":%d,"
+                   "\"hd\":%d,\"ms\":%.3f,\"gflops\":%.1f,\"threads\":%d}\n",
+                   o->name, dtype_name(dt), i ? "bwd" : "fwd", (long long)rows, HEADS, HD, time[i] * 1e3,
+                   rate / 1e9, parallel_threads());
+        else
+            printf("%s %-4s %s  T %lld  %8.2f ms  %8.1f GFLOP/s\n", o->name, dtype_name(dt),
+                   i ? "bwd" : "fwd", (long long)rows, time[i] * 1e3, rate / 1e9);
+    }
+    return STATUS_OK;
+}
+
+status bench_attention(int argc, char **argv)
+{
+    int64_t rows = 1024;
+    bool json = false;
+    const char *isa = NULL;
+    const struct flag flags[] = {{"tokens", FLAG_INT, &rows, "length of the document"},
+                                 {"isa", FLAG_TEXT, &isa, "avx2, avx512 or amx (the best)"},
+                                 {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench attention [--tokens N] [--isa avx2|avx512|amx] [--json]", flags, 3, &argc, argv, 0,
+                    &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench attention takes no argument '%s'", argv[0]);
+    if (rows < 1 || rows > 1 << 20)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)rows);
+    struct ops o;
+    TRY(ops_cpu(&o, isa));
+    const size_t bytes =
+        (size_t)rows * (8 * D + HEADS) * sizeof(float) + attn_bwd_scratch(rows, HEADS, DTYPE_F32);
+    char *mem = malloc(bytes);
+    if (!mem) return FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)rows);
+    memset(mem, 0, bytes);
+    status st = STATUS_OK;
+    TRY_OUT(report(&o, mem, rows, DTYPE_F32, json));
+    TRY_OUT(report(&o, mem, rows, DTYPE_BF16, json));
+out:
+    free(mem);
+    return st;
+}
