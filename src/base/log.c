@@ -32,6 +32,30 @@ void log_file_set(FILE *f)
 }
 void log_before_line_set(void (*hook)(void)) { before_line = hook; }
 
+static void write_file(enum log_level level, const char *text)
+{
+    if (file == NULL) return;
+    time_t now = (time_t)clock_wall_s();
+    struct tm tm;
+    gmtime_r(&now, &tm);
+    char stamp[32];
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    fprintf(file, "%s %s %s\n", stamp, level_name[level], text);
+    fflush(file); /* its failure (full disk) must not stop training */
+}
+
+void log_line_file(enum log_level level, const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&lock);
+    write_file(level, text);
+    pthread_mutex_unlock(&lock);
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
     pthread_mutex_lock(&lock);
@@ -45,15 +69,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         if (before_line) before_line();
         const char *mark = level == LOG_INFO ? "" : level_name[level];
         fprintf(stderr, "%s%s%s\n", mark, mark[0] ? ": " : "", text);
-        if (file) {
-            time_t now = (time_t)clock_wall_s();
-            struct tm tm;
-            gmtime_r(&now, &tm);
-            char stamp[32];
-            strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
-            fprintf(file, "%s %s %s\n", stamp, level_name[level], text);
-            fflush(file); /* its failure (full disk) must not stop training */
-        }
+        write_file(level, text);
     }
     pthread_mutex_unlock(&lock);
 }

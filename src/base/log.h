@@ -14,6 +14,8 @@ void log_file_set(FILE *f);
 void log_before_line_set(void (*hook)(void));
 
 void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Only into that file: what the caller's caller will say on stderr, after the file is closed. */
+void log_line_file(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)

@@ -219,6 +219,7 @@ status cmd_data(int argc, char **argv)
         return STATUS_OK;
     }
     const char *near = argc > 0 ? text_nearest(argv[0], names, COUNT(verbs)) : NULL;
-    return FAIL(STATUS_CONFIG, "ingot data build, inspect or verify is expected%s%s%s",
-                near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return FAIL(STATUS_CONFIG, "%s%singot data build, inspect or verify is expected%s%s%s",
+                argc > 0 ? argv[0] : "", argc > 0 ? ": " : "", near ? "; did you mean '" : "",
+                near ? near : "", near ? "'?" : "");
 }

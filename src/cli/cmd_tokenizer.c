@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "data/alphabet.h"
 #include "data/array.h"
@@ -230,6 +231,14 @@ static status encode_text(const struct tokenizer *t, const char *text, size_t by
     return st;
 }
 
+static status check_utf8(const char *path, const char *text, size_t bytes)
+{
+    size_t valid = utf8_valid(text, bytes), line = 1;
+    if (valid == bytes) return STATUS_OK;
+    for (size_t i = 0; i < valid; i++) line += text[i] == '\n';
+    return FAIL(STATUS_DATA, "%s:%zu: invalid UTF-8 (byte %zu of the file)", path, line, valid);
+}
+
 static status encode(int argc, char **argv)
 {
     bool ids = false, json = false, specials = false;
@@ -248,6 +257,7 @@ static status encode(int argc, char **argv)
     size_t bytes;
     TRY(tokenizer_load(&t, argv[0]));
     status st = read_all(argc == 2 ? argv[1] : NULL, &text, &bytes);
+    if (st == STATUS_OK) st = check_utf8(argc == 2 ? argv[1] : "stdin", text, bytes);
     if (st == STATUS_OK)
         st = encode_text(t, text, bytes, specials ? SPECIALS_PARSE : SPECIALS_AS_TEXT,
                          json  ? FORM_JSON

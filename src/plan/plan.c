@@ -44,10 +44,11 @@ static void name_arenas(struct memory *m)
 static status check_fit(const struct memory *m, double have)
 {
     if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
+    char a[32], b[32];
     return FAIL(STATUS_FIT,
-                "the run needs %.2f GiB, the machine has %.2f: lower train.micro_batch, or use "
+                "the run needs %s, the machine has %s: lower train.micro_batch, or use "
                 "train.recompute=selective or full; `ingot plan` shows what takes it",
-                (double)memory_peak(m) / 1073741824.0, have / 1073741824.0);
+                text_bytes(a, (double)memory_peak(m)), text_bytes(b, have));
 }
 
 status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,

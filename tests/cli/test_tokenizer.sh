@@ -46,7 +46,7 @@ run 3 tokenizer train a.txt -o x --vocab-size 100000
 run 3 tokenizer train b.jsonl -o x
 printf 'fine \377' >bad.txt
 run 3 tokenizer encode tok bad.txt
-check "the place of invalid UTF-8" grep -q 'byte offset 5' err
+check "the place of invalid UTF-8" grep -q ':1: invalid UTF-8 (byte 5 of the file)' err
 echo "1 2 x" >bad.ids
 run 3 tokenizer decode tok bad.ids
 echo "300" >bad.ids

@@ -1,0 +1,58 @@
+/* What the shell tests of runs cannot reach. */
+#include "train/trainer.h"
+#include "base/io.h"
+#include "plan/plan.h"
+#include "train/checkpoint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Method: one element of each array in turn becomes infinite or NaN; nothing may be saved then, and all is well again after. */
+static void a_state_that_is_not_finite_is_not_saved(void **unused)
+{
+    (void)unused;
+    char dir[] = "/tmp/ingot-trainer-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    char *keys[] = {"--model.layer_count=1", "--model.hidden_size=8",    "--model.ffn_size=16",
+                    "--model.head_count=1",  "--model.context_length=8", "--model.vocab_size=16",
+                    "--train.steps=1",       "--train.precision=fp32"};
+    struct spec spec;
+    assert_int_equal(spec_load(&spec, NULL, sizeof keys / sizeof keys[0], keys, NULL), STATUS_OK);
+    struct trainer t;
+    struct plan_lay_args args = plan_args(&spec);
+    assert_int_equal(trainer_open(&t, &spec, &args, NULL), STATUS_OK);
+    trainer_init_weights(&t);
+    struct params *p = &t.decoder.params;
+    float *const arrays[] = {p->master, p->m, p->v};
+    const int64_t last = p->rows[p->count - 1].offset + p->rows[p->count - 1].count - 1;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        float *x = &arrays[i][i == 0 ? 0 : last], was = *x;
+        *x = i == 1 ? NAN : -INFINITY;
+        assert_int_equal(trainer_save(&t, dir), STATUS_NUMERIC);
+        assert_non_null(strstr(status_message(), " is not finite after step 0"));
+        *x = was;
+    }
+    struct checkpoint *c;
+    bool found = true;
+    assert_int_equal(checkpoint_open(&c, dir, &found), STATUS_OK);
+    assert_false(found);
+    assert_int_equal(trainer_save(&t, dir), STATUS_OK);
+    assert_int_equal(checkpoint_open(&c, dir, &found), STATUS_OK);
+    assert_true(found);
+    checkpoint_close(c);
+    trainer_close(&t);
+    assert_int_equal(io_remove_tree(dir), STATUS_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_state_that_is_not_finite_is_not_saved)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
