@@ -3,7 +3,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1); }
+static size_t align_up(size_t n)
+{
+    return (n + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
+}
 
 status arena_reserve(struct arena *a, const char *name, size_t size)
 {
@@ -11,7 +14,8 @@ status arena_reserve(struct arena *a, const char *name, size_t size)
     if (size == 0) return STATUS_OK;
     void *p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return FAIL(STATUS_FIT, "no memory for the %s arena: %.1f MiB; `ingot plan` shows what takes it", name, (double)size / 1048576);
+        return FAIL(STATUS_FIT, "no memory for the %s arena: %.1f MiB; `ingot plan` shows what takes it",
+                    name, (double)size / 1048576);
     madvise(p, a->size, MADV_HUGEPAGE); /* a hint: its failure costs speed, not correctness */
     a->base = p;
     return STATUS_OK;
@@ -34,11 +38,15 @@ void *arena_take(struct arena *a, size_t bytes, const char *what)
         CHECK(a->size == 0, "%s: a reserved arena lost its memory", a->name);
         return NULL;
     }
-    CHECK(a->used <= a->size, "%s: '%s' needs %zu of %zu bytes: plan and layout disagree", a->name, what, a->used, a->size);
+    CHECK(a->used <= a->size, "%s: '%s' needs %zu of %zu bytes: plan and layout disagree", a->name, what,
+          a->used, a->size);
     return a->base + at;
 }
 
-size_t arena_mark(const struct arena *a) { return a->used; }
+size_t arena_mark(const struct arena *a)
+{
+    return a->used;
+}
 
 void arena_release(struct arena *a, size_t mark)
 {

@@ -7,6 +7,15 @@ static int64_t read_ns(clockid_t id)
     clock_gettime(id, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
-int64_t clock_ns(void) { return read_ns(CLOCK_MONOTONIC); }
-double clock_s(void) { return (double)clock_ns() * 1e-9; }
-double clock_wall_s(void) { return (double)read_ns(CLOCK_REALTIME) * 1e-9; }
+int64_t clock_ns(void)
+{
+    return read_ns(CLOCK_MONOTONIC);
+}
+double clock_s(void)
+{
+    return (double)clock_ns() * 1e-9;
+}
+double clock_wall_s(void)
+{
+    return (double)read_ns(CLOCK_REALTIME) * 1e-9;
+}

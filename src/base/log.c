@@ -12,7 +12,8 @@ static int level_min = -1; /* -1: not read from the environment yet */
 static FILE *file;
 static void (*before_line)(void);
 
-static const char *const level_name[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warning", [LOG_ERROR] = "error"};
+static const char *const level_name[] = {
+    [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warning", [LOG_ERROR] = "error"};
 
 static int level_from_env(void)
 {
@@ -23,14 +24,20 @@ static int level_from_env(void)
     return strcasecmp(e, "warn") == 0 ? LOG_WARN : LOG_INFO;
 }
 
-void log_level_set(enum log_level level) { level_min = (int)level; }
+void log_level_set(enum log_level level)
+{
+    level_min = (int)level;
+}
 void log_file_set(FILE *f)
 {
     pthread_mutex_lock(&lock);
     file = f;
     pthread_mutex_unlock(&lock);
 }
-void log_before_line_set(void (*hook)(void)) { before_line = hook; }
+void log_before_line_set(void (*hook)(void))
+{
+    before_line = hook;
+}
 
 static void write_file(enum log_level level, const char *text)
 {

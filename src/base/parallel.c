@@ -15,4 +15,7 @@ void parallel_threads_set(int threads)
     omp_set_num_threads(threads > 0 ? threads : available_cores());
 }
 
-int parallel_threads(void) { return omp_get_max_threads(); }
+int parallel_threads(void)
+{
+    return omp_get_max_threads();
+}

@@ -52,7 +52,8 @@ void scope_path(char *out, size_t size)
     out[0] = 0;
     for (int i = 0; i < depth && i < DEPTH_MAX && at + 1 < size; i++) {
         const char *sep = i ? " > " : "";
-        int n = frames[i].idx >= 0 ? snprintf(out + at, size - at, "%s%s %lld", sep, frames[i].name, (long long)frames[i].idx)
+        int n = frames[i].idx >= 0 ? snprintf(out + at, size - at, "%s%s %lld", sep, frames[i].name,
+                                              (long long)frames[i].idx)
                                    : snprintf(out + at, size - at, "%s%s", sep, frames[i].name);
         if (n < 0) break;
         at += (size_t)n < size - at ? (size_t)n : size - at - 1;

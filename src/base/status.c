@@ -14,7 +14,7 @@ static _Thread_local struct record record;
 const char *status_text(status st)
 {
     switch (st) {
-#define X(name, code, text)                                                                                            \
+#define X(name, code, text)                                                                                  \
     case STATUS_##name: return text;
         STATUS_LIST(X)
 #undef X
@@ -39,7 +39,8 @@ status status_fail(status st, const char *file, int line, const char *fmt, ...)
     memcpy(record.message, text, sizeof text);
     char path[384];
     scope_path(path, sizeof path);
-    snprintf(record.where, sizeof record.where, "%s:%d%s%s", file_stem(file), line, path[0] ? " in " : "", path);
+    snprintf(record.where, sizeof record.where, "%s:%d%s%s", file_stem(file), line, path[0] ? " in " : "",
+             path);
     return st;
 }
 
@@ -56,8 +57,14 @@ status status_wrap(status st, const char *fmt, ...)
     return st;
 }
 
-const char *status_message(void) { return record.message; }
-const char *status_where(void) { return record.where; }
+const char *status_message(void)
+{
+    return record.message;
+}
+const char *status_where(void)
+{
+    return record.where;
+}
 
 void check_failed(const char *file, int line, const char *cond, const char *fmt, ...)
 {
@@ -67,7 +74,9 @@ void check_failed(const char *file, int line, const char *cond, const char *fmt,
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     scope_path(path, sizeof path);
-    fprintf(stderr, "ingot: bug: %s\n  check  %s\n  where  %s:%d%s%s\n  please report this with the command that led here\n",
+    fprintf(stderr,
+            "ingot: bug: %s\n  check  %s\n  where  %s:%d%s%s\n  please report this with the command that led "
+            "here\n",
             text, cond, file_stem(file), line, path[0] ? " in " : "", path);
     abort();
 }

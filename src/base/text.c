@@ -9,7 +9,10 @@
 
 enum { WORD_MAX = 64 };
 
-static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+static int min3(int a, int b, int c)
+{
+    return a < b ? (a < c ? a : c) : (b < c ? b : c);
+}
 
 /* Optimal string alignment distance: insert, delete, replace, swap of neighbours. */
 static int distance(const char *a, const char *b)
@@ -43,9 +46,12 @@ const char *text_nearest(const char *word, const char *const *candidates, int co
 
 static double suffix_factor(const char *s)
 {
-    static const struct { const char *suffix; double factor; } table[] = {
-        {"", 1},      {"k", 1e3},     {"K", 1e3},        {"M", 1e6},         {"B", 1e9},
-        {"G", 1e9},   {"T", 1e12},    {"Ki", 1024},      {"Mi", 1048576},    {"Gi", 1073741824.0},
+    static const struct {
+        const char *suffix;
+        double factor;
+    } table[] = {
+        {"", 1},    {"k", 1e3},  {"K", 1e3},   {"M", 1e6},      {"B", 1e9},
+        {"G", 1e9}, {"T", 1e12}, {"Ki", 1024}, {"Mi", 1048576}, {"Gi", 1073741824.0},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(s, table[i].suffix) == 0) return table[i].factor;
@@ -75,7 +81,8 @@ bool text_to_int(const char *s, int64_t *out)
     double factor = suffix_factor(end);
     if (factor == 0) return false;
     v *= factor;
-    if (!(fabs(v) < 9007199254740992.0) || v != floor(v)) return false; /* beyond 2^53 a double is not exact */
+    if (!(fabs(v) < 9007199254740992.0) || v != floor(v))
+        return false; /* beyond 2^53 a double is not exact */
     *out = (int64_t)v;
     return true;
 }
@@ -92,9 +99,12 @@ bool text_to_real(const char *s, double *out)
 
 bool text_to_bool(const char *s, bool *out)
 {
-    if (strcmp(s, "true") == 0) *out = true;
-    else if (strcmp(s, "false") == 0) *out = false;
-    else return false;
+    if (strcmp(s, "true") == 0)
+        *out = true;
+    else if (strcmp(s, "false") == 0)
+        *out = false;
+    else
+        return false;
     return true;
 }
 
@@ -119,9 +129,13 @@ const char *text_count(char buf[32], double n)
 const char *text_duration(char buf[32], double seconds)
 {
     long long s = seconds > 0 ? (long long)(seconds + 0.5) : 0;
-    if (s >= 86400) snprintf(buf, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600) snprintf(buf, 32, "%lldh%02lldm", s / 3600, s / 60 % 60);
-    else if (s >= 60) snprintf(buf, 32, "%lldm%02llds", s / 60, s % 60);
-    else snprintf(buf, 32, "%llds", s);
+    if (s >= 86400)
+        snprintf(buf, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        snprintf(buf, 32, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else if (s >= 60)
+        snprintf(buf, 32, "%lldm%02llds", s / 60, s % 60);
+    else
+        snprintf(buf, 32, "%llds", s);
     return buf;
 }

@@ -21,7 +21,9 @@ void init_weights(struct decoder *d, uint64_t seed)
         {
             struct span s = chunk_span(c, row->count, grain);
             for (int64_t k = s.begin; k < s.end; k++) {
-                dtype_store(master, k, acc, normal ? std * rng_normal(seed, RNG_INIT, key, (uint64_t)k) : (double)row->init_value);
+                dtype_store(master, k, acc,
+                            normal ? std * rng_normal(seed, RNG_INIT, key, (uint64_t)k)
+                                   : (double)row->init_value);
                 if (p->dt == DTYPE_BF16) dtype_store(weight, k, p->dt, dtype_load(master, k, acc));
             }
         }
@@ -32,5 +34,8 @@ status init_sync(struct decoder *d, const struct run *r)
 {
     const struct params *p = &d->params;
     if (p->dt != DTYPE_BF16) return STATUS_OK;
-    return r->ops->cast(&(struct cast_args){ .x = p->master, .y = p->weight, .count = p->total, .from = DTYPE_F32, .to = DTYPE_BF16 }, r->stream);
+    return r->ops->cast(
+        &(struct cast_args){
+            .x = p->master, .y = p->weight, .count = p->total, .from = DTYPE_F32, .to = DTYPE_BF16},
+        r->stream);
 }

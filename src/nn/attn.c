@@ -3,27 +3,41 @@
 #include <math.h>
 #include <stdio.h>
 
-static int64_t q_width(const struct attn *m) { return m->heads * m->hd; }
-static int64_t kv_width(const struct attn *m) { return m->heads_kv * m->hd; }
-static void *column(struct tensor t, int64_t at) { return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL; }
+static int64_t q_width(const struct attn *m)
+{
+    return m->heads * m->hd;
+}
+static int64_t kv_width(const struct attn *m)
+{
+    return m->heads_kv * m->hd;
+}
+static void *column(struct tensor t, int64_t at)
+{
+    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
+}
 
-void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer)
+void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec,
+               int64_t layer)
 {
     char full[96];
     *m = (struct attn){.heads = spec->head_count,
                        .heads_kv = spec->head_count_kv ? spec->head_count_kv : spec->head_count,
                        .hd = spec->head_dim ? spec->head_dim : spec->hidden_size / spec->head_count,
                        .window = model_layer_window(spec, layer) ? spec->window : 0,
-                       .eps = spec->norm_eps, .q_norm = -1, .k_norm = -1};
+                       .eps = spec->norm_eps,
+                       .q_norm = -1,
+                       .k_norm = -1};
     m->scale = 1 / sqrt((double)m->hd);
     snprintf(full, sizeof full, "%s.qkv", name);
-    linear_init(&m->qkv, p, full, ROLE_MATRIX, q_width(m) + 2 * kv_width(m), spec->hidden_size, spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
+    linear_init(&m->qkv, p, full, ROLE_MATRIX, q_width(m) + 2 * kv_width(m), spec->hidden_size,
+                spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
     if (spec->qk_norm) {
         m->q_norm = params_add(p, ROLE_NORM, 1, m->hd, 0, "%s.q_norm.weight", name);
         m->k_norm = params_add(p, ROLE_NORM, 1, m->hd, 0, "%s.k_norm.weight", name);
     }
     snprintf(full, sizeof full, "%s.out", name);
-    linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m), spec->out_bias ? BIAS_ADD : BIAS_NONE);
+    linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
+                spec->out_bias ? BIAS_ADD : BIAS_NONE);
 }
 
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
@@ -42,71 +56,137 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     if (l->mode != LAY_TRAIN) return;
     s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, qk + kv_width(m));
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, q_width(m));
-    s->delta = tensor_take(l->scratch, "attention delta", DTYPE_U8, 1, (int64_t)attn_bwd_scratch(l->n, m->heads, l->dt));
+    s->delta = tensor_take(l->scratch, "attention delta", DTYPE_U8, 1,
+                           (int64_t)attn_bwd_scratch(l->n, m->heads, l->dt));
 }
 
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
 {
-    return (struct attn_heads){.q = s->rot.data, .k = column(s->rot, q_width(m)), .v = column(s->qkv, q_width(m) + kv_width(m)),
-                               .q_stride = s->rot.shape[1], .k_stride = s->rot.shape[1], .v_stride = s->qkv.shape[1]};
+    return (struct attn_heads){.q = s->rot.data,
+                               .k = column(s->rot, q_width(m)),
+                               .v = column(s->qkv, q_width(m) + kv_width(m)),
+                               .q_stride = s->rot.shape[1],
+                               .k_stride = s->rot.shape[1],
+                               .v_stride = s->qkv.shape[1]};
 }
 
-status attn_project(const struct attn *m, struct attn_saved *s, const struct rope *rope, const int32_t *positions, struct tensor y,
-                    const struct run *r)
+status attn_project(const struct attn *m, struct attn_saved *s, const struct rope *rope,
+                    const int32_t *positions, struct tensor y, const struct run *r)
 {
     const struct params *p = r->params;
     TRY(linear_fwd(&m->qkv, y, s->qkv, r));
     if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
-    return r->ops->rope_fwd(&(struct rope_fwd_args){
-        .in = s->qkv.data, .out = s->rot.data, .in_stride = s->qkv.shape[1], .out_stride = s->rot.shape[1], .positions = positions,
-        .cos = rope->cos.data, .sin = rope->sin.data,
-        .qw = m->q_norm >= 0 ? params_weight(p, m->q_norm) : NULL, .kw = m->k_norm >= 0 ? params_weight(p, m->k_norm) : NULL,
-        .rstd = s->qk_rstd.data, .rows = y.shape[0], .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd, .half = rope->half,
-        .pos_count = rope->positions, .eps = m->eps, .dt = y.dt }, r->stream);
+    return r->ops->rope_fwd(&(struct rope_fwd_args){.in = s->qkv.data,
+                                                    .out = s->rot.data,
+                                                    .in_stride = s->qkv.shape[1],
+                                                    .out_stride = s->rot.shape[1],
+                                                    .positions = positions,
+                                                    .cos = rope->cos.data,
+                                                    .sin = rope->sin.data,
+                                                    .qw = m->q_norm >= 0 ? params_weight(p, m->q_norm) : NULL,
+                                                    .kw = m->k_norm >= 0 ? params_weight(p, m->k_norm) : NULL,
+                                                    .rstd = s->qk_rstd.data,
+                                                    .rows = y.shape[0],
+                                                    .heads = m->heads,
+                                                    .heads_kv = m->heads_kv,
+                                                    .hd = m->hd,
+                                                    .half = rope->half,
+                                                    .pos_count = rope->positions,
+                                                    .eps = m->eps,
+                                                    .dt = y.dt},
+                            r->stream);
 }
 
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor out,
-                const struct run *r)
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b,
+                struct tensor y, struct tensor out, const struct run *r)
 {
     TRY(attn_project(m, s, rope, b->positions, y, r));
     struct attn_heads h = attn_heads(m, s);
-    TRY(r->ops->attn_fwd(&(struct attn_fwd_args){
-        .q = h.q, .k = h.k, .v = h.v, .o = s->o.data, .lse = s->lse.data,
-        .q_stride = h.q_stride, .k_stride = h.k_stride, .v_stride = h.v_stride,
-        .cu_seqlens = b->cu_seqlens, .docs = b->docs, .rows = b->rows, .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd,
-        .window = m->window, .scale = m->scale, .dt = y.dt }, r->stream));
+    TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = h.q,
+                                                 .k = h.k,
+                                                 .v = h.v,
+                                                 .o = s->o.data,
+                                                 .lse = s->lse.data,
+                                                 .q_stride = h.q_stride,
+                                                 .k_stride = h.k_stride,
+                                                 .v_stride = h.v_stride,
+                                                 .cu_seqlens = b->cu_seqlens,
+                                                 .docs = b->docs,
+                                                 .rows = b->rows,
+                                                 .heads = m->heads,
+                                                 .heads_kv = m->heads_kv,
+                                                 .hd = m->hd,
+                                                 .window = m->window,
+                                                 .scale = m->scale,
+                                                 .dt = y.dt},
+                         r->stream));
     return linear_fwd(&m->out, s->o, out, r);
 }
 
 /* From the gradients of the rotated heads to those of the projection, in place in dqkv. */
-static status rotate_back(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, const struct run *r)
+static status rotate_back(const struct attn *m, struct attn_saved *s, const struct rope *rope,
+                          const struct batch *b, const struct run *r)
 {
     const struct params *p = r->params;
     if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
     bool norm = m->q_norm >= 0;
-    return r->ops->rope_bwd(&(struct rope_bwd_args){
-        .dout = s->dqkv.data, .din = s->dqkv.data, .dout_stride = s->dqkv.shape[1], .din_stride = s->dqkv.shape[1],
-        .in = s->qkv.data, .in_stride = s->qkv.shape[1], .positions = b->positions, .cos = rope->cos.data, .sin = rope->sin.data,
-        .qw = norm ? params_weight(p, m->q_norm) : NULL, .kw = norm ? params_weight(p, m->k_norm) : NULL, .rstd = s->qk_rstd.data,
-        .dqw = norm ? params_grad(p, m->q_norm) : NULL, .dkw = norm ? params_grad(p, m->k_norm) : NULL,
-        .rows = b->rows, .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd, .half = rope->half,
-        .pos_count = rope->positions, .dt = s->dqkv.dt }, r->stream);
+    return r->ops->rope_bwd(&(struct rope_bwd_args){.dout = s->dqkv.data,
+                                                    .din = s->dqkv.data,
+                                                    .dout_stride = s->dqkv.shape[1],
+                                                    .din_stride = s->dqkv.shape[1],
+                                                    .in = s->qkv.data,
+                                                    .in_stride = s->qkv.shape[1],
+                                                    .positions = b->positions,
+                                                    .cos = rope->cos.data,
+                                                    .sin = rope->sin.data,
+                                                    .qw = norm ? params_weight(p, m->q_norm) : NULL,
+                                                    .kw = norm ? params_weight(p, m->k_norm) : NULL,
+                                                    .rstd = s->qk_rstd.data,
+                                                    .dqw = norm ? params_grad(p, m->q_norm) : NULL,
+                                                    .dkw = norm ? params_grad(p, m->k_norm) : NULL,
+                                                    .rows = b->rows,
+                                                    .heads = m->heads,
+                                                    .heads_kv = m->heads_kv,
+                                                    .hd = m->hd,
+                                                    .half = rope->half,
+                                                    .pos_count = rope->positions,
+                                                    .dt = s->dqkv.dt},
+                            r->stream);
 }
 
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor dout,
-                struct tensor dy, const struct run *r)
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b,
+                struct tensor y, struct tensor dout, struct tensor dy, const struct run *r)
 {
     struct attn_heads h = attn_heads(m, s);
     int64_t stride = s->dqkv.shape[1], k_at = q_width(m), v_at = k_at + kv_width(m);
     TRY(linear_dgrad(&m->out, dout, s->do_, r));
     TRY(linear_wgrad(&m->out, s->o, dout, r));
-    TRY(r->ops->attn_bwd(&(struct attn_bwd_args){
-        .q = h.q, .k = h.k, .v = h.v, .o = s->o.data, .do_ = s->do_.data, .lse = s->lse.data,
-        .dq = s->dqkv.data, .dk = column(s->dqkv, k_at), .dv = column(s->dqkv, v_at),
-        .q_stride = h.q_stride, .k_stride = h.k_stride, .v_stride = h.v_stride,
-        .dq_stride = stride, .dk_stride = stride, .dv_stride = stride,
-        .cu_seqlens = b->cu_seqlens, .docs = b->docs, .rows = b->rows, .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd,
-        .window = m->window, .scale = m->scale, .scratch = s->delta.data, .dt = y.dt }, r->stream));
+    TRY(r->ops->attn_bwd(&(struct attn_bwd_args){.q = h.q,
+                                                 .k = h.k,
+                                                 .v = h.v,
+                                                 .o = s->o.data,
+                                                 .do_ = s->do_.data,
+                                                 .lse = s->lse.data,
+                                                 .dq = s->dqkv.data,
+                                                 .dk = column(s->dqkv, k_at),
+                                                 .dv = column(s->dqkv, v_at),
+                                                 .q_stride = h.q_stride,
+                                                 .k_stride = h.k_stride,
+                                                 .v_stride = h.v_stride,
+                                                 .dq_stride = stride,
+                                                 .dk_stride = stride,
+                                                 .dv_stride = stride,
+                                                 .cu_seqlens = b->cu_seqlens,
+                                                 .docs = b->docs,
+                                                 .rows = b->rows,
+                                                 .heads = m->heads,
+                                                 .heads_kv = m->heads_kv,
+                                                 .hd = m->hd,
+                                                 .window = m->window,
+                                                 .scale = m->scale,
+                                                 .scratch = s->delta.data,
+                                                 .dt = y.dt},
+                         r->stream));
     TRY(rotate_back(m, s, rope, b, r));
     TRY(linear_wgrad(&m->qkv, y, s->dqkv, r));
     return linear_dgrad(&m->qkv, s->dqkv, dy, r);

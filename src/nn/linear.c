@@ -1,6 +1,7 @@
 #include "nn/linear.h"
 
-void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out, int64_t in, enum bias bias)
+void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
+                 int64_t in, enum bias bias)
 {
     CHECK(out > 0 && in > 0, "%s is [%lld, %lld]", name, (long long)out, (long long)in);
     m->out = out;
@@ -11,29 +12,58 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
 
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
 {
-    CHECK(x.shape[1] == m->in, "input width %lld, weight takes %lld", (long long)x.shape[1], (long long)m->in);
-    CHECK(y.shape[1] == m->out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0], (long long)y.shape[1]);
-    return r->ops->gemm(&(struct gemm_args){
-        .a = x.data, .b = params_weight(r->params, m->w), .c = y.data, .trans_b = true,
-        .bias = m->b >= 0 ? params_weight(r->params, m->b) : NULL,
-        .m = x.shape[0], .n = m->out, .k = m->in, .accum = ACCUM_STORE, .dt = x.dt, .cdt = y.dt }, r->stream);
+    CHECK(x.shape[1] == m->in, "input width %lld, weight takes %lld", (long long)x.shape[1],
+          (long long)m->in);
+    CHECK(y.shape[1] == m->out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
+          (long long)y.shape[1]);
+    return r->ops->gemm(&(struct gemm_args){.a = x.data,
+                                            .b = params_weight(r->params, m->w),
+                                            .c = y.data,
+                                            .trans_b = true,
+                                            .bias = m->b >= 0 ? params_weight(r->params, m->b) : NULL,
+                                            .m = x.shape[0],
+                                            .n = m->out,
+                                            .k = m->in,
+                                            .accum = ACCUM_STORE,
+                                            .dt = x.dt,
+                                            .cdt = y.dt},
+                        r->stream);
 }
 
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
 {
-    CHECK(dy.shape[1] == m->out && dx.shape[1] == m->in, "dgrad of [%lld, %lld]", (long long)m->out, (long long)m->in);
-    return r->ops->gemm(&(struct gemm_args){
-        .a = dy.data, .b = params_weight(r->params, m->w), .c = dx.data,
-        .m = dy.shape[0], .n = m->in, .k = m->out, .accum = ACCUM_STORE, .dt = dy.dt, .cdt = dx.dt }, r->stream);
+    CHECK(dy.shape[1] == m->out && dx.shape[1] == m->in, "dgrad of [%lld, %lld]", (long long)m->out,
+          (long long)m->in);
+    return r->ops->gemm(&(struct gemm_args){.a = dy.data,
+                                            .b = params_weight(r->params, m->w),
+                                            .c = dx.data,
+                                            .m = dy.shape[0],
+                                            .n = m->in,
+                                            .k = m->out,
+                                            .accum = ACCUM_STORE,
+                                            .dt = dy.dt,
+                                            .cdt = dx.dt},
+                        r->stream);
 }
 
 status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
 {
-    CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0], (long long)dy.shape[0]);
-    TRY(r->ops->gemm(&(struct gemm_args){
-        .a = dy.data, .trans_a = true, .b = x.data, .c = params_grad(r->params, m->w),
-        .m = m->out, .n = m->in, .k = x.shape[0], .accum = ACCUM_ADD, .dt = x.dt, .cdt = dtype_acc(x.dt) }, r->stream));
+    CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
+          (long long)dy.shape[0]);
+    TRY(r->ops->gemm(&(struct gemm_args){.a = dy.data,
+                                         .trans_a = true,
+                                         .b = x.data,
+                                         .c = params_grad(r->params, m->w),
+                                         .m = m->out,
+                                         .n = m->in,
+                                         .k = x.shape[0],
+                                         .accum = ACCUM_ADD,
+                                         .dt = x.dt,
+                                         .cdt = dtype_acc(x.dt)},
+                     r->stream));
     if (m->b < 0) return STATUS_OK;
-    return r->ops->bias_bwd(&(struct bias_bwd_args){
-        .dy = dy.data, .db = params_grad(r->params, m->b), .rows = dy.shape[0], .n = m->out, .dt = dy.dt }, r->stream);
+    return r->ops->bias_bwd(
+        &(struct bias_bwd_args){
+            .dy = dy.data, .db = params_grad(r->params, m->b), .rows = dy.shape[0], .n = m->out, .dt = dy.dt},
+        r->stream);
 }

@@ -1,6 +1,7 @@
 #include "nn/norm.h"
 
-void norm_init(struct norm_block *m, struct params *p, const char *name, enum norm kind, int64_t d, double eps)
+void norm_init(struct norm_block *m, struct params *p, const char *name, enum norm kind, int64_t d,
+               double eps)
 {
     *m = (struct norm_block){.kind = kind, .d = d, .eps = eps, .b = -1};
     m->w = params_add(p, ROLE_NORM, 1, d, 0, "%s.weight", name);
@@ -14,29 +15,65 @@ void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay
     if (m->kind == NORM_LAYERNORM) s->mean = tensor_take(place, "norm mean", dtype_acc(l->dt), 1, l->n);
 }
 
-status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch, struct tensor sum, struct tensor y,
-                const struct run *r)
+status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch,
+                struct tensor sum, struct tensor y, const struct run *r)
 {
     CHECK(x.shape[1] == m->d, "width %lld, norm has %lld", (long long)x.shape[1], (long long)m->d);
     const struct params *p = r->params;
     if (m->kind == NORM_RMSNORM)
-        return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){
-            .x = x.data, .branch = branch.data, .w = params_weight(p, m->w), .sum = sum.data, .y = y.data, .rstd = s->rstd.data,
-            .rows = x.shape[0], .d = m->d, .eps = m->eps, .dt = x.dt }, r->stream);
-    return r->ops->layernorm_fwd(&(struct layernorm_fwd_args){
-        .x = x.data, .branch = branch.data, .w = params_weight(p, m->w), .b = params_weight(p, m->b), .sum = sum.data, .y = y.data,
-        .mean = s->mean.data, .rstd = s->rstd.data, .rows = x.shape[0], .d = m->d, .eps = m->eps, .dt = x.dt }, r->stream);
+        return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = x.data,
+                                                              .branch = branch.data,
+                                                              .w = params_weight(p, m->w),
+                                                              .sum = sum.data,
+                                                              .y = y.data,
+                                                              .rstd = s->rstd.data,
+                                                              .rows = x.shape[0],
+                                                              .d = m->d,
+                                                              .eps = m->eps,
+                                                              .dt = x.dt},
+                                   r->stream);
+    return r->ops->layernorm_fwd(&(struct layernorm_fwd_args){.x = x.data,
+                                                              .branch = branch.data,
+                                                              .w = params_weight(p, m->w),
+                                                              .b = params_weight(p, m->b),
+                                                              .sum = sum.data,
+                                                              .y = y.data,
+                                                              .mean = s->mean.data,
+                                                              .rstd = s->rstd.data,
+                                                              .rows = x.shape[0],
+                                                              .d = m->d,
+                                                              .eps = m->eps,
+                                                              .dt = x.dt},
+                                 r->stream);
 }
 
-status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct tensor sum, struct tensor dy, struct tensor dres,
-                struct tensor dx, const struct run *r)
+status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct tensor sum, struct tensor dy,
+                struct tensor dres, struct tensor dx, const struct run *r)
 {
     const struct params *p = r->params;
     if (m->kind == NORM_RMSNORM)
-        return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){
-            .dy = dy.data, .s = sum.data, .w = params_weight(p, m->w), .rstd = s->rstd.data, .dres = dres.data, .dx = dx.data,
-            .dw = params_grad(p, m->w), .rows = sum.shape[0], .d = m->d, .dt = sum.dt }, r->stream);
-    return r->ops->layernorm_bwd(&(struct layernorm_bwd_args){
-        .dy = dy.data, .s = sum.data, .w = params_weight(p, m->w), .mean = s->mean.data, .rstd = s->rstd.data, .dres = dres.data,
-        .dx = dx.data, .dw = params_grad(p, m->w), .db = params_grad(p, m->b), .rows = sum.shape[0], .d = m->d, .dt = sum.dt }, r->stream);
+        return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = dy.data,
+                                                              .s = sum.data,
+                                                              .w = params_weight(p, m->w),
+                                                              .rstd = s->rstd.data,
+                                                              .dres = dres.data,
+                                                              .dx = dx.data,
+                                                              .dw = params_grad(p, m->w),
+                                                              .rows = sum.shape[0],
+                                                              .d = m->d,
+                                                              .dt = sum.dt},
+                                   r->stream);
+    return r->ops->layernorm_bwd(&(struct layernorm_bwd_args){.dy = dy.data,
+                                                              .s = sum.data,
+                                                              .w = params_weight(p, m->w),
+                                                              .mean = s->mean.data,
+                                                              .rstd = s->rstd.data,
+                                                              .dres = dres.data,
+                                                              .dx = dx.data,
+                                                              .dw = params_grad(p, m->w),
+                                                              .db = params_grad(p, m->b),
+                                                              .rows = sum.shape[0],
+                                                              .d = m->d,
+                                                              .dt = sum.dt},
+                                 r->stream);
 }

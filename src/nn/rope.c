@@ -6,7 +6,10 @@
 
 static const double PI = 3.14159265358979323846;
 
-static int64_t head_dim(const struct model_spec *m) { return m->head_dim ? m->head_dim : m->hidden_size / m->head_count; }
+static int64_t head_dim(const struct model_spec *m)
+{
+    return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
+}
 
 int64_t rope_dims(const struct model_spec *m)
 {
@@ -35,7 +38,10 @@ static double yarn_dim(const struct model_spec *m, double dims, double turns)
     return dims * log((double)m->rope_original / (2 * PI * turns)) / (2 * log(m->rope_theta));
 }
 
-static double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
 
 static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
 {
@@ -49,7 +55,8 @@ static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
     }
     if (m->rope_attention_factor != 0) return m->rope_attention_factor;
     if (m->rope_mscale != 0 && m->rope_mscale_all_dim != 0)
-        return yarn_mscale(m->rope_factor, m->rope_mscale) / yarn_mscale(m->rope_factor, m->rope_mscale_all_dim);
+        return yarn_mscale(m->rope_factor, m->rope_mscale) /
+               yarn_mscale(m->rope_factor, m->rope_mscale_all_dim);
     return yarn_mscale(m->rope_factor, 1);
 }
 

@@ -3,14 +3,22 @@
 
 #include <math.h>
 
-int optim_moments(enum optim kind) { return kind == OPTIM_ADAMW ? 2 : 1; }
+int optim_moments(enum optim kind)
+{
+    return kind == OPTIM_ADAMW ? 2 : 1;
+}
 
 bool optim_decays(const struct run_spec *spec, enum role role)
 {
     switch (role) {
-    case ROLE_MATRIX: case ROLE_RESIDUAL: return true;
-    case ROLE_EMBED: case ROLE_POSITION: case ROLE_HEAD: return spec->optim_decay_embeddings;
-    case ROLE_NORM: case ROLE_BIAS: case ROLE_COUNT: break;
+    case ROLE_MATRIX:
+    case ROLE_RESIDUAL: return true;
+    case ROLE_EMBED:
+    case ROLE_POSITION:
+    case ROLE_HEAD: return spec->optim_decay_embeddings;
+    case ROLE_NORM:
+    case ROLE_BIAS:
+    case ROLE_COUNT: break;
     }
     return false;
 }
@@ -21,18 +29,24 @@ status optim_norm(const struct run *r, double *norm)
     double sum = 0;
     for (int i = 0; i < p->count; i++) {
         double part = 0;
-        TRY(r->ops->sumsq(&(struct sumsq_args){ .x = params_grad(p, i), .out = &part, .count = p->rows[i].count, .dt = dtype_acc(p->dt) },
-                          r->stream));
+        TRY(r->ops->sumsq(
+            &(struct sumsq_args){
+                .x = params_grad(p, i), .out = &part, .count = p->rows[i].count, .dt = dtype_acc(p->dt)},
+            r->stream));
         if (!isfinite(part))
-            return FAIL(STATUS_NUMERIC, "the gradient of %s is not finite; the last checkpoint is good: resume from it with a lower optim.lr, or "
-                        "with train.precision=fp32 to see whether precision is the cause", p->rows[i].name);
+            return FAIL(STATUS_NUMERIC,
+                        "the gradient of %s is not finite; the last checkpoint is good: resume from it with "
+                        "a lower optim.lr, or "
+                        "with train.precision=fp32 to see whether precision is the cause",
+                        p->rows[i].name);
         sum += part;
     }
     *norm = sqrt(sum);
     return STATUS_OK;
 }
 
-status optim_step(const struct run *r, const struct run_spec *spec, int64_t step, double lr, struct optim_result *out)
+status optim_step(const struct run *r, const struct run_spec *spec, int64_t step, double lr,
+                  struct optim_result *out)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
@@ -40,21 +54,41 @@ status optim_step(const struct run *r, const struct run_spec *spec, int64_t step
     TRY(optim_norm(r, &norm));
     double factor = spec->train_clip > 0 ? fmin(1, spec->train_clip / (norm + 1e-6)) : 1;
     *out = (struct optim_result){.grad_norm = norm, .grad_norm_clipped = norm * factor};
-    double c1 = 1 - pow(spec->optim_beta1, (double)(step + 1)), c2 = 1 - pow(spec->optim_beta2, (double)(step + 1));
+    double c1 = 1 - pow(spec->optim_beta1, (double)(step + 1)),
+           c2 = 1 - pow(spec->optim_beta2, (double)(step + 1));
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         double decay = optim_decays(spec, row->role) ? spec->optim_weight_decay : 0;
         float *master = params_master(p, i), *m = p->m + row->offset;
         bf16 *copy = p->dt == DTYPE_BF16 ? params_weight(p, i) : NULL;
         if (spec->optim_name == OPTIM_ADAMW)
-            TRY(r->ops->adamw(&(struct adamw_args){
-                .p = master, .g = params_grad(p, i), .m = m, .v = p->v + row->offset, .w = copy, .count = row->count, .lr = lr,
-                .beta1 = spec->optim_beta1, .beta2 = spec->optim_beta2, .eps = spec->optim_eps, .weight_decay = decay,
-                .correction1 = c1, .correction2 = c2, .grad_scale = factor }, r->stream));
+            TRY(r->ops->adamw(&(struct adamw_args){.p = master,
+                                                   .g = params_grad(p, i),
+                                                   .m = m,
+                                                   .v = p->v + row->offset,
+                                                   .w = copy,
+                                                   .count = row->count,
+                                                   .lr = lr,
+                                                   .beta1 = spec->optim_beta1,
+                                                   .beta2 = spec->optim_beta2,
+                                                   .eps = spec->optim_eps,
+                                                   .weight_decay = decay,
+                                                   .correction1 = c1,
+                                                   .correction2 = c2,
+                                                   .grad_scale = factor},
+                              r->stream));
         else
-            TRY(r->ops->lion(&(struct lion_args){
-                .p = master, .g = params_grad(p, i), .m = m, .w = copy, .count = row->count, .lr = lr, .beta1 = spec->optim_beta1,
-                .beta2 = spec->optim_beta2, .weight_decay = decay, .grad_scale = factor }, r->stream));
+            TRY(r->ops->lion(&(struct lion_args){.p = master,
+                                                 .g = params_grad(p, i),
+                                                 .m = m,
+                                                 .w = copy,
+                                                 .count = row->count,
+                                                 .lr = lr,
+                                                 .beta1 = spec->optim_beta1,
+                                                 .beta2 = spec->optim_beta2,
+                                                 .weight_decay = decay,
+                                                 .grad_scale = factor},
+                             r->stream));
     }
     return STATUS_OK;
 }

@@ -3,7 +3,8 @@
 
 double schedule_lr(const struct run_spec *r, int64_t step, int64_t steps_total)
 {
-    double s = (double)step, warmup = (double)r->optim_warmup_steps, n = (double)steps_total, f = r->optim_min_ratio;
+    double s = (double)step, warmup = (double)r->optim_warmup_steps, n = (double)steps_total,
+           f = r->optim_min_ratio;
     if (step < r->optim_warmup_steps) return r->optim_lr * (s + 1) / warmup;
     double x = n > warmup ? fmin((s - warmup) / (n - warmup), 1) : 1, part = 1;
     switch ((enum schedule)r->optim_schedule) {

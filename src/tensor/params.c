@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt, ...)
+int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
+               ...)
 {
     CHECK(p->master == NULL, "parameters are declared before they are laid out");
     if (p->count == p->capacity) {

@@ -9,20 +9,27 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 {
     SCOPE("train.step", t->step);
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
-    if (b->valid == 0) return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked", (long long)t->step);
+    if (b->valid == 0)
+        return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
+                    (long long)t->step);
     const struct run_spec *spec = &t->spec.run;
     double loss_sum = 0, tokens = 0;
 
     for (int i = 0; i < b->micro_count; i++) {
         SCOPE("train.micro", i);
-        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &b->micro[i], 1 / (double)b->valid, spec->train_z_loss, &loss_sum, &t->run));
+        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &b->micro[i], 1 / (double)b->valid, spec->train_z_loss,
+                            &loss_sum, &t->run));
         tokens += (double)b->micro[i].rows;
     }
     if (!isfinite(loss_sum))
-        return FAIL(STATUS_NUMERIC, "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a lower optim.lr", (long long)t->step);
+        return FAIL(STATUS_NUMERIC,
+                    "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
+                    "lower optim.lr",
+                    (long long)t->step);
 
     struct optim_result o;
-    *out = (struct step_result){.loss = loss_sum / (double)b->valid, .lr = schedule_lr(spec, t->step, t->steps_total)};
+    *out = (struct step_result){.loss = loss_sum / (double)b->valid,
+                                .lr = schedule_lr(spec, t->step, t->steps_total)};
     TRY(optim_step(&t->run, spec, t->step, out->lr, &o));
     out->grad_norm = o.grad_norm;
     out->grad_norm_clipped = o.grad_norm_clipped;

@@ -42,14 +42,18 @@ static void a_sink_sees_scopes_close_innermost_first(void **state)
     scope_sink_set(sink, NULL);
     {
         SCOPE("a", -1);
-        { SCOPE("b", -1); }
+        {
+            SCOPE("b", -1);
+        }
         assert_int_equal(closed, 1);
         assert_string_equal(last, "b");
     }
     assert_int_equal(closed, 2);
     assert_string_equal(last, "a");
     scope_sink_set(NULL, NULL);
-    { SCOPE("c", -1); }
+    {
+        SCOPE("c", -1);
+    }
     assert_int_equal(closed, 2);
 }
 

@@ -49,20 +49,34 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     memset(f, 0, sizeof *f);
     struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->act, &f->scratch};
     for (size_t i = 0; i < 5; i++) assert_int_equal(arena_reserve(all[i], "test", 1 << 22), STATUS_OK);
-    if (dt == DTYPE_F64) ops_oracle(&f->ops);
-    else assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
+    if (dt == DTYPE_F64)
+        ops_oracle(&f->ops);
+    else
+        assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     assert_int_equal(decoder_init(&f->d, spec), STATUS_OK);
-    assert_int_equal(decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt, .with_grad = 1, .moments = 2, .positions = 32,
-                                                 .arenas = {&f->param, &f->grad, &f->optim}}), STATUS_OK);
-    assert_int_equal(activations_lay(&f->a, &f->d, &(struct lay){.n = N, .dt = dt, .mode = LAY_TRAIN, .recompute = policy,
-                                                                 .act = &f->act, .scratch = &f->scratch}), STATUS_OK);
+    assert_int_equal(
+        decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt,
+                                                             .with_grad = 1,
+                                                             .moments = 2,
+                                                             .positions = 32,
+                                                             .arenas = {&f->param, &f->grad, &f->optim}}),
+        STATUS_OK);
+    assert_int_equal(activations_lay(&f->a, &f->d,
+                                     &(struct lay){.n = N,
+                                                   .dt = dt,
+                                                   .mode = LAY_TRAIN,
+                                                   .recompute = policy,
+                                                   .act = &f->act,
+                                                   .scratch = &f->scratch}),
+                     STATUS_OK);
     init_weights(&f->d, 7);
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params};
     /* norms at one and biases at zero would hide errors: move them */
     for (int i = 0; i < f->d.params.count; i++)
         if (f->d.params.rows[i].rank == 1)
             for (int64_t k = 0; k < f->d.params.rows[i].count; k++) {
-                double v = dtype_load(params_master(&f->d.params, i), k, dtype_acc(dt)) + 0.3 * rng_normal(3, RNG_TEST, (uint64_t)i, (uint64_t)k);
+                double v = dtype_load(params_master(&f->d.params, i), k, dtype_acc(dt)) +
+                           0.3 * rng_normal(3, RNG_TEST, (uint64_t)i, (uint64_t)k);
                 dtype_store(params_master(&f->d.params, i), k, dtype_acc(dt), v);
                 dtype_store(params_weight(&f->d.params, i), k, dt, v);
             }
@@ -70,10 +84,16 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     memcpy(f->cu, cu, sizeof cu);
     for (int t = 0; t < N; t++) {
         f->tokens[t] = (int32_t)(rng_uniform(1, RNG_TEST, 0, (uint64_t)t) * VOCAB);
-        f->targets[t] = t % 5 == 3 ? TARGET_IGNORE : (int32_t)(rng_uniform(1, RNG_TEST, 1, (uint64_t)t) * VOCAB);
+        f->targets[t] =
+            t % 5 == 3 ? TARGET_IGNORE : (int32_t)(rng_uniform(1, RNG_TEST, 1, (uint64_t)t) * VOCAB);
         f->positions[t] = t < 7 ? t : t < 8 ? 0 : t - 8;
     }
-    f->batch = (struct batch){.rows = N, .docs = 3, .tokens = f->tokens, .targets = f->targets, .positions = f->positions, .cu_seqlens = f->cu};
+    f->batch = (struct batch){.rows = N,
+                              .docs = 3,
+                              .tokens = f->tokens,
+                              .targets = f->targets,
+                              .positions = f->positions,
+                              .cu_seqlens = f->cu};
 }
 
 static void fixture_close(struct fixture *f)
@@ -107,7 +127,8 @@ static void check_gradients(const char *name, const struct model_spec *spec)
         const double h = 1e-5;
         double side[2];
         for (int s = 0; s < 2; s++) {
-            for (int64_t k = 0; k < n; k++) w[k] = keep[k] + (s ? -h : h) * rng_normal(9, RNG_TEST, (uint64_t)i, (uint64_t)k);
+            for (int64_t k = 0; k < n; k++)
+                w[k] = keep[k] + (s ? -h : h) * rng_normal(9, RNG_TEST, (uint64_t)i, (uint64_t)k);
             side[s] = loss_of(f);
         }
         memcpy(w, keep, (size_t)n * sizeof *keep);
@@ -118,7 +139,8 @@ static void check_gradients(const char *name, const struct model_spec *spec)
         double got = (side[0] - side[1]) / (2 * h);
         /* a gradient that is exactly zero would pass any relative test: only the qkv bias of k may vanish (softmax is shift invariant) */
         if (norm == 0) fail_msg("%s: %s has no gradient", name, f->d.params.rows[i].name);
-        if (!(fabs(got - want) < 1e-7 * (sqrt(norm) + 1e-3))) fail_msg("%s: %s: difference %.12g, gradient %.12g", name, f->d.params.rows[i].name, got, want);
+        if (!(fabs(got - want) < 1e-7 * (sqrt(norm) + 1e-3)))
+            fail_msg("%s: %s: difference %.12g, gradient %.12g", name, f->d.params.rows[i].name, got, want);
         free(keep);
     }
     fixture_close(f);
@@ -144,7 +166,8 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s.qk_norm = true;
     check_gradients("qwen3", &s);
     s = base_spec();
-    s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.head_count_kv = 4, s.head_dim = 4;
+    s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.head_count_kv = 4,
+    s.head_dim = 4;
     s.qkv_bias = s.out_bias = s.mlp_bias = true;
     check_gradients("gpt2", &s);
 }
@@ -158,7 +181,8 @@ static void recompute_policies_give_the_same_bits(void **state)
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
             s.layer_count = 5;
-            if (family) s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
+            if (family)
+                s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -166,7 +190,8 @@ static void recompute_policies_give_the_same_bits(void **state)
                 struct fixture *f = malloc(sizeof *f);
                 fixture_open(f, &s, dt, (enum recompute)policy);
                 double loss = 0;
-                assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 0, &loss, &f->run), STATUS_OK);
+                assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 0, &loss, &f->run),
+                                 STATUS_OK);
                 size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
                 act_bytes[policy] = f->act.peak;
                 if (policy == RECOMPUTE_NONE) {
@@ -199,7 +224,12 @@ static void packed_documents_equal_single_documents(void **state)
     for (int doc = 0; doc < 3; doc++) {
         int at = f->cu[doc];
         int32_t cu[2] = {0, f->cu[doc + 1] - at};
-        struct batch b = {.rows = cu[1], .docs = 1, .tokens = f->tokens + at, .targets = f->targets + at, .positions = f->positions + at, .cu_seqlens = cu};
+        struct batch b = {.rows = cu[1],
+                          .docs = 1,
+                          .tokens = f->tokens + at,
+                          .targets = f->targets + at,
+                          .positions = f->positions + at,
+                          .cu_seqlens = cu};
         assert_int_equal(decoder_loss(&f->d, &f->a, &b, 0, &single, &f->run), STATUS_OK);
     }
     assert_true(fabs(packed - single) < 1e-12 * fabs(packed));
