@@ -121,12 +121,17 @@ static status refuse_run(const char *run)
     return STATUS_OK;
 }
 
-/* The type of the largest tensor decides: masks and rotary tables beside it may be of another. */
-static status stored_precision(const char *dir, int *precision)
+/* The type of the largest tensor decides: masks and rotary tables beside it may be of another. A number of layers that the files
+ * cannot hold is refused here, before anything is made for each of them. */
+static status stored_precision(const char *dir, int64_t layers, int *precision)
 {
     struct safetensors *s;
     int64_t largest = -1;
     TRY(safetensors_open(&s, dir));
+    status st = STATUS_OK;
+    if (layers > safetensors_count(s))
+        st = FAIL(STATUS_CKPT, "%s: config.json has %lld layers, the weights are %d tensors", dir,
+                  (long long)layers, safetensors_count(s));
     for (int i = 0; i < safetensors_count(s); i++) {
         const struct safetensor *t = safetensors_item(s, i);
         if (t->bytes <= largest) continue;
@@ -134,7 +139,7 @@ static status stored_precision(const char *dir, int *precision)
         *precision = t->dt == DTYPE_BF16 || t->dt == DTYPE_F16 ? PRECISION_BF16 : PRECISION_FP32;
     }
     safetensors_close(s);
-    return STATUS_OK;
+    return st;
 }
 
 /* The model of DIR with the settings of a run that goes on from it, overrides on top. */
@@ -149,7 +154,7 @@ static status import_spec(struct spec *spec, const char *dir, const char *run, c
             return FAIL(STATUS_CONFIG, "%s: the model is what config.json says", overrides[i]);
     TRY(hf_config_read(&s.model, dir));
     run_spec_default(&s.run);
-    TRY(stored_precision(dir, &s.run.train_precision));
+    TRY(stored_precision(dir, s.model.layer_count, &s.run.train_precision));
     s.run.train_steps = IMPORT_STEPS;
     s.run.optim_lr = IMPORT_LR;
     s.run.train_sequence_length =

@@ -57,6 +57,12 @@ status sample_text(struct trainer *t, const struct tokenizer *tok, const struct 
     status st = encode_prompt(tok, c->prompt, &ids, &count);
     *text = NULL;
     if (st != STATUS_OK) return st;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] >= t->decoder.spec.vocab_size) {
+            st = FAIL(STATUS_DATA, "prompt: token %d is beyond the model's vocabulary of %lld", (int)ids[i],
+                      (long long)t->decoder.spec.vocab_size);
+            goto out;
+        }
     /* trainer's activations are borrowed: generation happens between steps */
     TRY_OUT(generate_open(&g, &t->decoder, &t->acts, count + c->tokens, &t->run));
     TRY_OUT(generate_append(&g, ids, count));

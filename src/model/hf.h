@@ -16,6 +16,9 @@ status hf_family(const struct model_spec *m, const char **family) WARN_UNUSED;
 /* bos, eos: ids for these fields, -1: none. `dt` F32 or BF16: the type of the weights beside it. */
 status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos,
                        int32_t eos) WARN_UNUSED;
+/* Its text alone; malloc'd, caller frees. */
+status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32_t bos,
+                        int32_t eos) WARN_UNUSED;
 
 /* Reads all weights of DIR into the master arrays (F32 or F64) of a laid-out decoder. Missing, misshapen or unknown tensors are STATUS_CKPT. */
 status hf_weights_read(struct decoder *d, const char *dir) WARN_UNUSED;

@@ -39,6 +39,12 @@ static int64_t read_int(struct reader *r, const char *key, enum need need, int64
     return json_integer_value(v);
 }
 
+/* A key that is absent stands for its family's default in transformers, one that is null for something else. */
+static int64_t read_int_or(struct reader *r, const char *key, int64_t absent, int64_t null)
+{
+    return read_int(r, key, OPTIONAL, json_object_get(r->root, key) ? null : absent);
+}
+
 static double read_real(struct reader *r, json_t *from, const char *key, enum need need, double other)
 {
     json_t *v = value(r, from, key);
@@ -70,34 +76,52 @@ static const char *read_text(struct reader *r, json_t *from, const char *key, co
     return json_string_value(v);
 }
 
+/* The object that describes rope: rope_scaling of the old style where it says something (transformers prefers it too), else
+ * rope_parameters. NULL: neither. */
+static json_t *rope_object(struct reader *r)
+{
+    json_t *p = value(r, r->root, "rope_scaling"), *each;
+    const char *name = "rope_scaling", *key;
+    if (p == NULL || json_object_size(p) == 0) p = value(r, r->root, name = "rope_parameters");
+    if (p && !json_is_object(p)) refuse(r, name, "is not an object");
+    json_object_foreach(p, key, each) if (json_is_object(each))
+        refuse(r, name, "differs between layer types");
+    return p;
+}
+
+/* The context length before extension; beside the object it counts more, as in transformers. */
+static int64_t read_original(struct reader *r, json_t *p, int64_t context)
+{
+    double n = read_real(r, p, "original_max_position_embeddings", OPTIONAL, (double)context);
+    n = read_real(r, r->root, "original_max_position_embeddings", OPTIONAL, n);
+    if (n >= 0 && n <= 1e8 && n == floor(n)) return (int64_t)n;
+    refuse(r, "original_max_position_embeddings", "is not a whole number in range");
+    return context;
+}
+
 /* Rope: {rope_type, rope_theta, ...} under rope_parameters, or rope_theta beside rope_scaling {type | rope_type, ...}. */
 static void read_rope(struct reader *r, struct model_spec *m)
 {
-    json_t *p = value(r, r->root, "rope_parameters"), *old = value(r, r->root, "rope_scaling");
-    if (p == NULL) p = old;
-    if (p && !json_is_object(p)) {
-        refuse(r, "rope_parameters", "is not an object");
-        return;
-    }
+    json_t *p = rope_object(r);
     m->rope_theta = read_real(r, r->root, "rope_theta", OPTIONAL, 10000);
-    m->rope_fraction = read_real(r, r->root, "partial_rotary_factor", OPTIONAL, 1);
-    if (p == NULL) return;
+    double fraction = read_real(r, r->root, "partial_rotary_factor", OPTIONAL, 1);
+    if (p) fraction = read_real(r, p, "partial_rotary_factor", OPTIONAL, fraction);
+    if (fraction != 1) refuse(r, "partial_rotary_factor", "is not 1");
+    if (p == NULL || r->st != STATUS_OK) return;
     m->rope_theta = read_real(r, p, "rope_theta", OPTIONAL, m->rope_theta);
-    m->rope_fraction = read_real(r, p, "partial_rotary_factor", OPTIONAL, m->rope_fraction);
     const char *type = read_text(r, p, "rope_type", read_text(r, p, "type", "default"));
     if (strcmp(type, "default") == 0) return;
     m->rope_factor = read_real(r, p, "factor", NEEDED, 1);
-    m->rope_original = (int64_t)read_real(
-        r, p, "original_max_position_embeddings", OPTIONAL,
-        read_real(r, r->root, "original_max_position_embeddings", OPTIONAL, (double)m->context_length));
     if (strcmp(type, "linear") == 0) {
         m->rope_scaling = SCALING_LINEAR;
     } else if (strcmp(type, "llama3") == 0) {
         m->rope_scaling = SCALING_LLAMA3;
+        m->rope_original = read_original(r, p, m->context_length);
         m->rope_low_freq = read_real(r, p, "low_freq_factor", NEEDED, 1);
         m->rope_high_freq = read_real(r, p, "high_freq_factor", NEEDED, 4);
     } else if (strcmp(type, "yarn") == 0) {
         m->rope_scaling = SCALING_YARN;
+        m->rope_original = read_original(r, p, m->context_length);
         m->rope_beta_fast = read_real(r, p, "beta_fast", OPTIONAL, 32);
         m->rope_beta_slow = read_real(r, p, "beta_slow", OPTIONAL, 1);
         m->rope_attention_factor = read_real(r, p, "attention_factor", OPTIONAL, 0);
@@ -113,11 +137,11 @@ static void read_rope(struct reader *r, struct model_spec *m)
 static void read_window_layers(struct reader *r, struct model_spec *m)
 {
     json_t *types = value(r, r->root, "layer_types");
-    int64_t first = read_int(r, "max_window_layers", OPTIONAL, 0);
+    int64_t first = read_int(r, "max_window_layers", OPTIONAL, 28);
     size_t at = 0;
     int64_t windowed = 0;
     m->window_layers[0] = 0;
-    for (int64_t i = 0; i < m->layer_count && i < 4096; i++) {
+    for (int64_t i = 0; i < m->layer_count && i < 10000; i++) {
         bool window = i >= first;
         if (json_is_array(types)) {
             const char *type = json_string_value(json_array_get(types, (size_t)i));
@@ -170,19 +194,26 @@ static void read_llama(struct reader *r, struct model_spec *m, const char *type)
     m->hidden_size = read_int(r, "hidden_size", NEEDED, 0);
     m->layer_count = read_int(r, "num_hidden_layers", NEEDED, 0);
     m->head_count = read_int(r, "num_attention_heads", NEEDED, 0);
-    m->head_count_kv = read_int(r, "num_key_value_heads", OPTIONAL, m->head_count);
-    m->head_dim = read_int(r, "head_dim", OPTIONAL, m->head_count ? m->hidden_size / m->head_count : 0);
+    m->head_count_kv = read_int_or(r, "num_key_value_heads",
+                                   qwen      ? 32
+                                   : mistral ? 8
+                                             : m->head_count,
+                                   m->head_count);
+    int64_t even = m->head_count ? m->hidden_size / m->head_count : 0;
+    m->head_dim = read_int_or(r, "head_dim", qwen && !qwen2 ? 128 : even, even);
     m->ffn_size = read_int(r, "intermediate_size", NEEDED, 0);
     m->context_length = read_int(r, "max_position_embeddings", NEEDED, 0);
     m->norm_eps = read_real(r, r->root, "rms_norm_eps", OPTIONAL, 1e-6);
     m->qk_norm = strcmp(type, "qwen3") == 0;
-    m->qkv_bias = qwen2 || read_bool(r, "attention_bias", false);
-    m->out_bias = !qwen2 && read_bool(r, "attention_bias", false);
+    bool bias = !qwen2 && !mistral && read_bool(r, "attention_bias", false);
+    m->qkv_bias = qwen2 || bias;
+    m->out_bias = bias;
     m->mlp_bias = !qwen && !mistral && read_bool(r, "mlp_bias", false);
     if (strcmp(read_text(r, r->root, "hidden_act", "silu"), "silu") != 0)
         refuse(r, "hidden_act", "is not silu");
     if (mistral || (qwen && read_bool(r, "use_sliding_window", false)))
-        m->window = read_int(r, "sliding_window", OPTIONAL, 0);
+        m->window = read_int_or(r, "sliding_window", 4096, 0);
+    if (m->window > m->context_length) m->window = m->context_length; /* within the context the same */
     read_rope(r, m);
     if (m->window && qwen) read_window_layers(r, m);
 }
@@ -361,10 +392,9 @@ static json_t *llama_json(const struct model_spec *m, const char *family)
     return j;
 }
 
-status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos, int32_t eos)
+status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32_t bos, int32_t eos)
 {
     const char *family, *type = dt == DTYPE_BF16 ? "bfloat16" : "float32";
-    char path[1024];
     TRY(hf_family(m, &family));
     json_t *j = strcmp(family, "gpt2") == 0 ? gpt2_json(m) : llama_json(m, family);
     json_object_set_new(j, "model_type", json_string(family));
@@ -376,9 +406,15 @@ status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, in
     json_object_set_new(j, "torch_dtype", json_string(type));
     json_object_set_new(j, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
     json_object_set_new(j, "eos_token_id", eos >= 0 ? json_integer(eos) : json_null());
-    char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS);
+    *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(j);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for config.json");
+    return *text ? STATUS_OK : FAIL(STATUS_FIT, "no memory for config.json");
+}
+
+status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos, int32_t eos)
+{
+    char path[1024], *text;
+    TRY(hf_config_format(&text, m, dt, bos, eos));
     snprintf(path, sizeof path, "%s/config.json", dir);
     status st = io_write_file(path, text, strlen(text));
     free(text);

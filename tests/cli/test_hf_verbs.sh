@@ -92,6 +92,8 @@ cp -r llama.hf lacks && sed -i 's/model\.norm\.weight/model.nerm.weight/' lacks/
 refused 4 "model.norm.weight is missing" ckpt import lacks -o x
 cp -r llama.hf shape && sed -i 's/"vocab_size": 48/"vocab_size": 49/' shape/config.json
 refused 4 "another shape" ckpt import shape -o x
+cp -r llama.hf tall && sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 9999/' tall/config.json
+refused 4 "9999 layers" ckpt import tall -o x
 refused 2 "usage: ingot ckpt import" ckpt import llama.hf
 refused 2 "usage: ingot ckpt export" ckpt export -o x
 refused 2 "fp16" ckpt export llama -o x --dtype fp16

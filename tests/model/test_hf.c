@@ -239,6 +239,48 @@ static void what_a_config_asks_and_ingot_cannot_do_is_refused_by_name(void **sta
     expect_refused(LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}}", "rope_type");
     expect_refused(LLAMA ", \"vocab_size\": 8}", "duplicate");
     expect_refused(LLAMA ", \"num_key_value_heads\": 3}", "head_count");
+    expect_refused(LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor");
+    expect_refused(LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5.0}}}",
+                   "layer types");
+    expect_refused(LLAMA ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2.0, "
+                         "\"original_max_position_embeddings\": 1e300}}",
+                   "original_max_position_embeddings");
+    expect_refused("{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 8, "
+                   "\"num_hidden_layers\": 1000000000, \"num_attention_heads\": 2, \"intermediate_size\": 8, "
+                   "\"max_position_embeddings\": 8}",
+                   "layer_count");
+}
+
+/* What save_pretrained always writes, and a config by hand may lack. */
+static void what_a_config_leaves_out_is_what_transformers_takes(void **state)
+{
+    (void)state;
+    static const char keys[] = "\"vocab_size\": 8, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+                               "\"num_attention_heads\": 32, \"intermediate_size\": 8, "
+                               "\"max_position_embeddings\": 8192";
+    static const struct {
+        const char *type, *more;
+        int64_t kv, hd, window;
+    } rows[] = {
+        {"llama", "", 32, 2, 0},
+        {"mistral", "", 8, 2, 4096},
+        {"mistral", ", \"sliding_window\": null", 8, 2, 0},
+        {"mistral", ", \"sliding_window\": 9000", 8, 2, 8192},
+        {"qwen2", "", 32, 2, 0},
+        {"qwen2", ", \"use_sliding_window\": true", 32, 2, 0}, /* from layer 28 on: in none of two */
+        {"qwen2", ", \"use_sliding_window\": true, \"max_window_layers\": 0", 32, 2, 4096},
+        {"qwen3", "", 32, 128, 0},
+        {"qwen3", ", \"num_key_value_heads\": null", 32, 128, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[512];
+        struct model_spec m;
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s}", rows[i].type, keys, rows[i].more);
+        ok(hf_config_parse(&m, "config.json", text, strlen(text)));
+        if (m.head_count_kv != rows[i].kv || m.head_dim != rows[i].hd || m.window != rows[i].window)
+            fail_msg("%s%s: heads_kv %lld, head_dim %lld, window %lld", rows[i].type, rows[i].more,
+                     (long long)m.head_count_kv, (long long)m.head_dim, (long long)m.window);
+    }
 }
 
 int main(void)
@@ -249,6 +291,7 @@ int main(void)
         cmocka_unit_test(ten_adamw_steps_follow_torch_in_every_family),
         cmocka_unit_test(an_export_of_an_import_has_the_same_weights_and_config),
         cmocka_unit_test(what_a_config_asks_and_ingot_cannot_do_is_refused_by_name),
+        cmocka_unit_test(what_a_config_leaves_out_is_what_transformers_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
