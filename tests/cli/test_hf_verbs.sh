@@ -68,13 +68,16 @@ grep -q 'imported without a tokenizer' err || fail "no notice of a foreign token
 # Training goes on from an import, and from there.
 le() { local v=$1; for ((i = 0; i < $2; i++)); do printf "\\x$(printf %02x $((v & 255)))"; v=$((v >> 8)); done; }
 { le 20240520 4; le 1 4; le 600 4; head -c 1012 /dev/zero; for ((t = 0; t < 600; t++)); do le $((t * 7 % 48)) 2; done; } >train_000000.bin
-data=(--data.train=train_000000.bin --train.sequence_length=16)
+data=(--data.train=train_000000.bin --train.sequence_length=16 --optim.schedule=constant)
 refused 2 "add --resume" train llama/config.yaml "${data[@]}" --train.steps=3
 good train llama/config.yaml --resume "${data[@]}" --train.steps=3
 grep -q '^step=3 ' out || fail "three steps from an import"
 [ -d llama/ckpt/step-00000003 ] || fail "no checkpoint after three steps"
 good train llama/config.yaml --resume --train.steps=5
 grep -q '^step=5 ' out || fail "two more steps"
+good ckpt import llama.hf -o straight "${data[@]}" --train.steps=5
+good train straight/config.yaml --resume
+same llama straight
 good ckpt export llama -o llama.trained
 good ckpt import llama.trained -o llama.trained.run
 good ckpt diff llama.again llama.trained.run
