@@ -68,7 +68,7 @@ grep -q 'imported without a tokenizer' err || fail "no notice of a foreign token
 # Training goes on from an import, and from there.
 le() { local v=$1; for ((i = 0; i < $2; i++)); do printf "\\x$(printf %02x $((v & 255)))"; v=$((v >> 8)); done; }
 { le 20240520 4; le 1 4; le 600 4; head -c 1012 /dev/zero; for ((t = 0; t < 600; t++)); do le $((t * 7 % 48)) 2; done; } >train_000000.bin
-data=(--data.train=train_000000.bin --train.sequence_length=16 --optim.schedule=constant)
+data=(--data.train=train_000000.bin --train.sequence_length=16 --train.batch_tokens=64 --optim.schedule=constant)
 refused 2 "add --resume" train llama/config.yaml "${data[@]}" --train.steps=3
 good train llama/config.yaml --resume "${data[@]}" --train.steps=3
 grep -q '^step=3 ' out || fail "three steps from an import"
