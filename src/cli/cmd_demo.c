@@ -239,7 +239,6 @@ static void facts(void *ctx, struct observe *o, const struct eval_result *last)
 {
     struct demo *d = ctx;
     if (isnan(last->loss)) return;
-    observe_fact(o, "val_bpb", last->bits_per_byte);
     observe_fact(o, "gzip_bpb", d->gzip_bpb);
     observe_fact(o, "xz_bpb", d->xz_bpb);
 }

@@ -246,6 +246,19 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     return save(l);
 }
 
+static void memory_facts(struct loop *l)
+{
+    const struct memory *m = &l->trainer.memory;
+    observe_fact(l->observe, "parameters", (double)l->trainer.decoder.params.unique);
+    observe_fact(l->observe, "planned_bytes", (double)memory_peak(m));
+    observe_fact(l->observe, "measured_bytes", (double)reserved_bytes(m));
+#define X(field, category, text)                                                                             \
+    observe_fact(l->observe, "planned_bytes." category, (double)m->field.peak);                              \
+    observe_fact(l->observe, "measured_bytes." category, (double)m->field.size);
+    MEMORY_LIST(X)
+#undef X
+}
+
 static void finish(struct loop *l, const struct loop_options *o, status st)
 {
     const char *reason = st == STATUS_OK ? "finished" : status_message();
@@ -254,8 +267,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     double seconds = clock_s() - l->start_s;
     if (l->observe) {
         if (l->trainer.step > l->start_step) observe_stages(l->observe, seconds);
-        observe_fact(l->observe, "memory_planned_bytes", (double)memory_peak(&l->trainer.memory));
-        observe_fact(l->observe, "memory_measured_bytes", (double)reserved_bytes(&l->trainer.memory));
+        memory_facts(l);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);
         observe_flush(l->observe);
         observe_close(l->observe);
