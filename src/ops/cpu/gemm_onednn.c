@@ -3,7 +3,8 @@
  * oneDNN chooses blocking, and with it the order of a sum, from the number of threads. So here it never sees more than one: the
  * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP
  * threads take chunks. Primitives are compiled code; each is made on first use, under a lock, and kept in a table for the life of
- * the process, as is each thread's scratchpad: the one exception to "a step allocates nothing", and it ends with the first step. */
+ * the process, as each thread's scratchpad is for the thread's: the one exception to "a step allocates nothing", and it ends with
+ * the first step. */
 #include "base/parallel.h"
 #include "ops/cpu/fast.h"
 
@@ -35,9 +36,10 @@ enum { BUCKETS = 1024 };
 static struct {
     pthread_mutex_t lock;
     dnnl_engine_t engine;
+    pthread_key_t at_thread_end; /* frees `mine` */
     struct entry *buckets[BUCKETS];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static _Thread_local struct {
+static _Thread_local struct own {
     char *scratch;
     size_t scratch_bytes;
     dnnl_stream_t stream;
@@ -88,11 +90,26 @@ static struct entry *entry_new(const struct key *key)
     return e;
 }
 
+/* Teams shrink, and their threads end. */
+static void own_free(void *at)
+{
+    struct own *o = at;
+    free(o->scratch);
+    ok(dnnl_stream_destroy(o->stream), "stream_destroy");
+    *o = (struct own){0};
+}
+
+static void engine_open(void)
+{
+    ok(dnnl_engine_create(&cache.engine, dnnl_cpu, 0), "engine_create");
+    CHECK(pthread_key_create(&cache.at_thread_end, own_free) == 0, "no thread key is left");
+}
+
 static const struct entry *entry_get(const struct key *key)
 {
     struct entry **at = &cache.buckets[XXH3_64bits(key, sizeof *key) % BUCKETS];
     pthread_mutex_lock(&cache.lock);
-    if (!cache.engine) ok(dnnl_engine_create(&cache.engine, dnnl_cpu, 0), "engine_create");
+    if (!cache.engine) engine_open();
     struct entry *e = *at;
     while (e && memcmp(&e->key, key, sizeof *key) != 0) e = e->next;
     if (!e) {
@@ -106,8 +123,10 @@ static const struct entry *entry_get(const struct key *key)
 
 static void *scratch_get(size_t bytes)
 {
-    if (!mine.stream)
+    if (!mine.stream) {
         ok(dnnl_stream_create(&mine.stream, cache.engine, dnnl_stream_default_flags), "stream_create");
+        CHECK(pthread_setspecific(cache.at_thread_end, &mine) == 0, "no memory for a thread's key");
+    }
     if (bytes > mine.scratch_bytes) {
         free(mine.scratch);
         mine.scratch = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
