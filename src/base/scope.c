@@ -15,9 +15,9 @@ static _Thread_local int thread_id = -1;
 static atomic_int thread_count;
 
 /* The sink is process-wide: a trace shows all threads of the run. */
-static scope_sink_fn *volatile sink_fn;
-static void *volatile sink_ctx;
-static volatile int64_t sink_set_ns; /* start of the scopes that were open already */
+static scope_sink_fn *_Atomic sink_fn;
+static void *_Atomic sink_ctx;
+static _Atomic int64_t sink_set_ns; /* start of the scopes that were open already */
 
 void scope_sink_set(scope_sink_fn *sink, void *ctx)
 {

@@ -35,7 +35,7 @@ static int setup(void **state)
         for (int w = 0; w < words; w++) {
             uint32_t r = rng_at(1, RNG_TEST, (uint64_t)d, (uint64_t)w + 1).u[0];
             fprintf(f, "%s%.*s", w ? " " : "", 1 + (int)(r % 7),
-                    "abcdefghijklmnopqrs\xc3\xa9" + (r >> 8) % 12);
+                    &"abcdefghijklmnopqrs\xc3\xa9"[(r >> 8) % 12]);
         }
         fputc('\n', f);
     }
