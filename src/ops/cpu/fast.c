@@ -98,7 +98,9 @@ status ops_cpu(struct ops *o, const char *isa_max)
     if (isa >= CPU_AVX512) o->gemm = gemm_avx512;
     if (isa >= CPU_AMX) {
         o->gemm = gemm_amx;
-        simd_attn_amx(o);
+#define X(file) simd_##file##_amx(o);
+        SIMD_AMX_FILES(X)
+#undef X
     }
     o->name = set_names[isa];
     return STATUS_OK;

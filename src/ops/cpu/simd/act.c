@@ -11,13 +11,26 @@ static void check_dt(dtype dt)
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
 }
 
+VEC_INLINE vf silu(vf gate)
+{
+    return gate * vec_sigmoid(vec_clamp(gate, -SIGMOID_END, SIGMOID_END)).yes;
+}
+
 VEC_INLINE void swiglu_row(const struct swiglu_fwd_args *a, int64_t r, dtype dt)
 {
-    for (int64_t j = 0; j < a->f; j += VEC) {
+    const int64_t gates = 2 * r * a->f, ups = gates + a->f, out = r * a->f;
+    int64_t j = 0;
+    for (; j + VEC_SIDE * VEC <= a->f; j += VEC_SIDE * VEC) {
+        vf m[VEC_SIDE];
+        VEC_EACH(k) m[k] = vec_load(a->gu, gates + j + k * VEC, VEC, dt);
+        VEC_EACH(k) m[k] = silu(m[k]);
+        VEC_EACH(k) m[k] *= vec_load(a->gu, ups + j + k * VEC, VEC, dt);
+        VEC_EACH(k) vec_store(a->m, out + j + k * VEC, VEC, dt, m[k]);
+    }
+    for (; j < a->f; j += VEC) {
         int n = vec_n(a->f - j);
-        vf gate = vec_load(a->gu, 2 * r * a->f + j, n, dt),
-           up = vec_load(a->gu, (2 * r + 1) * a->f + j, n, dt);
-        vec_store(a->m, r * a->f + j, n, dt, gate / (1.f + vec_exp(-gate)) * up);
+        vec_store(a->m, out + j, n, dt,
+                  silu(vec_load(a->gu, gates + j, n, dt)) * vec_load(a->gu, ups + j, n, dt));
     }
 }
 
@@ -44,17 +57,37 @@ static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* d silu(z)/dz = sigmoid(z) (1 + z (1 - sigmoid(z))). */
+/* silu(z) and its slope, sigmoid(z) (1 + z (1 - sigmoid(z))). */
+struct silu {
+    vf value, slope;
+};
+VEC_INLINE struct silu silu_both(vf z)
+{
+    struct vec_sigmoid sg = vec_sigmoid(vec_clamp(z, -SIGMOID_END, SIGMOID_END));
+    vf value = z * sg.yes;
+    return (struct silu){value, sg.yes + value * sg.no};
+}
+
 VEC_INLINE void swiglu_bwd_row(const struct swiglu_bwd_args *a, int64_t r, dtype dt)
 {
-    const int64_t gates = 2 * r * a->f, ups = gates + a->f;
-    for (int64_t j = 0; j < a->f; j += VEC) {
+    const int64_t gates = 2 * r * a->f, ups = gates + a->f, in = r * a->f;
+    int64_t j = 0;
+    for (; j + VEC_SIDE * VEC <= a->f; j += VEC_SIDE * VEC) {
+        vf z[VEC_SIDE], up[VEC_SIDE];
+        struct silu s[VEC_SIDE];
+        VEC_EACH(k) z[k] = vec_load(a->gu, gates + j + k * VEC, VEC, dt);
+        VEC_EACH(k) s[k] = silu_both(z[k]);
+        VEC_EACH(k) z[k] = vec_load(a->dm, in + j + k * VEC, VEC, dt);
+        VEC_EACH(k) up[k] = vec_load(a->gu, ups + j + k * VEC, VEC, dt);
+        VEC_EACH(k) vec_store(a->dgu, gates + j + k * VEC, VEC, dt, z[k] * up[k] * s[k].slope);
+        VEC_EACH(k) vec_store(a->dgu, ups + j + k * VEC, VEC, dt, z[k] * s[k].value);
+    }
+    for (; j < a->f; j += VEC) {
         int n = vec_n(a->f - j);
-        vf gate = vec_load(a->gu, gates + j, n, dt), up = vec_load(a->gu, ups + j, n, dt);
-        vf dm = vec_load(a->dm, r * a->f + j, n, dt);
-        struct vec_sigmoid sg = vec_sigmoid(gate);
-        vec_store(a->dgu, gates + j, n, dt, dm * up * sg.yes * (1.f + gate * sg.no));
-        vec_store(a->dgu, ups + j, n, dt, dm * gate * sg.yes);
+        vf dm = vec_load(a->dm, in + j, n, dt), up = vec_load(a->gu, ups + j, n, dt);
+        struct silu s = silu_both(vec_load(a->gu, gates + j, n, dt));
+        vec_store(a->dgu, gates + j, n, dt, dm * up * s.slope);
+        vec_store(a->dgu, ups + j, n, dt, dm * s.value);
     }
 }
 
@@ -76,16 +109,30 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+/* Beyond |x| = GELU_END sigmoid(2u) is 0 or 1 in f32; x is held there, so that 2u is within SIGMOID_END. */
+static const float GELU_END = 9.9f;
 static const float GELU_TWICE = 1.59576912f; /* 2 sqrt(2/pi) */
 static const float GELU_CUBIC = 0.044715f;
 
 /* y = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+VEC_INLINE vf gelu(vf x)
+{
+    vf held = vec_clamp(x, -GELU_END, GELU_END);
+    return x * vec_sigmoid(held * (GELU_TWICE + GELU_TWICE * GELU_CUBIC * (held * held))).yes;
+}
+
 VEC_INLINE void gelu_span(const struct gelu_fwd_args *a, struct span span, dtype dt)
 {
-    for (int64_t i = span.begin; i < span.end; i += VEC) {
+    int64_t i = span.begin;
+    for (; i + VEC_SIDE * VEC <= span.end; i += VEC_SIDE * VEC) {
+        vf x[VEC_SIDE];
+        VEC_EACH(k) x[k] = vec_load(a->x, i + k * VEC, VEC, dt);
+        VEC_EACH(k) x[k] = gelu(x[k]);
+        VEC_EACH(k) vec_store(a->y, i + k * VEC, VEC, dt, x[k]);
+    }
+    for (; i < span.end; i += VEC) {
         int n = vec_n(span.end - i);
-        vf x = vec_load(a->x, i, n, dt), u2 = GELU_TWICE * x * (1.f + GELU_CUBIC * (x * x));
-        vec_store(a->y, i, n, dt, x / (1.f + vec_exp(-u2)));
+        vec_store(a->y, i, n, dt, gelu(vec_load(a->x, i, n, dt)));
     }
 }
 
@@ -104,15 +151,28 @@ static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* dy/dx = sg (1 + x (1 - sg) 2u'). Beyond |x| = 10 the slope is 0 or 1 in f32, so x is held there and no power overflows. */
+/* dy/dx = sg (1 + x (1 - sg) 2u'). */
+VEC_INLINE vf gelu_slope(vf x)
+{
+    x = vec_clamp(x, -GELU_END, GELU_END);
+    vf x2 = x * x;
+    struct vec_sigmoid sg = vec_sigmoid(x * (GELU_TWICE + GELU_TWICE * GELU_CUBIC * x2));
+    return sg.yes + sg.yes * (x * sg.no) * (GELU_TWICE + 3 * GELU_TWICE * GELU_CUBIC * x2);
+}
+
 VEC_INLINE void gelu_bwd_span(const struct gelu_bwd_args *a, struct span span, dtype dt)
 {
-    for (int64_t i = span.begin; i < span.end; i += VEC) {
+    int64_t i = span.begin;
+    for (; i + VEC_SIDE * VEC <= span.end; i += VEC_SIDE * VEC) {
+        vf x[VEC_SIDE];
+        VEC_EACH(k) x[k] = vec_load(a->x, i + k * VEC, VEC, dt);
+        VEC_EACH(k) x[k] = gelu_slope(x[k]);
+        VEC_EACH(k) x[k] *= vec_load(a->dy, i + k * VEC, VEC, dt);
+        VEC_EACH(k) vec_store(a->dx, i + k * VEC, VEC, dt, x[k]);
+    }
+    for (; i < span.end; i += VEC) {
         int n = vec_n(span.end - i);
-        vf x = vec_clamp(vec_load(a->x, i, n, dt), -10.f, 10.f), x2 = x * x;
-        struct vec_sigmoid sg = vec_sigmoid(GELU_TWICE * x * (1.f + GELU_CUBIC * x2));
-        vf du2 = GELU_TWICE * (1.f + 3 * GELU_CUBIC * x2);
-        vec_store(a->dx, i, n, dt, vec_load(a->dy, i, n, dt) * sg.yes * (1.f + x * sg.no * du2));
+        vec_store(a->dx, i, n, dt, gelu_slope(vec_load(a->x, i, n, dt)) * vec_load(a->dy, i, n, dt));
     }
 }
 

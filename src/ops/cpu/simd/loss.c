@@ -26,14 +26,27 @@ static float block_max(const float *z, int64_t begin, int64_t end)
     return top;
 }
 
+/* e^x for x <= 0: logits less their maximum. NaN for NaN. */
+VEC_INLINE vf vec_exp_below(vf x)
+{
+    return vec_exp_within(vec_max(vec_set(-105.f), x));
+}
+
 static float block_sum(const float *z, int64_t begin, int64_t end, float max)
 {
-    vf sum = {0};
-    for (int64_t j = begin; j < end; j += VEC) {
-        int n = vec_n(end - j);
-        sum += vec_keep(vec_exp(vec_load(z, j, n, DTYPE_F32) - max), n);
+    vf sum[VEC_SIDE] = {0};
+    int64_t j = begin;
+    for (; j + VEC_SIDE * VEC <= end; j += VEC_SIDE * VEC) {
+        vf x[VEC_SIDE];
+        VEC_EACH(k) x[k] = vec_load(z, j + k * VEC, VEC, DTYPE_F32) - max;
+        VEC_EACH(k) x[k] = vec_exp_below(x[k]);
+        VEC_EACH(k) sum[k] += x[k];
     }
-    return vec_sum(sum);
+    for (; j < end; j += VEC) {
+        int n = vec_n(end - j);
+        sum[0] += vec_keep(vec_exp_below(vec_load(z, j, n, DTYPE_F32) - max), n);
+    }
+    return vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 static struct softmax row_softmax(const float *z, int64_t count)
@@ -59,9 +72,16 @@ VEC_INLINE void row_grad(const struct xent_args *a, int64_t t, float max, double
     vf target = {0};
     int64_t column = a->targets[t];
     target[0] = (float)(exp((double)z[column] - (double)max) * scale - a->grad_scale);
-    for (int64_t j = 0; j < a->vocab_used; j += VEC) {
+    int64_t j = 0;
+    for (; j + VEC_SIDE * VEC <= a->vocab_used; j += VEC_SIDE * VEC) {
+        vf x[VEC_SIDE];
+        VEC_EACH(k) x[k] = vec_load(z, j + k * VEC, VEC, DTYPE_F32) - max;
+        VEC_EACH(k) x[k] = vec_exp_below(x[k]) * (float)scale;
+        VEC_EACH(k) vec_store(dz, j + k * VEC, VEC, dt, x[k]);
+    }
+    for (; j < a->vocab_used; j += VEC) {
         int n = vec_n(a->vocab_used - j);
-        vec_store(dz, j, n, dt, vec_exp(vec_load(z, j, n, DTYPE_F32) - max) * (float)scale);
+        vec_store(dz, j, n, dt, vec_exp_below(vec_load(z, j, n, DTYPE_F32) - max) * (float)scale);
     }
     vec_store(dz, column, 1, dt, target);
 }

@@ -16,5 +16,9 @@
     void simd_##file##_v4(struct ops *o);
 SIMD_FILES(X)
 #undef X
-void simd_attn_amx(struct ops *o); /* attn.c a third time: BF16 on AMX, F32 as simd_attn_v4 */
+/* A third time for processors with AMX: attention in BF16 on tiles, and everywhere the instruction that rounds to BF16. */
+#define SIMD_AMX_FILES(X) X(attn) X(act) X(loss) X(rownorm) X(rotary)
+#define X(file)           void simd_##file##_amx(struct ops *o);
+SIMD_AMX_FILES(X)
+#undef X
 #endif

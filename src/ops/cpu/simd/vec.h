@@ -14,7 +14,11 @@ enum { VEC = 16 };
 #else
 enum { VEC = 8 };
 #endif
-#define VEC_INLINE static inline __attribute__((always_inline))
+/* Loops over long chains of arithmetic take VEC_SIDE vectors side by side: VEC_EACH(k) a[k] = f(a[k]); one vector alone would wait
+ * for its own results. The compiler interleaves them (-fschedule-insns in CMakeLists.txt). */
+enum { VEC_SIDE = 4 };
+#define VEC_EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < VEC_SIDE; k++)
+#define VEC_INLINE  static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(4 * VEC)));
 typedef int32_t vi __attribute__((vector_size(4 * VEC)));
@@ -97,12 +101,22 @@ VEC_INLINE vf vec_load(const void *p, int64_t i, int n, dtype dt)
     return vec_widen(h);
 }
 
-/* Round to nearest even, as bf16_from_f32: the upper halves, in the lower half of each lane. */
-VEC_INLINE vu vec_bf16_bits(vf x)
+/* Round to nearest even, as bf16_from_f32; but the processor's own instruction makes subnormal numbers 0. */
+VEC_INLINE vh vec_bf16(vf x)
 {
-    vu u = (vu)x, rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = u >> 16 | 0x40;
-    vi nan = x != x;
-    return ((vu)nan & quiet) | (~(vu)nan & rounded);
+#ifdef __AVX512BF16__
+    return (vh)_mm512_cvtneps_pbh((__m512)x);
+#elif defined __AVX512F__
+    typedef uint16_t words __attribute__((vector_size(64)));
+    const words upper = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const __m512i u = (__m512i)x, rounded = (__m512i)((vu)x + (0x7fff + ((vu)x >> 16 & 1)));
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    const __m512i bits = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
+    return (vh)_mm512_castsi512_si256(_mm512_permutexvar_epi16((__m512i)upper, bits));
+#else
+    vu u = (vu)x, rounded = u + (0x7fff + (u >> 16 & 1));
+    return __builtin_convertvector((vu)vec_select(x != x, (vf)(u | 0x400000), (vf)rounded) >> 16, vh);
+#endif
 }
 
 /* Writes elements [i, i + n) of p; returns the values as a later load sees them. */
@@ -116,13 +130,8 @@ VEC_INLINE vf vec_store(void *p, int64_t i, int n, dtype dt, vf x)
             vec_store_part(at, (vu)x, sizeof(float) * (size_t)n);
         return x;
     }
-    vu u = vec_bf16_bits(x);
+    vh h = vec_bf16(x);
     bf16 *at = (bf16 *)p + i;
-#ifdef __AVX512F__
-    vh h = (vh)_mm512_cvtepi32_epi16((__m512i)u);
-#else
-    vh h = __builtin_convertvector(u, vh);
-#endif
     if (__builtin_expect(n == VEC, 1)) {
         memcpy(at, &h, sizeof h);
     } else {
@@ -130,6 +139,6 @@ VEC_INLINE vf vec_store(void *p, int64_t i, int n, dtype dt, vf x)
         memcpy(&low, &h, sizeof h);
         vec_store_part(at, low, sizeof(bf16) * (size_t)n);
     }
-    return (vf)(u << 16);
+    return vec_widen(h);
 }
 #endif

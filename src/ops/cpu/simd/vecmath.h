@@ -71,14 +71,13 @@ VEC_INLINE float vec_top(vf x)
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
 
-/* e^x: x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q of degree 4 (Chebyshev fit computed in 40 digits,
- * relative error of e^r below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
+/* e^x for x in [-105, 89]: x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q of degree 4 (Chebyshev fit computed in
+ * 40 digits, relative error of e^r below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
  * +inf above 88.73, subnormal below -87.34, 0 below -103.98, NaN for NaN. */
-VEC_INLINE vf vec_exp(vf x)
+VEC_INLINE vf vec_exp_within(vf x)
 {
     const float round_at =
         12582912.f; /* 1.5 x 2^23: adding it leaves the nearest integer in the low mantissa */
-    x = vec_clamp(x, -105.f, 89.f);
     vf n = (x * 1.44269504f + round_at) - round_at;
     vf r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
@@ -87,16 +86,34 @@ VEC_INLINE vf vec_exp(vf x)
     q = q * r + 4.16665501103e-2f;
     q = q * r + 1.66665733819e-1f;
     q = q * r + 0.5f;
-    return vec_scale(q * (r * r) + r + 1.f, n);
+    q = q * r + 1.f;
+    return vec_scale(q * r + 1.f, n);
+}
+VEC_INLINE vf vec_exp(vf x)
+{
+    return vec_exp_within(vec_clamp(x, -105.f, 89.f));
 }
 
-/* 1/(1 + e^-x) and its complement 1 - sigmoid(x), each without cancellation; x is held to [-87, 87], where both stay normal. */
+/* 1/x for x in [2^-126, 2^126], to the last bit or two: an estimate of 14 bits and a Newton step. */
+VEC_INLINE vf vec_reciprocal(vf x)
+{
+#ifdef __AVX512F__
+    vf y = (vf)_mm512_rcp14_ps((__m512)x);
+    return y + y * (1.f - x * y);
+#else
+    return 1.f / x;
+#endif
+}
+
+/* 1/(1 + e^-x) and its complement 1 - sigmoid(x), each without cancellation. Beyond |x| = SIGMOID_END callers hold x: there
+ * both are still normal numbers. */
+static const float SIGMOID_END = 87.f;
 struct vec_sigmoid {
     vf yes, no;
 };
 VEC_INLINE struct vec_sigmoid vec_sigmoid(vf x)
 {
-    vf e = vec_exp(-vec_clamp(x, -87.f, 87.f)), yes = 1.f / (1.f + e);
+    vf e = vec_exp_within(-x), yes = vec_reciprocal(1.f + e);
     return (struct vec_sigmoid){yes, e * yes};
 }
 #endif
