@@ -31,7 +31,10 @@ void *arena_take(struct arena *a, size_t bytes, const char *what)
 {
     CHECK(!a->sealed, "%s: '%s' asks for %zu bytes after start-up", a->name, what, bytes);
     size_t at = align_up(a->used);
-    CHECK(bytes <= SIZE_MAX - at - ARENA_ALIGN, "%s: '%s' asks for %zu bytes", a->name, what, bytes);
+    if (bytes > ARENA_BYTES_MAX - at) {
+        CHECK(a->base == NULL, "%s: '%s' asks for %zu bytes", a->name, what, bytes);
+        bytes = ARENA_BYTES_MAX - at;
+    }
     a->used = at + align_up(bytes);
     if (a->used > a->peak) a->peak = a->used, a->peak_what = what;
     if (a->base == NULL) {

@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 enum { ARENA_ALIGN = 64 }; /* a cache line, an AVX-512 register */
+/* A counting arena stops there: that fits no machine, and the sum of a few arenas does not overflow. */
+#define ARENA_BYTES_MAX ((size_t)1 << 60)
 
 struct arena {
     const char *name;   /* for messages and for the plan */

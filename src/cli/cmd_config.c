@@ -51,7 +51,7 @@ status cmd_config(int argc, char **argv)
     struct spec_origin *origin;
     TRY(spec_load(&spec, path, argc, argv, &origin));
     if (json) {
-        char *text = spec_dump_json_origin(&spec, origin);
+        char *text = spec_dump_json(&spec, origin);
         puts(text);
         free(text);
     } else {

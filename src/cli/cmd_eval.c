@@ -114,12 +114,13 @@ status cmd_generate(int argc, char **argv)
         {"samples", FLAG_INT, &samples, "number of texts, with seeds from --seed on (1)"},
     };
     int help;
-    TRY(flags_parse(
-        "generate RUN --prompt TEXT [--tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N]", flags,
-        7, &argc, argv, 1, &help));
+    TRY(flags_parse("generate RUN --prompt TEXT [--tokens N] [--temperature X] [--top-k N] [--top-p X] "
+                    "[--seed N] [--samples N]",
+                    flags, 7, &argc, argv, 1, &help));
     if (help) return STATUS_OK;
     TRY(take_run("generate", &argc, argv, &run));
     if (tokens < 1 || samples < 1) return FAIL(STATUS_CONFIG, "--tokens and --samples are at least 1");
+    if (tokens > INT32_MAX) return FAIL(STATUS_CONFIG, "--tokens %lld is more than 2^31", (long long)tokens);
     if (temperature < 0 || top_k < 0 || top_p <= 0 || top_p > 1)
         return FAIL(STATUS_CONFIG, "--temperature and --top-k are not negative, --top-p is in (0, 1]");
     struct trainer t;

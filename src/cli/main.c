@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,25 @@ static void wait_politely(char **argv)
     execv("/proc/self/exe", argv); /* returns only on failure: then the program runs with the default */
 }
 
+/* What a verb prints is its result: a disk that took only a part of it is a failure. A reader that has gone (`| head`) is none. */
+static status flush_results(void)
+{
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || errno == EPIPE) return STATUS_OK;
+    return FAIL(STATUS_IO, "standard output was not written whole: %s",
+                errno ? strerror(errno) : "an earlier write failed");
+}
+
+static int end(status st)
+{
+    if (st == STATUS_OK) st = flush_results();
+    if (st != STATUS_OK && status_message()[0]) {
+        log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
+        log_debug("%s", status_where());
+    }
+    return (int)st;
+}
+
 int main(int argc, char **argv)
 {
     wait_politely(argv);
@@ -54,23 +74,18 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return STATUS_OK;
+        return end(STATUS_OK);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("ingot %s\n", INGOT_VERSION);
-        return STATUS_OK;
+        return end(STATUS_OK);
     }
     const char *names[sizeof verbs / sizeof verbs[0]];
     int count = 0;
     for (const struct verb *v = verbs; v->name; v++) {
         names[count++] = v->name;
         if (strcmp(argv[1], v->name) != 0) continue;
-        status st = v->run(argc - 2, argv + 2);
-        if (st != STATUS_OK && status_message()[0]) {
-            log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
-            log_debug("%s", status_where());
-        }
-        return (int)st;
+        return end(v->run(argc - 2, argv + 2));
     }
     const char *near = text_nearest(argv[1], names, count);
     log_error("unknown verb '%s'%s%s%s; `ingot --help` lists them", argv[1], near ? "; did you mean '" : "",

@@ -8,7 +8,7 @@ static bool stands_for_itself(uint32_t code)
 }
 
 /* The other bytes in order: 00-20 (33), 7F-A0 (34), AD. */
-uint32_t alphabet_code(uint8_t byte)
+static uint32_t code_of(uint8_t byte)
 {
     if (stands_for_itself(byte)) return byte;
     if (byte <= 0x20) return 0x100u + byte;
@@ -27,7 +27,7 @@ int alphabet_byte(uint32_t code)
 size_t alphabet_write(const char *bytes, size_t count, char *out)
 {
     size_t at = 0;
-    for (size_t i = 0; i < count; i++) at += (size_t)utf8_write(alphabet_code((uint8_t)bytes[i]), out + at);
+    for (size_t i = 0; i < count; i++) at += (size_t)utf8_write(code_of((uint8_t)bytes[i]), out + at);
     out[at] = 0;
     return at;
 }

@@ -8,7 +8,6 @@
 
 enum { ALPHABET_END = 0x144 }; /* no letter at or above it */
 
-uint32_t alphabet_code(uint8_t byte);
 int alphabet_byte(uint32_t code); /* -1: not a letter of the alphabet */
 
 /* Bytes -> letters in UTF-8; `out` has room for 2 * count + 1. Returns the length; NUL-terminated. */

@@ -177,6 +177,12 @@ static status slot_fill(struct slot *s, const struct shard_set *set, const struc
     return STATUS_OK;
 }
 
+static int64_t windows_used(const struct shard_set *set, const struct loader_config *c)
+{
+    int64_t all = loader_window_count(set->tokens, c->sequence_length, c->shuffle);
+    return c->windows_max > 0 && c->windows_max < all ? c->windows_max : all;
+}
+
 static status config_check(const struct shard_set *set, const struct loader_config *c)
 {
     const char *path = set->shards[0].path;
@@ -236,12 +242,11 @@ status loader_open(struct loader **out, const struct shard_set *set, const struc
             "PREFIX_train_*.bin takes one of them",
             set->shards[0].path);
     struct loader *l = calloc(1, sizeof *l);
-    CHECK(l, "no memory for a loader");
+    if (!l) return FAIL(STATUS_FIT, "no memory for a loader");
     l->set = set;
     l->config = *c;
     l->first_step = first_step;
-    l->windows = loader_window_count(set->tokens, c->sequence_length, c->shuffle);
-    if (c->windows_max > 0 && c->windows_max < l->windows) l->windows = c->windows_max;
+    l->windows = windows_used(set, c);
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->can_fill, NULL);
     pthread_cond_init(&l->can_take, NULL);
@@ -313,10 +318,9 @@ status loader_step_at(const struct shard_set *set, const struct loader_config *c
     CHECK(step >= 0, "step %lld", (long long)step);
     TRY(config_check(set, c));
     struct slot *s = calloc(1, sizeof *s);
-    CHECK(s, "no memory for a step");
+    if (!s) return FAIL(STATUS_FIT, "no memory for a step");
     status st = slot_open(s, c);
-    if (st == STATUS_OK)
-        st = slot_fill(s, set, c, loader_window_count(set->tokens, c->sequence_length, c->shuffle), step);
+    if (st == STATUS_OK) st = slot_fill(s, set, c, windows_used(set, c), step);
     if (st == STATUS_OK)
         *out = &s->batch;
     else

@@ -37,16 +37,6 @@ void decoder_fini(struct decoder *d)
     *d = (struct decoder){0};
 }
 
-int64_t decoder_param_count(const struct model_spec *spec)
-{
-    struct decoder d;
-    status st = decoder_init(&d, spec);
-    CHECK(st == STATUS_OK, "%s", status_message());
-    int64_t count = d.params.unique;
-    decoder_fini(&d);
-    return count;
-}
-
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
 {
     params_lay(&d->params, a->dt, a->with_grad, a->moments, a->arenas);

@@ -52,7 +52,6 @@ struct activations {
 /* Declares all parameters. The spec was checked. decoder_fini frees. */
 status decoder_init(struct decoder *d, const struct model_spec *spec) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
-int64_t decoder_param_count(const struct model_spec *spec); /* without laying anything out */
 
 /* Takes weights (and gradients, moments) and the rope tables for `positions`; counting or real. */
 struct decoder_lay_args {

@@ -62,8 +62,6 @@ status safetensors_write(const char *dir, struct safetensors_source *sources, in
 /* The pieces of which writers are made. Order in a file: wide types first, then by name, so that all tensors
  * are aligned. */
 int safetensors_write_order(const void *a, const void *b); /* of struct safetensors_source, for qsort */
-/* Bytes of a tensor; -1 when they do not fit in 63 bits. */
-int64_t safetensors_write_bytes(const struct safetensors_source *s);
 /* The file up to the data (length field and JSON), malloc'd, padded so that the data begin at a multiple of
  * `align` >= 8. */
 status safetensors_write_header(const struct safetensors_source *sources, int count, int align, char **header,

@@ -25,7 +25,8 @@ int safetensors_write_order(const void *a, const void *b)
     return by_type ? by_type : strcmp(x->name, y->name);
 }
 
-int64_t safetensors_write_bytes(const struct safetensors_source *s)
+/* Bytes of a tensor; -1 when they do not fit in 63 bits. */
+static int64_t source_bytes(const struct safetensors_source *s)
 {
     CHECK(s->rank >= 0 && s->rank <= SAFETENSORS_RANK_MAX, "%s: rank %d", s->name, s->rank);
     int64_t bytes = (int64_t)dtype_bytes(s->dt);
@@ -41,8 +42,7 @@ static void print_source(FILE *out, const struct safetensors_source *s, int64_t 
     CHECK(quoted, "the tensor name '%s' is not UTF-8", s->name);
     fprintf(out, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted, dtype_name(s->dt));
     for (int i = 0; i < s->rank; i++) fprintf(out, "%s%lld", i ? "," : "", (long long)s->shape[i]);
-    fprintf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-            (long long)(at + safetensors_write_bytes(s)));
+    fprintf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + source_bytes(s)));
     free(quoted);
     json_decref(name);
 }
@@ -58,10 +58,9 @@ status safetensors_write_header(const struct safetensors_source *sources, int co
     int64_t at = 0;
     fprintf(out, "--------{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < count; i++) {
-        CHECK(safetensors_write_bytes(&sources[i]) >= 0, "size of '%s'", sources[i].name);
+        CHECK(source_bytes(&sources[i]) >= 0, "size of '%s'", sources[i].name);
         print_source(out, &sources[i], at);
-        if (__builtin_add_overflow(at, safetensors_write_bytes(&sources[i]), &at))
-            CHECK(0, "size of all tensors");
+        if (__builtin_add_overflow(at, source_bytes(&sources[i]), &at)) CHECK(0, "size of all tensors");
     }
     fputc('}', out);
     for (long n = ftell(out); n % align; n++) fputc(' ', out);
@@ -84,7 +83,7 @@ status safetensors_write_header(const struct safetensors_source *sources, int co
 
 static status write_tensor(struct io_file *f, const struct safetensors_source *s)
 {
-    size_t bytes = (size_t)safetensors_write_bytes(s);
+    size_t bytes = (size_t)source_bytes(s);
     if (s->data || bytes == 0) return io_write(f, s->data, bytes);
     void *made = malloc(bytes);
     if (!made) return FAIL(STATUS_FIT, "no memory for the %zu bytes of tensor '%s'", bytes, s->name);
@@ -119,7 +118,7 @@ static int shard_end(const struct safetensors_source *sources, int count, int fi
 {
     int i = first;
     for (int64_t bytes = 0; i < count; i++) {
-        bytes += safetensors_write_bytes(&sources[i]);
+        bytes += source_bytes(&sources[i]);
         if (bytes > bytes_max && i > first) break;
     }
     return i;
@@ -190,7 +189,7 @@ status safetensors_write(const char *dir, struct safetensors_source *sources, in
     int64_t total = 0;
     int shards = 0;
     for (int i = 0; i < count; i++) {
-        int64_t bytes = safetensors_write_bytes(&sources[i]);
+        int64_t bytes = source_bytes(&sources[i]);
         CHECK(bytes >= 0 && !__builtin_add_overflow(total, bytes, &total), "size of '%s'", sources[i].name);
     }
     if (count) qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);

@@ -11,7 +11,8 @@ static int64_t head_dim(const struct model_spec *m)
     return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
 }
 
-int64_t rope_dims(const struct model_spec *m)
+/* Rotated dims R of a head: the even number int(head_dim * rope_fraction), 0 without rope. */
+static int64_t rotated_dims(const struct model_spec *m)
 {
     if (m->position != POS_ROPE) return 0;
     return (int64_t)((double)head_dim(m) * m->rope_fraction) / 2 * 2;
@@ -60,9 +61,10 @@ static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
     return yarn_mscale(m->rope_factor, 1);
 }
 
-double rope_frequencies(const struct model_spec *m, double *inv)
+/* inv[R/2] as scaled by rope_scaling; returns the factor on cos and sin. */
+static double frequencies(const struct model_spec *m, double *inv)
 {
-    int64_t half = rope_dims(m) / 2;
+    int64_t half = rotated_dims(m) / 2;
     for (int64_t i = 0; i < half; i++) inv[i] = pow(m->rope_theta, -2.0 * (double)i / (2.0 * (double)half));
     switch ((enum scaling)m->rope_scaling) {
     case SCALING_NONE: break;
@@ -77,7 +79,7 @@ double rope_frequencies(const struct model_spec *m, double *inv)
 
 status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm)
 {
-    *r = (struct rope){.half = rope_dims(m) / 2, .positions = positions};
+    *r = (struct rope){.half = rotated_dims(m) / 2, .positions = positions};
     if (r->half == 0) return STATUS_OK;
     dtype acc = dtype_acc(dt);
     r->cos = tensor_take(perm, "rope cos", acc, 2, positions, r->half);
@@ -85,7 +87,7 @@ status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, d
     if (r->cos.data == NULL) return STATUS_OK;
     double *inv = malloc((size_t)r->half * sizeof *inv);
     if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)r->half);
-    double factor = rope_frequencies(m, inv);
+    double factor = frequencies(m, inv);
     PARALLEL_CHUNKS(p, positions)
     {
         for (int64_t i = 0; i < r->half; i++) {

@@ -12,10 +12,6 @@ struct rope {
     struct tensor cos, sin;     /* [positions, half] A */
 };
 
-/* Rotated dims R of a head: the even number int(head_dim * rope_fraction), 0 without rope. */
-int64_t rope_dims(const struct model_spec *m);
-/* inv[R/2] as scaled by rope_scaling; returns the factor on cos and sin. */
-double rope_frequencies(const struct model_spec *m, double *inv);
 /* Takes the tables for `positions` rows from the arena and, when it is real, fills them. */
 status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm) WARN_UNUSED;
 #endif

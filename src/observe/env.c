@@ -14,10 +14,6 @@
 #ifndef INGOT_GIT
 #define INGOT_GIT ""
 #endif
-const char *env_git(void)
-{
-    return INGOT_GIT;
-}
 
 static void set_text(json_t *o, const char *key, const char *text)
 {
@@ -104,7 +100,7 @@ status env_write(const char *run_dir, const struct env_run *run)
     CHECK(o != NULL, "out of memory");
     char text[256] = "";
     set_text(o, "ingot", INGOT_VERSION);
-    set_text(o, "git", env_git());
+    set_text(o, "git", INGOT_GIT);
     gethostname(text, sizeof text - 1);
     set_text(o, "host", text);
     set_text(o, "device", run->device);

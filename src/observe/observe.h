@@ -59,7 +59,7 @@ void trace_stop(void);
 /* Step breakdown from the same scopes: seconds that each scope name took itself (without the scopes inside
  * it), on the thread that called stages_start; so nothing counts twice. stages_list fills `out`, longest
  * first, "other" (the rest of total_s) last, and returns the count; percents are tenths that add to exactly
- * 100. stages_report logs them as lines. Both work during and after the measurement. */
+ * 100. It works during and after the measurement. */
 enum { STAGES_MAX = 64 };
 struct stage {
     const char *name;
@@ -68,7 +68,6 @@ struct stage {
 };
 void stages_start(void);
 int stages_list(struct stage out[STAGES_MAX], double total_s);
-void stages_report(double total_s);
 void stages_stop(void);
 
 /* report.html from a run directory: self-contained (inline SVG), made from config.yaml, env.json,

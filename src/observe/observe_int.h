@@ -50,7 +50,6 @@ struct tfevents_scalar {
     double value;
 };
 size_t tfevents_version(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s);
-size_t tfevents_start(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step);
 size_t tfevents_scalars(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step,
                         const struct tfevents_scalar *s, int count);
 

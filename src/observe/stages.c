@@ -6,7 +6,6 @@
  * still open. */
 #include "observe/observe_int.h"
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -104,14 +103,4 @@ int stages_list(struct stage out[STAGES_MAX], double total_s)
     out[count++] = (struct stage){"other", total_s - sum, 0, 0};
     if (total_s > 0) percents(out, count, total_s);
     return count;
-}
-
-void stages_report(double total_s)
-{
-    struct stage list[STAGES_MAX];
-    int count = stages_list(list, total_s), width = 5;
-    for (int i = 0; i < count; i++)
-        if ((int)strlen(list[i].name) > width) width = (int)strlen(list[i].name);
-    for (int i = 0; i < count; i++)
-        log_info("%-*s %10.3f s %5.1f %%", width, list[i].name, list[i].seconds, list[i].percent);
 }

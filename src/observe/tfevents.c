@@ -78,7 +78,7 @@ size_t tfevents_version(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s)
     return end(&m);
 }
 
-size_t tfevents_start(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step)
+static size_t start_event(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step)
 {
     static const uint8_t started[] = {0x08, 1};
     struct message m = begin(out, wall_s);
@@ -125,7 +125,7 @@ status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step)
     if (st != STATUS_OK) return st;
     uint8_t record[TFEVENTS_BYTES_MAX];
     sink_append(&t->sink, record, tfevents_version(record, now));
-    sink_append(&t->sink, record, tfevents_start(record, now, first_step));
+    sink_append(&t->sink, record, start_event(record, now, first_step));
     return STATUS_OK;
 }
 

@@ -8,7 +8,7 @@ int optim_moments(enum optim kind)
     return kind == OPTIM_ADAMW ? 2 : 1;
 }
 
-bool optim_decays(const struct run_spec *spec, enum role role)
+static bool decays(const struct run_spec *spec, enum role role)
 {
     switch (role) {
     case ROLE_MATRIX:
@@ -23,7 +23,8 @@ bool optim_decays(const struct run_spec *spec, enum role role)
     return false;
 }
 
-status optim_norm(const struct run *r, double *norm)
+/* Over all gradients, in f64, in table order. */
+static status norm_of_gradients(const struct run *r, double *norm)
 {
     const struct params *p = r->params;
     double sum = 0;
@@ -50,15 +51,15 @@ status optim_step(const struct run *r, const struct run_spec *spec, int64_t step
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    double norm;
-    TRY(optim_norm(r, &norm));
+    double norm = 0;
+    TRY(norm_of_gradients(r, &norm));
     double factor = spec->train_clip > 0 ? fmin(1, spec->train_clip / (norm + 1e-6)) : 1;
     *out = (struct optim_result){.grad_norm = norm, .grad_norm_clipped = norm * factor};
     double c1 = 1 - pow(spec->optim_beta1, (double)(step + 1)),
            c2 = 1 - pow(spec->optim_beta2, (double)(step + 1));
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        double decay = optim_decays(spec, row->role) ? spec->optim_weight_decay : 0;
+        double decay = decays(spec, row->role) ? spec->optim_weight_decay : 0;
         float *master = params_master(p, i), *m = p->m + row->offset;
         bf16 *copy = p->dt == DTYPE_BF16 ? params_weight(p, i) : NULL;
         if (spec->optim_name == OPTIM_ADAMW)

@@ -5,12 +5,10 @@
 
 /* Moments that an optimizer keeps per parameter: 2 (AdamW) or 1 (Lion). */
 int optim_moments(enum optim kind);
-/* Matrices decay; embeddings, positions and head when decay_embeddings says so; norms and biases never. */
-bool optim_decays(const struct run_spec *spec, enum role role);
 
 struct optim_result { double grad_norm, grad_norm_clipped; };
-/* Norm over all gradients in f64, in table order. STATUS_NUMERIC names the first parameter with a gradient that is not finite. */
-status optim_norm(const struct run *r, double *norm) WARN_UNUSED;
-/* step counts from 0. Clip factor min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
+/* step counts from 0. Clip factor min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. Matrices decay; embeddings, positions and
+ * head when optim.decay_embeddings says so; norms and biases never. STATUS_NUMERIC names the first parameter with a gradient that is not
+ * finite; nothing was changed then. */
 status optim_step(const struct run *r, const struct run_spec *spec, int64_t step, double lr, struct optim_result *out) WARN_UNUSED;
 #endif

@@ -94,6 +94,25 @@ int64_t plan_micro_count(const struct spec *s)
     return s->run.train_batch_tokens / (s->run.train_micro_batch * s->run.train_sequence_length);
 }
 
+static double read_number(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char text[64] = "";
+    if (f == NULL) return 0;
+    char *got = fgets(text, sizeof text, f);
+    fclose(f);
+    return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
+}
+
+/* Bytes that a run may use on this machine: memory_gib, or the smaller of physical memory and the cgroup's limit. */
+static double machine_bytes(const struct spec *s)
+{
+    if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
+    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double limit = read_number("/sys/fs/cgroup/memory.max");
+    return limit > 0 && limit < physical ? limit : physical;
+}
+
 struct plan_lay_args plan_args(const struct spec *s)
 {
     int64_t t = s->run.train_sequence_length;
@@ -103,7 +122,7 @@ struct plan_lay_args plan_args(const struct spec *s)
                                   .optim = (enum optim)s->run.optim_name,
                                   .tokens = s->run.train_micro_batch * t,
                                   .positions = t,
-                                  .bytes_max = plan_machine_bytes(s)};
+                                  .bytes_max = machine_bytes(s)};
 }
 
 /* Mean number of keys a query sees in a sequence of t tokens: (t + 1) / 2, or w - w (w - 1) / (2 t) with a window w < t. */
@@ -140,24 +159,6 @@ static double flops_sum(struct flops f)
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length)
 {
     return 3 * flops_sum(plan_flops(m, sequence_length));
-}
-
-static double read_number(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char text[64] = "";
-    if (f == NULL) return 0;
-    char *got = fgets(text, sizeof text, f);
-    fclose(f);
-    return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
-}
-
-double plan_machine_bytes(const struct spec *s)
-{
-    if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
-    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double limit = read_number("/sys/fs/cgroup/memory.max");
-    return limit > 0 && limit < physical ? limit : physical;
 }
 
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
@@ -218,7 +219,7 @@ status plan_print(const struct spec *s, int json)
     struct plan_lay_args args = plan_args(s);
     TRY(decoder_init(&d, &s->model));
     status st = plan_lay(&m, &d, &a, &args);
-    double have = plan_machine_bytes(s);
+    double have = machine_bytes(s);
     if (st == STATUS_OK) {
         (json ? print_json : print_text)(s, &m, &d, have);
         st = check_fit(&m, have);

@@ -56,8 +56,6 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length);
  * half of attention counted once). */
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
 
-/* Bytes that a run may use on this machine: memory_gib, or the smaller of physical memory and the cgroup's limit. */
-double plan_machine_bytes(const struct spec *s);
 /* Prints the plan to stdout; STATUS_FIT when it does not fit. */
 status plan_print(const struct spec *s, int json) WARN_UNUSED;
 #endif

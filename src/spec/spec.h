@@ -72,11 +72,10 @@ int64_t spec_step_count(const struct spec *s);
 void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out);
 /* The model section alone. */
 void model_spec_dump(const struct model_spec *m, FILE *out);
-/* The same as one JSON object of sections, or of the model section alone (caller frees with free()). */
-char *spec_dump_json(const struct spec *s);
+/* The same as one JSON object of sections, or of the model section alone (caller frees with free()). With `origin` a value is
+ * {"value": ..., "from": "..."}. */
+char *spec_dump_json(const struct spec *s, const struct spec_origin *origin);
 char *model_spec_dump_json(const struct model_spec *m);
-/* {"section": {"key": {"value": ..., "from": "..."}}} (caller frees). */
-char *spec_dump_json_origin(const struct spec *s, const struct spec_origin *origin);
 
 /* Values and combinations that cannot work, in one line each, before anything is allocated. Resolved and unresolved specs both pass. */
 status model_spec_check(const struct model_spec *m) WARN_UNUSED;

@@ -146,6 +146,12 @@ static status check_batch(const struct spec *s)
         return FAIL(STATUS_CONFIG, "train.sequence_length %lld is longer than model.context_length %lld",
                     (ll)length, (ll)s->model.context_length);
     int64_t micro = r->train_micro_batch * length; /* both are bounded by their ranges: at most 1e14 */
+    if (micro >= INT32_MAX) /* rows of a micro-batch are counted in int32_t: cu_seqlens */
+        return FAIL(
+            STATUS_CONFIG,
+            "train.micro_batch x sequence_length = %lld x %lld is more than 2^31 tokens at once; lower "
+            "train.micro_batch",
+            (ll)r->train_micro_batch, (ll)length);
     if (r->train_batch_tokens % micro != 0)
         return FAIL(
             STATUS_CONFIG,

@@ -75,11 +75,7 @@ static char *dump_json(const struct spec *s, const struct spec_origin *origin, i
     return text;
 }
 
-char *spec_dump_json(const struct spec *s)
-{
-    return dump_json(s, NULL, 0, KEY_AT_COUNT);
-}
-char *spec_dump_json_origin(const struct spec *s, const struct spec_origin *origin)
+char *spec_dump_json(const struct spec *s, const struct spec_origin *origin)
 {
     return dump_json(s, origin, 0, KEY_AT_COUNT);
 }

@@ -274,7 +274,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
         l->observe = NULL;
     }
     if (l->log) { /* the run directory is ours, however far we came */
-        if (st != STATUS_OK) log_line_file(LOG_ERROR, "%s", keep);
+        if (st != STATUS_OK) log_line_file(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", keep);
         if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
             log_warn("%s", status_message());
         if (report_write(l->spec.run.run_dir) != STATUS_OK) log_warn("no report: %s", status_message());

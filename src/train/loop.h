@@ -16,7 +16,7 @@ struct loop_hooks {
 };
 struct loop_options {
     bool resume;     /* go on from the newest checkpoint of the run directory; without one, begin */
-    bool trace;      /* write RUN/trace/step.json */
+    bool trace;      /* write RUN/trace/step-STEP.json, STEP being where it begins */
     const char *isa; /* see ops_cpu; NULL: the best */
     const char *again;          /* what the user does to go on after a stop: "the same command goes on" */
     struct loop_hooks hooks;

@@ -49,6 +49,21 @@ static void counting_equals_real(void **state)
     arena_free(&real);
 }
 
+/* A configuration may ask for more than 64 bits count: the plan must say that it does not fit. */
+static void a_counting_arena_stops_at_its_limit(void **state)
+{
+    (void)state;
+    struct arena a = {.name = "count"};
+    arena_take(&a, 1000, "first");
+    for (int i = 0; i < 3; i++) {
+        assert_null(arena_take(&a, SIZE_MAX - 5, "absurd"));
+        assert_int_equal(a.used, ARENA_BYTES_MAX);
+        assert_int_equal(a.peak, ARENA_BYTES_MAX);
+    }
+    arena_take(&a, 1, "one more");
+    assert_int_equal(a.used, ARENA_BYTES_MAX);
+}
+
 static void what_is_taken_is_aligned_zero_and_apart(void **state)
 {
     (void)state;
@@ -132,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counting_equals_real),
+        cmocka_unit_test(a_counting_arena_stops_at_its_limit),
         cmocka_unit_test(what_is_taken_is_aligned_zero_and_apart),
         cmocka_unit_test(released_memory_is_taken_again),
         cmocka_unit_test(memory_that_does_not_exist_is_a_status),

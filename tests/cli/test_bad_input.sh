@@ -54,7 +54,13 @@ train 2 "set train.steps or train.tokens" --train.steps=0
 train 2 "longer than the run" --optim.warmup_steps=50
 train 2 "set it to at least that" --model.vocab_size=100
 
+train 2 "more than 2^31 tokens at once" --train.micro_batch=1000000 --model.context_length=100000 --train.sequence_length=100000
+bad 2 "--tokens 9223372036854775807 is more than 2^31" generate nowhere --tokens 9223372036854775807
+
 # --- what does not fit ---
+bad 5 "the machine has" plan --model.vocab_size=100000000 --model.layer_count=10000 --model.hidden_size=1000000 \
+    --model.ffn_size=10000000 --model.head_count=10000 --model.head_count_kv=10000 --model.head_dim=10000 --train.steps=1 \
+    --model.context_length=1000000 --train.micro_batch=2000
 bad 5 "the machine has" plan --model.preset=70b --model.vocab_size=128256 --train.steps=1
 bad 5 "the machine has" train --run.dir=made --model.preset=70b --model.vocab_size=128256 --train.steps=1 --data.train='data/c_train_*.bin'
 train 5 "the machine has 102.40 KiB" --machine.memory_gib=0.00009765625
@@ -164,7 +170,10 @@ done
 run 6 train r.yaml --run.dir=runs/nan2 --optim.lr=100 --optim.weight_decay=100 --optim.warmup_steps=0 --eval.every=1
 says "the validation loss after step"
 
-# --- a full disk: the k-th call on files fails ---
+# --- a full disk: what is printed, then the k-th call on files fails ---
+"$ingot" presets >/dev/full 2>err
+check "results that nobody got are a failure" [ $? -eq 74 ]
+says "No space left on device"
 for k in 15 25 40 80 130 190 260; do
     INGOT_IO_FAULT=$k:ENOSPC "$ingot" data build corpus.txt --tokenizer tok --separator blank -o full/x >out 2>err
     code=$?

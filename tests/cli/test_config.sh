@@ -1,23 +1,6 @@
 #!/usr/bin/env bash
 # `ingot config` and `ingot presets` from outside: results on stdout, words on stderr, exit codes, and a dump that is a config again.
-set -u
-ingot=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-failed=0
-check() { # check NAME CONDITION...
-    local name=$1
-    shift
-    "$@" || { echo "failed: $name"; failed=1; }
-}
-run() { # run CODE ARGS...: exit code as expected; output in out and err
-    local want=$1
-    shift
-    "$ingot" "$@" >out 2>err
-    local got=$?
-    check "ingot $* exits with $want, not $got" [ $got -eq "$want" ]
-}
+. "$(dirname "$0")/../shell.sh"
 
 printf 'model: {preset: nano}\ntrain:\n  steps: 10\n' >a.yaml
 run 0 config a.yaml --optim.lr=1e-3

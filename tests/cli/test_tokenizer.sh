@@ -1,23 +1,6 @@
 #!/usr/bin/env bash
 # `ingot tokenizer` from outside: train from text and JSONL, there and back, exit codes.
-set -u
-ingot=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-failed=0
-check() { # check NAME CONDITION...
-    local name=$1
-    shift
-    "$@" || { echo "failed: $name"; failed=1; }
-}
-run() { # run CODE ARGS...: exit code as expected; output in out and err
-    local want=$1
-    shift
-    "$ingot" "$@" >out 2>err
-    local got=$?
-    check "ingot $* exits with $want, not $got" [ $got -eq "$want" ]
-}
+. "$(dirname "$0")/../shell.sh"
 
 for i in $(seq 40); do echo "the cat number $i sat there, and the other cats didn't; then they $((i * i)) times ran."; done >a.txt
 sed 's/.*/{"body": "&", "n": 1}/' a.txt >b.jsonl

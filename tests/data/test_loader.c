@@ -118,17 +118,18 @@ static void a_fresh_loader_at_step_k_gives_what_one_from_the_start_gives(void **
 {
     (void)state;
     struct shard_set set = open_set(EOD_AFTER);
-    for (int documents = 0; documents <= 1; documents++) {
+    for (int kind = 0; kind < 4; kind++) {
         const struct loader_config c = {.seed = 9,
                                         .sequence_length = 37,
                                         .sequences = 3,
                                         .micro_count = 2,
                                         .vocab_size = VOCAB,
-                                        .documents = documents,
-                                        .shuffle = 1};
+                                        .documents = kind % 2,
+                                        .shuffle = 1,
+                                        .windows_max = kind < 2 ? 0 : 20};
         struct loader *l, *fresh;
         assert_int_equal(loader_open(&l, &set, &c, 0), STATUS_OK);
-        assert_int_equal(loader_windows(l), (stream_count - 1) / 37);
+        assert_int_equal(loader_windows(l), kind < 2 ? (stream_count - 1) / 37 : 20);
         for (int64_t step = 0; step < 60; step++) {
             const struct step_batch *a, *b;
             struct step_batch *direct;

@@ -17,8 +17,11 @@ static void every_preset_has_the_parameters_of_its_formula(void **state)
         struct model_spec m;
         assert_int_equal(preset_find(preset_name(i), &m), STATUS_OK);
         if (m.vocab_size == 0) m.vocab_size = 4096;
-        if (decoder_param_count(&m) != model_spec_param_count(&m, m.vocab_size))
-            fail_msg("%s: %lld", preset_name(i), (long long)decoder_param_count(&m));
+        struct decoder d;
+        assert_int_equal(decoder_init(&d, &m), STATUS_OK);
+        if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
+            fail_msg("%s: %lld", preset_name(i), (long long)d.params.unique);
+        decoder_fini(&d);
     }
 }
 

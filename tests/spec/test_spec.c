@@ -224,7 +224,7 @@ static void every_value_knows_where_it_came_from(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         if (!strstr(out, lines[i])) fail_msg("missing: %s", lines[i]);
     free(out);
-    out = spec_dump_json_origin(&s, origin);
+    out = spec_dump_json(&s, origin);
     assert_non_null(strstr(out, "\"lr\": {\"value\": 0.001, \"from\": \"command line\"}"));
     free(out);
     spec_origin_free(origin);
@@ -443,7 +443,7 @@ static void json_is_what_a_json_parser_expects(void **state)
     for (uint64_t sample = 0; sample < 100; sample++) {
         struct spec s = {0};
         for (int i = 0; i < KEY_AT_COUNT; i++) random_value(key_row(i), &s, sample, (uint64_t)i);
-        char *text = spec_dump_json(&s);
+        char *text = spec_dump_json(&s, NULL);
         json_error_t error;
         json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, &error);
         if (!all) fail_msg("%s\n%s", error.text, text);

@@ -113,6 +113,39 @@ rule_mutable_data() {
     fi
 }
 
+# What is exported is used: by another object of the program, or by a test (a name that only its own file uses is static).
+rule_dead_symbol() {
+    [ -f "$library" ] || return 0 # rule_mutable_data says so
+    local tests
+    tests=$(cat $(pick '^tests/.*\.(c|h)$') src/cli/main.c src/cli/*.def | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u)
+    nm "$library" 2>/dev/null | awk -v tests="$tests" '
+    BEGIN { n = split(tests, w, "\n"); for (i = 1; i <= n; i++) used[w[i]] = 1 }
+    /\.o:$/ { object = $1; sub(/\.o:$/, "", object) }
+    NF >= 2 && $(NF - 1) == "U" { used[$NF] = 1 }
+    NF == 3 && $2 ~ /^[TDRB]$/ && $3 !~ /^_/ { where[$3] = object }
+    END { for (s in where) if (!(s in used)) print where[s] ":" s "\texported, and nobody uses it: remove it or make it static" }' | sort
+}
+
+# Documents tell the truth: what a link or a path in them names is there, and every verb is one.
+rule_doc() {
+    local doc target at
+    for doc in $(pick '^[A-Z]+\.md$|^docs/.*\.md$'); do
+        grep -noE '\]\([^)#]+' "$doc" | sed 's/\](//' | while IFS=: read -r at target; do
+            case $target in http*) continue ;; esac
+            [ -e "$(dirname "$doc")/$target" ] || printf '%s\t%s:%s links to it, and it is not there\n' "$target" "$doc" "$at"
+        done
+        grep -noE '(^|[^A-Za-z0-9_./(-])(src|tests|tools|scripts|docs|examples)/[A-Za-z0-9_./-]*[A-Za-z0-9_]' "$doc" |
+            sed -E 's/:[^a-z]/:/' | sort -u | while IFS=: read -r at target; do
+                compgen -G "$target" >/dev/null || compgen -G "$target*" >/dev/null ||
+                    printf '%s\t%s:%s names it, and it is not there\n' "$target" "$doc" "$at"
+            done
+        grep -noE '(`|^|/)ingot +[a-z]+( |`|$)' "$doc" | tr -d '`' | sed 's/ *$//' | while IFS=: read -r at target; do
+            grep -q "^VERB(\"${target##* }\"," src/cli/verbs.def ||
+                printf '%s\t%s:%s: ingot has no such verb\n' "${target##* }" "$doc" "$at"
+        done
+    done
+}
+
 # What is committed must mean the same on every machine.
 rule_machine_path() {
     grep -InE '(^|[^A-Za-z0-9_.-])/(home|root|work|Users|mnt/[a-z]+)/[A-Za-z0-9_.]' "${files[@]}" |
@@ -131,12 +164,12 @@ rule_format() {
 
 # An exception needs an existing rule and a reason.
 rule_allow_list() {
-    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|stem|header|mutable_data|machine_path|format)$/) {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|stem|header|mutable_data|dead_symbol|doc|machine_path|format)$/) {
         print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
 }
 
 failed=0
-for rule in allow_list include call function_length file_length stem header mutable_data machine_path format; do
+for rule in allow_list include call function_length file_length stem header mutable_data dead_symbol doc machine_path format; do
     while IFS= read -r line; do
         place=${line%%$'\t'*}
         grep -qF -- "$rule $place " $allow && continue

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum cpu_isa { CPU_NONE, CPU_AVX2, CPU_AVX512, CPU_AMX }; /* each includes those before it */
+
 static const char *const isa_names[] = {
     [CPU_NONE] = "none", [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512", [CPU_AMX] = "amx"};
 
@@ -38,7 +40,9 @@ static bool has_amx(void)
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-enum cpu_isa cpu_isa_detect(void)
+/* The best this machine offers to this process: the processor's flags, what the kernel saves on a context switch, and, for AMX, the
+ * kernel's permission, which is asked for here. CPU_NONE below x86-64-v3. */
+static enum cpu_isa detect(void)
 {
     __builtin_cpu_init();
     if (!has_avx2()) return CPU_NONE;
@@ -81,7 +85,7 @@ status ops_cpu(struct ops *o, const char *isa_max)
 {
     static const char *const set_names[] = {
         [CPU_AVX2] = "cpu-avx2", [CPU_AVX512] = "cpu-avx512", [CPU_AMX] = "cpu-avx512-amx"};
-    enum cpu_isa isa = cpu_isa_detect();
+    enum cpu_isa isa = detect();
     if (isa == CPU_NONE)
         return FAIL(STATUS_DEVICE, "this processor lacks AVX2, FMA or BMI2; ingot needs x86-64-v3");
     if (isa_max) TRY(isa_cap(isa_max, &isa));

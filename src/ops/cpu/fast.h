@@ -3,12 +3,6 @@
 #define INGOT_OPS_CPU_FAST_H
 #include "ops/ops.h"
 
-enum cpu_isa { CPU_NONE, CPU_AVX2, CPU_AVX512, CPU_AMX }; /* each includes those before it */
-
-/* The best this machine offers to this process: the processor's flags, what the kernel saves on a context switch, and, for AMX, the
- * kernel's permission, which is asked for here. CPU_NONE below x86-64-v3. */
-enum cpu_isa cpu_isa_detect(void);
-
 /* Overlays, widest first. */
 void gemm_onednn(struct ops *o); /* matrix products, any ISA */
 void amx_gemm(struct ops *o);    /* matrix products in BF16 alone, on AMX */

@@ -1,5 +1,5 @@
 /* AMX building blocks: tile shape, and the packing of bf16 operands into tiles. Files of amx/ are compiled for x86-64-v4 with
- * AMX and AVX512_BF16 and run only when cpu_isa_detect() says so. */
+ * AMX and AVX512_BF16 and run only when fast.c says so. */
 #ifndef INGOT_OPS_CPU_AMX_AMX_H
 #define INGOT_OPS_CPU_AMX_AMX_H
 #include "tensor/dtype.h"
