@@ -147,8 +147,6 @@ static status import_spec(struct spec *spec, const char *dir, const char *run, c
                           int override_count, char **overrides)
 {
     struct spec s = {0};
-    char *text = NULL;
-    size_t bytes = 0;
     for (int i = 0; i < override_count; i++)
         if (strncmp(overrides[i], "--model.", 8) == 0)
             return FAIL(STATUS_CONFIG, "%s: the model is what config.json says", overrides[i]);
@@ -161,25 +159,9 @@ static status import_spec(struct spec *spec, const char *dir, const char *run, c
         s.model.context_length < IMPORT_SEQUENCE_MAX ? s.model.context_length : IMPORT_SEQUENCE_MAX;
     snprintf(s.run.run_dir, sizeof s.run.run_dir, "%s", run);
     snprintf(s.run.data_tokenizer, sizeof s.run.data_tokenizer, "%s", tokenizer_dir);
-    FILE *f = open_memstream(&text, &bytes);
-    if (f == NULL) return FAIL(STATUS_FIT, "no memory for the configuration");
-    spec_dump(&s, NULL, f);
-    CHECK(fclose(f) == 0, "a stream in memory does not close");
-    status st = spec_load_text(spec, dir, text, bytes, override_count, overrides, NULL);
-    free(text);
-    return st;
-}
-
-static status write_config(const struct spec *spec, const char *run)
-{
-    char path[PATH_BYTES + 64], *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    if (f == NULL) return FAIL(STATUS_FIT, "no memory for config.yaml");
-    spec_dump(spec, NULL, f);
-    CHECK(fclose(f) == 0, "a stream in memory does not close");
-    snprintf(path, sizeof path, "%s/config.yaml", run);
-    status st = io_write_file(path, text, bytes);
+    char *text = spec_dump_text(&s);
+    if (text == NULL) return FAIL(STATUS_FIT, "no memory for the configuration");
+    status st = spec_load_text(spec, dir, text, strlen(text), override_count, overrides, NULL);
     free(text);
     return st;
 }
@@ -194,7 +176,7 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
     status st = runlock_take(run, &lock);
     if (st == STATUS_OK) st = refuse_run(run); /* again, now that nobody else can begin one */
     if (st == STATUS_OK && tok) st = copy_tokenizer(tok, from, tokenizer_dir);
-    if (st == STATUS_OK) st = write_config(&t->spec, run);
+    if (st == STATUS_OK) st = trainer_write_config(&t->spec, run);
     if (st == STATUS_OK) st = trainer_save(t, run);
     runlock_release(&lock);
     if (st == STATUS_OK || !ours) return st;

@@ -70,6 +70,8 @@ int64_t spec_step_count(const struct spec *s);
 
 /* Resolved values as YAML that spec_load reads back to the same spec; with `origin` each line ends in "# from ...". */
 void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out);
+/* The same as text (caller frees); NULL without memory. */
+char *spec_dump_text(const struct spec *s);
 /* The model section alone. */
 void model_spec_dump(const struct model_spec *m, FILE *out);
 /* The same as one JSON object of sections, or of the model section alone (caller frees with free()). With `origin` a value is

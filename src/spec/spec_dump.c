@@ -31,6 +31,18 @@ void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out
     for (int i = 0; i < KEY_AT_COUNT; i++) dump_row(s, origin, i, out);
 }
 
+char *spec_dump_text(const struct spec *s)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return NULL;
+    spec_dump(s, NULL, out);
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
 void model_spec_dump(const struct model_spec *m, FILE *out)
 {
     struct spec s = {.model = *m};

@@ -56,6 +56,10 @@ static status open_data(struct loop *l)
                     "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
     TRY(shard_set_open(&l->train, r->data_train));
     if (r->data_val[0]) TRY(shard_set_open(&l->val, r->data_val));
+    if (l->train.manifest && l->val.manifest && strcmp(l->train.tokenizer_hash, l->val.tokenizer_hash) != 0)
+        return FAIL(STATUS_DATA,
+                    "%s and %s were made with different tokenizers: a validation loss would mean nothing",
+                    r->data_train, r->data_val);
     TRY(loop_resolve_vocab(&l->spec, &l->train));
     if (r->data_packing == PACKING_DOCUMENTS && l->train.eot < 0)
         return FAIL(STATUS_CONFIG, "data.packing=documents needs shards with an end-of-text id in their "
@@ -97,20 +101,6 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
     if (o->resume) log_info("%s has no checkpoint: the run begins at step 0", l->spec.run.run_dir);
     trainer_init_weights(&l->trainer);
     return STATUS_OK;
-}
-
-static status write_config(const struct loop *l)
-{
-    char path[SPEC_TEXT + 32], *text = NULL;
-    size_t size = 0;
-    snprintf(path, sizeof path, "%s/config.yaml", l->spec.run.run_dir);
-    FILE *f = open_memstream(&text, &size);
-    if (f == NULL) return FAIL(STATUS_FIT, "no memory for %s", path);
-    spec_dump(&l->spec, NULL, f);
-    fclose(f);
-    status st = io_write_file(path, text, size);
-    free(text);
-    return st;
 }
 
 static double rss_bytes(void)
@@ -304,7 +294,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
-    TRY(write_config(l));
+    TRY(trainer_write_config(&l->spec, r->run_dir));
     TRY(env_write(r->run_dir,
                   &(struct env_run){.device = "cpu",
                                     .isa = t->ops.name,

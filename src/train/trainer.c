@@ -1,4 +1,5 @@
 #include "train/trainer.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/scope.h"
 #include "model/init.h"
@@ -62,16 +63,6 @@ static struct ckpt_item *items_list(const struct trainer *t, int *count)
     return items;
 }
 
-static char *spec_text(const struct spec *s)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (f == NULL) return NULL;
-    spec_dump(s, NULL, f);
-    return fclose(f) == 0 ? text : NULL;
-}
-
 /* A checkpoint that cannot be gone on from would push out those that can. */
 static status check_finite(const struct trainer *t, const struct ckpt_item *items, int count)
 {
@@ -94,7 +85,7 @@ status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
     int count;
-    char *config = spec_text(&t->spec);
+    char *config = spec_dump_text(&t->spec);
     struct ckpt_item *items = items_list(t, &count);
     json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
                                       (json_int_t)t->tokens, "config", config, "imported",
@@ -107,6 +98,16 @@ status trainer_save(struct trainer *t, const char *run_dir)
     json_decref(meta);
     free(items);
     free(config);
+    return st;
+}
+
+status trainer_write_config(const struct spec *spec, const char *run_dir)
+{
+    char path[SPEC_TEXT + 32], *text = spec_dump_text(spec);
+    snprintf(path, sizeof path, "%s/config.yaml", run_dir);
+    if (text == NULL) return FAIL(STATUS_FIT, "no memory for %s", path);
+    status st = io_write_file(path, text, strlen(text));
+    free(text);
     return st;
 }
 

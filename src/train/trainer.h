@@ -42,6 +42,8 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
 
 /* Saves weights, moments (when laid out for training), step and config below run_dir; keeps the newest spec.run.ckpt_keep. */
 status trainer_save(struct trainer *t, const char *run_dir) WARN_UNUSED;
+/* Writes RUN/config.yaml: the resolved spec. */
+status trainer_write_config(const struct spec *spec, const char *run_dir) WARN_UNUSED;
 /* Weights (and, when laid out for training, moments, step and tokens) from the newest sound checkpoint of a run directory, or from one
  * checkpoint directory. *found = false when there is none. A frozen key that differs from the checkpoint's config is STATUS_CONFIG;
  * other differences are logged. A checkpoint that holds weights alone (ckpt import) begins a run at step 0. */

@@ -91,6 +91,9 @@ train 3 "empty.bin" --data.train=empty.bin --model.vocab_size=320
 train 3 "no shard matches 'none_*.bin'" --data.train='none_*.bin'
 train 3 "no shard matches" --data.val='none_*.bin'
 train 2 "set model.vocab_size" --data.train=tiny.bin
+run 0 tokenizer train corpus.txt --vocab-size 290 --special '<|endoftext|>' -o tok2
+run 0 data build corpus.txt --tokenizer tok2 --separator blank --val-fraction 0.1 -o data/other
+train 3 "made with different tokenizers" --data.val='data/other_val_*.bin'
 bad 3 "short.bin" data verify short.bin
 bad 3 "short.bin" data inspect short.bin
 # These are seen when the data are read: the run directory says how it ended, and holds no checkpoint.
