@@ -102,11 +102,12 @@ static status generate(struct trainer *t, struct sample_config *c, int64_t sampl
 status cmd_generate(int argc, char **argv)
 {
     const char *prompt = "", *run;
-    int64_t tokens = 128, top_k = 0, seed = 1, samples = 1;
+    int64_t tokens = 0, top_k = 0, seed = 1, samples = 1;
     double temperature = 0.8, top_p = 0.95;
     const struct flag flags[] = {
         {"prompt", FLAG_TEXT, &prompt, "text to continue (default: empty)"},
-        {"tokens", FLAG_INT, &tokens, "at most so many tokens (128)"},
+        {"tokens", FLAG_INT, &tokens,
+         "at most so many tokens (128, or fewer when the model has no positions left)"},
         {"temperature", FLAG_REAL, &temperature, "0: always the most likely token (0.8)"},
         {"top-k", FLAG_INT, &top_k, "draw from the k most likely tokens; 0: all (0)"},
         {"top-p", FLAG_REAL, &top_p, "draw from the smallest set with this probability (0.95)"},
@@ -119,8 +120,8 @@ status cmd_generate(int argc, char **argv)
                     flags, 7, &argc, argv, 1, &help));
     if (help) return STATUS_OK;
     TRY(take_run("generate", &argc, argv, &run));
-    if (tokens < 1 || samples < 1) return FAIL(STATUS_CONFIG, "--tokens and --samples are at least 1");
-    if (tokens > INT32_MAX) return FAIL(STATUS_CONFIG, "--tokens %lld is more than 2^31", (long long)tokens);
+    if (tokens < 0 || tokens > INT32_MAX || samples < 1)
+        return FAIL(STATUS_CONFIG, "--tokens is 0 to 2^31, --samples is at least 1");
     if (temperature < 0 || top_k < 0 || top_p <= 0 || top_p > 1)
         return FAIL(STATUS_CONFIG, "--temperature and --top-k are not negative, --top-p is in (0, 1]");
     struct trainer t;

@@ -41,8 +41,12 @@ static void print_help(FILE *out)
 static void wait_politely(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    char self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) return;
+    self[length] = 0; /* by its own path, so that ps and pkill still know it as ingot */
     setenv("GOMP_SPINCOUNT", "5000", 1);
-    execv("/proc/self/exe", argv); /* returns only on failure: then the program runs with the default */
+    execv(self, argv); /* returns only on failure: then the program runs with the default */
 }
 
 /* What a verb prints is its result: a disk that took only a part of it is a failure. A reader that has gone (`| head`) is none. */

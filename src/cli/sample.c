@@ -32,18 +32,18 @@ static status encode_prompt(const struct tokenizer *tok, const char *prompt, int
 
 /* Tokens one by one, appended to text as bytes. */
 static status continue_text(struct generator *g, const struct tokenizer *tok, const struct sample_config *c,
-                            char **text, size_t *bytes)
+                            int64_t tokens, char **text, size_t *bytes)
 {
     int32_t eot = tokenizer_eot(tok), size = tokenizer_vocab_size(tok);
     int64_t vocab = g->decoder->spec.vocab_size < size ? g->decoder->spec.vocab_size
                                                        : size; /* ids that no token has are never drawn */
-    for (int64_t i = 0; i < c->tokens; i++) {
+    for (int64_t i = 0; i < tokens; i++) {
         int32_t id = generate_sample(g->logits.data, vocab, &c->sampling, (uint64_t)i);
         if (id == eot) break;
         struct text piece = tokenizer_bytes(tok, id);
         if (c->emit) c->emit(c->ctx, piece.data, piece.bytes);
         TRY(tokenizer_decode(tok, &id, 1, text, bytes));
-        if (i + 1 < c->tokens) TRY(generate_append(g, &id, 1));
+        if (i + 1 < tokens) TRY(generate_append(g, &id, 1));
     }
     return STATUS_OK;
 }
@@ -57,16 +57,21 @@ status sample_text(struct trainer *t, const struct tokenizer *tok, const struct 
     status st = encode_prompt(tok, c->prompt, &ids, &count);
     *text = NULL;
     if (st != STATUS_OK) return st;
-    for (int64_t i = 0; i < count; i++)
-        if (ids[i] >= t->decoder.spec.vocab_size) {
-            st = FAIL(STATUS_DATA, "prompt: token %d is beyond the model's vocabulary of %lld", (int)ids[i],
-                      (long long)t->decoder.spec.vocab_size);
-            goto out;
-        }
+    int64_t limit = generate_limit(&t->decoder), tokens = c->tokens;
+    if (tokens == 0) tokens = limit - count < 128 ? limit - count : 128;
+    if (tokens < 1) {
+        st = FAIL(STATUS_CONFIG, "the prompt has %lld tokens, the model has %lld positions: shorten it",
+                  (long long)count, (long long)limit);
+        goto out;
+    }
     /* trainer's activations are borrowed: generation happens between steps */
-    TRY_OUT(generate_open(&g, &t->decoder, &t->acts, count + c->tokens, &t->run));
-    TRY_OUT(generate_append(&g, ids, count));
-    TRY_OUT(continue_text(&g, tok, c, text, &bytes));
+    TRY_OUT(generate_open(&g, &t->decoder, &t->acts, count + tokens, &t->run));
+    st = generate_append(&g, ids, count);
+    if (st != STATUS_OK) {
+        st = status_wrap(st, "prompt");
+        goto out;
+    }
+    TRY_OUT(continue_text(&g, tok, c, tokens, text, &bytes));
     char *ended = realloc(*text, bytes + 1);
     if (ended == NULL) {
         st = FAIL(STATUS_FIT, "no memory for the sample");

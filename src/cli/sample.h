@@ -7,7 +7,7 @@
 
 struct sample_config {
     const char *prompt; /* UTF-8; empty: begins from the end-of-text token, or id 0 */
-    int64_t tokens;     /* at most; stops at end of text */
+    int64_t tokens; /* at most; 0: as many as the model has positions for, at most 128. Stops at end of text */
     struct sampling sampling;
     void (*emit)(void *ctx, const char *bytes,
                  size_t count); /* each token's bytes as they come; NULL: none */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t position_limit(const struct decoder *d)
+int64_t generate_limit(const struct decoder *d)
 {
     int64_t rope = d->rope.half ? d->rope.positions : INT64_MAX,
             learned = d->embed.pos >= 0 ? d->embed.positions : INT64_MAX;
@@ -27,11 +27,11 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
                      const struct run *run)
 {
     *g = (struct generator){.decoder = d, .run = run, .acts = acts, .capacity = capacity};
-    if (capacity > position_limit(d))
+    if (capacity > generate_limit(d))
         return FAIL(STATUS_CONFIG,
                     "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
                     "for fewer tokens",
-                    (long long)capacity, (long long)position_limit(d));
+                    (long long)capacity, (long long)generate_limit(d));
     g->k = calloc((size_t)d->spec.layer_count, sizeof *g->k);
     g->v = calloc((size_t)d->spec.layer_count, sizeof *g->v);
     status st = g->k && g->v ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");

@@ -16,6 +16,8 @@ struct generator {
     int64_t length, capacity; /* tokens in the cache */
 };
 
+/* Positions that the model has: prompt and continuation together. */
+int64_t generate_limit(const struct decoder *d);
 /* capacity: prompt plus generated tokens; at most the rows of the rope tables or learned positions (STATUS_CONFIG). */
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
                      const struct run *run) WARN_UNUSED;
