@@ -55,7 +55,7 @@ train 2 "longer than the run" --optim.warmup_steps=50
 train 2 "set it to at least that" --model.vocab_size=100
 
 train 2 "more than 2^31 tokens at once" --train.micro_batch=1000000 --model.context_length=100000 --train.sequence_length=100000
-bad 2 "--tokens 9223372036854775807 is more than 2^31" generate nowhere --tokens 9223372036854775807
+bad 2 "--tokens is 0 to 2^31" generate nowhere --tokens 9223372036854775807
 
 # --- what does not fit ---
 bad 5 "the machine has" plan --model.vocab_size=100000000 --model.layer_count=10000 --model.hidden_size=1000000 \
