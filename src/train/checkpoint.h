@@ -21,6 +21,7 @@ struct ckpt_item {              /* one logical tensor in memory */
     int rank;
     int64_t shape[4];
     void *data;                 /* caller's */
+    bool optional;              /* reading: where the checkpoint has no such tensor, the memory becomes zeros */
 };
 
 /* Writes ckpt/step-STEP below run_dir (one of the same step is replaced in one move), then deletes older
@@ -39,7 +40,7 @@ struct checkpoint;
  * STATUS_CKPT. A file system that fails is STATUS_IO and never leads to an older checkpoint. */
 status checkpoint_open(struct checkpoint **c, const char *path, bool *found) WARN_UNUSED;
 /* Reads the tensors named in items into their memory; every chunk is checked. Name, dtype or shape that
- * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. */
+ * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. A missing tensor may be `optional`. */
 status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
 /* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped
  * with a warning. Tensors that do not match are an error at once: an older checkpoint would not help. */

@@ -292,12 +292,17 @@ static status read_items(const struct checkpoint *c, struct ckpt_item *items, in
     void **out = malloc(((size_t)count + 1) * sizeof *out);
     status st = which && out ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
     *damaged = false;
+    int found = 0;
     for (int i = 0; i < count && st == STATUS_OK; i++) {
-        st = match(c, &items[i], &which[i]);
-        out[i] = items[i].data;
+        if (items[i].optional && checkpoint_find(c, items[i].name) < 0) {
+            memset(items[i].data, 0, (size_t)ckpt_manifest_item_bytes(&items[i]));
+            continue;
+        }
+        st = match(c, &items[i], &which[found]);
+        out[found++] = items[i].data;
     }
     if (st == STATUS_OK) {
-        st = ckpt_chunk_read(c, which, out, count, CKPT_NO_HASHES);
+        st = ckpt_chunk_read(c, which, out, found, CKPT_NO_HASHES);
         *damaged = st == STATUS_CKPT;
     }
     free(which);

@@ -147,11 +147,22 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);
     if (is_import(c) || spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
-    return FAIL(STATUS_CONFIG,
-                "%s: model, data or batch differ from what the run began with (lines above that say so); "
-                "take them back, or begin "
-                "another run with --run.name=OTHER",
-                checkpoint_path(c));
+    return FAIL(
+        STATUS_CONFIG,
+        "%s: model, data, batch or optimizer differ from what the run began with (lines above that say so); "
+        "take them back, or begin "
+        "another run with --run.name=OTHER",
+        checkpoint_path(c));
+}
+
+static status check_moments(const struct trainer *t, const struct checkpoint *c,
+                            const struct ckpt_item *items, int count)
+{
+    for (int i = t->decoder.params.count; i < count && !is_import(c); i++)
+        if (checkpoint_find(c, items[i].name) < 0)
+            return FAIL(STATUS_CKPT, "%s: has no tensor '%s', and is no import: nothing to go on from",
+                        checkpoint_path(c), items[i].name);
+    return STATUS_OK;
 }
 
 status trainer_restore(struct trainer *t, const char *path, bool *found)
@@ -164,7 +175,6 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY(checkpoint_open(&c, path, found));
     if (!*found) return STATUS_OK;
     status st = STATUS_OK;
-    bool import = is_import(c);
     if (training) TRY_OUT(config_check(t, c));
     checkpoint_close(c);
     c = NULL;
@@ -173,8 +183,11 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
         st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
         goto out;
     }
-    if (import) count = t->decoder.params.count; /* weights alone come first; the moments begin at zero */
+    /* An import is weights alone, which come first in the list: the moments begin at zero. Which checkpoint it will be is known
+     * only when its data have passed: behind a damaged one there may be the import that the run began with. */
+    for (int i = t->decoder.params.count; i < count; i++) items[i].optional = true;
     TRY_OUT(checkpoint_restore(&c, path, items, count, found));
+    TRY_OUT(check_moments(t, c, items, count));
     TRY_OUT(place_of(t, c));
     st = init_sync(&t->decoder, &t->run);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));

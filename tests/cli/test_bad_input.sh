@@ -159,7 +159,8 @@ done
 check "exit.json is not that of a better day" grep -q '"code": 4' runs/hurt/exit.json
 check "the checkpoints are still there" [ "$(ls -d runs/hurt/ckpt/step-* | wc -l)" -eq 3 ]
 bad 4 "no checkpoint there" eval nowhere
-bad 2 "model, data or batch differ" train r.yaml --resume --run.dir=runs/whole --train.batch_tokens=64
+bad 2 "model, data, batch or optimizer differ" train r.yaml --resume --run.dir=runs/whole --train.batch_tokens=64
+bad 2 "model, data, batch or optimizer differ" train r.yaml --resume --run.dir=runs/whole --optim.name=lion
 bad 2 "add --resume" train r.yaml --run.dir=runs/whole
 
 # --- numbers that leave the range: weights grow by a factor of 10^4 a step ---

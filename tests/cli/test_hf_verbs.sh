@@ -73,8 +73,14 @@ refused 2 "add --resume" train llama/config.yaml "${data[@]}" --train.steps=3
 good train llama/config.yaml --resume "${data[@]}" --train.steps=3
 grep -q '^step=3 ' out || fail "three steps from an import"
 [ -d llama/ckpt/step-00000003 ] || fail "no checkpoint after three steps"
+cp -r llama llama.hurt
+printf '\132\245' | dd of=llama.hurt/ckpt/step-00000003/state-00000.safetensors bs=1 seek=6000 conv=notrunc 2>/dev/null
 good train llama/config.yaml --resume --train.steps=5
 grep -q '^step=5 ' out || fail "two more steps"
+good train llama.hurt/config.yaml --resume --run.dir=llama.hurt --train.steps=5
+grep -q 'skipping checkpoint 3' err || fail "the damaged checkpoint is not named"
+grep -q 'weights   of step 0 ' err || fail "behind a damaged checkpoint lies the import"
+same llama llama.hurt
 good ckpt import llama.hf -o straight "${data[@]}" --train.steps=5
 good train straight/config.yaml --resume
 same llama straight
