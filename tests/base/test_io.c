@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
+#include "../temp.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,31 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char root[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(root, sizeof root, "/tmp/ingot-io-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    io_fault_set(0, 0);
-    return io_remove_tree(root) == STATUS_OK ? 0 : -1;
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
-    return path[turn];
-}
-
 static int open_files(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -51,10 +27,10 @@ static int open_files(void)
     return count;
 }
 
-static int names_in_root(void)
+static int names_in_temp_dir(void)
 {
     struct io_list list;
-    assert_int_equal(io_list(root, &list), STATUS_OK);
+    assert_int_equal(io_list(temp_dir, &list), STATUS_OK);
     int count = list.count;
     io_list_free(&list);
     return count;
@@ -73,29 +49,29 @@ static void assert_holds(const char *path, const char *want)
 static void a_written_file_reads_back_and_leaves_no_temporary(void **state)
 {
     (void)state;
-    assert_int_equal(io_write_file(in_root("a"), "hello", 5), STATUS_OK);
-    assert_holds(in_root("a"), "hello");
+    assert_int_equal(io_write_file(temp_path("a"), "hello", 5), STATUS_OK);
+    assert_holds(temp_path("a"), "hello");
     struct io_file f;
-    assert_int_equal(io_create(&f, in_root("b")), STATUS_OK);
+    assert_int_equal(io_create(&f, temp_path("b")), STATUS_OK);
     assert_int_equal(io_pwrite(&f, "def", 3, 3), STATUS_OK);
     assert_int_equal(io_write(&f, "abc", 3), STATUS_OK);
-    assert_false(io_exists(in_root("b")));
+    assert_false(io_exists(temp_path("b")));
     assert_int_equal(io_commit(&f), STATUS_OK);
     io_abandon(&f);
-    assert_holds(in_root("b"), "abcdef");
-    assert_int_equal(names_in_root(), 2);
+    assert_holds(temp_path("b"), "abcdef");
+    assert_int_equal(names_in_temp_dir(), 2);
 }
 
 static void an_abandoned_file_leaves_nothing(void **state)
 {
     (void)state;
     struct io_file f;
-    assert_int_equal(io_create(&f, in_root("a")), STATUS_OK);
+    assert_int_equal(io_create(&f, temp_path("a")), STATUS_OK);
     assert_int_equal(io_write(&f, "x", 1), STATUS_OK);
-    assert_int_equal(names_in_root(), 1);
+    assert_int_equal(names_in_temp_dir(), 1);
     io_abandon(&f);
     io_abandon(&f);
-    assert_int_equal(names_in_root(), 0);
+    assert_int_equal(names_in_temp_dir(), 0);
 }
 
 static const int errors[] = {ENOSPC, EDQUOT, EIO, EINTR, EAGAIN, EMFILE, EROFS, IO_FAULT_SHORT};
@@ -107,26 +83,26 @@ static void every_failing_call_of_a_write_leaves_the_old_or_the_new_file_and_no_
     for (int e = 0; e < ERROR_COUNT; e++)
         for (int64_t k = 1;; k++) {
             io_fault_set(0, 0);
-            assert_int_equal(io_write_file(in_root("f"), "old", 3), STATUS_OK);
+            assert_int_equal(io_write_file(temp_path("f"), "old", 3), STATUS_OK);
             int before = open_files();
             io_fault_set(k, errors[e]);
-            status st = io_write_file(in_root("f"), "newer", 5);
+            status st = io_write_file(temp_path("f"), "newer", 5);
             bool past_end = io_fault_calls() < k;
             io_fault_set(0, 0);
             char *data;
             size_t bytes;
-            assert_int_equal(io_read_file(in_root("f"), 100, &data, &bytes), STATUS_OK);
+            assert_int_equal(io_read_file(temp_path("f"), 100, &data, &bytes), STATUS_OK);
             if (st == STATUS_OK)
                 assert_string_equal(data, "newer");
             else {
                 assert_int_equal(st, STATUS_IO);
                 assert_true(strcmp(data, "old") == 0 || strcmp(data, "newer") == 0);
-                assert_non_null(strstr(status_message(), root));
+                assert_non_null(strstr(status_message(), temp_dir));
                 assert_null(strchr(status_message(), '\n'));
             }
             if (errors[e] == EINTR || errors[e] == IO_FAULT_SHORT) assert_int_equal(st, STATUS_OK);
             free(data);
-            assert_int_equal(names_in_root(), 1);
+            assert_int_equal(names_in_temp_dir(), 1);
             assert_int_equal(open_files(), before);
             if (past_end) {
                 assert_int_equal(st, STATUS_OK);
@@ -142,23 +118,23 @@ static void every_failing_call_of_reading_listing_and_removing_is_reported_and_l
     for (int e = 0; e < ERROR_COUNT; e++)
         for (int64_t k = 1;; k++) {
             io_fault_set(0, 0);
-            assert_int_equal(io_make_dirs(in_root("d/e")), STATUS_OK);
-            assert_int_equal(io_write_file(in_root("d/e/f"), "text", 4), STATUS_OK);
+            assert_int_equal(io_make_dirs(temp_path("d/e")), STATUS_OK);
+            assert_int_equal(io_write_file(temp_path("d/e/f"), "text", 4), STATUS_OK);
             int before = open_files(), fd = -1;
             io_fault_set(k, errors[e]);
             char *data = NULL, part[2];
             size_t bytes;
             int64_t size;
             struct io_list list = {0};
-            status st = io_read_file(in_root("d/e/f"), 100, &data, &bytes);
-            if (st == STATUS_OK) st = io_list(in_root("d/e"), &list);
-            if (st == STATUS_OK) st = io_open(in_root("d/e/f"), LINKS_REFUSE, &fd, &size);
+            status st = io_read_file(temp_path("d/e/f"), 100, &data, &bytes);
+            if (st == STATUS_OK) st = io_list(temp_path("d/e"), &list);
+            if (st == STATUS_OK) st = io_open(temp_path("d/e/f"), LINKS_REFUSE, &fd, &size);
             if (st == STATUS_OK) st = io_pread(fd, "f", part, 2, 1);
             if (st == STATUS_OK) assert_memory_equal(part, "ex", 2);
             io_close(&fd);
-            if (st == STATUS_OK) st = io_make_dirs(in_root("d/x/y"));
-            if (st == STATUS_OK) st = io_rename_dir(in_root("d/x"), in_root("d/z"));
-            if (st == STATUS_OK) st = io_remove_tree(in_root("d"));
+            if (st == STATUS_OK) st = io_make_dirs(temp_path("d/x/y"));
+            if (st == STATUS_OK) st = io_rename_dir(temp_path("d/x"), temp_path("d/z"));
+            if (st == STATUS_OK) st = io_remove_tree(temp_path("d"));
             bool past_end = io_fault_calls() < k;
             io_fault_set(0, 0);
             if (data) assert_string_equal(data, "text");
@@ -166,7 +142,7 @@ static void every_failing_call_of_reading_listing_and_removing_is_reported_and_l
             io_list_free(&list);
             assert_true(st == STATUS_OK || st == STATUS_IO);
             assert_int_equal(open_files(), before);
-            assert_int_equal(io_remove_tree(in_root("d")), STATUS_OK);
+            assert_int_equal(io_remove_tree(temp_path("d")), STATUS_OK);
             if (past_end) {
                 assert_int_equal(st, STATUS_OK);
                 break;
@@ -179,11 +155,11 @@ static void a_process_killed_at_any_call_leaves_the_old_or_the_new_file(void **s
     (void)state;
     bool killed = true;
     for (int64_t k = 1; killed; k++) {
-        assert_int_equal(io_write_file(in_root("f"), "old", 3), STATUS_OK);
+        assert_int_equal(io_write_file(temp_path("f"), "old", 3), STATUS_OK);
         pid_t child = fork();
         if (child == 0) {
             io_fault_set(k, IO_FAULT_KILL);
-            _exit(io_write_file(in_root("f"), "newer", 5) == STATUS_OK ? 0 : 1);
+            _exit(io_write_file(temp_path("f"), "newer", 5) == STATUS_OK ? 0 : 1);
         }
         int how;
         assert_int_equal(waitpid(child, &how, 0), child);
@@ -194,11 +170,11 @@ static void a_process_killed_at_any_call_leaves_the_old_or_the_new_file(void **s
             assert_int_equal(WEXITSTATUS(how), 0);
         char *data;
         size_t bytes;
-        assert_int_equal(io_read_file(in_root("f"), 100, &data, &bytes), STATUS_OK);
+        assert_int_equal(io_read_file(temp_path("f"), 100, &data, &bytes), STATUS_OK);
         assert_true((killed && strcmp(data, "old") == 0) || strcmp(data, "newer") == 0);
         free(data);
-        assert_int_equal(io_sweep(root, SWEEP_DEAD), STATUS_OK);
-        assert_int_equal(names_in_root(), 1);
+        assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD), STATUS_OK);
+        assert_int_equal(names_in_temp_dir(), 1);
     }
 }
 
@@ -206,33 +182,33 @@ static void sweeping_spares_running_processes_and_foreign_names(void **state)
 {
     (void)state;
     struct io_file f;
-    assert_int_equal(io_create(&f, in_root("mine")), STATUS_OK);
-    assert_int_equal(io_write_file(in_root("notes.tmp-old"), "", 0), STATUS_OK);
-    assert_int_equal(io_write_file(in_root("x.tmp-1-0000000"), "", 0), STATUS_OK);
-    assert_int_equal(io_sweep(root, SWEEP_DEAD), STATUS_OK);
-    assert_int_equal(names_in_root(), 3);
-    assert_int_equal(io_sweep(root, SWEEP_OWN), STATUS_OK);
-    assert_int_equal(names_in_root(), 2);
+    assert_int_equal(io_create(&f, temp_path("mine")), STATUS_OK);
+    assert_int_equal(io_write_file(temp_path("notes.tmp-old"), "", 0), STATUS_OK);
+    assert_int_equal(io_write_file(temp_path("x.tmp-1-0000000"), "", 0), STATUS_OK);
+    assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD), STATUS_OK);
+    assert_int_equal(names_in_temp_dir(), 3);
+    assert_int_equal(io_sweep(temp_dir, SWEEP_OWN), STATUS_OK);
+    assert_int_equal(names_in_temp_dir(), 2);
     io_close(&f.fd);
 }
 
 static void links_are_not_followed_where_that_matters(void **state)
 {
     (void)state;
-    assert_int_equal(io_make_dirs(in_root("keep")), STATUS_OK);
-    assert_int_equal(io_write_file(in_root("keep/file"), "x", 1), STATUS_OK);
-    assert_int_equal(io_make_dirs(in_root("tree")), STATUS_OK);
-    assert_int_equal(symlink("../keep", in_root("tree/link")), 0);
-    assert_int_equal(symlink("keep/file", in_root("direct")), 0);
+    assert_int_equal(io_make_dirs(temp_path("keep")), STATUS_OK);
+    assert_int_equal(io_write_file(temp_path("keep/file"), "x", 1), STATUS_OK);
+    assert_int_equal(io_make_dirs(temp_path("tree")), STATUS_OK);
+    assert_int_equal(symlink("../keep", temp_path("tree/link")), 0);
+    assert_int_equal(symlink("keep/file", temp_path("direct")), 0);
     int fd;
     int64_t bytes;
-    assert_int_equal(io_open(in_root("direct"), LINKS_REFUSE, &fd, &bytes), STATUS_IO);
-    assert_int_equal(io_open(in_root("direct"), LINKS_FOLLOW, &fd, &bytes), STATUS_OK);
+    assert_int_equal(io_open(temp_path("direct"), LINKS_REFUSE, &fd, &bytes), STATUS_IO);
+    assert_int_equal(io_open(temp_path("direct"), LINKS_FOLLOW, &fd, &bytes), STATUS_OK);
     assert_int_equal(bytes, 1);
     io_close(&fd);
-    assert_int_equal(io_remove_tree(in_root("tree")), STATUS_OK);
-    assert_false(io_exists(in_root("tree")));
-    assert_true(io_exists(in_root("keep/file")));
+    assert_int_equal(io_remove_tree(temp_path("tree")), STATUS_OK);
+    assert_false(io_exists(temp_path("tree")));
+    assert_true(io_exists(temp_path("keep/file")));
 }
 
 static void what_cannot_work_is_refused_with_a_reason(void **state)
@@ -243,32 +219,32 @@ static void what_cannot_work_is_refused_with_a_reason(void **state)
     int fd;
     int64_t size;
     struct io_file f;
-    assert_int_equal(io_write_file(in_root("f"), "0123456789", 10), STATUS_OK);
-    assert_int_equal(io_read_file(in_root("f"), 10, &data, &bytes), STATUS_OK);
+    assert_int_equal(io_write_file(temp_path("f"), "0123456789", 10), STATUS_OK);
+    assert_int_equal(io_read_file(temp_path("f"), 10, &data, &bytes), STATUS_OK);
     free(data);
-    assert_int_equal(io_read_file(in_root("f"), 9, &data, &bytes), STATUS_IO);
-    assert_int_equal(io_read_file(in_root("none"), 9, &data, &bytes), STATUS_IO);
+    assert_int_equal(io_read_file(temp_path("f"), 9, &data, &bytes), STATUS_IO);
+    assert_int_equal(io_read_file(temp_path("none"), 9, &data, &bytes), STATUS_IO);
     assert_non_null(strstr(status_message(), "No such file"));
-    assert_int_equal(io_read_file(root, 9, &data, &bytes), STATUS_IO);
-    assert_int_equal(io_open(root, LINKS_FOLLOW, &fd, &size), STATUS_IO);
-    assert_int_equal(mkfifo(in_root("pipe"), 0600), 0);
-    assert_int_equal(io_open(in_root("pipe"), LINKS_FOLLOW, &fd, &size), STATUS_IO);
-    assert_int_equal(io_make_dirs(in_root("f/below")), STATUS_IO);
-    assert_int_equal(io_make_dirs(in_root("f")), STATUS_IO);
+    assert_int_equal(io_read_file(temp_dir, 9, &data, &bytes), STATUS_IO);
+    assert_int_equal(io_open(temp_dir, LINKS_FOLLOW, &fd, &size), STATUS_IO);
+    assert_int_equal(mkfifo(temp_path("pipe"), 0600), 0);
+    assert_int_equal(io_open(temp_path("pipe"), LINKS_FOLLOW, &fd, &size), STATUS_IO);
+    assert_int_equal(io_make_dirs(temp_path("f/below")), STATUS_IO);
+    assert_int_equal(io_make_dirs(temp_path("f")), STATUS_IO);
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
     assert_int_equal(io_create(&f, long_name), STATUS_IO);
-    assert_int_equal(io_open(in_root("f"), LINKS_FOLLOW, &fd, &size), STATUS_OK);
+    assert_int_equal(io_open(temp_path("f"), LINKS_FOLLOW, &fd, &size), STATUS_OK);
     char buffer[8];
     assert_int_equal(io_pread(fd, "f", buffer, 4, 8), STATUS_IO);
     io_close(&fd);
-    assert_true(io_free_bytes(root) > 0);
-    assert_int_equal(io_free_bytes(in_root("none")), -1);
+    assert_true(io_free_bytes(temp_dir) > 0);
+    assert_int_equal(io_free_bytes(temp_path("none")), -1);
 }
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_setup_teardown(name, temp_open, temp_close)
     const struct CMUnitTest tests[] = {
         T(a_written_file_reads_back_and_leaves_no_temporary),
         T(an_abandoned_file_leaves_nothing),

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../data/temp.h"
+#include "../temp.h"
 #include "cli/cli.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "data/build.h"
 #include "data/tokenizer.h"
-#include "temp.h"
+#include "../temp.h"
 
 #include <errno.h>
 #include <spawn.h>

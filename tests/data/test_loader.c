@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "data/loader.h"
 #include "ops/ops.h"
-#include "temp.h"
+#include "../temp.h"
 
 _Static_assert((int)LOADER_IGNORE == (int)TARGET_IGNORE, "one mark for targets that do not count");
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "data/reader.h"
-#include "temp.h"
+#include "../temp.h"
 
 #include <errno.h>
 

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "data/manifest.h"
 #include "data/shard.h"
-#include "temp.h"
+#include "../temp.h"
 
 #include <errno.h>
 

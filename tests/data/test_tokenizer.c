@@ -11,7 +11,7 @@
 #include "data/tokenizer.h"
 #include "data/tokenizer_int.h"
 #include "random_text.h"
-#include "temp.h"
+#include "../temp.h"
 
 static const char corpus[] = "In the beginning God created the heaven and the earth. And the earth was "
                              "without form, and void; and darkness was upon the face of the "

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "data/tokenizer.h"
-#include "temp.h"
+#include "../temp.h"
 #include <jansson.h>
 
 #define FIXTURES TEST_SOURCE_DIR "/tests/fixtures/tokenizer/"

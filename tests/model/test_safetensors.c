@@ -8,37 +8,13 @@
 
 #include "base/io.h"
 #include "model/safetensors.h"
+#include "../temp.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static char root[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(root, sizeof root, "/tmp/ingot-st-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    io_fault_set(0, 0);
-    return io_remove_tree(root) == STATUS_OK ? 0 : -1;
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
-    return path[turn];
-}
 
 /* A file in memory: length field, JSON, `data` zero bytes. */
 static status open_json(struct safetensors **s, const char *json, size_t json_bytes, size_t data)
@@ -72,17 +48,17 @@ static void the_published_test_vector_is_read_and_written(void **state)
     memcpy(&value, t->data, 4);
     assert_true(value == 1.0f);
     safetensors_close(s);
-    assert_int_equal(io_write_file(in_root("x.safetensors"), file, 68), STATUS_OK);
-    assert_int_equal(safetensors_open(&s, in_root("x.safetensors")), STATUS_OK);
+    assert_int_equal(io_write_file(temp_path("x.safetensors"), file, 68), STATUS_OK);
+    assert_int_equal(safetensors_open(&s, temp_path("x.safetensors")), STATUS_OK);
     assert_string_equal(safetensors_item(s, 0)->name, "w");
     safetensors_close(s);
 
     const float one = 1;
     struct safetensors_source source = {.name = "w", .dt = DTYPE_F32, .rank = 1, .shape = {1}, .data = &one};
-    assert_int_equal(safetensors_write(root, &source, 1, 1000), STATUS_OK);
+    assert_int_equal(safetensors_write(temp_dir, &source, 1, 1000), STATUS_OK);
     char *written;
     size_t bytes;
-    assert_int_equal(io_read_file(in_root("model.safetensors"), 1000, &written, &bytes), STATUS_OK);
+    assert_int_equal(io_read_file(temp_path("model.safetensors"), 1000, &written, &bytes), STATUS_OK);
     const char *want = "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
                        "offsets\":[0,4]}}";
     size_t padded = (strlen(want) + 7) / 8 * 8;
@@ -198,8 +174,8 @@ static void impossible_header_lengths_are_refused(void **state)
         for (int b = 0; b < 8; b++) file[b] = (uint8_t)(lengths[i] >> (8 * b));
         struct safetensors *s;
         assert_int_equal(safetensors_open_memory(&s, file, 10, "test"), STATUS_CKPT);
-        assert_int_equal(io_write_file(in_root("x.safetensors"), file, 10), STATUS_OK);
-        assert_int_equal(safetensors_open(&s, in_root("x.safetensors")), STATUS_CKPT);
+        assert_int_equal(io_write_file(temp_path("x.safetensors"), file, 10), STATUS_OK);
+        assert_int_equal(safetensors_open(&s, temp_path("x.safetensors")), STATUS_CKPT);
     }
     struct safetensors *s;
     for (int64_t n = 0; n < 10; n++)
@@ -229,13 +205,13 @@ static void write_sample(int64_t shard_bytes_max)
          .fill = fill_with_seven,
          .ctx = &bytes},
     };
-    assert_int_equal(safetensors_write(root, sources, 5, shard_bytes_max), STATUS_OK);
+    assert_int_equal(safetensors_write(temp_dir, sources, 5, shard_bytes_max), STATUS_OK);
 }
 
 static void check_sample(void)
 {
     struct safetensors *s;
-    assert_int_equal(safetensors_open(&s, root), STATUS_OK);
+    assert_int_equal(safetensors_open(&s, temp_dir), STATUS_OK);
     assert_int_equal(safetensors_count(s), 5);
     assert_string_equal(safetensors_item(s, 0)->name, "a");
     const struct safetensor *b = safetensors_find(s, "b"), *half = safetensors_find(s, "z.half");
@@ -257,18 +233,18 @@ static void a_model_survives_writing_whole_and_in_shards_and_the_last_export_cou
     (void)state;
     write_sample(INT64_MAX);
     check_sample();
-    assert_false(io_exists(in_root("model.safetensors.index.json")));
+    assert_false(io_exists(temp_path("model.safetensors.index.json")));
     write_sample(20);
     check_sample();
-    assert_false(io_exists(in_root("model.safetensors")));
-    assert_true(io_exists(in_root("model-00001-of-00003.safetensors")));
+    assert_false(io_exists(temp_path("model.safetensors")));
+    assert_true(io_exists(temp_path("model-00001-of-00003.safetensors")));
     write_sample(1);
     check_sample();
-    assert_false(io_exists(in_root("model-00001-of-00003.safetensors")));
+    assert_false(io_exists(temp_path("model-00001-of-00003.safetensors")));
     write_sample(1000);
     check_sample();
     struct io_list list;
-    assert_int_equal(io_list(root, &list), STATUS_OK);
+    assert_int_equal(io_list(temp_dir, &list), STATUS_OK);
     assert_int_equal(list.count, 1);
     io_list_free(&list);
 }
@@ -288,15 +264,15 @@ static void a_bad_index_is_refused(void **state)
         "{\"weight_map\":{\"b\":\"model-00001-of-00003.safetensors\"}}",
     };
     for (size_t i = 0; i < sizeof indexes / sizeof indexes[0]; i++) {
-        const char *path = in_root("model.safetensors.index.json");
+        const char *path = temp_path("model.safetensors.index.json");
         assert_int_equal(io_write_file(path, indexes[i], strlen(indexes[i])), STATUS_OK);
         struct safetensors *s;
-        status st = safetensors_open(&s, root);
+        status st = safetensors_open(&s, temp_dir);
         assert_true(st == STATUS_CKPT || st == STATUS_IO);
         assert_null(s);
     }
     struct safetensors *s;
-    assert_int_equal(safetensors_open(&s, in_root("nowhere")), STATUS_CKPT);
+    assert_int_equal(safetensors_open(&s, temp_path("nowhere")), STATUS_CKPT);
 }
 
 static void every_failing_call_of_writing_and_opening_is_reported_and_leaves_a_readable_model(void **state)
@@ -308,18 +284,18 @@ static void every_failing_call_of_writing_and_opening_is_reported_and_leaves_a_r
         struct safetensors_source one = {.name = "one", .dt = DTYPE_F32, .rank = 0, .data = &f};
         io_fault_set(k, ENOSPC);
         struct safetensors *s = NULL;
-        status st = safetensors_write(root, &one, 1, 1000);
-        if (st == STATUS_OK) st = safetensors_open(&s, root);
+        status st = safetensors_write(temp_dir, &one, 1, 1000);
+        if (st == STATUS_OK) st = safetensors_open(&s, temp_dir);
         bool past_end = io_fault_calls() < k;
         io_fault_set(0, 0);
         /* A directory that seems empty because the look-up failed is reported as STATUS_CKPT. */
         assert_true(st == STATUS_OK || st == STATUS_IO || st == STATUS_CKPT);
         safetensors_close(s);
-        assert_int_equal(safetensors_open(&s, root), STATUS_OK);
+        assert_int_equal(safetensors_open(&s, temp_dir), STATUS_OK);
         assert_true(safetensors_count(s) == 1 || safetensors_count(s) == 5);
         safetensors_close(s);
         struct io_list list;
-        assert_int_equal(io_list(root, &list), STATUS_OK);
+        assert_int_equal(io_list(temp_dir, &list), STATUS_OK);
         assert_int_equal(list.count, 1);
         io_list_free(&list);
         if (past_end) break;
@@ -328,7 +304,7 @@ static void every_failing_call_of_writing_and_opening_is_reported_and_leaves_a_r
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_setup_teardown(name, temp_open, temp_close)
     const struct CMUnitTest tests[] = {
         T(the_published_test_vector_is_read_and_written),
         T(unusual_but_legal_files_are_accepted),

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "model/safetensors.h"
 #include "train/ckpt_int.h"
+#include "../temp.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,39 +32,14 @@ struct state_sample {
     struct ckpt_item items[ITEMS];
     char data[ITEMS][DATA_MAX];
 };
-static char root[64];
 static struct state_sample sample;
-
-static int set_up(void **state)
-{
-    (void)state;
-    /* Thousands of saves: in memory where that can be, for the sake of the disk. */
-    snprintf(root, sizeof root, "%s/ingot-ckpt-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    io_fault_set(0, 0);
-    return io_remove_tree(root) == STATUS_OK ? 0 : -1;
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[8][256];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
-    return path[turn];
-}
 
 static const char *part(int64_t step, const char *file)
 {
     static char path[4][256];
     static int turn;
     turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/ckpt/step-%08lld%s%s", root, (long long)step,
+    snprintf(path[turn], sizeof path[turn], "%s/ckpt/step-%08lld%s%s", temp_dir, (long long)step,
              file[0] ? "/" : "", file);
     return path[turn];
 }
@@ -93,7 +69,7 @@ static status save(int64_t step, int keep)
 {
     make_sample(&sample, step);
     json_t *meta = json_pack("{s:I,s:f}", "samples", (json_int_t)step * 8, "loss", 1.0 / 3.0);
-    status st = ckpt_save_chunked(root, step, sample.items, ITEMS, meta, keep, CHUNK);
+    status st = ckpt_save_chunked(temp_dir, step, sample.items, ITEMS, meta, keep, CHUNK);
     json_decref(meta);
     return st;
 }
@@ -128,7 +104,7 @@ static void assert_names(const char *want)
     struct io_list list;
     char names[1000] = "";
     size_t n = 0;
-    assert_int_equal(io_list(in_root("ckpt"), &list), STATUS_OK);
+    assert_int_equal(io_list(temp_path("ckpt"), &list), STATUS_OK);
     for (int i = 0; i < list.count; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", list.names[i]);
     io_list_free(&list);
@@ -159,18 +135,18 @@ static void write_whole(const char *path, const char *data, size_t bytes)
 static void what_is_saved_comes_back_bit_for_bit(void **state)
 {
     (void)state;
-    assert_int_equal(restored(root), -1);
-    assert_int_equal(restored(in_root("nowhere")), -1);
+    assert_int_equal(restored(temp_dir), -1);
+    assert_int_equal(restored(temp_path("nowhere")), -1);
     assert_saved(10, 2);
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
     assert_saved(20, 2);
-    assert_int_equal(restored(root), 20);
+    assert_int_equal(restored(temp_dir), 20);
     assert_int_equal(restored(part(10, "")), 10);
     assert_int_equal(checkpoint_verify(part(10, "")), STATUS_OK);
     assert_int_equal(checkpoint_verify(part(20, "")), STATUS_OK);
     struct checkpoint *c;
     bool found;
-    assert_int_equal(checkpoint_open(&c, root, &found), STATUS_OK);
+    assert_int_equal(checkpoint_open(&c, temp_dir, &found), STATUS_OK);
     assert_int_equal(checkpoint_count(c), ITEMS);
     int odd = checkpoint_find(c, "odd");
     assert_true(odd >= 0);
@@ -202,7 +178,7 @@ static void threads_and_time_do_not_change_a_byte(void **state)
     read_whole(part(10, MANIFEST), &one, &one_bytes);
     parallel_threads_set(2);
     assert_saved(10, 1);
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
     assert_int_equal(checkpoint_verify(part(10, "")), STATUS_OK);
     parallel_threads_set(1);
     read_whole(part(10, MANIFEST), &two, &two_bytes);
@@ -220,7 +196,7 @@ static void equal_tensors_have_equal_hashes_whatever_the_step_and_the_chunks(voi
     assert_saved(10, 5);
     make_sample(&sample, 10);
     sample.data[3][100] ^= 1;
-    assert_int_equal(ckpt_save_chunked(root, 11, sample.items, ITEMS, NULL, 5, 8192), STATUS_OK);
+    assert_int_equal(ckpt_save_chunked(temp_dir, 11, sample.items, ITEMS, NULL, 5, 8192), STATUS_OK);
     assert_int_equal(checkpoint_open(&a, part(10, ""), &found), STATUS_OK);
     assert_int_equal(checkpoint_open(&b, part(11, ""), &found), STATUS_OK);
     for (int i = 0; i < ITEMS; i++) {
@@ -240,31 +216,31 @@ static void the_newest_are_kept_and_unsound_ones_do_not_count(void **state)
     for (int64_t step = 1; step <= 6; step++) assert_saved(step, 3);
     assert_names("run.id step-00000004 step-00000005 step-00000006");
     write_whole(part(6, MANIFEST), "{}", 2);
-    assert_int_equal(restored(root), 5);
+    assert_int_equal(restored(temp_dir), 5);
     /* Resumed from 5, the run saves 5 again, then 6: the damaged one is replaced, and till then it is not
      * counted. */
     assert_saved(5, 2);
     assert_names("run.id step-00000004 step-00000005 step-00000006");
     assert_saved(6, 2);
     assert_names("run.id step-00000005 step-00000006");
-    assert_int_equal(restored(root), 6);
+    assert_int_equal(restored(temp_dir), 6);
     write_whole(part(6, MANIFEST), "{}", 2);
     assert_saved(7, 2);
     assert_names("run.id step-00000005 step-00000006 step-00000007");
     assert_saved(100000000, 1);
     assert_names("run.id step-100000000");
-    assert_int_equal(restored(root), 100000000);
+    assert_int_equal(restored(temp_dir), 100000000);
 }
 
 static void leftovers_of_dead_processes_go_at_the_next_save(void **state)
 {
     (void)state;
     assert_saved(1, 1);
-    assert_int_equal(io_make_dirs(in_root("ckpt/.tmp-2-2147483646/x")), STATUS_OK);
-    assert_int_equal(io_make_dirs(in_root("ckpt/.trash-1-2147483646")), STATUS_OK);
-    assert_int_equal(io_make_dirs(in_root("ckpt/.tmp-3-1")), STATUS_OK); /* process 1 runs */
-    assert_int_equal(io_make_dirs(in_root("ckpt/notes")), STATUS_OK);
-    write_whole(in_root("ckpt/run.id.tmp-2147483646-0123abcd"), "", 0);
+    assert_int_equal(io_make_dirs(temp_path("ckpt/.tmp-2-2147483646/x")), STATUS_OK);
+    assert_int_equal(io_make_dirs(temp_path("ckpt/.trash-1-2147483646")), STATUS_OK);
+    assert_int_equal(io_make_dirs(temp_path("ckpt/.tmp-3-1")), STATUS_OK); /* process 1 runs */
+    assert_int_equal(io_make_dirs(temp_path("ckpt/notes")), STATUS_OK);
+    write_whole(temp_path("ckpt/run.id.tmp-2147483646-0123abcd"), "", 0);
     assert_saved(2, 1);
     assert_names(".tmp-3-1 notes run.id step-00000002");
 }
@@ -280,7 +256,7 @@ static void every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last
         for (int same = 0; same < 2; same++) /* 1: the checkpoint of this step exists and is replaced */
             for (int64_t k = 1;; k++) {
                 int64_t step = same ? 10 : 20;
-                assert_int_equal(io_remove_tree(in_root("ckpt")), STATUS_OK);
+                assert_int_equal(io_remove_tree(temp_path("ckpt")), STATUS_OK);
                 assert_saved(10, 1);
                 int before = open_files();
                 io_fault_set(k, errors[e]);
@@ -290,14 +266,14 @@ static void every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last
                 assert_int_equal(open_files(), before);
                 assert_true(st == STATUS_OK || st == STATUS_IO);
                 if (errors[e] == EINTR || errors[e] == IO_FAULT_SHORT) assert_int_equal(st, STATUS_OK);
-                int64_t got = restored(root);
+                int64_t got = restored(temp_dir);
                 if (st == STATUS_OK)
                     assert_int_equal(got, step);
                 else {
                     assert_true(got == 10 || got == 20);
                     assert_null(strchr(status_message(), '\n'));
                     struct io_list list;
-                    assert_int_equal(io_list(in_root("ckpt"), &list), STATUS_OK);
+                    assert_int_equal(io_list(temp_path("ckpt"), &list), STATUS_OK);
                     for (int i = 0; i < list.count; i++) assert_true(list.names[i][0] != '.');
                     io_list_free(&list);
                 }
@@ -317,7 +293,7 @@ static void a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint(void 
         bool killed = true;
         for (int64_t k = 1; killed; k++) {
             int64_t step = same ? 10 : 20;
-            assert_int_equal(io_remove_tree(in_root("ckpt")), STATUS_OK);
+            assert_int_equal(io_remove_tree(temp_path("ckpt")), STATUS_OK);
             assert_saved(10, 1);
             pid_t child = fork();
             if (child == 0) {
@@ -331,7 +307,7 @@ static void a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint(void 
                 assert_int_equal(WTERMSIG(how), SIGKILL);
             else
                 assert_int_equal(WEXITSTATUS(how), 0);
-            int64_t got = restored(root);
+            int64_t got = restored(temp_dir);
             assert_true((killed && got == 10) || got == step);
             assert_saved(30, 1);
             assert_names("run.id step-00000030");
@@ -350,7 +326,7 @@ static void a_failing_call_of_a_restore_never_leads_to_an_older_checkpoint(void 
         for (int64_t k = 1;; k++) {
             int before = open_files();
             io_fault_set(k, errors[e]);
-            int64_t got = restored(root);
+            int64_t got = restored(temp_dir);
             bool past_end = io_fault_calls() < k;
             io_fault_set(0, 0);
             assert_true(got == 20 || (got == -2 && errors[e] != EINTR && errors[e] != IO_FAULT_SHORT));
@@ -396,11 +372,11 @@ static void every_flipped_bit_of_the_data_is_noticed(void **state)
         flipped = (char)(data[at] ^ (1 << r.u[1] % 8));
         assert_int_equal(pwrite(fd, &flipped, 1, (off_t)at), 1);
         if (checkpoint_verify(part(20, "")) != STATUS_CKPT) fail_msg("byte %zu", at);
-        if (i % 20 == 0) assert_int_equal(restored(root), 10);
+        if (i % 20 == 0) assert_int_equal(restored(temp_dir), 10);
         assert_int_equal(pwrite(fd, &data[at], 1, (off_t)at), 1);
     }
     close(fd);
-    assert_int_equal(restored(root), 20);
+    assert_int_equal(restored(temp_dir), 20);
     free(data);
 }
 
@@ -417,12 +393,12 @@ static void every_truncation_and_growth_is_noticed(void **state)
             size_t length = n == bytes ? n + 1 : n;
             assert_int_equal(truncate(part(10, files[f]), (off_t)length), 0);
             assert_int_equal(checkpoint_verify(part(10, "")), STATUS_CKPT);
-            assert_int_equal(restored(root), -2);
+            assert_int_equal(restored(temp_dir), -2);
             write_whole(part(10, files[f]), data, bytes);
         }
         free(data);
     }
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
 }
 
 static void intact_chunks_in_wrong_places_are_noticed(void **state)
@@ -437,9 +413,9 @@ static void intact_chunks_in_wrong_places_are_noticed(void **state)
     assert_int_equal(bytes, other);
     write_whole(part(20, DATA), ten, bytes); /* stale */
     assert_int_equal(checkpoint_verify(part(20, "")), STATUS_CKPT);
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
     write_whole(part(10, DATA), twenty, bytes); /* swapped */
-    assert_int_equal(restored(root), -2);
+    assert_int_equal(restored(temp_dir), -2);
     write_whole(part(10, DATA), ten, bytes);
     data = malloc(bytes);
     for (size_t at = 4096; at + 2 * CHUNK <= bytes; at += CHUNK) {
@@ -449,7 +425,7 @@ static void intact_chunks_in_wrong_places_are_noticed(void **state)
         assert_int_equal(checkpoint_verify(part(20, "")), STATUS_CKPT);
         memset(data + at, 0, CHUNK); /* lost */
         write_whole(part(20, DATA), data, bytes);
-        assert_int_equal(restored(root), 10);
+        assert_int_equal(restored(temp_dir), 10);
     }
     free(ten);
     free(twenty);
@@ -463,7 +439,7 @@ static void a_chunk_of_another_run_does_not_pass_even_with_the_same_bytes(void *
     size_t bytes, ours_bytes;
     assert_saved(10, 1);
     read_whole(part(10, MANIFEST), &theirs, &bytes);
-    assert_int_equal(io_remove_tree(in_root("ckpt")), STATUS_OK);
+    assert_int_equal(io_remove_tree(temp_path("ckpt")), STATUS_OK);
     assert_saved(10, 1); /* the same state in a run of another identity */
     read_whole(part(10, MANIFEST), &ours, &ours_bytes);
     assert_int_equal(bytes, ours_bytes);
@@ -473,9 +449,9 @@ static void a_chunk_of_another_run_does_not_pass_even_with_the_same_bytes(void *
     memcpy(theirs + at, ours + at, 32);
     char *forged = ckpt_manifest_seal(theirs, bytes - strlen(strstr(theirs, "\"sha256\"")), &sealed_bytes);
     write_whole(part(10, MANIFEST), forged, sealed_bytes);
-    assert_int_equal(restored(root), -2);
+    assert_int_equal(restored(temp_dir), -2);
     write_whole(part(10, MANIFEST), ours, ours_bytes);
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
     free(forged);
     free(theirs);
     free(ours);
@@ -488,31 +464,31 @@ static void missing_foreign_renamed_and_linked_files_are_noticed(void **state)
     assert_saved(20, 5);
     write_whole(part(20, "notes.txt"), "", 0);
     assert_int_equal(checkpoint_verify(part(20, "")), STATUS_CKPT);
-    assert_int_equal(restored(root), 20); /* a note does not make it unusable */
+    assert_int_equal(restored(temp_dir), 20); /* a note does not make it unusable */
     assert_int_equal(unlink(part(20, "notes.txt")), 0);
 
     assert_int_equal(rename(part(20, ""), part(30, "")), 0);
     assert_int_equal(checkpoint_verify(part(30, "")), STATUS_CKPT);
-    assert_int_equal(restored(root), 10);
+    assert_int_equal(restored(temp_dir), 10);
     assert_int_equal(rename(part(30, ""), part(20, "")), 0);
 
     static const char *const files[] = {DATA, MANIFEST};
     for (int f = 0; f < 2; f++) {
-        assert_int_equal(rename(part(20, files[f]), in_root("aside")), 0);
+        assert_int_equal(rename(part(20, files[f]), temp_path("aside")), 0);
         assert_int_equal(checkpoint_verify(part(20, "")), STATUS_CKPT);
-        assert_int_equal(restored(root), 10);
-        assert_int_equal(symlink(in_root("aside"), part(20, files[f])), 0);
+        assert_int_equal(restored(temp_dir), 10);
+        assert_int_equal(symlink(temp_path("aside"), part(20, files[f])), 0);
         assert_int_equal(checkpoint_verify(part(20, "")), STATUS_CKPT);
-        assert_int_equal(restored(root), 10);
+        assert_int_equal(restored(temp_dir), 10);
         assert_int_equal(unlink(part(20, files[f])), 0);
-        assert_int_equal(rename(in_root("aside"), part(20, files[f])), 0);
+        assert_int_equal(rename(temp_path("aside"), part(20, files[f])), 0);
     }
     assert_int_equal(symlink("step-00000010", part(40, "")), 0);
-    assert_int_equal(restored(root), 20);
+    assert_int_equal(restored(temp_dir), 20);
     assert_int_equal(io_remove_tree(part(40, "")), STATUS_OK);
     assert_int_equal(io_remove_tree(part(20, "")), STATUS_OK);
     assert_int_equal(unlink(part(10, MANIFEST)), 0);
-    assert_int_equal(restored(root), -2);
+    assert_int_equal(restored(temp_dir), -2);
     assert_int_equal(restored(part(10, "")), -2);
 }
 
@@ -522,7 +498,7 @@ static void tensors_that_do_not_match_are_named_with_both_shapes(void **state)
     assert_saved(10, 1);
     struct checkpoint *c;
     bool found;
-    assert_int_equal(checkpoint_open(&c, root, &found), STATUS_OK);
+    assert_int_equal(checkpoint_open(&c, temp_dir, &found), STATUS_OK);
     struct ckpt_item item = sample.items[3];
     assert_int_equal(checkpoint_read(c, &item, 1), STATUS_OK);
     item.shape[0] = 1023;
@@ -541,7 +517,7 @@ static void tensors_that_do_not_match_are_named_with_both_shapes(void **state)
     assert_int_equal(checkpoint_read(c, &item, 1), STATUS_CKPT);
     assert_non_null(strstr(status_message(), "v/norm.bias"));
     checkpoint_close(c);
-    assert_int_equal(checkpoint_restore(&c, root, &item, 1, &found), STATUS_CKPT);
+    assert_int_equal(checkpoint_restore(&c, temp_dir, &item, 1, &found), STATUS_CKPT);
 }
 
 /* `text` with the first `from` replaced, sealed anew: a manifest made by someone who knows how. */
@@ -625,7 +601,7 @@ int main(void)
 {
     log_level_set(LOG_ERROR); /* skipped checkpoints are warnings, thousands of them here */
     parallel_threads_set(1);  /* the k-th call is then the same one every time, and children may fork */
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_setup_teardown(name, temp_open, temp_close)
     const struct CMUnitTest tests[] = {
         T(what_is_saved_comes_back_bit_for_bit),
         T(the_data_file_is_a_plain_safetensors_file),

@@ -1,6 +1,6 @@
-/* A temporary directory per test program, removed at its end. */
-#ifndef INGOT_TESTS_DATA_TEMP_H
-#define INGOT_TESTS_DATA_TEMP_H
+/* A temporary directory per test program, removed at its end; injected faults end with it. */
+#ifndef INGOT_TESTS_TEMP_H
+#define INGOT_TESTS_TEMP_H
 #include "base/io.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,13 +18,14 @@ static int temp_open(void **state)
     /* In memory where there is room: these tests sync a lot. */
     const char *base = getenv("TMPDIR");
     if (!base) base = io_free_bytes("/dev/shm") > 256 << 20 ? "/dev/shm" : "/tmp";
-    snprintf(temp_dir, sizeof temp_dir, "%s/ingot-data-XXXXXX", base);
+    snprintf(temp_dir, sizeof temp_dir, "%s/ingot-test-XXXXXX", base);
     return mkdtemp(temp_dir) ? 0 : -1;
 }
 
 static int temp_close(void **state)
 {
     (void)state;
+    io_fault_set(0, 0);
     return io_remove_tree(temp_dir) == STATUS_OK ? 0 : -1;
 }
 
