@@ -3,6 +3,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "observe/env.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -68,8 +69,20 @@ static int end(status st)
     return (int)st;
 }
 
+/* This file alone is compiled for any x86-64, so that an old processor gets a line instead of an illegal instruction. */
+static int processor_is_too_old(void)
+{
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        return 0;
+    fprintf(
+        stderr,
+        "error: this processor has no AVX2, FMA and BMI2 (x86-64-v3): ingot needs one of 2013 or later\n");
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
     parallel_threads_set(0);
     if (argc < 2) {
@@ -81,7 +94,7 @@ int main(int argc, char **argv)
         return end(STATUS_OK);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("ingot %s\n", INGOT_VERSION);
+        printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
         return end(STATUS_OK);
     }
     const char *names[sizeof verbs / sizeof verbs[0]];
