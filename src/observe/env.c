@@ -134,3 +134,5 @@ status env_write_exit(const char *run_dir, int code, const char *reason, int64_t
     json_object_set_new(o, "step", json_integer(step));
     return write_object(run_dir, "exit.json", o);
 }
+
+const char *env_git(void) { return INGOT_GIT; }

@@ -16,4 +16,6 @@ struct env_run {           /* what only the caller knows; NULL and 0: not writte
 status env_write(const char *run_dir, const struct env_run *run) WARN_UNUSED;
 /* {code, status, reason, step}. code: what the process exits with; status: its text. */
 status env_write_exit(const char *run_dir, int code, const char *reason, int64_t step) WARN_UNUSED;
+/* "git describe" of the sources at configuration time; "" when they were no git checkout. */
+const char *env_git(void);
 #endif
