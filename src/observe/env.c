@@ -135,4 +135,7 @@ status env_write_exit(const char *run_dir, int code, const char *reason, int64_t
     return write_object(run_dir, "exit.json", o);
 }
 
-const char *env_git(void) { return INGOT_GIT; }
+const char *env_git(void)
+{
+    return INGOT_GIT;
+}
