@@ -1,5 +1,6 @@
 /* Attention of GPT-2 124M, forward and backward, in FLOP/s of the causal half, as docs and papers count: 4 H hd T (T + 1) / 2
  * forward and 2.5 times that backward. Medians. */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/parallel.h"
@@ -7,7 +8,6 @@
 #include "ops/ops.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { RUNS = 7, HEADS = 12, HD = 64, D = HEADS * HD };
 
@@ -119,13 +119,13 @@ status bench_attention(int argc, char **argv)
     TRY(ops_cpu(&o, isa));
     const size_t bytes =
         (size_t)rows * (8 * D + HEADS) * sizeof(float) + attn_bwd_scratch(rows, HEADS, DTYPE_F32);
-    char *mem = malloc(bytes);
-    if (!mem) return FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)rows);
-    memset(mem, 0, bytes);
+    struct arena arena; /* huge pages, as training has: rows of one head lie a page apart */
+    TRY(arena_reserve(&arena, "bench", bytes));
+    char *mem = arena_take(&arena, bytes, "attention");
     status st = STATUS_OK;
     TRY_OUT(report(&o, mem, rows, DTYPE_F32, json));
     TRY_OUT(report(&o, mem, rows, DTYPE_BF16, json));
 out:
-    free(mem);
+    arena_free(&arena);
     return st;
 }

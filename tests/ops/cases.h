@@ -106,6 +106,8 @@ static const struct op_case op_cases[] = {
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     ATTN(attn_fwd, 2, 1, 32, 0, NO_STATS, 1, {21}),
+    /* long enough that few heads are shared out by query blocks */
+    ATTN(attn_fwd, 2, 1, 18, 0, 0, 2, {70, 1045}), ATTN(attn_fwd, 1, 1, 16, 300, 0, 1, {1100}),
     /* decode: document lengths are cache lengths */
     ATTN(attn_decode, 1, 1, 16, 0, 0, 1, {1}), ATTN(attn_decode, 4, 1, 64, 0, 0, 3, {1, 17, 40}),
     ATTN(attn_decode, 4, 2, 80, 5, 0, 2, {3, 33}), ATTN(attn_decode, 2, 2, 128, 16, 0, 2, {16, 100}),

@@ -3,7 +3,8 @@
  *
  * One task is a document and a kv head, with all query heads of its group: it packs K and V once, and owns dK and dV of the whole
  * document and dQ, block by block, so every sum has one owner and a fixed order, and each score is formed once per direction.
- * Tasks are dealt out longest document first. Blocks that the mask hides are skipped; only blocks that it cuts look at it.
+ * Forward may cut a task by query blocks. Tasks are dealt out longest document first. Blocks that the mask hides are skipped;
+ * only blocks that it cuts look at it.
  * Compiled a third time with AMX for BF16, where P and dS are rounded to bf16 before they are multiplied. */
 #include "base/parallel.h"
 #include "base/status.h"
@@ -116,60 +117,124 @@ VEC_INLINE void put_elem(elem *dst, int64_t at, vf x)
 #endif
 }
 
-/* One row of scores to probabilities, against the running maximum and sum; returns what older sums are scaled by. */
-VEC_INLINE float softmax_row(float *s, elem *p, struct span see, float scale, float *max, float *sum)
+/* Whether every one of the queries [t, t + BLOCK) sees every key of the block at `key`. */
+static bool sees_all(const struct view *w, int64_t t, int64_t key)
 {
-    const bool whole = see.begin == 0 && see.end == BLOCK;
-    vf top = vec_set(-INFINITY);
-    for (int64_t j = 0; j < BLOCK; j += VEC) {
-        vf x = vec_load(s, j, VEC, DTYPE_F32) * scale;
-        if (!whole) x = vec_select(lanes_in(see, j), x, vec_set(-INFINITY));
-        vec_store(s, j, VEC, DTYPE_F32, x);
-        top = vec_max(x, top);
-    }
-    const float high = fmaxf(*max, vec_top(top));
-    vf total = {0};
-    for (int64_t j = 0; j < BLOCK; j += VEC) {
-        vf x = vec_exp(vec_load(s, j, VEC, DTYPE_F32) - high);
-        if (!whole) x = vec_select(lanes_in(see, j), x, (vf){0});
-        total += x;
-        put_elem(p, j, x);
-    }
-    const float shrink = *max == high ? 1.0f : expf(*max - high);
-    *sum = *sum * shrink + vec_sum(total);
-    *max = high;
-    return shrink;
+    return key + BLOCK <= t + 1 && (!w->window || t + BLOCK - w->window <= key);
 }
 
-/* The running state of a block of queries. */
+/* Queries that go into one product, and the keys that it takes: on the diagonal the upper half of a block skips the keys behind
+ * it. */
+static int64_t together(int64_t t, int64_t key, int64_t rows)
+{
+    return key < t ? rows : ENGINE_UNIT;
+}
+static int64_t reach(int64_t t, int64_t key)
+{
+    return least(t + ENGINE_UNIT - key, BLOCK);
+}
+
+/* s = q k^T where the mask may let it through, of `rows` queries from t on and the key block at `key`. */
+VEC_INLINE void scores(const struct view *w, const elem *q, const elem *k, float *s, int64_t t, int64_t key,
+                       int64_t rows)
+{
+    const int64_t step = together(t, key, rows);
+    for (int64_t i = 0; i < rows; i += step)
+        engine_along(q + i * w->width, w->width, k, s + i * BLOCK, BLOCK, step, reach(t + i, key), w->width,
+                     w->width, false);
+}
+
+/* out += p x, x [BLOCK keys, width]. */
+VEC_INLINE void gather(const struct view *w, const elem *p, const elem *x, float *out, int64_t t, int64_t key,
+                       int64_t rows)
+{
+    const int64_t step = together(t, key, rows);
+    for (int64_t i = 0; i < rows; i += step)
+        engine_along(p + i * BLOCK, BLOCK, x, out + i * w->width, w->width, step, w->width, reach(t + i, key),
+                     BLOCK, true);
+}
+
+/* out += p^T x, x [rows queries, width]. */
+VEC_INLINE void scatter(const struct view *w, const elem *p, const elem *x, float *out, int64_t t,
+                        int64_t key, int64_t rows)
+{
+    const int64_t step = key < t ? BLOCK : ENGINE_UNIT;
+    for (int64_t j = 0; j < BLOCK; j += step) {
+        const int64_t from = key < t ? 0 : j;
+        if (from >= rows) break;
+        engine_across(p + from * BLOCK + j, BLOCK, x + from * ENGINE_NR, out + j * w->width, w->width, step,
+                      w->width, rows - from, rows, true);
+    }
+}
+
+/* The running state of a block of queries. `max` is what their exponents are relative to: the largest score of a row, or up to
+ * SLACK less, which spares most blocks the search for it. Sums run per lane. */
+enum { SLACK = 8 };
 struct online {
+    vf sum[BLOCK];
+    float max[BLOCK];
     float *o, *s; /* [BLOCK, width], [BLOCK, BLOCK] */
     elem *q, *p;  /* [BLOCK, width], [BLOCK, BLOCK]; f32: p is s */
-    float max[BLOCK], sum[BLOCK];
 };
 
-VEC_INLINE void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
+/* A row with a score above the slack: raises its maximum, and scales what has been summed. */
+static __attribute__((noinline)) void online_raise(struct online *b, int64_t i, int64_t width, vf top)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        elem *p = b->p + i * BLOCK;
-        const struct span see = seen(w, t + i, key);
-        if (i >= w->length - t || see.begin >= see.end) {
-            memset(p, 0, BLOCK * sizeof *p);
-            continue;
-        }
-        const float shrink = softmax_row(b->s + i * BLOCK, p, see, w->scale, &b->max[i], &b->sum[i]);
-        if (shrink == 1.0f) continue;
-        float *o = b->o + i * w->width;
-        for (int64_t j = 0; j < w->width; j += VEC)
-            vec_store(o, j, VEC, DTYPE_F32, vec_load(o, j, VEC, DTYPE_F32) * shrink);
-    }
+    const float high = fmaxf(b->max[i], vec_top(top)), shrink = expf(b->max[i] - high);
+    float *o = b->o + i * width;
+    for (int64_t j = 0; j < width; j += VEC)
+        vec_store(o, j, VEC, DTYPE_F32, vec_load(o, j, VEC, DTYPE_F32) * shrink);
+    b->sum[i] *= shrink;
+    b->max[i] = high;
 }
 
-static void fwd_task(const struct attn_fwd_args *a, const struct view *w)
+/* One row of scores to probabilities. */
+VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float scale, bool whole,
+                           struct span see)
+{
+    vf x[BLOCK / VEC], top = vec_set(-INFINITY);
+#pragma GCC unroll 8
+    for (int j = 0; j < BLOCK / VEC; j++) {
+        x[j] = vec_load(b->s, i * BLOCK + j * VEC, VEC, DTYPE_F32) * scale;
+        if (!whole) x[j] = vec_select(lanes_in(see, j * VEC), x[j], vec_set(-INFINITY));
+        top = vec_max(x[j], top);
+    }
+    if (__builtin_expect(vec_any_above(top, b->max[i] + SLACK), 0)) online_raise(b, i, width, top);
+    const vf max = vec_set(b->max[i]);
+    vf sum[2] = {b->sum[i], {0}};
+#pragma GCC unroll 8
+    for (int j = 0; j < BLOCK / VEC; j++) {
+        x[j] = vec_exp(x[j] - max);
+        sum[j % 2] += x[j];
+        put_elem(b->p, i * BLOCK + j * VEC, x[j]);
+    }
+    b->sum[i] = sum[0] + sum[1];
+}
+
+static void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
+{
+    const int64_t n = least(rows, w->length - t);
+    if (sees_all(w, t, key)) {
+        for (int64_t i = 0; i < n; i++) online_row(b, i, w->width, w->scale, true, (struct span){0, BLOCK});
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            const struct span see = seen(w, t + i, key);
+            if (see.begin < see.end)
+                online_row(b, i, w->width, w->scale, false, see);
+            else
+                memset(b->p + i * BLOCK, 0, BLOCK * sizeof *b->p);
+        }
+    }
+    memset(b->p + n * BLOCK, 0, (size_t)((rows - n) * BLOCK) * sizeof *b->p);
+}
+
+/* Query blocks part, part + parts, .. of the task's heads. */
+static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_t part, int64_t parts)
 {
     const int64_t blocks = chunk_count(w->length, BLOCK), kv = blocks * BLOCK * w->width,
                   block = BLOCK * w->width;
     const size_t elems = (size_t)(2 * kv + block + BLOCK * BLOCK), floats = (size_t)(block + BLOCK * BLOCK);
+    if (part >= blocks) return;
     struct online b;
     b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
     b.s = b.o + block;
@@ -183,21 +248,22 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w)
         engine_b_across(b.q, w->width, w->width, BLOCK, v + i * block);
     }
     for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
-        for (int64_t t = 0; t < w->length; t += BLOCK) {
+        for (int64_t t = part * BLOCK; t < w->length; t += parts * BLOCK) {
             const int64_t rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
             const struct span keys = key_blocks(w, t);
             load_rows(w, a->q, a->q_stride, h * w->hd, t, b.q);
             memset(b.o, 0, (size_t)block * sizeof *b.o);
-            for (int i = 0; i < BLOCK; i++) b.max[i] = -INFINITY, b.sum[i] = 0;
+            for (int i = 0; i < BLOCK; i++) b.max[i] = -INFINITY, b.sum[i] = (vf){0};
             for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
-                engine_along(b.q, w->width, k + u * w->width, b.s, BLOCK, rows, BLOCK, w->width, false);
+                scores(w, b.q, k + u * w->width, b.s, t, u, rows);
                 online_block(w, &b, t, u, rows);
-                engine_along(b.p, BLOCK, v + u * w->width, b.o, w->width, rows, w->width, BLOCK, true);
+                gather(w, b.p, v + u * w->width, b.o, t, u, rows);
             }
-            store_rows(w, b.o, 1.0f, b.sum, t, a->o, a->heads * a->hd, h * w->hd);
+            float sum[BLOCK];
+            for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b.sum[i]);
+            store_rows(w, b.o, 1.0f, sum, t, a->o, a->heads * a->hd, h * w->hd);
             float *lse = a->lse ? (float *)a->lse + h * a->rows + w->begin + t : NULL;
-            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++)
-                lse[i] = b.max[i] + logf(b.sum[i]);
+            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++) lse[i] = b.max[i] + logf(sum[i]);
         }
     }
 }
@@ -208,7 +274,7 @@ struct grads {
     float *dq, *s, *dp;         /* [BLOCK, width], [BLOCK, BLOCK] twice */
     elem *k_n, *k_x, *v_n;      /* packed for S, dQ, dP, all blocks */
     elem *q, *d_o, *q_x, *do_x; /* a query block, plain and packed for dK, dV */
-    elem *p, *ds;               /* [BLOCK, BLOCK] */
+    elem *p, *ds;               /* [BLOCK, BLOCK]; f32: p is s, ds is dp */
     const float *lse;           /* of this block's queries */
     float delta[BLOCK];
 };
@@ -232,8 +298,9 @@ static void grads_lay(struct grads *g, const struct view *w)
     g->d_o = g->q + block;
     g->q_x = g->d_o + block;
     g->do_x = g->q_x + block;
-    g->p = g->do_x + block;
-    g->ds = g->p + square;
+    const bool same = sizeof(elem) == sizeof(float);
+    g->p = same ? (elem *)(void *)g->s : g->do_x + block;
+    g->ds = same ? (elem *)(void *)g->dp : g->p + square;
 }
 
 /* delta = <do, o> of the block's rows, kept in the caller's scratch too. */
@@ -253,24 +320,35 @@ VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, 
 }
 
 /* P and dS from scores and dP. */
-VEC_INLINE void prob_rows(const struct view *w, struct grads *g, int64_t t, int64_t key, int64_t rows)
+VEC_INLINE void prob_row(struct grads *g, int64_t i, float scale, bool whole, struct span see)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        elem *p = g->p + i * BLOCK, *ds = g->ds + i * BLOCK;
-        struct span see = seen(w, t + i, key);
-        if (i >= w->length - t || see.begin >= see.end) {
-            memset(p, 0, BLOCK * sizeof *p);
-            memset(ds, 0, BLOCK * sizeof *ds);
-            continue;
+    const vf lse = vec_set(g->lse[i]), delta = vec_set(g->delta[i]);
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < BLOCK; j += VEC) {
+        const int64_t at = i * BLOCK + j;
+        vf x = vec_exp(vec_load(g->s, at, VEC, DTYPE_F32) * scale - lse);
+        vf ds = x * (vec_load(g->dp, at, VEC, DTYPE_F32) - delta);
+        if (!whole) {
+            const vi see_lane = lanes_in(see, j);
+            x = vec_select(see_lane, x, (vf){0});
+            ds = vec_select(see_lane, ds, (vf){0});
         }
-        const bool whole = see.begin == 0 && see.end == BLOCK;
-        for (int64_t j = 0; j < BLOCK; j += VEC) {
-            vf x = vec_exp(vec_load(g->s, i * BLOCK + j, VEC, DTYPE_F32) * w->scale - g->lse[i]);
-            if (!whole) x = vec_select(lanes_in(see, j), x, (vf){0});
-            put_elem(p, j, x);
-            put_elem(ds, j, x * (vec_load(g->dp, i * BLOCK + j, VEC, DTYPE_F32) - g->delta[i]));
-        }
+        put_elem(g->p, at, x);
+        put_elem(g->ds, at, ds);
     }
+}
+
+static void prob_block(const struct view *w, struct grads *g, int64_t t, int64_t key, int64_t rows)
+{
+    const int64_t n = least(rows, w->length - t);
+    const size_t rest = (size_t)((rows - n) * BLOCK) * sizeof *g->p;
+    if (sees_all(w, t, key)) {
+        for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, true, (struct span){0, BLOCK});
+    } else {
+        for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, false, seen(w, t + i, key));
+    }
+    memset(g->p + n * BLOCK, 0, rest);
+    memset(g->ds + n * BLOCK, 0, rest);
 }
 
 static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
@@ -287,12 +365,12 @@ static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, str
     memset(g->dq, 0, (size_t)(BLOCK * width) * sizeof *g->dq);
     for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
         const int64_t at = u * width;
-        engine_along(g->q, width, g->k_n + at, g->s, BLOCK, rows, BLOCK, width, false);
-        engine_along(g->d_o, width, g->v_n + at, g->dp, BLOCK, rows, BLOCK, width, false);
-        prob_rows(w, g, t, u, rows);
-        engine_across(g->p, BLOCK, g->do_x, g->dv + at, width, BLOCK, width, rows, true);
-        engine_across(g->ds, BLOCK, g->q_x, g->dk + at, width, BLOCK, width, rows, true);
-        engine_along(g->ds, BLOCK, g->k_x + at, g->dq, width, rows, width, BLOCK, true);
+        scores(w, g->q, g->k_n + at, g->s, t, u, rows);
+        scores(w, g->d_o, g->v_n + at, g->dp, t, u, rows);
+        prob_block(w, g, t, u, rows);
+        scatter(w, g->p, g->do_x, g->dv + at, t, u, rows);
+        scatter(w, g->ds, g->q_x, g->dk + at, t, u, rows);
+        gather(w, g->ds, g->k_x + at, g->dq, t, u, rows);
     }
     store_rows(w, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h * w->hd);
 }
@@ -354,6 +432,16 @@ static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd)
     CHECK(hd > 0, "head size %lld", (long long)hd);
 }
 
+/* Into how many parts a forward task is cut so that few tasks of long documents keep all threads busy. Every part packs K and V
+ * again, so it gets at least PART query blocks. A query's result depends on no other query: any number gives the same bits. */
+static int64_t fwd_parts(int64_t tasks, int64_t longest)
+{
+    enum { PART = 8 };
+    const int64_t threads = parallel_threads();
+    if (threads == 1 || tasks == 0) return 1;
+    return most(1, least(chunk_count(2 * threads, tasks), chunk_count(longest, BLOCK) / PART));
+}
+
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
 #ifdef __AMX_BF16__
@@ -362,11 +450,13 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     (void)s;
     check(a->dt, a->heads, a->heads_kv, a->hd);
     const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
-    PARALLEL_CHUNKS(task, a->docs * a->heads_kv)
+    const int64_t tasks = a->docs * a->heads_kv, parts = fwd_parts(tasks, a->docs ? order[0] >> 32 : 0);
+    PARALLEL_CHUNKS(c, tasks * parts)
     {
+        const int64_t task = c / parts;
         const struct view w = VIEW(a, order, task);
         engine_begin();
-        fwd_task(a, &w);
+        fwd_task(a, &w, c % parts, parts);
         engine_end();
     }
     return STATUS_OK;

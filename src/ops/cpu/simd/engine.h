@@ -3,7 +3,8 @@
  *
  * B is packed in panels of ENGINE_UNIT columns, panel p of a [k, n] operand at p * k * ENGINE_UNIT; A is read in place.
  *   engine_b_along    from memory that runs along k  [n, k]        engine_b_across    from memory that runs along n  [k, n]
- *   engine_along      A from [m, k]                                engine_across      A from [k, m] */
+ *   engine_along      A from [m, k]                                engine_across      A from [k, m]
+ * `depth` is the k that B was packed with: a product over [from, from + k) of it takes B at from * ENGINE_NR. */
 #ifndef INGOT_OPS_CPU_SIMD_ENGINE_H
 #define INGOT_OPS_CPU_SIMD_ENGINE_H
 #include "ops/cpu/simd/vec.h"
@@ -14,6 +15,7 @@ enum { ENGINE_UNIT = 32 };
 #ifdef __AMX_BF16__
 #include "ops/cpu/amx/amx.h"
 typedef bf16 elem;
+enum { ENGINE_NR = ENGINE_UNIT };
 
 VEC_INLINE void engine_b_along(const elem *src, int64_t ld, int64_t n, int64_t k, elem *dst)
 {
@@ -36,10 +38,10 @@ VEC_INLINE void engine_b_across(const elem *src, int64_t ld, int64_t n, int64_t 
 
 /* 32 rows of c; a0, a1: the first tiles of the upper and lower 16 rows, row stride `row` bytes, `next` elements to the next tile. */
 VEC_INLINE void engine_rows(const elem *a0, const elem *a1, int64_t row, int64_t next, const elem *b,
-                            float *c, int64_t ldc, int64_t n, int64_t k, bool add)
+                            float *c, int64_t ldc, int64_t n, int64_t k, int64_t depth, bool add)
 {
     const int64_t c_row = ldc * (int64_t)sizeof *c;
-    for (int64_t j = 0; j < n; j += 32) {
+    for (int64_t j = 0; j < n; j += 32, b += (depth - k) * ENGINE_NR) {
         float *c0 = c + j, *c1 = c0 + 16 * ldc;
         if (add) {
             _tile_loadd(0, c0, c_row);
@@ -69,13 +71,13 @@ VEC_INLINE void engine_rows(const elem *a0, const elem *a1, int64_t row, int64_t
     }
 }
 VEC_INLINE void engine_along(const elem *a, int64_t lda, const elem *b, float *c, int64_t ldc, int64_t m,
-                             int64_t n, int64_t k, bool add)
+                             int64_t n, int64_t k, int64_t depth, bool add)
 {
     for (int64_t i = 0; i < m; i += 32)
-        engine_rows(a + i * lda, a + (i + 16) * lda, lda * 2, AMX_K, b, c + i * ldc, ldc, n, k, add);
+        engine_rows(a + i * lda, a + (i + 16) * lda, lda * 2, AMX_K, b, c + i * ldc, ldc, n, k, depth, add);
 }
 VEC_INLINE void engine_across(const elem *a, int64_t lda, const elem *b, float *c, int64_t ldc, int64_t m,
-                              int64_t n, int64_t k, bool add)
+                              int64_t n, int64_t k, int64_t depth, bool add)
 {
     enum { K_MAX = 64 }; /* query block */
     _Alignas(64) elem packed[K_MAX * 32];
@@ -85,7 +87,7 @@ VEC_INLINE void engine_across(const elem *a, int64_t lda, const elem *b, float *
                 amx_pack_across(a + p * lda + i + h, lda, AMX_LINES, AMX_K, AMX_A,
                                 packed + (p / AMX_K * 2 + h / 16) * AMX_TILE);
         }
-        engine_rows(packed, packed + AMX_TILE, 64, 2 * AMX_TILE, b, c + i * ldc, ldc, n, k, add);
+        engine_rows(packed, packed + AMX_TILE, 64, 2 * AMX_TILE, b, c + i * ldc, ldc, n, k, depth, add);
     }
 }
 VEC_INLINE void engine_begin(void)
@@ -148,19 +150,19 @@ VEC_INLINE void engine_micro(const elem *a, int64_t ra, int64_t ca, const elem *
     }
 }
 VEC_INLINE void engine_along(const elem *a, int64_t lda, const elem *b, float *c, int64_t ldc, int64_t m,
-                             int64_t n, int64_t k, bool add)
+                             int64_t n, int64_t k, int64_t depth, bool add)
 {
     for (int64_t j = 0; j < n; j += ENGINE_NR) {
         for (int64_t i = 0; i < m; i += ENGINE_MR)
-            engine_micro(a + i * lda, lda, 1, b + j * k, c + i * ldc + j, ldc, k, add);
+            engine_micro(a + i * lda, lda, 1, b + j * depth, c + i * ldc + j, ldc, k, add);
     }
 }
 VEC_INLINE void engine_across(const elem *a, int64_t lda, const elem *b, float *c, int64_t ldc, int64_t m,
-                              int64_t n, int64_t k, bool add)
+                              int64_t n, int64_t k, int64_t depth, bool add)
 {
     for (int64_t j = 0; j < n; j += ENGINE_NR) {
         for (int64_t i = 0; i < m; i += ENGINE_MR)
-            engine_micro(a + i, 1, lda, b + j * k, c + i * ldc + j, ldc, k, add);
+            engine_micro(a + i, 1, lda, b + j * depth, c + i * ldc + j, ldc, k, add);
     }
 }
 VEC_INLINE void engine_begin(void) {}

@@ -2,6 +2,7 @@
 #ifndef INGOT_OPS_CPU_SIMD_VECMATH_H
 #define INGOT_OPS_CPU_SIMD_VECMATH_H
 #include "ops/cpu/simd/vec.h"
+#include <stdbool.h>
 
 /* NaN in x stays NaN in vec_clamp. vec_max takes y where either is NaN. */
 #ifdef __AVX512F__
@@ -22,6 +23,10 @@ VEC_INLINE vf vec_scale(vf x, vf n)
 {
     return (vf)_mm512_scalef_ps((__m512)x, (__m512)n);
 }
+VEC_INLINE bool vec_any_above(vf x, float y)
+{
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)vec_set(y), _CMP_GT_OQ) != 0;
+}
 VEC_INLINE __m256 vec_half(vf x, int upper)
 {
     return upper ? _mm512_extractf32x8_ps((__m512)x, 1) : _mm512_castps512_ps256((__m512)x);
@@ -38,6 +43,10 @@ VEC_INLINE vf vec_max(vf x, vf y)
 VEC_INLINE vf vec_clamp(vf x, float low, float high)
 {
     return (vf)_mm256_min_ps((__m256)vec_set(high), _mm256_max_ps((__m256)vec_set(low), (__m256)x));
+}
+VEC_INLINE bool vec_any_above(vf x, float y)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)vec_set(y), _CMP_GT_OQ)) != 0;
 }
 /* In two steps, so that each power of two is a normal number for |n| <= 252. */
 VEC_INLINE vf vec_scale(vf x, vf n)
