@@ -36,7 +36,7 @@ static struct state_sample sample;
 
 static const char *part(int64_t step, const char *file)
 {
-    static char path[4][256];
+    static char path[4][1024];
     static int turn;
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[turn], "%s/ckpt/step-%08lld%s%s", temp_dir, (long long)step,
