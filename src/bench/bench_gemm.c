@@ -1,52 +1,58 @@
 /* Matrix products of a GPT-2 124M training step, ours beside oneDNN (cut in the same thread-invariant way), in turn, and beside
- * the rate of our micro-kernel on data in L1. Medians. */
+ * the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/parallel.h"
+#include "base/rng.h"
 #include "bench/bench.h"
 #include "ops/cpu/fast.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 7, HEAD_TOKENS = 512 };
+enum { RUNS_MAX = 99, HEAD_TOKENS = 1024, WIDEST = 3072 };
 static const struct layer {
     const char *name;
     int64_t out, in;
 } layers[] = {
     {"qkv", 2304, 768}, {"out", 768, 768}, {"fc", 3072, 768}, {"proj", 768, 3072}, {"head", 50304, 768}};
 static const char *const forms[] = {"fwd", "dgrad", "wgrad"};
+enum { FORMS = 3, PRODUCTS = FORMS * sizeof layers / sizeof layers[0] };
 
-/* x [n, in], w [out, in] (F32 for its gradient), y [n, out] */
+/* What to measure; NULL: all. */
+struct choice {
+    int64_t tokens, runs;
+    const char *isa, *layer, *form, *dt;
+    bool json;
+};
+
+/* x [n, in], w [out, in], y [n, out], and room for any result. */
 struct arrays {
-    char *x, *w, *y;
+    void *x, *w, *y, *result;
+};
+
+/* FLOP/s of ours and oneDNN's. */
+struct rates {
+    const struct layer *layer;
+    const char *form;
+    int64_t m, n, k;
+    double median[2], best[2];
 };
 
 static struct gemm_args args_of(const struct arrays *t, const struct layer *l, int form, int64_t n, dtype dt)
 {
-    if (form == 0)
-        return (struct gemm_args){.a = t->x,
-                                  .b = t->w,
-                                  .c = t->y,
-                                  .m = n,
-                                  .n = l->out,
-                                  .k = l->in,
-                                  .trans_b = true,
-                                  .dt = dt,
-                                  .cdt = dt};
-    if (form == 1)
-        return (struct gemm_args){
-            .a = t->y, .b = t->w, .c = t->x, .m = n, .n = l->in, .k = l->out, .dt = dt, .cdt = dt};
-    return (struct gemm_args){.a = t->y,
-                              .b = t->x,
-                              .c = t->w,
-                              .m = l->out,
-                              .n = l->in,
-                              .k = n,
-                              .trans_a = true,
-                              .accum = ACCUM_ADD,
-                              .dt = dt,
-                              .cdt = DTYPE_F32};
+    struct gemm_args g = {.c = t->result, .dt = dt, .cdt = dt};
+    if (form == 0) {
+        g.a = t->x, g.b = t->w, g.m = n, g.n = l->out, g.k = l->in, g.trans_b = true;
+        if (strcmp(l->name, "head") == 0) g.cdt = DTYPE_F32; /* logits */
+    } else if (form == 1) {
+        g.a = t->y, g.b = t->w, g.m = n, g.n = l->in, g.k = l->out;
+    } else {
+        g.a = t->y, g.b = t->x, g.m = l->out, g.n = l->in, g.k = n, g.trans_a = true;
+        g.accum = ACCUM_ADD, g.cdt = DTYPE_F32;
+    }
+    return g;
 }
 
 static int by_value(const void *a, const void *b)
@@ -55,11 +61,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median FLOP/s of both sets for one product; `rate` in the order of `sets`. */
-static status measure(const struct ops sets[2], const struct gemm_args *g, double rate[2])
+static status measure(const struct ops sets[2], const struct gemm_args *g, int64_t runs, struct rates *out)
 {
-    double times[2][RUNS];
-    for (int r = -1; r < RUNS; r++) {
+    double times[2][RUNS_MAX];
+    const double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    memset(g->c, 0, (size_t)(g->m * g->n) * sizeof(float));
+    for (int64_t r = -1; r < runs; r++) {
         for (int s = 0; s < 2; s++) {
             double begin = clock_s();
             TRY(sets[s].gemm(g, NULL));
@@ -67,78 +74,127 @@ static status measure(const struct ops sets[2], const struct gemm_args *g, doubl
         }
     }
     for (int s = 0; s < 2; s++) {
-        qsort(times[s], RUNS, sizeof times[s][0], by_value);
-        rate[s] = 2.0 * (double)g->m * (double)g->n * (double)g->k / times[s][RUNS / 2];
+        qsort(times[s], (size_t)runs, sizeof times[s][0], by_value);
+        out->median[s] = flops / times[s][runs / 2];
+        out->best[s] = flops / times[s][0];
     }
     return STATUS_OK;
 }
 
-static status table(const struct ops sets[2], const struct arrays *t, dtype dt, int64_t tokens, bool json)
+/* Uniform in [-1, 1). */
+static void fill(void *p, dtype dt, int64_t count, uint64_t seed)
 {
-    const double peak = cpu_peak(&sets[0], dt);
-    if (!json)
-        printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s\n", sets[0].name, dtype_name(dt),
-               parallel_threads(), peak / 1e9);
-    for (size_t l = 0; l < sizeof layers / sizeof layers[0]; l++) {
-        const int64_t n = strcmp(layers[l].name, "head") == 0 && tokens > HEAD_TOKENS ? HEAD_TOKENS : tokens;
-        for (int f = 0; f < 3; f++) {
-            struct gemm_args g = args_of(t, &layers[l], f, n, dt);
-            double rate[2];
-            TRY(measure(sets, &g, rate));
-            if (json)
-                printf("{\"bench\":\"gemm\",\"set\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\",\"form\":\"%s\","
-                       "\"m\":%lld,\"n\":%lld,"
-                       "\"k\":%lld,\"gflops\":%.1f,\"onednn_gflops\":%.1f,\"peak_gflops\":%.1f,\"threads\":%"
-                       "d}\n",
-                       sets[0].name, dtype_name(dt), layers[l].name, forms[f], (long long)g.m, (long long)g.n,
-                       (long long)g.k, rate[0] / 1e9, rate[1] / 1e9, peak / 1e9, parallel_threads());
+    enum { GRAIN = 1 << 16, PER_BLOCK = 4 };
+    PARALLEL_CHUNKS(c, chunk_count(count, GRAIN))
+    {
+        struct span at = chunk_span(c, count, GRAIN);
+        struct rng_block r = {0};
+        for (int64_t i = at.begin; i < at.end; i++) {
+            if (i % PER_BLOCK == 0) r = rng_at(seed, RNG_TEST, (uint64_t)(i / PER_BLOCK), 0);
+            float x = (float)(r.u[i % PER_BLOCK] >> 8) * 0x1p-23f - 1.0f;
+            if (dt == DTYPE_F32)
+                ((float *)p)[i] = x;
             else
-                printf("  %-5s %-6s %6lld x %5lld x %5lld  %8.1f GFLOP/s  %3.0f%% of peak   oneDNN %8.1f  "
-                       "ratio %.2f\n",
-                       layers[l].name, forms[f], (long long)g.m, (long long)g.n, (long long)g.k,
-                       rate[0] / 1e9, 100 * rate[0] / peak, rate[1] / 1e9, rate[0] / rate[1]);
+                ((bf16 *)p)[i] = bf16_from_f32(x);
         }
     }
+}
+
+static void print_rates(const struct rates *r, const char *set, dtype dt, double peak, bool json)
+{
+    if (json)
+        printf(
+            "{\"bench\":\"gemm\",\"set\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\",\"form\":\"%s\",\"m\":%lld,"
+            "\"n\":%lld,\"k\":%lld,\"gflops\":%.1f,\"best_gflops\":%.1f,\"onednn_gflops\":%.1f,"
+            "\"onednn_best_gflops\":%.1f,\"peak_gflops\":%.1f,\"threads\":%d}\n",
+            set, dtype_name(dt), r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k,
+            r->median[0] / 1e9, r->best[0] / 1e9, r->median[1] / 1e9, r->best[1] / 1e9, peak / 1e9,
+            parallel_threads());
+    else
+        printf("  %-5s %-6s %6lld x %5lld x %5lld  %7.1f GFLOP/s, best %7.1f: %3.0f%% of peak   "
+               "oneDNN %7.1f, best %7.1f\n",
+               r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k, r->median[0] / 1e9,
+               r->best[0] / 1e9, 100 * r->best[0] / peak, r->median[1] / 1e9, r->best[1] / 1e9);
+}
+
+/* The peak is the best of measurements spread over the products', because a shared machine's clock wanders. */
+static status table(const struct ops sets[2], const struct arrays *t, dtype dt, const struct choice *choice)
+{
+    struct rates rates[PRODUCTS];
+    int count = 0;
+    double peak = 0;
+    fill(t->x, dt, choice->tokens * WIDEST, 1);
+    fill(t->w, dt, 50304 * 768, 2);
+    fill(t->y, dt,
+         choice->tokens * WIDEST > HEAD_TOKENS * 50304 ? choice->tokens * WIDEST : HEAD_TOKENS * 50304, 3);
+    for (int i = 0; i < (int)PRODUCTS; i++) {
+        const struct layer *l = &layers[i / FORMS];
+        const int form = i % FORMS;
+        if (choice->layer && strcmp(choice->layer, l->name) != 0) continue;
+        if (choice->form && strcmp(choice->form, forms[form]) != 0) continue;
+        const bool head = strcmp(l->name, "head") == 0;
+        struct gemm_args g =
+            args_of(t, l, form, head && choice->tokens > HEAD_TOKENS ? HEAD_TOKENS : choice->tokens, dt);
+        const double now = cpu_peak(&sets[0], dt);
+        if (now > peak) peak = now;
+        struct rates *r = &rates[count++];
+        *r = (struct rates){.layer = l, .form = forms[form], .m = g.m, .n = g.n, .k = g.k};
+        TRY(measure(sets, &g, choice->runs, r));
+    }
+    if (!choice->json)
+        printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; products: median and best of %lld\n",
+               sets[0].name, dtype_name(dt), parallel_threads(), peak / 1e9, (long long)choice->runs);
+    for (int i = 0; i < count; i++) print_rates(&rates[i], sets[0].name, dt, peak, choice->json);
+    fflush(stdout);
+    return STATUS_OK;
+}
+
+static status arrays_open(struct arena *a, struct arrays *t, int64_t tokens)
+{
+    const int64_t rows = tokens > HEAD_TOKENS ? tokens : HEAD_TOKENS;
+    const int64_t y = rows * WIDEST > HEAD_TOKENS * 50304 ? rows * WIDEST : HEAD_TOKENS * 50304;
+    const size_t x_bytes = (size_t)(rows * WIDEST) * sizeof(float),
+                 w_bytes = (size_t)50304 * 768 * sizeof(float), y_bytes = (size_t)y * sizeof(float);
+    TRY(arena_reserve(a, "bench gemm", x_bytes + w_bytes + 2 * y_bytes + 4 * ARENA_ALIGN));
+    t->x = arena_take(a, x_bytes, "x");
+    t->w = arena_take(a, w_bytes, "w");
+    t->y = arena_take(a, y_bytes, "y");
+    t->result = arena_take(a, y_bytes, "result");
     return STATUS_OK;
 }
 
 status bench_gemm(int argc, char **argv)
 {
-    int64_t tokens = 2048;
-    bool json = false;
-    const char *isa = NULL;
-    const struct flag flags[] = {{"tokens", FLAG_INT, &tokens, "rows of the activations"},
-                                 {"isa", FLAG_TEXT, &isa, "avx2, avx512 or amx (the best)"},
-                                 {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
+    struct choice choice = {.tokens = 4096, .runs = 5};
+    const struct flag flags[] = {
+        {"tokens", FLAG_INT, &choice.tokens, "rows of the activations (4096; the head's: at most 1024)"},
+        {"runs", FLAG_INT, &choice.runs, "repetitions of each product (5)"},
+        {"isa", FLAG_TEXT, &choice.isa, "avx2, avx512 or amx (the best)"},
+        {"dtype", FLAG_TEXT, &choice.dt, "f32 or bf16 alone"},
+        {"layer", FLAG_TEXT, &choice.layer, "qkv, out, fc, proj or head alone"},
+        {"form", FLAG_TEXT, &choice.form, "fwd, dgrad or wgrad alone"},
+        {"json", FLAG_SWITCH, &choice.json, "one JSON object per line"}};
     int help;
-    TRY(flags_parse("bench gemm [--tokens N] [--isa avx2|avx512|amx] [--json]", flags, 3, &argc, argv, 0,
-                    &help));
+    TRY(flags_parse("bench gemm [--tokens N] [--runs N] [--isa avx2|avx512|amx] [--dtype D] [--layer L] "
+                    "[--form F] [--json]",
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc > 0) return FAIL(STATUS_CONFIG, "bench gemm takes no argument '%s'", argv[0]);
-    if (tokens < 1 || tokens > 1 << 20)
-        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)tokens);
+    if (choice.tokens < 1 || choice.tokens > 1 << 20)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)choice.tokens);
+    if (choice.runs < 1 || choice.runs > RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)choice.runs, RUNS_MAX);
     struct ops sets[2];
-    TRY(ops_cpu(&sets[0], isa));
+    TRY(ops_cpu(&sets[0], choice.isa));
     sets[1] = sets[0];
     gemm_onednn(&sets[1]);
-    const int64_t rows = tokens > HEAD_TOKENS ? tokens : HEAD_TOKENS,
-                  y = rows * 3072 > HEAD_TOKENS * 50304 ? rows * 3072 : HEAD_TOKENS * 50304;
-    /* Zeros, so that sums of gradients stay finite; whether other numbers run at the same clock was not checked. */
-    struct arrays t = {malloc((size_t)rows * 3072 * 4), malloc((size_t)50304 * 768 * 4),
-                       malloc((size_t)y * 4)};
+    struct arena memory;
+    struct arrays t;
+    TRY(arrays_open(&memory, &t, choice.tokens));
     status st = STATUS_OK;
-    if (!t.x || !t.w || !t.y) {
-        st = FAIL(STATUS_FIT, "no memory for the operands of %lld tokens", (long long)tokens);
-        goto out;
-    }
-    memset(t.x, 0, (size_t)rows * 3072 * 4);
-    memset(t.w, 0, (size_t)50304 * 768 * 4);
-    memset(t.y, 0, (size_t)y * 4);
-    TRY_OUT(table(sets, &t, DTYPE_F32, tokens, json));
-    TRY_OUT(table(sets, &t, DTYPE_BF16, tokens, json));
+    if (!choice.dt || strcmp(choice.dt, "f32") == 0) TRY_OUT(table(sets, &t, DTYPE_F32, &choice));
+    if (!choice.dt || strcmp(choice.dt, "bf16") == 0) TRY_OUT(table(sets, &t, DTYPE_BF16, &choice));
 out:
-    free(t.x);
-    free(t.w);
-    free(t.y);
+    arena_free(&memory);
     return st;
 }

@@ -309,7 +309,9 @@ double SIMD(simd_peak)(void)
         double begin = clock_s();
         PARALLEL_CHUNKS(c, parallel_threads())
         {
-            _Alignas(64) float a[DEPTH * MR] = {0}, b[DEPTH * NR] = {0}, d[MR * NR] = {0};
+            _Alignas(64) float a[DEPTH * MR], b[DEPTH * NR], d[MR * NR] = {0};
+            for (int i = 0; i < DEPTH * MR; i++) a[i] = 0.75f;
+            for (int i = 0; i < DEPTH * NR; i++) b[i] = -1.25f;
             for (int i = 0; i < CALLS; i++) micro(DEPTH, a, b, d, NR, true);
         }
         double time = clock_s() - begin;
