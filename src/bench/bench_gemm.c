@@ -1,5 +1,5 @@
-/* Matrix products of a GPT-2 124M training step, ours beside oneDNN (cut in the same thread-invariant way), in turn, and beside
- * the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
+/* Matrix products of a GPT-2 124M training step, ours beside oneDNN (cut in the same thread-invariant way), in turn, and
+ * beside the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -53,6 +53,13 @@ static struct gemm_args args_of(const struct arrays *t, const struct layer *l, i
         g.accum = ACCUM_ADD, g.cdt = DTYPE_F32;
     }
     return g;
+}
+
+/* Elements of the largest y. */
+static int64_t y_count(int64_t tokens)
+{
+    const int64_t head = (int64_t)HEAD_TOKENS * 50304;
+    return tokens * WIDEST > head ? tokens * WIDEST : head;
 }
 
 static int by_value(const void *a, const void *b)
@@ -125,8 +132,7 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
     double peak = 0;
     fill(t->x, dt, choice->tokens * WIDEST, 1);
     fill(t->w, dt, 50304 * 768, 2);
-    fill(t->y, dt,
-         choice->tokens * WIDEST > HEAD_TOKENS * 50304 ? choice->tokens * WIDEST : HEAD_TOKENS * 50304, 3);
+    fill(t->y, dt, y_count(choice->tokens), 3);
     for (int i = 0; i < (int)PRODUCTS; i++) {
         const struct layer *l = &layers[i / FORMS];
         const int form = i % FORMS;
@@ -152,9 +158,9 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
 static status arrays_open(struct arena *a, struct arrays *t, int64_t tokens)
 {
     const int64_t rows = tokens > HEAD_TOKENS ? tokens : HEAD_TOKENS;
-    const int64_t y = rows * WIDEST > HEAD_TOKENS * 50304 ? rows * WIDEST : HEAD_TOKENS * 50304;
     const size_t x_bytes = (size_t)(rows * WIDEST) * sizeof(float),
-                 w_bytes = (size_t)50304 * 768 * sizeof(float), y_bytes = (size_t)y * sizeof(float);
+                 w_bytes = (size_t)50304 * 768 * sizeof(float),
+                 y_bytes = (size_t)y_count(tokens) * sizeof(float);
     TRY(arena_reserve(a, "bench gemm", x_bytes + w_bytes + 2 * y_bytes + 4 * ARENA_ALIGN));
     t->x = arena_take(a, x_bytes, "x");
     t->w = arena_take(a, w_bytes, "w");

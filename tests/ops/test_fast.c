@@ -2,11 +2,14 @@
  * f64 oracle, write nothing else, and give the same bits for any number of threads. */
 #include "base/parallel.h"
 #include "probe.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 static const char *const isas[] = {"avx2", "avx512", "amx"};
@@ -100,6 +103,45 @@ static void results_do_not_depend_on_the_number_of_threads(void **state)
     parallel_threads_set(0);
 }
 
+/* A result too large for the caches is written around them; its rows by halves are small enough not to be. */
+static void a_huge_product_has_the_bits_of_its_halves(void **state)
+{
+    (void)state;
+    enum { M = 40, N = 419856, K = 33, COUNT = M * N };
+    struct ops sets[3];
+    const int count = fast_sets(sets);
+    bf16 *a = malloc(M * K * sizeof *a), *b = malloc((size_t)N * K * sizeof *b);
+    float *c[2] = {aligned_alloc(64, COUNT * sizeof(float)), aligned_alloc(64, COUNT * sizeof(float))};
+    assert_true(a && b && c[0] && c[1]);
+    for (int i = 0; i < M * K; i++) a[i] = bf16_from_f32((float)(i * 7 % 31) / 16 - 1);
+    for (int i = 0; i < N * K; i++) b[i] = bf16_from_f32((float)(i % 1009) / 512 - 1);
+    for (int s = 0; s < count; s++) {
+        struct gemm_args g = {.a = a,
+                              .b = b,
+                              .c = c[0],
+                              .m = M,
+                              .n = N,
+                              .k = K,
+                              .trans_b = true,
+                              .dt = DTYPE_BF16,
+                              .cdt = DTYPE_F32};
+        for (int i = 0; i < COUNT; i++) c[0][i] = c[1][i] = NAN;
+        assert_int_equal(sets[s].gemm(&g, NULL), STATUS_OK);
+        g.m = M / 2;
+        for (int half = 0; half < 2; half++) {
+            g.a = a + half * g.m * K;
+            g.c = c[1] + half * g.m * N;
+            assert_int_equal(sets[s].gemm(&g, NULL), STATUS_OK);
+        }
+        assert_false(isnan(c[1][COUNT - 1]));
+        assert_memory_equal(c[0], c[1], COUNT * sizeof(float));
+    }
+    free(a);
+    free(b);
+    free(c[0]);
+    free(c[1]);
+}
+
 static void an_unknown_instruction_set_is_refused(void **state)
 {
     (void)state;
@@ -118,6 +160,7 @@ int main(void)
         OPS(X)
 #undef X
             cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(a_huge_product_has_the_bits_of_its_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ enum {
     CHUNK_N = 1024,        /* columns, when c itself holds partial sums */
     CHUNK_N_LOCAL = 512,   /* columns, when a local f32 copy does */
     SHARED_MAX = 16 << 20, /* bytes of packed B at a time */
+    STREAM_MIN = 16 << 20, /* elements of c */
     FEW_ROWS = 8
 };
 
@@ -54,6 +55,9 @@ static void pack(struct operand x, int64_t lines, int64_t depth, enum amx_side s
         const int64_t step = x.along ? c % steps : c / panels, panel = x.along ? c / steps : c % panels;
         const int64_t p = step * AMX_K;
         bf16 *to = dst + (panel * steps + step) * 2 * AMX_TILE;
+        /* Rows of k lie on pages apart, which no hardware prefetcher follows. */
+        for (int64_t q = p + AMX_K; !x.along && q < p + 2 * AMX_K && q < depth; q++)
+            __builtin_prefetch(x.at + q * x.ld + panel * PANEL);
         for (int64_t l = panel * PANEL; l < (panel + 1) * PANEL; l += AMX_LINES, to += AMX_TILE) {
             const bf16 *src = x.at + (x.along ? l * x.ld + p : p * x.ld + l);
             if (x.along)
@@ -71,7 +75,8 @@ struct finish {
     bf16 *out;
     const bf16 *bias;
     int64_t sum_ld, out_ld, rows, cols;
-    bool add; /* read sum */
+    bool add;    /* read sum */
+    bool stream; /* sum, aligned and of full width, will not be in a cache when read: write around them */
 };
 
 static inline __attribute__((always_inline)) void finish_row(const struct finish *f, int64_t i)
@@ -92,6 +97,9 @@ static inline __attribute__((always_inline)) void finish_row(const struct finish
     }
     if (f->out) {
         _mm512_mask_storeu_epi16(f->out + i * f->out_ld, mask, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+    } else if (f->stream) {
+        _mm512_stream_ps(sum, x);
+        _mm512_stream_ps(sum + 16, y);
     } else {
         _mm512_mask_storeu_ps(sum, lo, x);
         _mm512_mask_storeu_ps(sum + 16, hi, y);
@@ -102,17 +110,24 @@ static inline __attribute__((always_inline)) void finish_row(const struct finish
 static inline __attribute__((always_inline)) void finish_prefetch(const struct finish *f, int64_t i)
 {
     if (f->out) __builtin_prefetch(f->out + i * f->out_ld, 1);
-    if (f->out && !f->add) return;
+    if (f->stream || (f->out && !f->add)) return;
     __builtin_prefetch(f->sum + i * f->sum_ld, 1);
     __builtin_prefetch(f->sum + i * f->sum_ld + 16, 1);
 }
+
+/* Packed B that will be needed next, and how many of its lines each step over k asks for. */
+struct ahead {
+    const char *at;
+    int64_t lines;
+};
 
 /* tile[32, 32] = A panel times B panel over `steps` tiles of k; meanwhile the block before it is finished, a few rows per step, in
  * the shadow of the tile products, and memory for this one is asked for. A comes from L2, and is loaded with the hint not to
  * displace B in L1: that took the bare loop over k from 0.72 to 0.97 of its L1-resident speed at 16 steps (Sapphire Rapids, best
  * of 60 runs); whole products stay well below that. */
 __attribute__((noinline)) static void micro(int64_t steps, const bf16 *a, const bf16 *b, float *tile,
-                                            const struct finish *before, const struct finish *now)
+                                            const struct finish *before, const struct finish *now,
+                                            struct ahead *next)
 {
     const int64_t row = PANEL * (int64_t)sizeof *tile,
                   per_step = steps < PANEL / 2 ? (PANEL + steps - 1) / steps : 2;
@@ -130,6 +145,7 @@ __attribute__((noinline)) static void micro(int64_t steps, const bf16 *a, const 
         _tile_stream_loadd(5, a + AMX_TILE, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        for (int64_t i = 0; i < next->lines; i++, next->at += 64) __builtin_prefetch(next->at, 0, 2);
         const int64_t stop = done + per_step < before->rows ? done + per_step : before->rows;
         for (; done < stop; done++) finish_row(before, done);
         for (int64_t i = p * per_step; i < (p + 1) * per_step && i < now->rows; i++) finish_prefetch(now, i);
@@ -167,7 +183,10 @@ static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int
     _Alignas(64) float tiles[2][PANEL * PANEL];
     struct finish last = {.rows = 0};
     int turn = 0;
+    /* A panel of B is 32 lines per step over k; the panel after this one comes from beyond L2. */
+    const int64_t share = chunk_count(32, chunk_count(m, PANEL));
     for (int64_t j = 0; j < n; j += PANEL, b += panel) {
+        struct ahead next = {(const char *)(b + panel), j + PANEL < n ? share : 0};
         for (int64_t i = 0; i < m; i += PANEL, turn ^= 1) {
             struct finish now = to;
             now.tile = tiles[turn];
@@ -176,7 +195,8 @@ static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int
             now.sum = to.sum + i * to.sum_ld + j;
             if (to.out) now.out = to.out + i * to.out_ld + j;
             if (to.bias) now.bias = to.bias + j;
-            micro(steps, a + i / PANEL * panel, b, tiles[turn], &last, &now);
+            now.stream = to.stream && now.cols == PANEL;
+            micro(steps, a + i / PANEL * panel, b, tiles[turn], &last, &now, &next);
             last = now;
         }
     }
@@ -195,6 +215,8 @@ static void chunk_run(const struct chunk *w)
     const int64_t first = w->rows.begin * g->n + w->cols.begin;
     struct finish to = {.sum = (float *)(void *)(mine + a_bytes), .sum_ld = CHUNK_N_LOCAL, .out_ld = g->n};
     if (wide) to.sum = (float *)g->c + first, to.sum_ld = g->n;
+    to.stream = wide && k->count == 1 && g->accum == ACCUM_STORE && g->n % 16 == 0 &&
+                g->m * g->n >= STREAM_MIN && (uintptr_t)g->c % 64 == 0;
     for (int64_t block = 0; block < k->count; block++) {
         struct span p = chunk_span(block, g->k, k->length);
         const int64_t steps = chunk_count(p.end - p.begin, AMX_K);
@@ -244,6 +266,7 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
         amx_begin();
         chunk_run(&w);
         amx_end();
+        _mm_sfence(); /* streamed stores */
     }
 }
 
@@ -287,11 +310,13 @@ double amx_peak(void)
         double begin = clock_s();
         PARALLEL_CHUNKS(c, parallel_threads())
         {
-            _Alignas(64) bf16 a[STEPS * 2 * AMX_TILE] = {0}, b[STEPS * 2 * AMX_TILE] = {0};
+            _Alignas(64) bf16 a[STEPS * 2 * AMX_TILE], b[STEPS * 2 * AMX_TILE];
             _Alignas(64) float tile[PANEL * PANEL];
             const struct finish none = {.rows = 0};
+            struct ahead nothing = {0};
+            for (int i = 0; i < STEPS * 2 * AMX_TILE; i++) a[i] = b[i] = bf16_from_f32(0.75f);
             amx_begin();
-            for (int i = 0; i < CALLS; i++) micro(STEPS, a, b, tile, &none, &none);
+            for (int i = 0; i < CALLS; i++) micro(STEPS, a, b, tile, &none, &none, &nothing);
             amx_end();
         }
         double time = clock_s() - begin;
