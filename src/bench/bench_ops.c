@@ -22,11 +22,6 @@ struct setup {
 
 typedef status case_fn(struct setup *s, dtype dt);
 
-static status run_add(struct setup *s, dtype dt)
-{
-    return s->ops.add(&(struct add_args){.a = s->x[0], .b = s->x[1], .y = s->x[2], .count = COUNT, .dt = dt},
-                      NULL);
-}
 static status run_cast(struct setup *s, dtype dt)
 {
     dtype to = dt == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
@@ -260,7 +255,6 @@ static const struct {
     double per_dt, fixed;
     bool f32_only;
 } cases[] = {
-    {"add", run_add, 3, 0, false},
     {"cast", run_cast, 0, 6, false},
     {"bias_bwd", run_bias_bwd, 1, 0, false},
     {"embed_fwd", run_embed_fwd, 2, 0, false},

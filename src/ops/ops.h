@@ -26,7 +26,7 @@ typedef struct CUstream_st *dev_stream; /* CUDA's own tag: no CUDA header, no ca
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
-    X(xent) X(add)                                                                                                     \
+    X(xent)                                                                                                            \
     X(sumsq) X(adamw) X(lion) X(cast)
 
 enum accum { ACCUM_STORE, ACCUM_ADD };
@@ -226,14 +226,6 @@ struct xent_args {
     void *loss;             /* [rows] A =; 0 for ignored rows */
     int64_t rows, vocab, vocab_used;
     double grad_scale, z_loss;
-    dtype dt;
-};
-
-/* y = a + b, elementwise. */
-struct add_args {
-    const void *a, *b;
-    void *y;                /* may alias */
-    int64_t count;
     dtype dt;
 };
 

@@ -278,16 +278,11 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
     } else if (c->op == OP_gelu_fwd) {
         RUN(o, gelu_fwd, .x = probe_in(p, "x", p->dt, count, 0, 3),
             .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol), .count = count, .dt = p->dt);
-    } else if (c->op == OP_gelu_bwd) {
+    } else {
         const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
         void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
         RUN(o, gelu_bwd, .dy = in_place(c, dy, dx, count, p->dt), .x = probe_in(p, "x", p->dt, count, 0, 3),
             .dx = dx, .count = count, .dt = p->dt);
-    } else {
-        const void *a = probe_in(p, "a", p->dt, count, 0, 1);
-        void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, TOL_EXACT);
-        RUN(o, add, .a = in_place(c, a, y, count, p->dt), .b = probe_in(p, "b", p->dt, count, 0, 1), .y = y,
-            .count = count, .dt = p->dt);
     }
 }
 
@@ -374,7 +369,6 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_swiglu_bwd] = run_act,
         [OP_gelu_fwd] = run_act,
         [OP_gelu_bwd] = run_act,
-        [OP_add] = run_act,
         [OP_xent] = run_xent,
         [OP_sumsq] = run_optim,
         [OP_adamw] = run_optim,

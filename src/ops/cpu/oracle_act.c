@@ -76,19 +76,6 @@ static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status add(const struct add_args *a, dev_stream s)
-{
-    (void)s;
-    check_dt(a->dt);
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        for (int64_t i = span.begin; i < span.end; i++)
-            put(a->y, i, a->dt, get(a->a, i, a->dt) + get(a->b, i, a->dt));
-    }
-    return STATUS_OK;
-}
-
 static status cast(const struct cast_args *a, dev_stream s)
 {
     (void)s;
@@ -107,6 +94,5 @@ void oracle_act(struct ops *o)
     o->swiglu_bwd = swiglu_bwd;
     o->gelu_fwd = gelu_fwd;
     o->gelu_bwd = gelu_bwd;
-    o->add = add;
     o->cast = cast;
 }

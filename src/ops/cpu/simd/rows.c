@@ -1,4 +1,4 @@
-/* The ops that mostly move memory: bias gradient, embedding, add, cast, sum of squares. */
+/* The ops that mostly move memory: bias gradient, embedding, cast, sum of squares. */
 #include "ops/cpu/oracle.h"
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
@@ -117,22 +117,6 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status add(const struct add_args *a, dev_stream s)
-{
-    (void)s;
-    element_bytes(a->dt);
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        int64_t at = span.begin, n = span.end - at;
-        if (a->dt == DTYPE_F32)
-            sum_row(a->a, at, a->b, at, a->y, at, n, DTYPE_F32);
-        else
-            sum_row(a->a, at, a->b, at, a->y, at, n, DTYPE_BF16);
-    }
-    return STATUS_OK;
-}
-
 VEC_INLINE void cast_span(const struct cast_args *a, struct span span, dtype from, dtype to)
 {
     for (int64_t i = span.begin; i < span.end; i += VEC) {
@@ -205,7 +189,6 @@ void SIMD(simd_rows)(struct ops *o)
     o->bias_bwd = bias_bwd;
     o->embed_fwd = embed_fwd;
     o->embed_bwd = embed_bwd;
-    o->add = add;
     o->cast = cast;
     o->sumsq = sumsq;
 }
