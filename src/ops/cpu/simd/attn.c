@@ -204,7 +204,10 @@ VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float sca
     vf sum[2] = {b->sum[i], {0}};
 #pragma GCC unroll 8
     for (int j = 0; j < BLOCK / VEC; j++) {
-        x[j] = vec_exp(x[j] - max);
+        /* hidden lanes take e^0, not e^-inf: an underflow costs a hundred cycles */
+        const vi lane = whole ? (vi){0} : lanes_in(see, j * VEC);
+        x[j] = vec_exp(whole ? x[j] - max : vec_select(lane, x[j] - max, (vf){0}));
+        if (!whole) x[j] = vec_select(lane, x[j], (vf){0});
         sum[j % 2] += x[j];
         put_elem(b->p, i * BLOCK + j * VEC, x[j]);
     }
@@ -326,12 +329,13 @@ VEC_INLINE void prob_row(struct grads *g, int64_t i, float scale, bool whole, st
 #pragma GCC unroll 8
     for (int64_t j = 0; j < BLOCK; j += VEC) {
         const int64_t at = i * BLOCK + j;
-        vf x = vec_exp(vec_load(g->s, at, VEC, DTYPE_F32) * scale - lse);
+        const vi lane = whole ? (vi){0} : lanes_in(see, j);
+        vf x = vec_load(g->s, at, VEC, DTYPE_F32) * scale - lse;
+        x = vec_exp(whole ? x : vec_select(lane, x, (vf){0}));
         vf ds = x * (vec_load(g->dp, at, VEC, DTYPE_F32) - delta);
         if (!whole) {
-            const vi see_lane = lanes_in(see, j);
-            x = vec_select(see_lane, x, (vf){0});
-            ds = vec_select(see_lane, ds, (vf){0});
+            x = vec_select(lane, x, (vf){0});
+            ds = vec_select(lane, ds, (vf){0});
         }
         put_elem(g->p, at, x);
         put_elem(g->ds, at, ds);
