@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what ingot needs from Debian's packages: install.sh [build|test|demo]... (default: build). Asks nothing; does nothing for what is there.
+# Installs what ingot needs from Debian's packages: install.sh [build|test|fuzz|demo]... (default: build). Asks nothing; does nothing for what is there.
 set -euo pipefail
 packages=()
 for part in "${@:-build}"; do
     case $part in
-    build) packages+=(gcc g++ cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev libdnnl-dev zlib1g-dev) ;;
-    test) packages+=(libcmocka-dev libpcre2-dev clang clang-format libclang-rt-14-dev) ;;
+    build) packages+=(gcc cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev libdnnl-dev) ;;
+    test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format) ;;
+    fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
-    *) echo "install.sh: unknown part '$part' (build, test, demo)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown part '$part' (build, test, fuzz, demo)" >&2; exit 2 ;;
     esac
 done
 missing=()
