@@ -21,9 +21,20 @@ status arena_reserve(struct arena *a, const char *name, size_t size)
     return STATUS_OK;
 }
 
+void arena_attach(struct arena *a, const char *name, void *base, size_t size,
+                  void (*release)(void *base, size_t size))
+{
+    CHECK((base != NULL) == (size > 0), "%s: %zu bytes at %p", name, size, base);
+    CHECK(size == align_up(size), "%s: %zu bytes are not aligned", name, size);
+    *a = (struct arena){.name = name, .base = base, .size = size, .release = release};
+}
+
 void arena_free(struct arena *a)
 {
-    if (a->base) munmap(a->base, a->size);
+    if (a->base && a->release)
+        a->release(a->base, a->size);
+    else if (a->base)
+        munmap(a->base, a->size);
     *a = (struct arena){.name = a->name};
 }
 
@@ -55,7 +66,7 @@ void arena_release(struct arena *a, size_t mark)
 {
     CHECK(mark <= a->used, "%s: released to %zu of %zu", a->name, mark, a->used);
 #ifdef INGOT_DEBUG
-    if (a->base) memset(a->base + mark, 0xFF, a->used - mark);
+    if (a->base && !a->release) memset(a->base + mark, 0xFF, a->used - mark);
 #endif
     a->used = mark;
 }

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ARENA_ALIGN = 64 }; /* a cache line, an AVX-512 register */
+enum { ARENA_ALIGN = 256 }; /* what GPU libraries like; four cache lines */
 /* A counting arena stops there: that fits no machine, and the sum of a few arenas does not overflow. */
 #define ARENA_BYTES_MAX ((size_t)1 << 60)
 
@@ -24,10 +24,13 @@ struct arena {
     size_t size, used, peak; /* bytes */
     bool sealed;
     const char *peak_what; /* the take() that set the peak */
+    void (*release)(void *base, size_t size); /* NULL: the system's memory; else not the host's, never touched here */
 };
 
 /* A real arena of `size` bytes from the system, zero-filled, in huge pages where there are any. STATUS_FIT when there is no memory. */
 status arena_reserve(struct arena *a, const char *name, size_t size) WARN_UNUSED;
+/* The same over memory that somebody else got, such as a GPU's: `release` frees it in arena_free. */
+void arena_attach(struct arena *a, const char *name, void *base, size_t size, void (*release)(void *base, size_t size));
 void arena_free(struct arena *a);
 
 /* `bytes` from the arena, aligned; NULL in a counting arena. `what` is a literal that names the use. */

@@ -117,8 +117,14 @@ status bench_attention(int argc, char **argv)
         return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)rows);
     struct ops o;
     TRY(ops_cpu(&o, isa));
-    const size_t bytes =
-        (size_t)rows * (8 * D + HEADS) * sizeof(float) + attn_bwd_scratch(rows, HEADS, DTYPE_F32);
+    const struct attn_shape shape = {.rows = rows,
+                                     .docs = 1,
+                                     .len_max = rows,
+                                     .heads = HEADS,
+                                     .heads_kv = HEADS,
+                                     .hd = D / HEADS,
+                                     .dt = DTYPE_F32};
+    const size_t bytes = (size_t)rows * (8 * D + HEADS) * sizeof(float) + o.attn_scratch(&shape, ATTN_BWD);
     struct arena arena; /* huge pages, as training has: rows of one head lie a page apart */
     TRY(arena_reserve(&arena, "bench", bytes));
     char *mem = arena_take(&arena, bytes, "attention");

@@ -199,6 +199,7 @@ static status run_gelu_bwd(struct setup *s, dtype dt)
 }
 static status run_xent(struct setup *s, dtype dt)
 {
+    const double grad_scale = 1e-3;
     return s->ops.xent(&(struct xent_args){.logits = s->x[0],
                                            .dlogits = s->x[1],
                                            .targets = s->ids,
@@ -206,7 +207,8 @@ static status run_xent(struct setup *s, dtype dt)
                                            .rows = COUNT / VOCAB,
                                            .vocab = VOCAB,
                                            .vocab_used = VOCAB - 47,
-                                           .grad_scale = 1e-3,
+                                           .grad_scale = &grad_scale,
+                                           .ldt = DTYPE_F32,
                                            .dt = dt},
                        NULL);
 }

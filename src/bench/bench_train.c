@@ -59,6 +59,7 @@ static int32_t *random_batch(const struct spec *s, int64_t micro, struct step_ba
         for (int64_t i = 0; i <= sequences; i++) cu[i] = (int32_t)(i * t);
         parts[m] = (struct batch){.rows = rows,
                                   .docs = sequences,
+                                  .len_max = t,
                                   .tokens = tokens,
                                   .targets = targets,
                                   .positions = positions,

@@ -162,6 +162,7 @@ static status slot_fill(struct slot *s, const struct shard_set *set, const struc
     for (int64_t m = 0; m < c->micro_count; m++) {
         struct batch *b = &s->micro[m];
         b->docs = 0;
+        b->len_max = t_count;
         for (int64_t q = 0; q < c->sequences; q++) {
             struct sample_place place =
                 loader_place(c->seed, (step * c->micro_count + m) * c->sequences + q, windows, c->shuffle);

@@ -26,6 +26,7 @@ enum { LOADER_IGNORE = -100 }; /* equal to TARGET_IGNORE of ops/ops.h, which thi
 struct batch {    /* one micro-batch */
     int64_t rows; /* tokens: sequences * T */
     int64_t docs;
+    int64_t len_max;           /* rows of the longest document at most; docs * len_max == rows: all have this length */
     const int32_t *tokens;     /* [rows] */
     const int32_t *targets;    /* [rows], LOADER_IGNORE where there is none */
     const int32_t *positions;  /* [rows], from 0 in each document (stream packing: in each sequence) */

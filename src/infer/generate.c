@@ -147,8 +147,12 @@ status generate_append(struct generator *g, const int32_t *tokens, int64_t count
         int32_t *positions = malloc((size_t)rows * sizeof *positions), cu[2] = {0, (int32_t)rows};
         if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)rows);
         for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)(g->length + i);
-        struct batch b = {
-            .rows = rows, .docs = 1, .tokens = tokens + done, .positions = positions, .cu_seqlens = cu};
+        struct batch b = {.rows = rows,
+                          .docs = 1,
+                          .len_max = rows,
+                          .tokens = tokens + done,
+                          .positions = positions,
+                          .cu_seqlens = cu};
         status st = g->length == 0 ? prefill(g, &b) : one_token(g, &b);
         free(positions);
         TRY(st);

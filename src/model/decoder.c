@@ -64,6 +64,8 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
     a->blocks = calloc((size_t)d->spec.layer_count, sizeof *a->blocks);
     if (a->blocks == NULL)
         return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
+    a->workspace =
+        tensor_take(l->act, "workspace of the op set", DTYPE_U8, 1, (int64_t)l->ops->workspace(l->n));
     a->x = tensor_take(l->act, "embedding output", l->dt, 2, l->n, width);
     a->branch = tensor_take(l->act, "branch output", l->dt, 2, l->n, width);
     a->s = tensor_take(l->act, "final sum", l->dt, 2, l->n, width);
@@ -174,30 +176,23 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
 }
 
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                    double *loss_sum, const struct run *r)
+                    const struct run *r)
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    return head_loss(&d->head, &a->head,
-                     &(struct head_loss_args){.y = a->y, .batch = b, .z_loss = z_loss, .loss_sum = loss_sum},
+    return head_loss(&d->head, &a->head, &(struct head_loss_args){.y = a->y, .batch = b, .z_loss = z_loss},
                      r);
 }
 
-status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                       double grad_scale, double z_loss, double *loss_sum, const struct run *r)
+status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
+                       const struct run *r)
 {
     CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
     TRY(decoder_fwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
         TRY(head_loss(&d->head, &a->head,
-                      &(struct head_loss_args){.y = a->y,
-                                               .dy = a->dy,
-                                               .batch = b,
-                                               .grad_scale = grad_scale,
-                                               .z_loss = z_loss,
-                                               .loss_sum = loss_sum},
-                      r));
+                      &(struct head_loss_args){.y = a->y, .dy = a->dy, .batch = b, .z_loss = z_loss}, r));
     }
     {
         SCOPE("norm.bwd", -1);

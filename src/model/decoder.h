@@ -47,6 +47,7 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
     struct head_saved head;
+    struct tensor workspace; /* the op set's */
 };
 
 /* Declares all parameters. The spec was checked. decoder_fini frees. */
@@ -68,12 +69,13 @@ void activations_fini(struct activations *a);
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                    const struct run *r) WARN_UNUSED;
-/* Loss alone: *loss_sum += over valid targets. */
+/* Loss alone: run.scalars->loss_sum += over valid targets. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                    double *loss_sum, const struct run *r) WARN_UNUSED;
-/* Forward and backward: parameter gradients += of loss_sum * grad_scale. */
+                    const struct run *r) WARN_UNUSED;
+/* Forward and backward: loss_sum likewise; parameter gradients of loss_sum * run.scalars->grad_scale: products = or += (run.accum), the
+ * rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                       double grad_scale, double z_loss, double *loss_sum, const struct run *r) WARN_UNUSED;
+                       double z_loss, const struct run *r) WARN_UNUSED;
 
 /* The parts of decoder_fwd, for generation, which keeps keys and values between them. activations_begin sets the rows of all views
  * to the batch's and runs the embedding into a->x. */

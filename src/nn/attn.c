@@ -40,6 +40,13 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
                 spec->out_bias ? BIAS_ADD : BIAS_NONE);
 }
 
+static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
+{
+    return tensor_take(l->scratch,
+                       pass == ATTN_FWD ? "attention forward scratch" : "attention backward scratch",
+                       DTYPE_U8, 1, (int64_t)l->ops->attn_scratch(shape, pass));
+}
+
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
 {
     struct arena *place = lay_place(l, RECOMPUTE_FULL);
@@ -53,11 +60,19 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     }
     s->o = tensor_take(place, "attention output", l->dt, 2, l->n, q_width(m));
     s->lse = tensor_take(place, "attention lse", acc, 2, m->heads, l->n);
+    const struct attn_shape shape = {.rows = l->n,
+                                     .docs = l->docs_max,
+                                     .len_max = l->len_max,
+                                     .heads = m->heads,
+                                     .heads_kv = m->heads_kv,
+                                     .hd = m->hd,
+                                     .window = m->window,
+                                     .dt = l->dt};
+    s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
     if (l->mode != LAY_TRAIN) return;
+    s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
     s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, qk + kv_width(m));
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, q_width(m));
-    s->delta = tensor_take(l->scratch, "attention delta", DTYPE_U8, 1,
-                           (int64_t)attn_bwd_scratch(l->n, m->heads, l->dt));
 }
 
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
@@ -117,7 +132,9 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *r
                                                  .heads_kv = m->heads_kv,
                                                  .hd = m->hd,
                                                  .window = m->window,
+                                                 .len_max = b->len_max,
                                                  .scale = m->scale,
+                                                 .scratch = s->scratch_fwd.data,
                                                  .dt = y.dt},
                          r->stream));
     return linear_fwd(&m->out, s->o, out, r);
@@ -184,7 +201,8 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *r
                                                  .hd = m->hd,
                                                  .window = m->window,
                                                  .scale = m->scale,
-                                                 .scratch = s->delta.data,
+                                                 .len_max = b->len_max,
+                                                 .scratch = s->scratch_bwd.data,
                                                  .dt = y.dt},
                          r->stream));
     TRY(rotate_back(m, s, rope, b, r));

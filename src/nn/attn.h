@@ -8,7 +8,8 @@
  *   o       [N, H hd]          dt     the same
  *   lse     [H, N]             A      the same
  *   out     [N, D]             dt     scratch, by caller         dout read
- *   dqkv, do_, delta           dt, A  scratch
+ *   dqkv, do_                  dt     scratch
+ *   scratch_fwd, scratch_bwd   bytes  scratch                    as the op set asks (ops.attn_scratch)
  *
  * FLOPs per token: 2 D (H+2K) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
 #ifndef INGOT_NN_ATTN_H
@@ -25,7 +26,8 @@ struct attn {
 };
 struct attn_saved {
     struct tensor qkv, rot, qk_rstd, o, lse;
-    struct tensor dqkv, do_, delta; /* scratch of backward */
+    struct tensor dqkv, do_;                /* scratch of backward */
+    struct tensor scratch_fwd, scratch_bwd; /* what the op set asks for */
 };
 
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

@@ -13,16 +13,17 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
     *m = (struct head){.vocab = spec->vocab_size, .d = spec->hidden_size, .w = tied_to};
     m->chunk = chunk_tokens(m->vocab);
     if (tied_to < 0) m->w = params_add(p, ROLE_HEAD, 0, m->vocab, m->d, "head.weight");
+    p->rows[m->w].stored = true; /* also a tied table: the head comes before the embedding's backward */
 }
 
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
 {
     int64_t rows = l->n < m->chunk ? l->n : m->chunk;
-    dtype acc = dtype_acc(l->dt);
+    dtype acc = dtype_acc(l->dt), ldt = l->ops->logits_dt(l->dt);
     *s = (struct head_saved){.loss = tensor_take(l->scratch, "token losses", acc, 1, l->n),
-                             .logits = tensor_take(l->scratch, "logits chunk", acc, 2, rows, m->vocab)};
+                             .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->vocab)};
     s->dlogits = s->logits;
-    if (l->dt != acc && l->mode == LAY_TRAIN)
+    if (l->dt != ldt && l->mode == LAY_TRAIN)
         s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
 }
 
@@ -50,7 +51,7 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
 }
 
 static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy,
-                        const struct run *r)
+                        enum accum accum, const struct run *r)
 {
     TRY(r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
                                          .b = params_weight(r->params, m->w),
@@ -69,7 +70,7 @@ static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tens
                                             .m = m->vocab,
                                             .n = m->d,
                                             .k = y.shape[0],
-                                            .accum = ACCUM_ADD,
+                                            .accum = accum,
                                             .dt = y.dt,
                                             .cdt = dtype_acc(y.dt)},
                         r->stream);
@@ -92,12 +93,14 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
                                              .rows = rows,
                                              .vocab = m->vocab,
                                              .vocab_used = m->vocab,
-                                             .grad_scale = a->grad_scale,
+                                             .grad_scale = &r->scalars->grad_scale,
                                              .z_loss = a->z_loss,
-                                             .dt = y.dt},
+                                             .dt = y.dt,
+                                             .ldt = logits.dt},
                          r->stream));
-        if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), r));
+        if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), at == 0 ? r->accum : ACCUM_ADD, r));
     }
-    for (int64_t i = 0; i < n; i++) *a->loss_sum += dtype_load(s->loss.data, i, s->loss.dt);
-    return STATUS_OK;
+    return r->ops->sum(
+        &(struct sum_args){.x = s->loss.data, .out = &r->scalars->loss_sum, .count = n, .dt = s->loss.dt},
+        r->stream);
 }

@@ -5,11 +5,11 @@
  *   y        [N, D]     dt     by caller: the final norm's output
  *   W        [V, D]     dt     param: the head's own, or the embedding table when tied
  *   dy       [N, D]     dt     =, by caller (NULL data: loss only)
- *   logits   [chunk, V] A      scratch
- *   dlogits  [chunk, V] dt     scratch; is logits itself when dt == A
+ *   logits   [chunk, V] ldt    scratch; A, or dt where the op set says so (ops.logits_dt)
+ *   dlogits  [chunk, V] dt     scratch; is logits itself when dt == ldt
  *   loss     [N]        A      scratch: per token, 0 where the target is TARGET_IGNORE
  *
- * dW += over chunks. Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
+ * dW = in the first chunk of a step, then += . Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
  * known beforehand; the loader counts it. 6 D V FLOPs per token in all. */
 #ifndef INGOT_NN_HEAD_H
 #define INGOT_NN_HEAD_H
@@ -28,12 +28,12 @@ struct head_saved {
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
 
-/* *loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW +=, both of loss_sum * grad_scale. */
+/* run.scalars: loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW = or += (run.accum), both of
+ * loss_sum * grad_scale. */
 struct head_loss_args {
     struct tensor y, dy;
     const struct batch *batch;
-    double grad_scale, z_loss;
-    double *loss_sum;
+    double z_loss;
 };
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                  const struct run *r) WARN_UNUSED;

@@ -7,6 +7,7 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
     m->out = out;
     m->in = in;
     m->w = params_add(p, role, 0, out, in, "%s.weight", name);
+    p->rows[m->w].stored = true;
     m->b = bias == BIAS_ADD ? params_add(p, ROLE_BIAS, 0, out, 0, "%s.bias", name) : -1;
 }
 
@@ -57,7 +58,7 @@ status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, c
                                          .m = m->out,
                                          .n = m->in,
                                          .k = x.shape[0],
-                                         .accum = ACCUM_ADD,
+                                         .accum = r->accum,
                                          .dt = x.dt,
                                          .cdt = dtype_acc(x.dt)},
                      r->stream));

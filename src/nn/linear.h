@@ -2,7 +2,7 @@
  *
  *   tensor  shape      dtype  lives            backward
  *   x       [N, in]    dt     act, by caller   dx =  (dgrad: dy W)
- *   W       [out, in]  dt     param            dW += dy^T x, A, over micro-batches
+ *   W       [out, in]  dt     param            dW = or += dy^T x, A (run.accum)
  *   b       [out]      dt     param, optional  db += column sums of dy, A
  *   y       [N, out]   dt     act, by caller   dy read
  *

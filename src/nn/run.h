@@ -16,12 +16,16 @@ struct run {
     const struct ops *ops;
     dev_stream stream;
     const struct params *params;
+    struct step_scalars *scalars; /* in the set's memory; read where a loss is formed */
+    enum accum accum;             /* of products that form parameter gradients: STORE in a step's first micro-batch, then ADD */
 };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */
 
 struct lay {
     int64_t n;                  /* tokens of a micro-batch */
+    int64_t docs_max, len_max;  /* documents that it may hold, and the length of the longest */
+    const struct ops *ops;      /* whose scratch and workspace are laid out */
     dtype dt;
     enum lay_mode mode;
     enum recompute recompute;

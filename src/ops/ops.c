@@ -2,9 +2,24 @@
 #include "ops/cpu/oracle.h"
 #include <stdio.h>
 
+static size_t cpu_attn_scratch(const struct attn_shape *a, enum attn_pass pass)
+{
+    CHECK(a->rows >= 0 && a->heads >= 0, "rows %lld heads %lld", (long long)a->rows, (long long)a->heads);
+    return pass == ATTN_FWD ? 0 : (size_t)a->rows * (size_t)a->heads * dtype_bytes(dtype_acc(a->dt));
+}
+
+static size_t cpu_workspace(int64_t tokens)
+{
+    (void)tokens;
+    return 0;
+}
+
 void ops_oracle(struct ops *o)
 {
-    *o = (struct ops){.name = "oracle"};
+    *o = (struct ops){.name = "oracle",
+                      .attn_scratch = cpu_attn_scratch,
+                      .workspace = cpu_workspace,
+                      .logits_dt = dtype_acc};
     oracle_gemm(o);
     oracle_embed(o);
     oracle_norm(o);
@@ -38,10 +53,4 @@ status ops_check(const struct ops *o)
     if (count == 0) return STATUS_OK;
     return FAIL(STATUS_INTERNAL, "op set '%s' lacks %d ops:%.*s", o->name ? o->name : "?", count, (int)used,
                 missing);
-}
-
-size_t attn_bwd_scratch(int64_t rows, int64_t heads, dtype dt)
-{
-    CHECK(rows >= 0 && heads >= 0, "rows %lld heads %lld", (long long)rows, (long long)heads);
-    return (size_t)rows * (size_t)heads * dtype_bytes(dtype_acc(dt));
 }

@@ -1,15 +1,17 @@
 /* The op table: everything a model computes, one argument struct per op, one row per op in OPS.
  *
  * Sets: ops_oracle() is complete and plain, every sum in f64, for any of F64, F32, BF16: the definition. ops_cpu() starts as the
- * oracle and overlays what the machine does fast (oneDNN products, SIMD kernels); it serves F32 and BF16 alone. A NULL slot is an error at start (ops_check).
+ * oracle and overlays what the machine does fast (oneDNN products, SIMD kernels); it serves F32 and BF16 alone. ops_cuda() (ops/cuda/cuda.h)
+ * serves F32 and BF16 on a GPU. A NULL slot is an error at start (ops_check).
  *
  * Conventions
  *   dt      type of activations and weights in this call; A = dtype_acc(dt) (F64 for F64, else F32) is the type of statistics,
  *           gradients of parameters, and tables. "[n, d]" is row-major; `_stride` is in elements from row to row.
  *   =, +=   activation gradients are stored, parameter gradients are accumulated.
  *   N       tokens (rows) of the micro-batch; documents lie one after the other, cut by cu_seqlens.
- *   All pointers are to memory of the set's device. An op may not allocate inside a step: temporary memory is part of its arguments
- *   (`scratch`, sized by the op's *_scratch function) or on the stack.
+ *   All pointers are to memory of the set's device, also those to scalars (loss_sum, step_scalars): a captured step replays with the
+ *   values that lie there. An op may not allocate inside a step: temporary memory is part of its arguments (`scratch`, sized by the
+ *   set's *_scratch function), on the stack, or the set's workspace, which the caller lays out once (ops.workspace).
  *   Results do not depend on the number of threads: see base/parallel.h. */
 #ifndef INGOT_OPS_OPS_H
 #define INGOT_OPS_OPS_H
@@ -17,7 +19,8 @@
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
-typedef struct CUstream_st *dev_stream; /* CUDA's own tag: no CUDA header, no cast. NULL on the CPU */
+struct stream;                      /* dev/dev.h */
+typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: it has run when the call returns */
 
 #define OPS(X)                                                                                                         \
     X(gemm) X(bias_bwd)                                                                                                \
@@ -26,7 +29,7 @@ typedef struct CUstream_st *dev_stream; /* CUDA's own tag: no CUDA header, no ca
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
-    X(xent)                                                                                                            \
+    X(xent) X(sum)                                                                                                     \
     X(sumsq) X(adamw) X(lion) X(cast)
 
 enum accum { ACCUM_STORE, ACCUM_ADD };
@@ -158,11 +161,14 @@ struct rope_bwd_args {
 struct attn_fwd_args {
     const void *q, *k, *v;              /* dt, rows of heads x hd; row strides below */
     void *o;                            /* [rows, heads*hd] dt contiguous */
-    void *lse;                          /* [heads, rows] A: log sum exp of the scaled scores; NULL: not saved */
+    void *lse;                          /* heads*rows of A: log sum exp of the scaled scores, [heads, rows] on the CPU, on a GPU in
+                                           the order its backward reads; NULL: not saved */
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
     int64_t docs, rows, heads, heads_kv, hd, window;
+    int64_t len_max;                    /* no document is longer; docs * len_max == rows says that all have this length */
     double scale;
+    void *scratch;                      /* attn_scratch(ATTN_FWD) bytes */
     dtype dt;
 };
 struct attn_bwd_args {
@@ -170,12 +176,18 @@ struct attn_bwd_args {
     void *dq, *dk, *dv;                     /* dt, =; strides below */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
-    int64_t docs, rows, heads, heads_kv, hd, window;
+    int64_t docs, rows, heads, heads_kv, hd, window, len_max;
     double scale;
-    void *scratch;                          /* attn_bwd_scratch(rows, heads) bytes */
+    void *scratch;                          /* attn_scratch(ATTN_BWD) bytes */
     dtype dt;
 };
-size_t attn_bwd_scratch(int64_t rows, int64_t heads, dtype dt);   /* delta = <do, o>, [heads, rows] A */
+/* What attention needs beside its operands depends on the set: the CPU keeps delta = <do, o> [heads, rows] for backward, cuDNN its
+ * workspace. `docs` is the largest number of documents. Pure: the planner asks it for machines that it does not run on. */
+enum attn_pass { ATTN_FWD, ATTN_BWD };
+struct attn_shape {
+    int64_t rows, docs, len_max, heads, heads_kv, hd, window;
+    dtype dt;
+};
 
 /* One new token per sequence against its cache (generation): q [batch, heads, hd]; caches [batch, capacity, heads_kv, hd] with
  * `lengths` valid rows each, the newest token included; the window counts back from it. */
@@ -220,13 +232,32 @@ struct gelu_bwd_args {
  * Columns [vocab_used, vocab) are padding: they take no part, their dz is 0. */
 enum { TARGET_IGNORE = -100 };
 struct xent_args {
-    const void *logits;     /* [rows, vocab] A */
-    void *dlogits;          /* [rows, vocab] dt =; may alias logits when dt == A; NULL: loss only */
+    const void *logits;     /* [rows, vocab] ldt */
+    void *dlogits;          /* [rows, vocab] dt =; may alias logits when dt == ldt; NULL: loss only */
     const int32_t *targets; /* [rows] */
     void *loss;             /* [rows] A =; 0 for ignored rows */
     int64_t rows, vocab, vocab_used;
-    double grad_scale, z_loss;
+    const double *grad_scale;   /* one value, in the set's memory; read only with dlogits */
+    double z_loss;
+    dtype dt, ldt;          /* ldt: A or dt (the set's logits_dt) */
+};
+
+/* *out += sum over the array, in f64, in a fixed order. */
+struct sum_args {
+    const void *x;          /* [count] dt (F32 or F64) */
+    double *out;            /* in the set's memory */
+    int64_t count;
     dtype dt;
+};
+
+/* What goes into a step and comes out of it beside the batch: one block in the set's memory, so that a captured step needs no other
+ * arguments. The trainer writes the first part before the step and reads the second after it. */
+struct step_scalars {
+    double grad_scale;                              /* 1 / targets that count in the whole step */
+    double lr, correction1, correction2;            /* of the optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
+    double loss_sum;                                /* zeroed by the trainer, added to by the head */
+    double grad_norm, clip_factor;                  /* out: of `update` */
+    uint64_t step;                                  /* counts from 0: seeds stochastic rounding */
 };
 
 /* *out += sum of squares over the array, in f64, in a fixed order. */
@@ -269,10 +300,14 @@ OPS(X)
 #undef X
 
 struct ops {
-    const char *name;       /* "oracle", "cpu-avx512-amx" */
+    const char *name;       /* "oracle", "cpu-avx512-amx", "cuda-sm90" */
 #define X(op) op##_fn *op;
     OPS(X)
 #undef X
+    /* Traits. */
+    size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
+    size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
+    dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */
 };
 
 void ops_oracle(struct ops *o);

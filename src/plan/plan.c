@@ -9,6 +9,8 @@
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
+    struct ops cpu;
+    ops_oracle(&cpu);
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .with_grad = train,
@@ -17,6 +19,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                       .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
+                                         .docs_max = args->docs_max ? args->docs_max : args->tokens,
+                                         .len_max = args->len_max ? args->len_max : args->tokens,
+                                         .ops = args->ops ? args->ops : &cpu,
                                          .dt = args->dt,
                                          .mode = train ? LAY_TRAIN : LAY_FORWARD,
                                          .recompute = args->recompute,

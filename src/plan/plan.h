@@ -27,6 +27,8 @@ struct plan_lay_args {
     enum recompute recompute;
     enum optim optim;
     int64_t tokens, positions;
+    int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
+    const struct ops *ops; /* whose scratch is laid out; NULL: the CPU's */
     double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a,

@@ -34,6 +34,8 @@ struct param {
     int rank;
     int64_t shape[2];           /* matrices are [out, in] as HF's nn.Linear */
     int64_t count, offset;      /* elements */
+    bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
+                                   optimizer leaves zeros behind */
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };
 

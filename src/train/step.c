@@ -13,14 +13,16 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);
     const struct run_spec *spec = &t->spec.run;
-    double loss_sum = 0, tokens = 0;
+    double tokens = 0;
+    t->scalars = (struct step_scalars){.grad_scale = 1 / (double)b->valid};
 
     for (int i = 0; i < b->micro_count; i++) {
         SCOPE("train.micro", i);
-        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &b->micro[i], 1 / (double)b->valid, spec->train_z_loss,
-                            &loss_sum, &t->run));
+        t->run.accum = i == 0 ? ACCUM_STORE : ACCUM_ADD;
+        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &b->micro[i], spec->train_z_loss, &t->run));
         tokens += (double)b->micro[i].rows;
     }
+    double loss_sum = t->scalars.loss_sum;
     if (!isfinite(loss_sum))
         return FAIL(STATUS_NUMERIC,
                     "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "

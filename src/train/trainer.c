@@ -15,12 +15,14 @@ status trainer_open(struct trainer *t, const struct spec *spec, const struct pla
     TRY(ops_cpu(&t->ops, isa));
     TRY(ops_check(&t->ops));
     TRY(decoder_init(&t->decoder, &spec->model));
-    status st = plan_reserve(&t->memory, &t->decoder, &t->acts, args);
+    struct plan_lay_args mine = *args;
+    mine.ops = &t->ops;
+    status st = plan_reserve(&t->memory, &t->decoder, &t->acts, &mine);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
     }
-    t->run = (struct run){.ops = &t->ops, .params = &t->decoder.params};
+    t->run = (struct run){.ops = &t->ops, .params = &t->decoder.params, .scalars = &t->scalars};
     return STATUS_OK;
 }
 
@@ -211,27 +213,28 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     TRY(loader_open(&l, val, &c, 0));
     /* Unshuffled, the loader gives every target once and pads the last batch with targets that do not count. */
     int64_t windows = loader_windows(l);
-    double sum = 0;
+    t->scalars.loss_sum = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
     for (int64_t i = 0; i < (windows + at_once - 1) / at_once; i++) {
         const struct step_batch *b;
         TRY_OUT(loader_next(l, &b));
-        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &b->micro[0], 0, &sum, &t->run));
+        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &b->micro[0], 0, &t->run));
         valid += b->valid;
     }
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");
         goto out;
     }
-    if (!isfinite(sum)) {
+    if (!isfinite(t->scalars.loss_sum)) {
         st = FAIL(STATUS_NUMERIC,
                   "the validation loss after step %lld is not finite: training diverged; begin "
                   "again with a lower optim.lr",
                   (long long)t->step);
         goto out;
     }
-    *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
+    *out = (struct eval_result){
+        .loss = t->scalars.loss_sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
     if (val->text_bytes > 0)
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:

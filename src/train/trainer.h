@@ -13,6 +13,7 @@ struct trainer {
     struct activations acts;
     struct memory memory;
     struct run run;
+    struct step_scalars scalars;
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;

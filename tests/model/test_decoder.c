@@ -24,6 +24,7 @@ struct fixture {
     struct arena param, grad, optim, act, scratch;
     struct ops ops;
     struct run run;
+    struct step_scalars scalars;
     int32_t tokens[N], targets[N], positions[N], cu[4];
     struct batch batch;
 };
@@ -63,6 +64,9 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
         STATUS_OK);
     assert_int_equal(activations_lay(&f->a, &f->d,
                                      &(struct lay){.n = N,
+                                                   .docs_max = N,
+                                                   .len_max = N,
+                                                   .ops = &f->ops,
                                                    .dt = dt,
                                                    .mode = LAY_TRAIN,
                                                    .recompute = policy,
@@ -70,7 +74,8 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                                                    .scratch = &f->scratch}),
                      STATUS_OK);
     init_weights(&f->d, 7);
-    f->run = (struct run){.ops = &f->ops, .params = &f->d.params};
+    f->scalars = (struct step_scalars){.grad_scale = 0.05};
+    f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     /* norms at one and biases at zero would hide errors: move them */
     for (int i = 0; i < f->d.params.count; i++)
         if (f->d.params.rows[i].rank == 1)
@@ -90,6 +95,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     }
     f->batch = (struct batch){.rows = N,
                               .docs = 3,
+                              .len_max = N,
                               .tokens = f->tokens,
                               .targets = f->targets,
                               .positions = f->positions,
@@ -106,17 +112,17 @@ static void fixture_close(struct fixture *f)
 
 static double loss_of(struct fixture *f)
 {
-    double sum = 0;
-    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 1e-2, &sum, &f->run), STATUS_OK);
-    return sum * 0.05;
+    f->scalars.loss_sum = 0;
+    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
+    return f->scalars.loss_sum * 0.05;
 }
 
 static void check_gradients(const char *name, const struct model_spec *spec)
 {
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, spec, DTYPE_F64, RECOMPUTE_NONE);
-    double sum = 0;
-    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 1e-2, &sum, &f->run), STATUS_OK);
+    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
+    double sum = f->scalars.loss_sum;
     double base = loss_of(f);
     assert_true(fabs(base - sum * 0.05) < 1e-12 * fabs(base));
     for (int i = 0; i < f->d.params.count; i++) {
@@ -189,9 +195,8 @@ static void recompute_policies_give_the_same_bits(void **state)
             for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
                 struct fixture *f = malloc(sizeof *f);
                 fixture_open(f, &s, dt, (enum recompute)policy);
-                double loss = 0;
-                assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0.05, 0, &loss, &f->run),
-                                 STATUS_OK);
+                assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+                double loss = f->scalars.loss_sum;
                 size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
                 act_bytes[policy] = f->act.peak;
                 if (policy == RECOMPUTE_NONE) {
@@ -219,19 +224,22 @@ static void packed_documents_equal_single_documents(void **state)
     s.qk_norm = true;
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
-    double packed = 0, single = 0;
-    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &packed, &f->run), STATUS_OK);
+    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+    double packed = f->scalars.loss_sum, single;
+    f->scalars.loss_sum = 0;
     for (int doc = 0; doc < 3; doc++) {
         int at = f->cu[doc];
         int32_t cu[2] = {0, f->cu[doc + 1] - at};
         struct batch b = {.rows = cu[1],
                           .docs = 1,
+                          .len_max = cu[1],
                           .tokens = f->tokens + at,
                           .targets = f->targets + at,
                           .positions = f->positions + at,
                           .cu_seqlens = cu};
-        assert_int_equal(decoder_loss(&f->d, &f->a, &b, 0, &single, &f->run), STATUS_OK);
+        assert_int_equal(decoder_loss(&f->d, &f->a, &b, 0, &f->run), STATUS_OK);
     }
+    single = f->scalars.loss_sum;
     assert_true(fabs(packed - single) < 1e-12 * fabs(packed));
     fixture_close(f);
     free(f);

@@ -123,6 +123,7 @@ static const struct op_case op_cases[] = {
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),
+    ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
     ROWS(sumsq, 1, 1, 0), ROWS(sumsq, 3, 11, 0), ROWS(sumsq, 70, 1025, 0), ROWS(sumsq, 0, 4, 0),
     ROWS(adamw, 1, 1, 0), ROWS(adamw, 3, 11, 0), ROWS(adamw, 70, 1025, 0),
     ROWS(lion, 1, 1, 0), ROWS(lion, 3, 11, 0), ROWS(lion, 70, 1025, 0),

@@ -209,22 +209,33 @@ static void run_attn(const struct ops *o, const struct op_case *c, struct probe 
     void *lse = c->flags & NO_STATS ? NULL
                 : fwd               ? probe_out(p, "lse", PROBE_OUT, acc, c->heads * rows, tol)
                                     : probe_in(p, "lse", acc, c->heads * rows, 0, 1);
+    int64_t len_max = 0;
+    for (int64_t i = 0; i < c->docs; i++)
+        if (len_max < c->len[i]) len_max = c->len[i];
+    const struct attn_shape shape = {.rows = rows,
+                                     .docs = c->docs,
+                                     .len_max = len_max,
+                                     .heads = c->heads,
+                                     .heads_kv = c->heads_kv,
+                                     .hd = hd,
+                                     .window = c->window,
+                                     .dt = p->dt};
     RUN(fwd ? o : &ref, attn_fwd, .q = q, .k = k, .v = v, .o = out, .lse = lse, .q_stride = q_stride,
         .k_stride = k_stride, .v_stride = v_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows,
-        .heads = c->heads, .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .scale = scale,
-        .dt = p->dt);
+        .heads = c->heads, .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .len_max = len_max,
+        .scale = scale, .dt = p->dt);
     if (fwd) return;
     /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
     int64_t own = gaps && !p->zero_out ? 2 : 0;
     int64_t dq_stride = q_stride + own, dk_stride = k_stride + 2 * own, dv_stride = v_stride + 3 * own;
-    size_t scratch = attn_bwd_scratch(rows, c->heads, p->dt);
+    size_t scratch = o->attn_scratch(&shape, ATTN_BWD);
     RUN(o, attn_bwd, .q = q, .k = k, .v = v, .o = out, .do_ = probe_in(p, "do", p->dt, rows * width_q, 0, 1),
         .lse = lse, .dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * dq_stride, tol),
         .dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * dk_stride, 2 * tol),
         .dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * dv_stride, 2 * tol), .q_stride = q_stride,
         .k_stride = k_stride, .v_stride = v_stride, .dq_stride = dq_stride, .dk_stride = dk_stride,
         .dv_stride = dv_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .scale = scale,
+        .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .len_max = len_max, .scale = scale,
         .scratch = probe_out(p, "scratch", PROBE_WORK, acc, (int64_t)(scratch / dtype_bytes(acc)), 0),
         .dt = p->dt);
 }
@@ -302,7 +313,7 @@ static void run_xent(const struct ops *o, const struct op_case *c, struct probe 
     probe_in(p, "dloss", acc, c->rows, grad_scale, 0); /* the op takes it as one number */
     RUN(o, xent, .logits = in_place(c, logits, dlogits, count, acc), .dlogits = dlogits, .targets = targets,
         .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows, .vocab = c->vocab,
-        .vocab_used = c->used, .grad_scale = grad_scale, .z_loss = c->flags & Z_LOSS ? 1e-2 : 0,
+        .vocab_used = c->used, .ldt = acc, .grad_scale = &grad_scale, .z_loss = c->flags & Z_LOSS ? 1e-2 : 0,
         .dt = out_dt);
 }
 
@@ -310,11 +321,15 @@ static void run_optim(const struct ops *o, const struct op_case *c, struct probe
 {
     int64_t count = c->rows * c->d;
     double tol = tol_reduce(DTYPE_F32, 1);
-    if (c->op == OP_sumsq) {
+    if (c->op == OP_sum || c->op == OP_sumsq) {
         dtype acc = dtype_acc(p->dt);
-        RUN(o, sumsq, .x = probe_in(p, "x", acc, count, 0, 1), .count = count, .dt = acc,
-            .out =
-                probe_out(p, "out", PROBE_ACC, DTYPE_F64, 1, tol_reduce(DTYPE_F64, count) * (double)count));
+        const void *x = probe_in(p, "x", acc, count, 0, 1);
+        double *out =
+            probe_out(p, "out", PROBE_ACC, DTYPE_F64, 1, tol_reduce(DTYPE_F64, count) * (double)count);
+        if (c->op == OP_sum)
+            RUN(o, sum, .x = x, .count = count, .dt = acc, .out = out);
+        else
+            RUN(o, sumsq, .x = x, .count = count, .dt = acc, .out = out);
         return;
     }
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
@@ -370,6 +385,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_gelu_fwd] = run_act,
         [OP_gelu_bwd] = run_act,
         [OP_xent] = run_xent,
+        [OP_sum] = run_optim,
         [OP_sumsq] = run_optim,
         [OP_adamw] = run_optim,
         [OP_lion] = run_optim,

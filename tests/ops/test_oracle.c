@@ -175,10 +175,11 @@ static void equal_logits_cost_the_logarithm_of_the_vocabulary(void **state)
 {
     (void)state;
     double logits[2 * 8], loss[2], dlogits[2 * 8];
+    const double grad_scale = 0.5;
     for (int i = 0; i < 16; i++) logits[i] = i % 8 < 6 ? 3 : 1000; /* two columns of padding */
     const int32_t targets[] = {2, TARGET_IGNORE};
     RUN(xent, .logits = logits, .dlogits = dlogits, .targets = targets, .loss = loss, .rows = 2, .vocab = 8,
-        .vocab_used = 6, .grad_scale = 0.5, .z_loss = 0.1, .dt = DTYPE_F64);
+        .vocab_used = 6, .grad_scale = &grad_scale, .z_loss = 0.1, .dt = DTYPE_F64, .ldt = DTYPE_F64);
     double lse = 3 + log(6);
     assert_near(loss[0], log(6) + 0.1 * lse * lse);
     assert_true(loss[1] == 0);

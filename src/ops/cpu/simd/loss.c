@@ -71,7 +71,7 @@ VEC_INLINE void row_grad(const struct xent_args *a, int64_t t, float max, double
     void *dz = (char *)a->dlogits + t * a->vocab * (dt == DTYPE_F32 ? 4 : 2);
     vf target = {0};
     int64_t column = a->targets[t];
-    target[0] = (float)(exp((double)z[column] - (double)max) * scale - a->grad_scale);
+    target[0] = (float)(exp((double)z[column] - (double)max) * scale - *a->grad_scale);
     int64_t j = 0;
     for (; j + VEC_SIDE * VEC <= a->vocab_used; j += VEC_SIDE * VEC) {
         vf x[VEC_SIDE];
@@ -107,7 +107,7 @@ static void xent_row(const struct xent_args *a, int64_t t)
     double lse = (double)s.max + log(s.sum);
     ((float *)a->loss)[t] = (float)(lse - (double)z[target] + a->z_loss * lse * lse);
     if (a->dlogits == NULL) return;
-    double scale = a->grad_scale * (1 + 2 * a->z_loss * lse) / s.sum;
+    double scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / s.sum;
     if (a->dt == DTYPE_F32)
         row_grad(a, t, s.max, scale, DTYPE_F32);
     else
@@ -121,6 +121,7 @@ static status xent(const struct xent_args *a, dev_stream s)
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
     CHECK(a->vocab_used > 0 && a->vocab_used <= a->vocab, "%lld of %lld columns are used",
           (long long)a->vocab_used, (long long)a->vocab);
+    CHECK(a->ldt == DTYPE_F32, "logits of %s: this set takes F32", dtype_name(a->ldt));
     CHECK(a->dlogits != a->logits || a->dt == DTYPE_F32, "dlogits in place of logits of another type");
     PARALLEL_CHUNKS(t, a->rows)
     {

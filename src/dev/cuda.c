@@ -1,0 +1,211 @@
+#include "dev/cuda_int.h"
+#include "dev/driver_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SM_MIN = 80 };
+
+/* Why there is no GPU to use. */
+static status no_gpu(struct dev *d, bool optional, cudaError_t err)
+{
+    if (optional && (err == cudaErrorNoDevice || err == cudaErrorInsufficientDriver)) {
+        int driver = 0;
+        (void)cudaDriverGetVersion(&driver);
+        if (driver == 0 || err == cudaErrorNoDevice)
+            return STATUS_OK; /* no driver at all, or one without a GPU */
+    }
+    if (err == cudaErrorInsufficientDriver)
+        return FAIL(STATUS_DEVICE,
+                    "the NVIDIA driver is missing or too old: this build needs one for CUDA %d.%d; "
+                    "update it, or use --machine.device=cpu",
+                    CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (err == cudaErrorNoDevice)
+        return FAIL(STATUS_DEVICE,
+                    "no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES may hide it); use --machine.device=cpu");
+    (void)d;
+    return FAIL(STATUS_DEVICE, "the GPU cannot be used: %s (%s)", cudaGetErrorString(err),
+                cudaGetErrorName(err));
+}
+
+static status cuda_open(struct dev *d, bool optional)
+{
+    int count = 0;
+    struct cudaDeviceProp prop;
+    cudaError_t err = cudaGetDeviceCount(&count);
+    if (err == cudaSuccess && count == 0) err = cudaErrorNoDevice;
+    if (err != cudaSuccess) return no_gpu(d, optional, err);
+    TRY_CUDA(cudaSetDevice(0));
+    TRY_CUDA(cudaGetDeviceProperties(&prop, 0));
+    TRY_CUDA(cudaDriverGetVersion(&d->driver_version));
+    TRY_CUDA(cudaRuntimeGetVersion(&d->runtime_version));
+    d->sm = prop.major * 10 + prop.minor;
+    if (d->sm < SM_MIN)
+        return FAIL(
+            STATUS_DEVICE,
+            "%s has compute capability %d.%d; ingot needs 8.0 (A100) or newer: use --machine.device=cpu",
+            prop.name, prop.major, prop.minor);
+    TRY_CUDA(cudaMemGetInfo(&d->bytes_free, &d->bytes_total));
+    d->kind = DEV_CUDA;
+    d->driver = cuda_driver();
+    d->index = 0;
+    d->multiprocessors = prop.multiProcessorCount;
+    snprintf(d->name, sizeof d->name, "%s", prop.name);
+    return STATUS_OK;
+}
+
+static status cuda_memory(const struct dev *d, size_t bytes, const char *what, void **out)
+{
+    size_t have = 0, total = 0;
+    cudaError_t err = cudaMalloc(out, bytes);
+    if (err == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&have, &total);
+        return FAIL(
+            STATUS_FIT,
+            "no memory on %s for the %s arena: %.1f of %.1f MiB free; `ingot plan` shows what takes it",
+            d->name, what, (double)have / 1048576, (double)bytes / 1048576);
+    }
+    TRY_CUDA(err);
+    TRY_CUDA(cudaMemset(*out, 0, bytes));
+    return STATUS_OK;
+}
+
+static void cuda_memory_free(void *p, size_t bytes)
+{
+    (void)bytes;
+    (void)cudaFree(p);
+}
+
+static status cuda_pinned(size_t bytes, void **out)
+{
+    TRY_CUDA(cudaMallocHost(out, bytes ? bytes : 1));
+    return STATUS_OK;
+}
+
+static void cuda_pinned_free(void *p)
+{
+    (void)cudaFreeHost(p);
+}
+
+static status cuda_stream_open(struct stream *s)
+{
+    cudaStream_t q;
+    TRY_CUDA(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking));
+    s->queue = q;
+    return STATUS_OK;
+}
+
+static void cuda_stream_close(struct stream *s)
+{
+    (void)cudaStreamDestroy(cuda_queue(s));
+}
+
+static status cuda_copy(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static status cuda_zero(struct stream *s, void *to, size_t bytes)
+{
+    TRY_CUDA(cudaMemsetAsync(to, 0, bytes, cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static status cuda_sync(struct stream *s)
+{
+    TRY_CUDA(cudaStreamSynchronize(cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static status cuda_event_open(struct event *e)
+{
+    cudaEvent_t mark;
+    TRY_CUDA(cudaEventCreate(&mark));
+    e->mark = mark;
+    return STATUS_OK;
+}
+
+static void cuda_event_close(struct event *e)
+{
+    (void)cudaEventDestroy((cudaEvent_t)e->mark);
+}
+
+static status cuda_event_record(struct stream *s, struct event *e)
+{
+    TRY_CUDA(cudaEventRecord((cudaEvent_t)e->mark, cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static status cuda_event_ms(const struct event *begin, const struct event *end, double *ms)
+{
+    float between;
+    TRY_CUDA(cudaEventSynchronize((cudaEvent_t)end->mark));
+    TRY_CUDA(cudaEventElapsedTime(&between, (cudaEvent_t)begin->mark, (cudaEvent_t)end->mark));
+    *ms = (double)between;
+    return STATUS_OK;
+}
+
+static status cuda_graph_begin(struct stream *s)
+{
+    TRY_CUDA(cudaStreamBeginCapture(cuda_queue(s), cudaStreamCaptureModeThreadLocal));
+    return STATUS_OK;
+}
+
+static status cuda_graph_end(struct stream *s, struct graph *g, bool keep)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    size_t nodes = 0;
+    cudaError_t err = cudaStreamEndCapture(cuda_queue(s), &graph);
+    if (!keep) {
+        if (graph) (void)cudaGraphDestroy(graph);
+        (void)cudaGetLastError(); /* what invalidated the capture was reported by the op */
+        return STATUS_OK;
+    }
+    TRY_CUDA(err);
+    err = cudaGraphGetNodes(graph, NULL, &nodes);
+    if (err == cudaSuccess) err = cudaGraphInstantiate(&exec, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    TRY_CUDA(err);
+    *g = (struct graph){.exec = exec, .nodes = (int64_t)nodes};
+    TRY_CUDA(cudaGraphUpload(exec, cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static status cuda_graph_launch(struct stream *s, const struct graph *g)
+{
+    TRY_CUDA(cudaGraphLaunch((cudaGraphExec_t)g->exec, cuda_queue(s)));
+    return STATUS_OK;
+}
+
+static void cuda_graph_close(struct graph *g)
+{
+    (void)cudaGraphExecDestroy((cudaGraphExec_t)g->exec);
+}
+
+const struct dev_driver *cuda_driver(void)
+{
+    static const struct dev_driver driver = {
+        .open = cuda_open,
+        .memory = cuda_memory,
+        .memory_free = cuda_memory_free,
+        .pinned = cuda_pinned,
+        .pinned_free = cuda_pinned_free,
+        .stream_open = cuda_stream_open,
+        .stream_close = cuda_stream_close,
+        .copy = cuda_copy,
+        .zero = cuda_zero,
+        .sync = cuda_sync,
+        .event_open = cuda_event_open,
+        .event_close = cuda_event_close,
+        .event_record = cuda_event_record,
+        .event_ms = cuda_event_ms,
+        .graph_begin = cuda_graph_begin,
+        .graph_end = cuda_graph_end,
+        .graph_launch = cuda_graph_launch,
+        .graph_close = cuda_graph_close,
+    };
+    return &driver;
+}

@@ -1,0 +1,147 @@
+#include "dev/driver_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if !INGOT_CUDA
+const struct dev_driver *cuda_driver(void)
+{
+    return NULL;
+}
+#endif
+
+status dev_open(struct dev *d, enum dev_kind kind)
+{
+    const struct dev_driver *driver = cuda_driver();
+    *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
+    if (kind == DEV_CUDA && driver == NULL)
+        return FAIL(STATUS_DEVICE, "this ingot was built without CUDA; build it where nvcc is on PATH "
+                                   "(cmake --preset cuda), or use --machine.device=cpu");
+    if (kind == DEV_CPU || driver == NULL) return STATUS_OK;
+    return driver->open(d, kind == DEV_AUTO);
+}
+
+void dev_close(struct dev *d)
+{
+    *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
+}
+
+status dev_arena_reserve(const struct dev *d, struct arena *a, const char *name, size_t size)
+{
+    if (d->driver == NULL) return arena_reserve(a, name, size);
+    void *p = NULL;
+    size = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if (size) TRY(d->driver->memory(d, size, name, &p));
+    arena_attach(a, name, p, size, d->driver->memory_free);
+    return STATUS_OK;
+}
+
+status dev_pinned_open(const struct dev *d, size_t size, void **out)
+{
+    if (d->driver) return d->driver->pinned(size, out);
+    *out = malloc(size ? size : 1);
+    return *out ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %zu bytes", size);
+}
+
+void dev_pinned_close(const struct dev *d, void *p)
+{
+    if (p == NULL) return;
+    if (d->driver)
+        d->driver->pinned_free(p);
+    else
+        free(p);
+}
+
+status dev_stream_open(const struct dev *d, struct stream *s)
+{
+    CHECK(d->driver != NULL, "%s has no streams", d->name);
+    *s = (struct stream){.dev = d};
+    return d->driver->stream_open(s);
+}
+
+void dev_stream_close(struct stream *s)
+{
+    if (s->queue) s->dev->driver->stream_close(s);
+    *s = (struct stream){0};
+}
+
+static status copy(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    if (bytes == 0) return STATUS_OK;
+    if (s) return s->dev->driver->copy(s, to, from, bytes);
+    if (to != from) memmove(to, from, bytes);
+    return STATUS_OK;
+}
+
+status dev_upload(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    return copy(s, to, from, bytes);
+}
+
+status dev_download(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    return copy(s, to, from, bytes);
+}
+
+status dev_copy(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    return copy(s, to, from, bytes);
+}
+
+status dev_zero(struct stream *s, void *to, size_t bytes)
+{
+    if (bytes == 0) return STATUS_OK;
+    if (s) return s->dev->driver->zero(s, to, bytes);
+    memset(to, 0, bytes);
+    return STATUS_OK;
+}
+
+status dev_sync(struct stream *s)
+{
+    return s ? s->dev->driver->sync(s) : STATUS_OK;
+}
+
+status dev_event_open(const struct dev *d, struct event *e)
+{
+    CHECK(d->driver != NULL, "%s has no events", d->name);
+    return d->driver->event_open(e);
+}
+
+void dev_event_close(const struct dev *d, struct event *e)
+{
+    if (e->mark) d->driver->event_close(e);
+    *e = (struct event){0};
+}
+
+status dev_event_record(struct stream *s, struct event *e)
+{
+    return s->dev->driver->event_record(s, e);
+}
+
+status dev_event_ms(const struct dev *d, const struct event *begin, const struct event *end, double *ms)
+{
+    return d->driver->event_ms(begin, end, ms);
+}
+
+status dev_graph_begin(struct stream *s)
+{
+    return s->dev->driver->graph_begin(s);
+}
+
+status dev_graph_end(struct stream *s, struct graph *g, bool keep)
+{
+    *g = (struct graph){0};
+    return s->dev->driver->graph_end(s, g, keep);
+}
+
+status dev_graph_launch(struct stream *s, const struct graph *g)
+{
+    return s->dev->driver->graph_launch(s, g);
+}
+
+void dev_graph_close(const struct dev *d, struct graph *g)
+{
+    if (g->exec) d->driver->graph_close(g);
+    *g = (struct graph){0};
+}

@@ -1,0 +1,70 @@
+/* Devices: where arenas lie, where ops are queued. One header, two drivers: the host (a stream is NULL, calls have happened when they
+ * return) and CUDA (cuda.c; present when the program was built with a toolkit).
+ *
+ * Nothing here runs inside a step but uploads, downloads, launches and the one wait at the step's end: memory, events and graphs are
+ * made at start. Errors are STATUS_DEVICE (STATUS_FIT for memory) and name the call; the scope path says where. */
+#ifndef INGOT_DEV_DEV_H
+#define INGOT_DEV_DEV_H
+#include "base/arena.h"
+#include "base/status.h"
+
+enum dev_kind { DEV_AUTO, DEV_CPU, DEV_CUDA };  /* AUTO: a GPU where there is one that this build can use */
+
+struct dev_driver;
+struct dev {
+    enum dev_kind kind;         /* never AUTO once open */
+    const struct dev_driver *driver; /* NULL: the host */
+    int index;                  /* of the GPU */
+    char name[96];              /* "NVIDIA H200", "cpu" */
+    int sm;                     /* compute capability: 90 */
+    int multiprocessors;
+    size_t bytes_total, bytes_free; /* memory of the GPU when it was opened; 0 on the host */
+    int driver_version, runtime_version; /* as CUDA counts: 13000; 0 on the host */
+};
+
+/* STATUS_DEVICE in one line: no driver, no GPU, an older one than the build serves, a build without CUDA. DEV_AUTO never fails for
+ * want of a GPU; a GPU that is there but cannot be used is an error. */
+status dev_open(struct dev *d, enum dev_kind kind) WARN_UNUSED;
+void dev_close(struct dev *d);
+
+/* An arena of `size` zeroed bytes in the device's memory. arena_free gives it back. */
+status dev_arena_reserve(const struct dev *d, struct arena *a, const char *name, size_t size) WARN_UNUSED;
+/* Host memory that the GPU copies from and to without staging; plain memory on the host. */
+status dev_pinned_open(const struct dev *d, size_t size, void **out) WARN_UNUSED;
+void dev_pinned_close(const struct dev *d, void *p);
+
+/* An in-order queue of the device. `ops` belongs to the op set that was opened on it (ops/cuda). */
+struct stream {
+    const struct dev *dev;
+    void *queue;    /* cudaStream_t */
+    void *ops;
+    bool sync;      /* wait after every op: the failing op is the one that is named */
+};
+status dev_stream_open(const struct dev *d, struct stream *s) WARN_UNUSED;  /* of a GPU; the host has none */
+void dev_stream_close(struct stream *s);
+
+/* Between host and device memory, queued; from pageable memory the call returns when the source has been read, from pinned memory at
+ * once. s == NULL: memcpy and memset. */
+status dev_upload(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
+status dev_download(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
+status dev_copy(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;    /* on the device */
+status dev_zero(struct stream *s, void *to, size_t bytes) WARN_UNUSED;
+/* Waits until everything queued has run, and surfaces what failed in it. */
+status dev_sync(struct stream *s) WARN_UNUSED;
+
+/* A mark in a stream. */
+struct event { void *mark; };
+status dev_event_open(const struct dev *d, struct event *e) WARN_UNUSED;
+void dev_event_close(const struct dev *d, struct event *e);
+status dev_event_record(struct stream *s, struct event *e) WARN_UNUSED;
+/* Milliseconds between two recorded events; waits for `end`. */
+status dev_event_ms(const struct dev *d, const struct event *begin, const struct event *end, double *ms) WARN_UNUSED;
+
+/* Work captured once and replayed with one call. Between begin and end, ops on the stream are recorded and do not run. */
+struct graph { void *exec; int64_t nodes; };
+status dev_graph_begin(struct stream *s) WARN_UNUSED;
+/* Ends the capture. With keep false the record is thrown away (an op failed while capturing). */
+status dev_graph_end(struct stream *s, struct graph *g, bool keep) WARN_UNUSED;
+status dev_graph_launch(struct stream *s, const struct graph *g) WARN_UNUSED;
+void dev_graph_close(const struct dev *d, struct graph *g);
+#endif

@@ -1,0 +1,29 @@
+/* What a device driver provides: dev.h's calls behind one table. */
+#ifndef INGOT_DEV_DRIVER_INT_H
+#define INGOT_DEV_DRIVER_INT_H
+#include "dev/dev.h"
+
+struct dev_driver {
+    status (*open)(struct dev *d, bool optional); /* optional: no GPU leaves d->driver NULL instead of failing */
+    status (*memory)(const struct dev *d, size_t bytes, const char *what, void **out); /* zeroed */
+    void (*memory_free)(void *p, size_t bytes);
+    status (*pinned)(size_t bytes, void **out);
+    void (*pinned_free)(void *p);
+    status (*stream_open)(struct stream *s);
+    void (*stream_close)(struct stream *s);
+    status (*copy)(struct stream *s, void *to, const void *from, size_t bytes);
+    status (*zero)(struct stream *s, void *to, size_t bytes);
+    status (*sync)(struct stream *s);
+    status (*event_open)(struct event *e);
+    void (*event_close)(struct event *e);
+    status (*event_record)(struct stream *s, struct event *e);
+    status (*event_ms)(const struct event *begin, const struct event *end, double *ms);
+    status (*graph_begin)(struct stream *s);
+    status (*graph_end)(struct stream *s, struct graph *g, bool keep);
+    status (*graph_launch)(struct stream *s, const struct graph *g);
+    void (*graph_close)(struct graph *g);
+};
+
+/* CUDA's, or NULL in a build without a toolkit. */
+const struct dev_driver *cuda_driver(void);
+#endif
