@@ -4,8 +4,8 @@
  * ops_cuda() fills the table and, with a stream, opens the libraries on it. Without a stream the table serves the planner alone: its
  * traits answer for `sm`. The workspace (ops.workspace bytes, device memory, laid out by the caller) is handed over before the first
  * op; all ops of the stream share it, one after the other. */
-#ifndef INGOT_OPS_CUDA_CUDA_H
-#define INGOT_OPS_CUDA_CUDA_H
+#ifndef INGOT_OPS_CUDA_OPS_CUDA_H
+#define INGOT_OPS_CUDA_OPS_CUDA_H
 #include "dev/dev.h"
 #include "ops/ops.h"
 

@@ -1,0 +1,38 @@
+/* What the files of ops/cuda share. C and C++: the .cu files include it through device.cuh. */
+#ifndef INGOT_OPS_CUDA_CUDA_SET_H
+#define INGOT_OPS_CUDA_CUDA_SET_H
+#include "ops/cuda/ops_cuda.h"
+
+struct gemm_choices;    /* cuda_gemm.c */
+struct sdpa;            /* cuda_sdpa.c: cuDNN's handle and plans */
+
+/* stream.ops: the set's state on one stream. */
+struct cuda_set {
+    struct cuda_options options;
+    int sm, multiprocessors;
+    void *workspace;            /* shared by all ops of the stream, one after the other; 256-byte aligned */
+    size_t workspace_bytes;
+    struct gemm_choices *gemm;
+    struct sdpa *sdpa;
+};
+static inline struct cuda_set *cuda_set(dev_stream s) { return (struct cuda_set *)s->ops; }
+
+/* After a launch: its error, or with stream.sync that of its execution. `op` is a literal. */
+status cuda_set_launched(dev_stream s, const char *op) WARN_UNUSED;
+/* `bytes` of the workspace for one op, from its beginning. It holds CUDA_WORKSPACE bytes and 64 for each token; more is a CHECK. */
+enum { CUDA_WORKSPACE = 64 << 20 };
+void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op);
+/* The libraries: opened with the stream. */
+status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
+void cuda_gemm_close(struct cuda_set *set);
+status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
+void cuda_sdpa_close(struct cuda_set *set);
+/* Bytes of attention's scratch (ops.attn_scratch) on a GPU of capability `sm`, with this choice of backend. */
+size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
+
+/* Each file fills its slots. */
+#define CUDA_FILES(X) X(gemm) X(norm) X(rope) X(act) X(embed) X(loss) X(update) X(cast) X(attn)
+#define X(file) void cuda_##file##_slots(struct ops *o);
+CUDA_FILES(X)
+#undef X
+#endif

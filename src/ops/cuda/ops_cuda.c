@@ -1,0 +1,74 @@
+#include "ops/cuda/ops_cuda.h"
+#include "dev/cuda_int.h"
+#include "ops/cuda/cuda_set.h"
+
+#include <stdlib.h>
+
+static size_t workspace_bytes(int64_t tokens)
+{
+    return CUDA_WORKSPACE + 64 * (size_t)tokens;
+}
+
+static dtype logits_dt(dtype dt)
+{
+    return dt; /* logits in bf16: half the traffic; the loss reads them once and writes the gradient over them */
+}
+
+status cuda_set_launched(dev_stream s, const char *op)
+{
+    cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "%s on %s: %s (%s)", op, s->dev->name, cudaGetErrorString(err),
+                cudaGetErrorName(err));
+}
+
+void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op)
+{
+    const struct cuda_set *set = cuda_set(s);
+    CHECK(bytes <= set->workspace_bytes, "%s needs %zu bytes of workspace, there are %zu", op, bytes,
+          set->workspace_bytes);
+    return set->workspace;
+}
+
+static status open_libraries(struct stream *s, const struct cuda_options *options)
+{
+    struct cuda_set *set = calloc(1, sizeof *set);
+    if (set == NULL) return FAIL(STATUS_FIT, "no memory for the CUDA op set");
+    *set =
+        (struct cuda_set){.options = *options, .sm = s->dev->sm, .multiprocessors = s->dev->multiprocessors};
+    s->ops = set;
+    status st = cuda_gemm_open(set);
+    if (st == STATUS_OK) st = cuda_sdpa_open(set, s);
+    if (st != STATUS_OK) ops_cuda_close(s);
+    return st;
+}
+
+status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *options)
+{
+    *o = (struct ops){.name = "cuda",
+                      .attn_scratch = cuda_attn_scratch,
+                      .workspace = workspace_bytes,
+                      .logits_dt = logits_dt};
+#define X(file) cuda_##file##_slots(o);
+    CUDA_FILES(X)
+#undef X
+    return s ? open_libraries(s, options) : STATUS_OK;
+}
+
+void ops_cuda_workspace(struct stream *s, void *workspace, size_t bytes)
+{
+    struct cuda_set *set = cuda_set(s);
+    set->workspace = workspace;
+    set->workspace_bytes = bytes;
+}
+
+void ops_cuda_close(struct stream *s)
+{
+    struct cuda_set *set = cuda_set(s);
+    if (set == NULL) return;
+    cuda_gemm_close(set);
+    cuda_sdpa_close(set);
+    free(set);
+    s->ops = NULL;
+}
