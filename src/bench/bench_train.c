@@ -172,13 +172,12 @@ status bench_train(int argc, char **argv)
     struct step_batch b;
     TRY(make_spec(&o, &s));
     parallel_threads_set((int)o.threads);
-    struct plan_lay_args args = plan_args(&s);
-    TRY(trainer_open(&t, &s, &args, o.isa));
-    trainer_init_weights(&t);
+    TRY(trainer_open(&t, &s, NULL, o.isa));
     struct batch *parts = calloc((size_t)o.micro, sizeof *parts);
     double *seconds = calloc((size_t)o.steps, sizeof *seconds);
     int32_t *tokens = parts && seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
-    status st = tokens ? run_steps(&o, &t, &b, seconds) : FAIL(STATUS_FIT, "no memory for the batch");
+    status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
+    if (st == STATUS_OK) st = run_steps(&o, &t, &b, seconds);
     free(tokens);
     free(seconds);
     free(parts);

@@ -178,11 +178,10 @@ static status calibrate(struct spec *s, double minutes)
     struct shard_set set;
     struct loader *l = NULL;
     double seconds[CALIBRATION_STEPS];
-    struct plan_lay_args args = plan_args(s);
     TRY(shard_set_open(&set, s->run.data_train));
-    status st = trainer_open(&t, s, &args, NULL);
+    status st = trainer_open(&t, s, NULL, NULL);
     if (st != STATUS_OK) goto close_set;
-    trainer_init_weights(&t);
+    TRY_OUT(trainer_init_weights(&t));
     TRY_OUT(loader_open(&l, &set,
                         &(struct loader_config){.seed = 1,
                                                 .sequence_length = s->run.train_sequence_length,

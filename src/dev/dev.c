@@ -4,16 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if !INGOT_CUDA
-const struct dev_driver *cuda_driver(void)
-{
-    return NULL;
-}
-#endif
-
 status dev_open(struct dev *d, enum dev_kind kind)
 {
+#if INGOT_CUDA
     const struct dev_driver *driver = cuda_driver();
+#else
+    const struct dev_driver *driver = NULL;
+#endif
     *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
     if (kind == DEV_CUDA && driver == NULL)
         return FAIL(STATUS_DEVICE, "this ingot was built without CUDA; build it where nvcc is on PATH "

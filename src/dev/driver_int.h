@@ -24,6 +24,6 @@ struct dev_driver {
     void (*graph_close)(struct graph *g);
 };
 
-/* CUDA's, or NULL in a build without a toolkit. */
+/* CUDA's: in builds with a toolkit. */
 const struct dev_driver *cuda_driver(void);
 #endif

@@ -40,7 +40,10 @@ void decoder_fini(struct decoder *d)
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
 {
     params_lay(&d->params, a->dt, a->with_grad, a->moments, a->arenas);
-    return rope_lay(&d->rope, &d->spec, a->positions, a->dt, a->arenas.param);
+    return rope_lay(
+        &d->rope, &d->spec,
+        &(struct rope_lay_args){
+            .positions = a->positions, .dt = a->dt, .perm = a->arenas.param, .stream = a->stream});
 }
 
 static void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)

@@ -59,6 +59,7 @@ struct decoder_lay_args {
     dtype dt;
     int with_grad, moments;
     int64_t positions;
+    struct stream *stream; /* of the arenas' device; NULL: the host */
     struct params_arenas arenas;
 };
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;

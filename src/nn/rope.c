@@ -1,5 +1,6 @@
 #include "nn/rope.h"
 #include "base/parallel.h"
+#include "dev/dev.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -77,25 +78,49 @@ static double frequencies(const struct model_spec *m, double *inv)
     return 1;
 }
 
-status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm)
+/* cos and sin [positions, half] in host memory. */
+static void fill(const struct rope *r, const struct model_spec *m, double *inv, void *cosines, void *sines)
 {
-    *r = (struct rope){.half = rotated_dims(m) / 2, .positions = positions};
-    if (r->half == 0) return STATUS_OK;
-    dtype acc = dtype_acc(dt);
-    r->cos = tensor_take(perm, "rope cos", acc, 2, positions, r->half);
-    r->sin = tensor_take(perm, "rope sin", acc, 2, positions, r->half);
-    if (r->cos.data == NULL) return STATUS_OK;
-    double *inv = malloc((size_t)r->half * sizeof *inv);
-    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)r->half);
     double factor = frequencies(m, inv);
-    PARALLEL_CHUNKS(p, positions)
+    dtype acc = r->cos.dt;
+    PARALLEL_CHUNKS(p, r->positions)
     {
         for (int64_t i = 0; i < r->half; i++) {
             double angle = (double)p * inv[i];
-            dtype_store(r->cos.data, p * r->half + i, acc, factor * cos(angle));
-            dtype_store(r->sin.data, p * r->half + i, acc, factor * sin(angle));
+            dtype_store(cosines, p * r->half + i, acc, factor * cos(angle));
+            dtype_store(sines, p * r->half + i, acc, factor * sin(angle));
         }
     }
+}
+
+static status fill_and_upload(const struct rope *r, const struct model_spec *m, double *inv, struct stream *s)
+{
+    size_t bytes = (size_t)tensor_count(r->cos) * dtype_bytes(r->cos.dt);
+    char *both = malloc(2 * bytes);
+    if (both == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of rotary tables", 2 * bytes);
+    fill(r, m, inv, both, both + bytes);
+    status st = dev_upload(s, r->cos.data, both, bytes);
+    if (st == STATUS_OK) st = dev_upload(s, r->sin.data, both + bytes, bytes);
+    if (st == STATUS_OK) st = dev_sync(s);
+    free(both);
+    return st;
+}
+
+status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
+{
+    *r = (struct rope){.half = rotated_dims(m) / 2, .positions = a->positions};
+    if (r->half == 0) return STATUS_OK;
+    dtype acc = dtype_acc(a->dt);
+    r->cos = tensor_take(a->perm, "rope cos", acc, 2, a->positions, r->half);
+    r->sin = tensor_take(a->perm, "rope sin", acc, 2, a->positions, r->half);
+    if (r->cos.data == NULL) return STATUS_OK;
+    double *inv = malloc((size_t)r->half * sizeof *inv);
+    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)r->half);
+    status st = STATUS_OK;
+    if (a->stream)
+        st = fill_and_upload(r, m, inv, a->stream);
+    else
+        fill(r, m, inv, r->cos.data, r->sin.data);
     free(inv);
-    return STATUS_OK;
+    return st;
 }

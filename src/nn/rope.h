@@ -13,5 +13,11 @@ struct rope {
 };
 
 /* Takes the tables for `positions` rows from the arena and, when it is real, fills them. */
-status rope_lay(struct rope *r, const struct model_spec *m, int64_t positions, dtype dt, struct arena *perm) WARN_UNUSED;
+struct rope_lay_args {
+    int64_t positions;
+    dtype dt;
+    struct arena *perm;
+    struct stream *stream; /* of the arena's device; NULL: the host */
+};
+status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a) WARN_UNUSED;
 #endif

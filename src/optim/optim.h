@@ -6,9 +6,12 @@
 /* Moments that an optimizer keeps per parameter: 2 (AdamW) or 1 (Lion). */
 int optim_moments(enum optim kind);
 
-struct optim_result { double grad_norm, grad_norm_clipped; };
-/* step counts from 0. Clip factor min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. Matrices decay; embeddings, positions and
- * head when optim.decay_embeddings says so; norms and biases never. STATUS_NUMERIC names the first parameter with a gradient that is not
- * finite; nothing was changed then. */
-status optim_step(const struct run *r, const struct run_spec *spec, int64_t step, double lr, struct optim_result *out) WARN_UNUSED;
+/* What the host knows of step `step` (counts from 0): the corrections and the step's number. */
+void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s);
+/* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +
+ * 1e-6)), as torch's clip_grad_norm_. Matrices decay; embeddings, positions and head when optim.decay_embeddings says so; norms and
+ * biases never. When a gradient is not finite, neither is the norm, and nothing is changed. */
+status optim_step(const struct run *r, const struct run_spec *spec) WARN_UNUSED;
+/* After such a step: STATUS_NUMERIC that names the first parameter with a gradient that is not finite. */
+status optim_blame(const struct run *r) WARN_UNUSED;
 #endif

@@ -6,16 +6,27 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+struct feed_shape plan_feed(const struct plan_lay_args *args)
+{
+    return (struct feed_shape){.micro_count = args->micro_count ? args->micro_count : 1,
+                               .rows = args->tokens,
+                               .docs_max = args->docs_max ? args->docs_max : args->tokens,
+                               .documents = args->documents};
+}
+
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
     struct ops cpu;
     ops_oracle(&cpu);
+    struct feed_shape feed = plan_feed(args);
+    arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .with_grad = train,
                                       .moments = train ? optim_moments(args->optim) : 0,
                                       .positions = args->positions,
+                                      .stream = args->stream,
                                       .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
@@ -65,7 +76,8 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
     TRY(plan_lay(&count, d, a, args));
     forget_counting(d, a);
     TRY(check_fit(&count, args->bytes_max));
-#define X(field, category, text) TRY(arena_reserve(&m->field, category, count.field.peak));
+    const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
+#define X(field, category, text) TRY(dev_arena_reserve(dev, &m->field, category, count.field.peak));
     MEMORY_LIST(X)
 #undef X
     TRY(plan_lay(m, d, a, args));
@@ -109,10 +121,12 @@ static double read_number(const char *path)
     return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
 }
 
-/* Bytes that a run may use on this machine: memory_gib, or the smaller of physical memory and the cgroup's limit. */
-static double machine_bytes(const struct spec *s)
+double plan_bytes(const struct spec *s, const struct dev *dev)
 {
+    /* Kernels of CUDA's libraries are loaded when they are first used: about 0.4 GiB for cuBLASLt and cuDNN on an H200. */
+    const double libraries = 512 * 1048576.0;
     if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
+    if (dev->kind == DEV_CUDA) return dev->bytes_free ? (double)dev->bytes_free - libraries : 0;
     double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double limit = read_number("/sys/fs/cgroup/memory.max");
     return limit > 0 && limit < physical ? limit : physical;
@@ -120,14 +134,77 @@ static double machine_bytes(const struct spec *s)
 
 struct plan_lay_args plan_args(const struct spec *s)
 {
-    int64_t t = s->run.train_sequence_length;
+    int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
+    bool documents = s->run.data_packing == PACKING_DOCUMENTS;
+    CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
-                                  .tokens = s->run.train_micro_batch * t,
+                                  .tokens = sequences * t,
                                   .positions = t,
-                                  .bytes_max = machine_bytes(s)};
+                                  .documents = documents,
+                                  .docs_max = documents ? sequences * t : sequences,
+                                  .len_max = t,
+                                  .micro_count = (int)plan_micro_count(s)};
+}
+
+enum dev_kind plan_device(const struct spec *s)
+{
+    static const enum dev_kind kinds[] = {
+        [DEVICE_AUTO] = DEV_AUTO, [DEVICE_CPU] = DEV_CPU, [DEVICE_CUDA] = DEV_CUDA};
+    return kinds[s->run.machine_device];
+}
+
+struct choose_ops plan_ops(const struct spec *s, const char *isa)
+{
+    static const enum choose_attention backends[] = {[ATTENTION_AUTO] = CHOOSE_ATTENTION_AUTO,
+                                                     [ATTENTION_CUDNN] = CHOOSE_ATTENTION_CUDNN,
+                                                     [ATTENTION_OWN] = CHOOSE_ATTENTION_OWN,
+                                                     [ATTENTION_REFERENCE] = CHOOSE_ATTENTION_REFERENCE};
+    return (struct choose_ops){.isa = isa,
+                               .tf32 = s->run.train_precision == PRECISION_TF32,
+                               .attention = backends[s->run.attention_backend]};
+}
+
+/* Bytes of a run with this many sequences in a micro-batch. */
+static status bytes_with(const struct spec *s, int64_t sequences, const struct ops *ops, enum dev_kind kind,
+                         double *bytes)
+{
+    struct spec copy = *s;
+    struct decoder d;
+    struct activations a = {0};
+    struct memory m;
+    name_arenas(&m);
+    copy.run.train_micro_batch = sequences;
+    struct plan_lay_args args = plan_args(&copy);
+    args.ops = ops, args.kind = kind;
+    TRY(decoder_init(&d, &copy.model));
+    status st = plan_lay(&m, &d, &a, &args);
+    *bytes = (double)memory_peak(&m);
+    activations_fini(&a);
+    decoder_fini(&d);
+    return st;
+}
+
+status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev)
+{
+    if (s->run.train_micro_batch > 0) return STATUS_OK;
+    int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
+    double have = plan_bytes(s, dev), bytes = 0;
+    for (int64_t n = step; n > 0; n--) {
+        if (step % n != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
+        TRY(bytes_with(s, n, ops, dev->kind, &bytes));
+        if (have > 0 && bytes > have) continue;
+        s->run.train_micro_batch = n;
+        return STATUS_OK;
+    }
+    char a[32], b[32];
+    return FAIL(
+        STATUS_FIT,
+        "one sequence of %lld tokens needs %s, the device has %s: shorten train.sequence_length, or use "
+        "train.recompute=full; `ingot plan` shows what takes it",
+        (long long)s->run.train_sequence_length, text_bytes(a, bytes), text_bytes(b, have));
 }
 
 /* Mean number of keys a query sees in a sequence of t tokens: (t + 1) / 2, or w - w (w - 1) / (2 t) with a window w < t. */
@@ -166,9 +243,16 @@ double plan_model_flops(const struct model_spec *m, int64_t sequence_length)
     return 3 * flops_sum(plan_flops(m, sequence_length));
 }
 
-static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
+struct machine_text {
+    const char *name;
+    double bytes; /* 0: not known */
+};
+
+static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d,
+                       const struct machine_text *machine)
 {
     char a[32], b[32];
+    double have = machine->bytes;
     int64_t t = s->run.train_sequence_length, micro = plan_micro_count(s);
     printf("model        %s parameters (%lld), %lld layers, width %lld\n",
            text_count(a, (double)d->params.unique), (long long)d->params.unique,
@@ -181,8 +265,12 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     printf("  %-12s %12s   %s\n", category, text_bytes(a, (double)m->field.peak), text);
     MEMORY_LIST(X)
 #undef X
-    printf("  %-12s %12s   of %s on this machine: %s\n", "sum", text_bytes(a, (double)memory_peak(m)),
-           text_bytes(b, have), (double)memory_peak(m) <= have ? "fits" : "does not fit");
+    if (have > 0)
+        printf("  %-12s %12s   of %s on %s: %s\n", "sum", text_bytes(a, (double)memory_peak(m)),
+               text_bytes(b, have), machine->name, (double)memory_peak(m) <= have ? "fits" : "does not fit");
+    else
+        printf("  %-12s %12s   on %s; machine.memory_gib tells its memory\n", "sum",
+               text_bytes(a, (double)memory_peak(m)), machine->name);
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
@@ -208,28 +296,53 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     json_t *root =
         json_pack("{s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
                   "memory_bytes", memory, "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes",
-                  have, "fits", (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
+                  have, "fits", have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
                   "flops_training_per_token", 3 * flops_sum(f));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
 }
 
-status plan_print(const struct spec *s, int json)
+/* The device that a plan is for. A GPU that is asked for need not be here: then its memory is not known, unless machine.memory_gib
+ * says it. */
+static status planned_device(const struct spec *s, struct dev *dev)
 {
+    enum dev_kind kind = plan_device(s);
+    status st = dev_open(dev, kind);
+    if (st == STATUS_DEVICE && kind == DEV_CUDA) {
+        *dev = (struct dev){.kind = DEV_CUDA, .name = "a GPU that is not here"};
+        return STATUS_OK;
+    }
+    return st;
+}
+
+status plan_print(const struct spec *spec, int json)
+{
+    struct spec s = *spec;
     struct decoder d;
     struct activations a = {0};
     struct memory m;
+    struct dev dev;
+    struct ops ops;
+    struct choose_ops choice = plan_ops(&s, NULL);
     name_arenas(&m);
-    struct plan_lay_args args = plan_args(s);
-    TRY(decoder_init(&d, &s->model));
+    TRY(planned_device(&s, &dev));
+    TRY(choose_open(&ops, dev.kind, NULL, &choice));
+    TRY(plan_micro_batch(&s, &ops, &dev));
+    struct plan_lay_args args = plan_args(&s);
+    args.ops = &ops, args.kind = dev.kind;
+    TRY(decoder_init(&d, &s.model));
     status st = plan_lay(&m, &d, &a, &args);
-    double have = machine_bytes(s);
+    double have = plan_bytes(&s, &dev);
     if (st == STATUS_OK) {
-        (json ? print_json : print_text)(s, &m, &d, have);
+        if (json)
+            print_json(&s, &m, &d, have);
+        else
+            print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
         st = check_fit(&m, have);
     }
     activations_fini(&a);
     decoder_fini(&d);
+    dev_close(&dev);
     return st;
 }

@@ -4,6 +4,8 @@
 #ifndef INGOT_PLAN_PLAN_H
 #define INGOT_PLAN_PLAN_H
 #include "model/decoder.h"
+#include "model/feed.h"
+#include "ops/choose.h"
 
 /*  arena   category        what lies there */
 #define MEMORY_LIST(X)                                                                                       \
@@ -11,7 +13,8 @@
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments in fp32")                                                                 \
     X(act, "activations", "kept from forward to backward")                                                   \
-    X(scratch, "scratch", "of one block at a time: recomputed tensors, gradients, logits chunk")
+    X(scratch, "scratch", "of one block at a time: recomputed tensors, gradients, logits chunk")             \
+    X(input, "inputs", "on a GPU: token ids, targets, positions and scalars of one step")
 struct memory {
 #define X(name, category, text) struct arena name;
     MEMORY_LIST(X)
@@ -28,7 +31,11 @@ struct plan_lay_args {
     enum optim optim;
     int64_t tokens, positions;
     int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
-    const struct ops *ops; /* whose scratch is laid out; NULL: the CPU's */
+    bool documents;            /* of any length: see feed_shape */
+    int micro_count;           /* micro-batches whose data is held at once; 0: 1 */
+    const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
+    enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
+    struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */
     double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
@@ -39,8 +46,18 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes, all arenas */
 
-/* Arguments of plan_lay for a resolved training spec. */
+/* Arguments of plan_lay for a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s);
+struct feed_shape plan_feed(const struct plan_lay_args *args);
+/* Bytes that a run may use: machine.memory_gib, or what the device has free, less what CUDA and its libraries take; on the host the
+ * smaller of physical memory and the cgroup's limit. 0: not known. */
+double plan_bytes(const struct spec *s, const struct dev *dev);
+/* train.micro_batch=auto: the largest number of sequences that divides the step's and fits in bytes_max. STATUS_FIT when one sequence
+ * does not fit. Leaves a given number alone. */
+status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev) WARN_UNUSED;
+/* The device and the op set that a spec asks for. */
+enum dev_kind plan_device(const struct spec *s);
+struct choose_ops plan_ops(const struct spec *s, const char *isa);
 int64_t plan_micro_count(const struct spec *s); /* micro-batches per step */
 
 /*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */

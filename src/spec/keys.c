@@ -177,6 +177,10 @@ bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPE
     switch (k->type) {
     case KEY_TEXT: return set_text(field(k, s), text, why);
     case KEY_ENUM: return set_word(k, field(k, s), text, why);
+    case KEY_AUTO:
+        if (strcmp(text, "auto") == 0) return *(int64_t *)field(k, s) = 0, true;
+        good = text_to_int(text, field(k, s)), want = "a whole number (100, 4k) or auto";
+        break;
     case KEY_INT: good = text_to_int(text, field(k, s)), want = "a whole number (100, 4k, 1e6, 4Ki)"; break;
     case KEY_REAL: good = text_to_real(text, field(k, s)), want = "a number"; break;
     case KEY_BOOL: good = text_to_bool(text, field(k, s)), want = "true or false"; break;
@@ -238,6 +242,13 @@ const char *key_format(const struct key *k, const struct spec *s, enum key_style
 {
     const void *at = field_const(k, s);
     switch (k->type) {
+    case KEY_AUTO:
+        if (*(const int64_t *)at == 0) {
+            snprintf(buf, KEY_FORMAT, style == KEY_JSON ? "\"auto\"" : "auto");
+            break;
+        }
+        snprintf(buf, KEY_FORMAT, "%lld", (long long)*(const int64_t *)at);
+        break;
     case KEY_INT: snprintf(buf, KEY_FORMAT, "%lld", (long long)*(const int64_t *)at); break;
     case KEY_REAL: format_real(buf, *(const double *)at); break;
     case KEY_BOOL: snprintf(buf, KEY_FORMAT, "%s", *(const bool *)at ? "true" : "false"); break;
@@ -271,9 +282,9 @@ bool key_in_range(const struct key *k, const struct spec *s, char why[SPEC_TEXT]
         snprintf(why, SPEC_TEXT, "%d stands for no word", word);
         return false;
     }
-    if (k->type != KEY_INT && k->type != KEY_REAL) return true;
+    if (k->type != KEY_INT && k->type != KEY_AUTO && k->type != KEY_REAL) return true;
     const void *at = field_const(k, s);
-    double v = k->type == KEY_INT ? (double)*(const int64_t *)at : *(const double *)at;
+    double v = k->type != KEY_REAL ? (double)*(const int64_t *)at : *(const double *)at;
     bool good = isfinite(v);
     if (k->range[0]) {
         char *end; /* stands on ',', then on ']' or ')' */

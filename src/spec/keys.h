@@ -3,7 +3,7 @@
 #define INGOT_SPEC_KEYS_H
 #include "spec/spec.h"
 
-enum key_type { KEY_INT, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_ENUM };
+enum key_type { KEY_INT, KEY_AUTO, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_ENUM };
 /* What a resumed run may do with a key. */
 enum key_resume { KEY_FROZEN, KEY_ANNOUNCED, KEY_FREE };
 

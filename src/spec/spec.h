@@ -11,6 +11,7 @@
 enum { SPEC_TEXT = 512, SPEC_PRESET_TEXT = 32 };
 enum { SPEC_FILE_BYTES_MAX = 1 << 20 };
 typedef int64_t spec_INT;
+typedef int64_t spec_AUTO; /* a whole number, or the word auto, which is 0 */
 typedef double spec_REAL;
 typedef bool spec_BOOL;
 typedef char spec_TEXT[SPEC_TEXT];

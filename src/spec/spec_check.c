@@ -145,7 +145,12 @@ static status check_batch(const struct spec *s)
     if (length > s->model.context_length)
         return FAIL(STATUS_CONFIG, "train.sequence_length %lld is longer than model.context_length %lld",
                     (ll)length, (ll)s->model.context_length);
-    int64_t micro = r->train_micro_batch * length; /* both are bounded by their ranges: at most 1e14 */
+    if (r->train_micro_batch == 0 && r->train_batch_tokens == 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "train.micro_batch=auto needs train.batch_tokens: the tokens of a step that micro-batches share");
+    int64_t micro = (r->train_micro_batch ? r->train_micro_batch : 1) *
+                    length; /* both are bounded by their ranges: at most 1e14 */
     if (micro >= INT32_MAX) /* rows of a micro-batch are counted in int32_t: cu_seqlens */
         return FAIL(
             STATUS_CONFIG,

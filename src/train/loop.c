@@ -99,8 +99,7 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
         return STATUS_OK;
     }
     if (o->resume) log_info("%s has no checkpoint: the run begins at step 0", l->spec.run.run_dir);
-    trainer_init_weights(&l->trainer);
-    return STATUS_OK;
+    return trainer_init_weights(&l->trainer);
 }
 
 static double rss_bytes(void)
@@ -125,6 +124,13 @@ static size_t reserved_bytes(const struct memory *m)
     return sum;
 }
 
+static const char *precision_name(const struct run_spec *r)
+{
+    static const char *const names[] = {
+        [PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16", [PRECISION_TF32] = "tf32"};
+    return names[r->train_precision];
+}
+
 static void print_banner(const struct loop *l)
 {
     const struct trainer *t = &l->trainer;
@@ -134,8 +140,12 @@ static void print_banner(const struct loop *l)
     log_info("model     %s parameters, %lld layers, width %lld, vocabulary %lld",
              text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
              (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
-    log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(),
-             r->train_precision == PRECISION_BF16 ? "bf16" : "fp32");
+    if (t->dev.kind == DEV_CPU)
+        log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(), precision_name(r));
+    else
+        log_info("device    %s (sm_%d, %s of %s free), %s%s", t->dev.name, t->dev.sm,
+                 text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
+                 precision_name(r), r->train_graph ? ", step as a CUDA graph" : "");
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
@@ -287,20 +297,19 @@ static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     TRY(open_data(l));
-    struct plan_lay_args args = plan_args(&l->spec);
-    TRY(trainer_open(t, &l->spec, &args, o->isa));
+    TRY(trainer_open(t, &l->spec, NULL, o->isa));
+    l->spec = t->spec; /* train.micro_batch=auto is a number now */
     TRY(open_run_dir(l, o));
     TRY(begin_or_go_on(l, o));
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
     TRY(trainer_write_config(&l->spec, r->run_dir));
-    TRY(env_write(r->run_dir,
-                  &(struct env_run){.device = "cpu",
-                                    .isa = t->ops.name,
-                                    .precision = r->train_precision == PRECISION_BF16 ? "bf16" : "fp32",
-                                    .threads = parallel_threads(),
-                                    .parameters = t->decoder.params.unique}));
+    TRY(env_write(r->run_dir, &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
+                                                .isa = t->ops.name,
+                                                .precision = precision_name(r),
+                                                .threads = parallel_threads(),
+                                                .parameters = t->decoder.params.unique}));
     TRY(loader_open(&l->loader, &l->train,
                     &(struct loader_config){.seed = (uint64_t)r->run_seed,
                                             .sequence_length = r->train_sequence_length,

@@ -27,10 +27,16 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
     status st = config_of(c, o, &spec);
     checkpoint_close(c);
     TRY(st);
+    if (o->sequences == 0) spec.run.machine_device = DEVICE_CPU; /* weights for a file: no device is needed */
+    if (spec.run.train_micro_batch == 0) spec.run.train_micro_batch = 1; /* auto */
     struct plan_lay_args args = plan_args(&spec);
     args.use = PLAN_FORWARD;
     args.positions = spec.model.context_length;
-    if (o->sequences != RESTORE_AS_RUN) args.tokens = o->sequences * spec.run.train_sequence_length;
+    args.micro_count = 1;
+    if (o->sequences != RESTORE_AS_RUN) {
+        args.tokens = o->sequences * spec.run.train_sequence_length;
+        args.docs_max = args.documents ? args.tokens : o->sequences;
+    }
     if (o->sequences == 0) {
         args.dt = DTYPE_F32;
         args.tokens = args.positions = 1;

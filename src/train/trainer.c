@@ -8,58 +8,175 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The file that remembers products; a machine without a home remembers nothing. */
+static status cache_path(struct trainer *t)
+{
+    const char *dir = t->spec.run.machine_cache_dir, *home = getenv("HOME");
+    char path[SPEC_TEXT + 32];
+    if (dir[0] == 0 && (home == NULL || strlen(home) > SPEC_TEXT - 32)) return STATUS_OK;
+    if (dir[0])
+        snprintf(path, sizeof path, "%s", dir);
+    else
+        snprintf(path, sizeof path, "%s/.cache/ingot", home);
+    status st = io_make_dirs(path);
+    if (st != STATUS_OK && dir[0]) return st;
+    if (st != STATUS_OK) return STATUS_OK; /* nobody asked for it */
+    snprintf(t->gemm_cache, sizeof t->gemm_cache, "%s/gemm.txt", path);
+    return STATUS_OK;
+}
+
+static status open_device(struct trainer *t, const char *isa)
+{
+    struct choose_ops choice = plan_ops(&t->spec, isa);
+    struct stream *s = NULL;
+    TRY(dev_open(&t->dev, plan_device(&t->spec)));
+    if (t->dev.kind == DEV_CUDA) {
+        s = &t->stream;
+        TRY(dev_stream_open(&t->dev, s));
+        TRY(cache_path(t));
+        if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
+    }
+    TRY(choose_open(&t->ops, t->dev.kind, s, &choice));
+    t->run = (struct run){.ops = &t->ops, .stream = s, .params = &t->decoder.params};
+    return STATUS_OK;
+}
+
+static status open_memory(struct trainer *t, const struct plan_lay_args *given)
+{
+    TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev));
+    struct plan_lay_args args = given ? *given : plan_args(&t->spec);
+    args.ops = &t->ops;
+    args.kind = t->dev.kind;
+    args.stream = t->run.stream;
+    args.bytes_max = plan_bytes(&t->spec, &t->dev);
+    TRY(decoder_init(&t->decoder, &t->spec.model));
+    TRY(plan_reserve(&t->memory, &t->decoder, &t->acts, &args));
+    choose_workspace(t->run.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
+    struct feed_shape shape = plan_feed(&args);
+    TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
+    t->run.scalars = t->feed.scalars;
+    return STATUS_OK;
+}
+
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa)
 {
-    *t = (struct trainer){.spec = *spec, .steps_total = spec_step_count(spec)};
-    TRY(ops_cpu(&t->ops, isa));
-    TRY(ops_check(&t->ops));
-    TRY(decoder_init(&t->decoder, &spec->model));
-    struct plan_lay_args mine = *args;
-    mine.ops = &t->ops;
-    status st = plan_reserve(&t->memory, &t->decoder, &t->acts, &mine);
+    *t = (struct trainer){.spec = *spec};
+    status st = open_device(t, isa);
+    if (st == STATUS_OK) st = open_memory(t, args);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
     }
-    t->run = (struct run){.ops = &t->ops, .params = &t->decoder.params, .scalars = &t->scalars};
+    t->steps_total = spec_step_count(&t->spec);
     return STATUS_OK;
 }
 
 void trainer_close(struct trainer *t)
 {
+    dev_graph_close(&t->dev, &t->graph);
+    feed_close(&t->feed);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
     memory_free(&t->memory);
+    choose_close(t->run.stream);
+    dev_stream_close(&t->stream);
+    dev_close(&t->dev);
 }
 
-void trainer_init_weights(struct trainer *t)
+/* The flat arrays of the state in host memory: themselves on the CPU, copies of what a GPU holds. */
+struct host_state {
+    void *arrays[3]; /* master, first and second moment; NULL: not laid out */
+    bool owned;
+};
+enum state_copy { STATE_SPACE, STATE_CONTENTS }; /* memory alone, or what the device holds too */
+
+static void state_list(const struct trainer *t, void *device[3], size_t bytes[3])
+{
+    const struct params *p = &t->decoder.params;
+    device[0] = p->master, device[1] = p->m, device[2] = p->v;
+    for (int i = 0; i < 3; i++) bytes[i] = (size_t)p->total * sizeof(float);
+}
+
+static void state_free(struct host_state *h)
+{
+    for (int i = 0; i < 3 && h->owned; i++) free(h->arrays[i]);
+    *h = (struct host_state){0};
+}
+
+static status state_open(struct trainer *t, struct host_state *h, enum state_copy copy)
+{
+    void *device[3];
+    size_t bytes[3];
+    struct stream *s = t->run.stream;
+    state_list(t, device, bytes);
+    *h = (struct host_state){.arrays = {device[0], device[1], device[2]}};
+    if (s == NULL) return STATUS_OK;
+    *h = (struct host_state){.owned = true};
+    status st = STATUS_OK;
+    for (int i = 0; i < 3 && st == STATUS_OK; i++) {
+        if (device[i] == NULL) continue;
+        h->arrays[i] = malloc(bytes[i]);
+        if (h->arrays[i] == NULL)
+            st = FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes[i]);
+        if (st == STATUS_OK && copy == STATE_CONTENTS)
+            st = dev_download(s, h->arrays[i], device[i], bytes[i]);
+    }
+    if (st == STATUS_OK) st = dev_sync(s);
+    if (st != STATUS_OK) state_free(h);
+    return st;
+}
+
+/* Back to the device, and the weights that products read from the master weights. */
+static status state_upload(struct trainer *t, const struct host_state *h)
+{
+    void *device[3];
+    size_t bytes[3];
+    state_list(t, device, bytes);
+    for (int i = 0; i < 3 && h->owned; i++)
+        if (h->arrays[i]) TRY(dev_upload(t->run.stream, device[i], h->arrays[i], bytes[i]));
+    TRY(init_sync(&t->decoder, &t->run));
+    return dev_sync(t->run.stream);
+}
+
+status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
+    struct params *p = &t->decoder.params, device = *p;
+    struct host_state h;
+    TRY(state_open(t, &h, STATE_SPACE));
+    if (h.owned) { /* drawn on the host, whatever the device: the same numbers everywhere */
+        memset(h.arrays[0], 0, (size_t)p->total * sizeof(float));
+        for (int i = 1; i < 3; i++)
+            if (h.arrays[i]) memset(h.arrays[i], 0, (size_t)p->total * sizeof(float));
+        p->master = p->weight = h.arrays[0];
+        p->dt = DTYPE_F32;
+    }
     init_weights(&t->decoder, (uint64_t)t->spec.run.run_seed);
+    p->master = device.master, p->weight = device.weight, p->dt = device.dt;
+    status st = state_upload(t, &h);
+    state_free(&h);
+    return st;
 }
 
 /* The logical tensors of a checkpoint: master/NAME, m/NAME, v/NAME. Caller frees. */
-static struct ckpt_item *items_list(const struct trainer *t, int *count)
+static struct ckpt_item *items_list(const struct trainer *t, const struct host_state *h, int *count)
 {
+    static const char *const prefixes[] = {"master", "m", "v"};
     const struct params *p = &t->decoder.params;
-    const struct {
-        const char *prefix;
-        void *base;
-    } arrays[] = {{"master", p->master}, {"m", p->m}, {"v", p->v}};
     struct ckpt_item *items = calloc((size_t)p->count * 3, sizeof *items);
     *count = 0;
     if (items == NULL) return NULL;
     for (size_t k = 0; k < 3; k++) {
-        if (arrays[k].base == NULL) continue;
+        if (h->arrays[k] == NULL) continue;
         for (int i = 0; i < p->count; i++) {
             const struct param *row = &p->rows[i];
             struct ckpt_item *item = &items[(*count)++];
             *item = (struct ckpt_item){.dt = DTYPE_F32,
                                        .rank = row->rank,
                                        .shape = {row->shape[0], row->shape[1]},
-                                       .data = (float *)arrays[k].base + row->offset};
-            snprintf(item->name, sizeof item->name, "%s/%s", arrays[k].prefix, row->name);
+                                       .data = (float *)h->arrays[k] + row->offset};
+            snprintf(item->name, sizeof item->name, "%s/%s", prefixes[k], row->name);
         }
     }
     return items;
@@ -83,23 +200,34 @@ static status check_finite(const struct trainer *t, const struct ckpt_item *item
     return STATUS_OK;
 }
 
-status trainer_save(struct trainer *t, const char *run_dir)
+static json_t *describe(struct trainer *t)
 {
-    SCOPE("train.save", t->step);
-    int count;
-    char *config = spec_dump_text(&t->spec);
-    struct ckpt_item *items = items_list(t, &count);
+    char *config = spec_dump_text(&t->spec), *algorithms = choose_algorithms(t->run.stream);
     json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
                                       (json_int_t)t->tokens, "config", config, "imported",
                                       t->decoder.params.grad == NULL)
                           : NULL;
+    if (meta && algorithms) json_object_set_new(meta, "algorithms", json_string(algorithms));
+    free(algorithms);
+    free(config);
+    return meta;
+}
+
+status trainer_save(struct trainer *t, const char *run_dir)
+{
+    SCOPE("train.save", t->step);
+    int count;
+    struct host_state h;
+    TRY(state_open(t, &h, STATE_CONTENTS));
+    struct ckpt_item *items = items_list(t, &h, &count);
+    json_t *meta = describe(t);
     status st = items && meta ? check_finite(t, items, count)
                               : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     if (st == STATUS_OK)
         st = checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep);
     json_decref(meta);
     free(items);
-    free(config);
+    state_free(&h);
     return st;
 }
 
@@ -167,11 +295,19 @@ static status check_moments(const struct trainer *t, const struct checkpoint *c,
     return STATUS_OK;
 }
 
+/* The algorithms of products are part of a run's bits. */
+static status algorithms_of(struct trainer *t, const struct checkpoint *c)
+{
+    const char *text = json_string_value(json_object_get(checkpoint_meta(c), "algorithms"));
+    return text ? choose_algorithms_set(t->run.stream, text) : STATUS_OK;
+}
+
 status trainer_restore(struct trainer *t, const char *path, bool *found)
 {
     SCOPE("train.restore", -1);
     struct checkpoint *c = NULL;
     struct ckpt_item *items = NULL;
+    struct host_state h = {0};
     int count = 0;
     bool training = t->decoder.params.grad != NULL;
     TRY(checkpoint_open(&c, path, found));
@@ -180,7 +316,8 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     if (training) TRY_OUT(config_check(t, c));
     checkpoint_close(c);
     c = NULL;
-    items = items_list(t, &count);
+    TRY_OUT(state_open(t, &h, STATE_SPACE));
+    items = items_list(t, &h, &count);
     if (items == NULL) {
         st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
         goto out;
@@ -191,10 +328,12 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(checkpoint_restore(&c, path, items, count, found));
     TRY_OUT(check_moments(t, c, items, count));
     TRY_OUT(place_of(t, c));
-    st = init_sync(&t->decoder, &t->run);
+    TRY_OUT(algorithms_of(t, c));
+    st = state_upload(t, &h);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
 out:
     free(items);
+    state_free(&h);
     checkpoint_close(c);
     return st;
 }
@@ -213,28 +352,31 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     TRY(loader_open(&l, val, &c, 0));
     /* Unshuffled, the loader gives every target once and pads the last batch with targets that do not count. */
     int64_t windows = loader_windows(l);
-    t->scalars.loss_sum = 0;
+    double sum = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
     for (int64_t i = 0; i < (windows + at_once - 1) / at_once; i++) {
         const struct step_batch *b;
         TRY_OUT(loader_next(l, &b));
-        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &b->micro[0], 0, &t->run));
+        struct step_scalars scalars = {0};
+        TRY_OUT(feed_put(&t->feed, b->micro, 1, &scalars));
+        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
+        TRY_OUT(feed_read(&t->feed, &scalars));
+        sum += scalars.loss_sum;
         valid += b->valid;
     }
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");
         goto out;
     }
-    if (!isfinite(t->scalars.loss_sum)) {
+    if (!isfinite(sum)) {
         st = FAIL(STATUS_NUMERIC,
                   "the validation loss after step %lld is not finite: training diverged; begin "
                   "again with a lower optim.lr",
                   (long long)t->step);
         goto out;
     }
-    *out = (struct eval_result){
-        .loss = t->scalars.loss_sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
+    *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
     if (val->text_bytes > 0)
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:

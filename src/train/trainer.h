@@ -2,29 +2,40 @@
 #ifndef INGOT_TRAIN_TRAINER_H
 #define INGOT_TRAIN_TRAINER_H
 #include "data/loader.h"
+#include "dev/dev.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 
+/* The whole step as one graph of the GPU: the first step runs op by op (libraries load, algorithms are chosen), the second is captured,
+ * the others replay it. */
+enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY };
+
 struct trainer {
-    struct spec spec;
+    struct spec spec; /* as given, with train.micro_batch known */
+    struct dev dev;
+    struct stream stream; /* of a GPU; run.stream is NULL on the CPU */
     struct ops ops;
     struct decoder decoder;
     struct activations acts;
     struct memory memory;
     struct run run;
-    struct step_scalars scalars;
+    struct feed feed;
+    struct graph graph;
+    enum step_mode mode; /* of the next step */
+    char gemm_cache[SPEC_TEXT + 64];
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
 };
 
-/* Reserves all memory for training (PLAN_TRAIN) or for a finished model (PLAN_FORWARD, `tokens` at once) and picks the ops.
- * `isa`: see ops_cpu. Weights are left zero: trainer_init_weights or trainer_restore follows. */
+/* Opens the spec's device with its op set and reserves all memory: for training as the spec says (`args` NULL), or as `args` say, of
+ * which ops, device and limit are filled in here. `isa`: see ops_cpu. Weights are left zero: trainer_init_weights or trainer_restore
+ * follows. */
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
 void trainer_close(struct trainer *t);
-void trainer_init_weights(struct trainer *t);
+status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped;

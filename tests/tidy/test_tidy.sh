@@ -117,7 +117,8 @@ rule_mutable_data() {
 rule_dead_symbol() {
     [ -f "$library" ] || return 0 # rule_mutable_data says so
     local tests
-    tests=$(cat $(pick '^tests/.*\.(c|h)$') src/cli/main.c src/cli/*.def | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u)
+    # what only a build with CUDA holds is no part of the library that is looked at
+    tests=$(cat $(pick '^tests/.*\.(c|h)$|^src/.*\.cuh?$|^src/(.*/)?cuda[^/]*(\.[ch]$|/)') src/cli/main.c src/cli/*.def | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u)
     nm "$library" 2>/dev/null | awk -v tests="$tests" '
     BEGIN { n = split(tests, w, "\n"); for (i = 1; i <= n; i++) used[w[i]] = 1 }
     /\.o:$/ { object = $1; sub(/\.o:$/, "", object) }
