@@ -20,4 +20,9 @@ struct cuda_options {
 status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *options) WARN_UNUSED;
 void ops_cuda_workspace(struct stream *s, void *workspace, size_t bytes);
 void ops_cuda_close(struct stream *s);
+
+/* The algorithms chosen for this stream's products so far, as lines of text (caller frees; NULL: no memory), and back: before the
+ * first product of its shape. Lines of another card or library version are not used. */
+char *cuda_gemm_choices_text(struct stream *s);
+status cuda_gemm_choices_load(struct stream *s, const char *text) WARN_UNUSED;
 #endif
