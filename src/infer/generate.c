@@ -12,7 +12,7 @@ int64_t generate_limit(const struct decoder *d)
 }
 
 /* Counting and real pass of the caches. */
-static void lay(struct generator *g)
+static void lay(struct generator *g, const struct feed_shape *shape)
 {
     dtype dt = g->acts->lay.dt;
     for (int64_t i = 0; i < g->decoder->spec.layer_count; i++) {
@@ -20,7 +20,25 @@ static void lay(struct generator *g)
         g->k[i] = tensor_take(&g->memory, "key cache", dt, 2, g->capacity, m->heads_kv * m->hd);
         g->v[i] = tensor_take(&g->memory, "value cache", dt, 2, g->capacity, m->heads_kv * m->hd);
     }
-    g->logits = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
+    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
+    g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
+    g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
+}
+
+/* On a GPU the memory is the device's, and the logits have a copy that the host reads. */
+static status reserve(struct generator *g)
+{
+    struct stream *s = g->run->stream;
+    const struct dev host = {.kind = DEV_CPU}, *dev = s ? s->dev : &host;
+    const struct feed_shape shape = {.micro_count = 1, .rows = g->acts->lay.n, .docs_max = 1};
+    lay(g, &shape);
+    TRY(dev_arena_reserve(dev, &g->memory, "key/value cache", g->memory.peak));
+    lay(g, &shape);
+    TRY(feed_open(&g->feed, dev, s, &shape, g->block));
+    g->logits = g->last;
+    if (s == NULL) return STATUS_OK;
+    g->logits.data = malloc((size_t)tensor_count(g->last) * dtype_bytes(g->last.dt));
+    return g->logits.data ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the logits");
 }
 
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
@@ -35,19 +53,15 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
     g->k = calloc((size_t)d->spec.layer_count, sizeof *g->k);
     g->v = calloc((size_t)d->spec.layer_count, sizeof *g->v);
     status st = g->k && g->v ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
-    if (st == STATUS_OK) {
-        lay(g);
-        st = arena_reserve(&g->memory, "key/value cache", g->memory.peak);
-    }
-    if (st == STATUS_OK)
-        lay(g);
-    else
-        generate_close(g);
+    if (st == STATUS_OK) st = reserve(g);
+    if (st != STATUS_OK) generate_close(g);
     return st;
 }
 
 void generate_close(struct generator *g)
 {
+    if (g->logits.data != g->last.data) free(g->logits.data);
+    feed_close(&g->feed);
     free(g->k);
     free(g->v);
     arena_free(&g->memory);
@@ -55,16 +69,19 @@ void generate_close(struct generator *g)
 }
 
 /* Copies the new rows of k and v behind the cached ones. */
-static void cache_append(struct generator *g, int64_t layer, int64_t rows)
+static status cache_append(struct generator *g, int64_t layer, int64_t rows)
 {
     const struct attn *m = &g->decoder->blocks[layer].attn;
     struct attn_heads h = attn_heads(m, &g->acts->blocks[layer].attn);
     size_t element = dtype_bytes(g->acts->lay.dt), width = (size_t)(m->heads_kv * m->hd) * element;
     for (int64_t t = 0; t < rows; t++) {
         size_t to = (size_t)(g->length + t) * width;
-        memcpy((char *)g->k[layer].data + to, (const char *)h.k + (size_t)(t * h.k_stride) * element, width);
-        memcpy((char *)g->v[layer].data + to, (const char *)h.v + (size_t)(t * h.v_stride) * element, width);
+        TRY(dev_copy(g->run->stream, (char *)g->k[layer].data + to,
+                     (const char *)h.k + (size_t)(t * h.k_stride) * element, width));
+        TRY(dev_copy(g->run->stream, (char *)g->v[layer].data + to,
+                     (const char *)h.v + (size_t)(t * h.v_stride) * element, width));
     }
+    return STATUS_OK;
 }
 
 static status head(struct generator *g, int64_t rows)
@@ -72,7 +89,10 @@ static status head(struct generator *g, int64_t rows)
     struct tensor last = g->acts->y;
     last.data = (char *)last.data + (size_t)((rows - 1) * last.shape[1]) * dtype_bytes(last.dt);
     last.shape[0] = 1;
-    return head_logits(&g->decoder->head, last, g->logits, g->run);
+    TRY(head_logits(&g->decoder->head, last, g->last, g->run));
+    TRY(dev_download(g->run->stream, g->logits.data, g->last.data,
+                     (size_t)tensor_count(g->last) * dtype_bytes(g->last.dt)));
+    return dev_sync(g->run->stream);
 }
 
 /* The prompt: the training forward, its keys and values kept. Under PLAN_FORWARD all layers share their scratch, so each layer's
@@ -85,7 +105,7 @@ static status prefill(struct generator *g, const struct batch *b)
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         TRY(block_fwd(&d->blocks[i], &a->blocks[i], &d->rope, b, &io, g->run));
-        cache_append(g, i, b->rows);
+        TRY(cache_append(g, i, b->rows));
         io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
@@ -95,12 +115,11 @@ static status attend_cache(struct generator *g, int64_t layer, const struct run 
 {
     const struct attn *m = &g->decoder->blocks[layer].attn;
     struct attn_saved *s = &g->acts->blocks[layer].attn;
-    int32_t length = (int32_t)(g->length + 1);
     return r->ops->attn_decode(&(struct attn_decode_args){.q = s->rot.data,
                                                           .k_cache = g->k[layer].data,
                                                           .v_cache = g->v[layer].data,
                                                           .o = s->o.data,
-                                                          .lengths = &length,
+                                                          .lengths = g->length_now.data,
                                                           .batch = 1,
                                                           .capacity = g->capacity,
                                                           .heads = m->heads,
@@ -124,7 +143,7 @@ static status one_token(struct generator *g, const struct batch *b)
         struct block_saved *s = &a->blocks[i];
         TRY(norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r));
         TRY(attn_project(&m->attn, &s->attn, &d->rope, b->positions, s->y1, r));
-        cache_append(g, i, 1);
+        TRY(cache_append(g, i, 1));
         TRY(attend_cache(g, i, r));
         TRY(linear_fwd(&m->attn.out, s->attn.o, a->branch, r));
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, a->branch, s->s2, s->y2, r));
@@ -153,7 +172,13 @@ status generate_append(struct generator *g, const int32_t *tokens, int64_t count
                           .tokens = tokens + done,
                           .positions = positions,
                           .cu_seqlens = cu};
-        status st = g->length == 0 ? prefill(g, &b) : one_token(g, &b);
+        const struct step_scalars none = {0};
+        int32_t length = (int32_t)(g->length + rows);
+        status st = feed_put(&g->feed, &b, 1, &none);
+        if (st == STATUS_OK) st = dev_upload(g->run->stream, g->length_now.data, &length, sizeof length);
+        if (st == STATUS_OK)
+            st = g->length == 0 ? prefill(g, &g->feed.micro[0]) : one_token(g, &g->feed.micro[0]);
+        if (st == STATUS_OK) st = dev_sync(g->run->stream); /* the feed's memory is used again */
         free(positions);
         TRY(st);
         g->length += rows;

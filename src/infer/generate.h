@@ -5,14 +5,19 @@
 #ifndef INGOT_INFER_GENERATE_H
 #define INGOT_INFER_GENERATE_H
 #include "model/decoder.h"
+#include "model/feed.h"
 
 struct generator {
     const struct decoder *decoder;
     const struct run *run;
     struct activations *acts; /* laid out for at least the prompt's tokens (PLAN_FORWARD or PLAN_TRAIN) */
-    struct arena memory;      /* caches and logits, owned */
+    struct arena memory;      /* what follows, owned; in the set's memory */
+    struct feed feed;
+    void *block;              /* the feed's */
     struct tensor *k, *v;     /* [layer_count] of [capacity, heads_kv * hd], owned */
-    struct tensor logits;     /* [1, V] f32, of the last token */
+    struct tensor length_now; /* [1] i32: valid rows of the caches, for attn_decode */
+    struct tensor last;       /* [1, V] f32: logits of the last token, in the set's memory */
+    struct tensor logits;     /* the same for the host to read; its own memory on a GPU */
     int64_t length, capacity; /* tokens in the cache */
 };
 
