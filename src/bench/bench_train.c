@@ -15,26 +15,33 @@
 #include <sys/resource.h>
 
 struct options {
-    const char *preset, *precision, *recompute, *optimizer, *isa;
+    const char *preset, *precision, *recompute, *optimizer, *device, *isa;
     int64_t batch, sequence, micro, steps, threads, layers;
-    bool json;
+    bool json, eager;
+    int rest_count; /* --section.key=value: what the flags do not name */
+    char **rest;
 };
 
 static status make_spec(const struct options *o, struct spec *s)
 {
-    char text[10][96];
-    char *keys[10];
+    enum { OWN = 12, ALL = 64 };
+    char text[OWN][96];
+    char *keys[ALL];
     int n = 0;
-    for (int i = 0; i < 10; i++) keys[i] = text[i];
+    for (int i = 0; i < OWN; i++) keys[i] = text[i];
     snprintf(text[n++], 96, "model.preset=%s", o->preset);
     snprintf(text[n++], 96, "train.sequence_length=%lld", (long long)o->sequence);
     snprintf(text[n++], 96, "train.micro_batch=%lld", (long long)o->batch);
     snprintf(text[n++], 96, "train.batch_tokens=%lld", (long long)(o->batch * o->sequence * o->micro));
-    snprintf(text[n++], 96, "train.steps=%lld", (long long)(o->steps + 1));
+    snprintf(text[n++], 96, "train.steps=%lld", (long long)(o->steps + 4));
     snprintf(text[n++], 96, "train.precision=%s", o->precision);
     snprintf(text[n++], 96, "train.recompute=%s", o->recompute);
     snprintf(text[n++], 96, "optim.name=%s", o->optimizer);
+    snprintf(text[n++], 96, "machine.device=%s", o->device);
+    snprintf(text[n++], 96, "train.graph=%s", o->eager ? "false" : "true");
     if (o->layers) snprintf(text[n++], 96, "model.layer_count=%lld", (long long)o->layers);
+    if (o->rest_count > ALL - OWN) return FAIL(STATUS_CONFIG, "more than %d keys", ALL - OWN);
+    for (int i = 0; i < o->rest_count; i++) keys[n++] = o->rest[i];
     TRY(spec_load(s, NULL, n, keys, NULL));
     if (s->model.vocab_size == 0) s->model.vocab_size = 4096;
     return STATUS_OK;
@@ -82,9 +89,15 @@ static double peak_rss_gib(void)
     return (double)u.ru_maxrss / 1048576;
 }
 
-static void print_result(const struct options *o, const struct trainer *t, const double *seconds,
-                         double first_loss, double last_loss)
+struct timing {
+    double *seconds;        /* of each timed step, ascending */
+    double begin_s, cold_s; /* clock at the command's begin; from there to the end of the first step */
+    double first_loss, last_loss;
+};
+
+static void print_result(const struct options *o, const struct trainer *t, const struct timing *m)
 {
+    const double *seconds = m->seconds;
     double median = seconds[o->steps / 2], tokens = (double)t->spec.run.train_batch_tokens;
     double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
     struct stage stages[STAGES_MAX];
@@ -95,12 +108,15 @@ static void print_result(const struct options *o, const struct trainer *t, const
         json_t *parts = json_object();
         for (int i = 0; i < count; i++)
             json_object_set_new(parts, stages[i].name, json_real(stages[i].percent));
-        json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "preset",
-                              o->preset, "device", t->ops.name, "precision", o->precision, "batch",
-                              (json_int_t)(o->batch * o->micro), "seq", (json_int_t)o->sequence, "threads",
-                              parallel_threads(), "step_s", median, "tokens_per_s", tokens / median,
-                              "model_gflops_per_s", flops / 1e9, "peak_rss_gib", peak_rss_gib(), "loss_last",
-                              last_loss, "stages_percent", parts);
+        json_t *j =
+            json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:o}",
+                      "preset", o->preset, "device", t->ops.name, "precision", o->precision, "batch",
+                      (json_int_t)(o->batch * o->micro), "seq", (json_int_t)o->sequence, "threads",
+                      parallel_threads(), "step_s", median, "tokens_per_s", tokens / median,
+                      "model_gflops_per_s", flops / 1e9, "peak_rss_gib", peak_rss_gib(), "loss_last",
+                      m->last_loss, "planned_bytes", (json_int_t)memory_peak(&t->memory), "device_bytes",
+                      (json_int_t)dev_bytes_used(&t->dev), "cold_start_s", m->cold_s, "step_s_best",
+                      seconds[0], "graph", t->mode == STEP_REPLAY, "stages_percent", parts);
         json_dumpf(j, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(j);
@@ -108,32 +124,32 @@ static void print_result(const struct options *o, const struct trainer *t, const
     }
     printf("ingot preset=%s device=%s precision=%s batch=%lld seq=%lld threads=%d step_s=%.3f "
            "tokens_per_s=%.1f gflops_per_s=%.0f "
-           "peak_rss_gib=%.2f planned_gib=%.2f loss_first=%.4f loss_last=%.4f\n",
+           "peak_rss_gib=%.2f planned_gib=%.2f device_gib=%.2f cold_start_s=%.2f loss_first=%.4f "
+           "loss_last=%.4f%s\n",
            o->preset, t->ops.name, o->precision, (long long)(o->batch * o->micro), (long long)o->sequence,
            parallel_threads(), median, tokens / median, flops / 1e9, peak_rss_gib(),
-           (double)memory_peak(&t->memory) / 1073741824, first_loss, last_loss);
+           (double)memory_peak(&t->memory) / 1073741824, (double)dev_bytes_used(&t->dev) / 1073741824,
+           m->cold_s, m->first_loss, m->last_loss, t->mode == STEP_REPLAY ? " graph" : "");
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
 }
 
-static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b, double *seconds)
+static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b, struct timing *m)
 {
-    double first = 0;
     struct step_result r;
-    for (int64_t i = -1; i < o->steps; i++) {
+    int64_t warm = t->run.stream ? 3 : 1; /* a GPU: eager, captured, replayed */
+    for (int64_t i = -warm; i < o->steps; i++) {
         double begin = clock_s();
         b->step = t->step;
         TRY(train_step(t, b, &r));
-        if (i < 0) {
-            first = r.loss;
-            stages_start(); /* the first step fills caches of products and pages: not measured */
-        } else {
-            seconds[i] = clock_s() - begin;
-        }
+        if (i == -warm) m->first_loss = r.loss, m->cold_s = clock_s() - m->begin_s;
+        if (i == -1) stages_start(); /* the first steps fill caches of products and pages: not measured */
+        if (i >= 0) m->seconds[i] = clock_s() - begin;
     }
     stages_stop();
-    qsort(seconds, (size_t)o->steps, sizeof *seconds, ascending);
-    print_result(o, t, seconds, first, r.loss);
+    m->last_loss = r.loss;
+    qsort(m->seconds, (size_t)o->steps, sizeof *m->seconds, ascending);
+    print_result(o, t, m);
     return STATUS_OK;
 }
 
@@ -143,6 +159,7 @@ status bench_train(int argc, char **argv)
                         .precision = "fp32",
                         .recompute = "none",
                         .optimizer = "adamw",
+                        .device = "cpu",
                         .batch = 4,
                         .sequence = 1024,
                         .micro = 1,
@@ -158,28 +175,33 @@ status bench_train(int argc, char **argv)
         {"layers", FLAG_INT, &o.layers, "layers instead of the preset's"},
         {"steps", FLAG_INT, &o.steps, "timed steps; the median counts (5)"},
         {"threads", FLAG_INT, &o.threads, "threads; 0: one per core (0)"},
+        {"device", FLAG_TEXT, &o.device, "cpu, cuda or auto (cpu)"},
+        {"eager", FLAG_SWITCH, &o.eager, "GPU: op by op instead of one graph"},
         {"isa", FLAG_TEXT, &o.isa, "use at most avx2, avx512 or amx"},
         {"json", FLAG_SWITCH, &o.json, "one JSON object"},
     };
     int help;
     TRY(flags_parse("bench train [--preset NAME] [--precision fp32|bf16] [--batch B] [--seq T] [--steps N]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 1, &help));
     if (help) return STATUS_OK;
+    o.rest_count = argc;
+    o.rest = argv;
     if (o.steps < 1 || o.steps > 10000 || o.micro < 1 || o.micro > 4096)
         return FAIL(STATUS_CONFIG, "--steps is 1 to 10000, --micro 1 to 4096");
     struct spec s;
     struct trainer t;
     struct step_batch b;
+    struct timing m = {.begin_s = clock_s()};
     TRY(make_spec(&o, &s));
     parallel_threads_set((int)o.threads);
     TRY(trainer_open(&t, &s, NULL, o.isa));
     struct batch *parts = calloc((size_t)o.micro, sizeof *parts);
-    double *seconds = calloc((size_t)o.steps, sizeof *seconds);
-    int32_t *tokens = parts && seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
+    m.seconds = calloc((size_t)o.steps, sizeof *m.seconds);
+    int32_t *tokens = parts && m.seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
     status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
-    if (st == STATUS_OK) st = run_steps(&o, &t, &b, seconds);
+    if (st == STATUS_OK) st = run_steps(&o, &t, &b, &m);
     free(tokens);
-    free(seconds);
+    free(m.seconds);
     free(parts);
     trainer_close(&t);
     return st;

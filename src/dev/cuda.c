@@ -54,6 +54,13 @@ static status cuda_open(struct dev *d, bool optional)
     return STATUS_OK;
 }
 
+static size_t cuda_bytes_used(const struct dev *d)
+{
+    size_t have = 0, total = 0;
+    if (cudaMemGetInfo(&have, &total) != cudaSuccess) return 0;
+    return d->bytes_free > have ? d->bytes_free - have : 0;
+}
+
 static status cuda_memory(const struct dev *d, size_t bytes, const char *what, void **out)
 {
     size_t have = 0, total = 0;
@@ -189,6 +196,7 @@ const struct dev_driver *cuda_driver(void)
 {
     static const struct dev_driver driver = {
         .open = cuda_open,
+        .bytes_used = cuda_bytes_used,
         .memory = cuda_memory,
         .memory_free = cuda_memory_free,
         .pinned = cuda_pinned,

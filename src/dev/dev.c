@@ -24,6 +24,11 @@ void dev_close(struct dev *d)
     *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
 }
 
+size_t dev_bytes_used(const struct dev *d)
+{
+    return d->driver ? d->driver->bytes_used(d) : 0;
+}
+
 status dev_arena_reserve(const struct dev *d, struct arena *a, const char *name, size_t size)
 {
     if (d->driver == NULL) return arena_reserve(a, name, size);

@@ -26,6 +26,8 @@ struct dev {
  * want of a GPU; a GPU that is there but cannot be used is an error. */
 status dev_open(struct dev *d, enum dev_kind kind) WARN_UNUSED;
 void dev_close(struct dev *d);
+/* Bytes of the GPU's memory that are gone since it was opened: arenas, and what CUDA's libraries took. 0 on the host. */
+size_t dev_bytes_used(const struct dev *d);
 
 /* An arena of `size` zeroed bytes in the device's memory. arena_free gives it back. */
 status dev_arena_reserve(const struct dev *d, struct arena *a, const char *name, size_t size) WARN_UNUSED;

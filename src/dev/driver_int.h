@@ -5,6 +5,7 @@
 
 struct dev_driver {
     status (*open)(struct dev *d, bool optional); /* optional: no GPU leaves d->driver NULL instead of failing */
+    size_t (*bytes_used)(const struct dev *d);
     status (*memory)(const struct dev *d, size_t bytes, const char *what, void **out); /* zeroed */
     void (*memory_free)(void *p, size_t bytes);
     status (*pinned)(size_t bytes, void **out);
