@@ -8,8 +8,28 @@ enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, 
 
 struct rng_block { uint32_t u[4]; };
 
-/* The 128 random bits at counter (a, b) of the stream. */
-struct rng_block rng_at(uint64_t seed, enum rng_stream stream, uint64_t a, uint64_t b);
+/* Kernels draw the same numbers as the host. */
+#ifdef __CUDACC__
+#define RNG_INLINE static inline __host__ __device__
+#else
+#define RNG_INLINE static inline
+#endif
+
+/* The 128 random bits at counter (a, b) of the stream, which is mixed into the key, so that streams of one seed are unrelated. */
+RNG_INLINE struct rng_block rng_at(uint64_t seed, enum rng_stream stream, uint64_t a, uint64_t b)
+{
+    uint32_t c0 = (uint32_t)b, c1 = (uint32_t)(b >> 32), c2 = (uint32_t)a, c3 = (uint32_t)(a >> 32);
+    uint64_t key = seed ^ ((uint64_t)stream * 0x9E3779B97F4A7C15u);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1, c3 = (uint32_t)p0, c0 = n0, c2 = n2;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    struct rng_block r = {{c0, c1, c2, c3}};
+    return r;
+}
 double rng_uniform(uint64_t seed, enum rng_stream stream, uint64_t a, uint64_t b);       /* [0, 1), 53 bits */
 double rng_normal(uint64_t seed, enum rng_stream stream, uint64_t a, uint64_t b);        /* N(0, 1), Box-Muller */
 #endif

@@ -18,6 +18,7 @@ struct setup {
     float *dw, *db, *mean, *rstd, *cos, *sin;
     void *w, *b;
     int32_t *ids;
+    struct update_chunk chunks[COUNT / UPDATE_CHUNK];
 };
 
 typedef status case_fn(struct setup *s, dtype dt);
@@ -212,42 +213,33 @@ static status run_xent(struct setup *s, dtype dt)
                                            .dt = dt},
                        NULL);
 }
-static status run_sumsq(struct setup *s, dtype dt)
+static status run_update(struct setup *s, dtype dt, enum update_rule rule)
 {
-    double sum = 0;
-    return s->ops.sumsq(&(struct sumsq_args){.x = s->x[0], .out = &sum, .count = COUNT, .dt = dt}, NULL);
+    struct step_scalars scalars = {.lr = 1e-3, .correction1 = 0.1, .correction2 = 0.05};
+    return s->ops.update(&(struct update_args){.rule = rule,
+                                               .p = s->x[0],
+                                               .g = s->x[1],
+                                               .m = s->x[2],
+                                               .v = rule == UPDATE_ADAMW ? s->x[3] : NULL,
+                                               .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
+                                               .chunks = s->chunks,
+                                               .chunk_count = COUNT / UPDATE_CHUNK,
+                                               .beta1 = 0.9,
+                                               .beta2 = 0.95,
+                                               .eps = 1e-8,
+                                               .weight_decay = 0.1,
+                                               .clip = 1,
+                                               .scalars = &scalars,
+                                               .sdt = DTYPE_F32},
+                         NULL);
 }
 static status run_adamw(struct setup *s, dtype dt)
 {
-    return s->ops.adamw(&(struct adamw_args){.p = s->x[0],
-                                             .g = s->x[1],
-                                             .m = s->x[2],
-                                             .v = s->x[3],
-                                             .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
-                                             .count = COUNT,
-                                             .lr = 1e-3,
-                                             .beta1 = 0.9,
-                                             .beta2 = 0.95,
-                                             .eps = 1e-8,
-                                             .weight_decay = 0.1,
-                                             .correction1 = 0.1,
-                                             .correction2 = 0.05,
-                                             .grad_scale = 1},
-                        NULL);
+    return run_update(s, dt, UPDATE_ADAMW);
 }
 static status run_lion(struct setup *s, dtype dt)
 {
-    return s->ops.lion(&(struct lion_args){.p = s->x[0],
-                                           .g = s->x[1],
-                                           .m = s->x[2],
-                                           .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
-                                           .count = COUNT,
-                                           .lr = 1e-3,
-                                           .beta1 = 0.9,
-                                           .beta2 = 0.99,
-                                           .weight_decay = 0.1,
-                                           .grad_scale = 1},
-                       NULL);
+    return run_update(s, dt, UPDATE_LION);
 }
 
 /* Bytes that must move per element of the COUNT: by type of the call, and of f32 whatever it is. */
@@ -255,27 +247,25 @@ static const struct {
     const char *name;
     case_fn *run;
     double per_dt, fixed;
-    bool f32_only;
 } cases[] = {
-    {"cast", run_cast, 0, 6, false},
-    {"bias_bwd", run_bias_bwd, 1, 0, false},
-    {"embed_fwd", run_embed_fwd, 2, 0, false},
-    {"embed_bwd", run_embed_bwd, 1, 8, false},
-    {"rmsnorm_fwd", run_rmsnorm_fwd, 4, 0, false},
-    {"rmsnorm_bwd", run_rmsnorm_bwd, 4, 0, false},
-    {"layernorm_fwd", run_layernorm_fwd, 4, 0, false},
-    {"layernorm_bwd", run_layernorm_bwd, 4, 0, false},
-    {"rope_fwd", run_rope_fwd, 2, 0, false},
-    {"rope_fwd+norm", run_rope_norm_fwd, 2, 0, false},
-    {"rope_bwd+norm", run_rope_norm_bwd, 3, 0, false},
-    {"swiglu_fwd", run_swiglu_fwd, 1.5, 0, false},
-    {"swiglu_bwd", run_swiglu_bwd, 2.5, 0, false},
-    {"gelu_fwd", run_gelu_fwd, 2, 0, false},
-    {"gelu_bwd", run_gelu_bwd, 3, 0, false},
-    {"xent", run_xent, 1, 4, false},
-    {"sumsq", run_sumsq, 1, 0, true},
-    {"adamw", run_adamw, 0, 32, false},
-    {"lion", run_lion, 0, 24, false},
+    {"cast", run_cast, 0, 6},
+    {"bias_bwd", run_bias_bwd, 1, 0},
+    {"embed_fwd", run_embed_fwd, 2, 0},
+    {"embed_bwd", run_embed_bwd, 1, 8},
+    {"rmsnorm_fwd", run_rmsnorm_fwd, 4, 0},
+    {"rmsnorm_bwd", run_rmsnorm_bwd, 4, 0},
+    {"layernorm_fwd", run_layernorm_fwd, 4, 0},
+    {"layernorm_bwd", run_layernorm_bwd, 4, 0},
+    {"rope_fwd", run_rope_fwd, 2, 0},
+    {"rope_fwd+norm", run_rope_norm_fwd, 2, 0},
+    {"rope_bwd+norm", run_rope_norm_bwd, 3, 0},
+    {"swiglu_fwd", run_swiglu_fwd, 1.5, 0},
+    {"swiglu_bwd", run_swiglu_bwd, 2.5, 0},
+    {"gelu_fwd", run_gelu_fwd, 2, 0},
+    {"gelu_bwd", run_gelu_bwd, 3, 0},
+    {"xent", run_xent, 1, 4},
+    {"adamw", run_adamw, 0, 32},
+    {"lion", run_lion, 0, 24},
 };
 
 static void copy_once(void *to, const void *from)
@@ -339,6 +329,8 @@ static status setup_init(struct setup *s, const char *isa, void **memory)
     s->dw = v, s->db = v + D, s->mean = v + 2 * D, s->rstd = v + 3 * D, s->w = v + 4 * D, s->b = v + 5 * D;
     s->ids = (int32_t *)(void *)(v + 6 * D), s->cos = v + 7 * D, s->sin = s->cos + ROWS * HD / 2;
     for (int64_t i = 0; i < ROWS; i++) s->ids[i] = (int32_t)(i * 1093 % ROWS), s->rstd[i] = 1;
+    for (int64_t i = 0; i < COUNT / UPDATE_CHUNK; i++)
+        s->chunks[i] = (struct update_chunk){i * UPDATE_CHUNK, UPDATE_CHUNK, UPDATE_DECAY};
     return STATUS_OK;
 }
 
@@ -349,7 +341,7 @@ static status run_cases(struct setup *s, bool json)
         printf("%-14s %-4s %9s %9s %7s   (%s, %d threads)\n", "op", "dt", "GB/s", "copy GB/s", "ratio",
                s->ops.name, parallel_threads());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int t = 0; t < (cases[i].f32_only ? 1 : 2); t++) {
+        for (int t = 0; t < 2; t++) {
             const dtype dt = t ? DTYPE_BF16 : DTYPE_F32;
             double copy, op;
             for (int k = 0; k < ARRAYS; k++) fill(s->x[k]);
@@ -379,6 +371,7 @@ status bench_ops(int argc, char **argv)
     int help;
     TRY(flags_parse("bench ops [--json] [--isa NAME]", flags, 2, &argc, argv, 0, &help));
     if (help) return STATUS_OK;
+    _Static_assert(COUNT % UPDATE_CHUNK == 0, "whole pieces");
     struct setup s = {0};
     void *memory = NULL;
     status st = setup_init(&s, isa, &memory);

@@ -39,7 +39,11 @@ void decoder_fini(struct decoder *d)
 
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
 {
-    params_lay(&d->params, a->dt, a->with_grad, a->moments, a->arenas);
+    params_lay(&d->params, &(struct params_lay_args){.dt = a->dt,
+                                                     .moment_dt = a->moment_dt,
+                                                     .with_grad = a->with_grad,
+                                                     .moments = a->moments,
+                                                     .arenas = a->arenas});
     return rope_lay(
         &d->rope, &d->spec,
         &(struct rope_lay_args){

@@ -56,7 +56,7 @@ void decoder_fini(struct decoder *d);
 
 /* Takes weights (and gradients, moments) and the rope tables for `positions`; counting or real. */
 struct decoder_lay_args {
-    dtype dt;
+    dtype dt, moment_dt;
     int with_grad, moments;
     int64_t positions;
     struct stream *stream; /* of the arenas' device; NULL: the host */

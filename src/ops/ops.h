@@ -30,7 +30,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
     X(xent) X(sum)                                                                                                     \
-    X(sumsq) X(adamw) X(lion) X(cast)
+    X(update) X(cast)
 
 enum accum { ACCUM_STORE, ACCUM_ADD };
 
@@ -260,29 +260,33 @@ struct step_scalars {
     uint64_t step;                                  /* counts from 0: seeds stochastic rounding */
 };
 
-/* *out += sum of squares over the array, in f64, in a fixed order. */
-struct sumsq_args {
-    const void *x;          /* dt (F32 or F64) */
-    double *out;
-    int64_t count;
-    dtype dt;
+/* The optimizer's step over flat arrays: norm of all gradients, clip factor, AdamW or Lion; on a GPU one launch.
+ *   norm = sqrt(sum of g^2), in f64, in a fixed order;   factor = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1;   g' = g factor
+ *   AdamW (Loshchilov & Hutter, arXiv:1711.05101):  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+ *     p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps)
+ *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
+ *   then w = bf16(p), and g = 0 where UPDATE_ZERO says so.
+ * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
+ * Moments in BF16 are rounded stochastically (ops/rounding.h) after p has been formed from their exact values: the random bits depend on
+ * seed, step and the element's index alone, so they are the same for every set and every cut into chunks. */
+enum { UPDATE_CHUNK = 16384 };  /* elements, at most */
+enum update_flag {
+    UPDATE_DECAY = 1,           /* weight decay applies */
+    UPDATE_ZERO = 2,            /* leave zeros in g: a gradient that is formed by += alone */
 };
-
-/* AdamW, one pass (Loshchilov & Hutter, arXiv:1711.05101), for a flat range of parameters:
- *   g' = g grad_scale;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
- *   p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps),  c1 = 1 - b1^t, c2 = 1 - b2^t;   w = bf16(p);  g = 0 */
-struct adamw_args {
-    float *p, *g, *m, *v;   /* [count]; g is read, then zeroed */
-    bf16 *w;                /* [count] copy in bf16; NULL in F32 training */
-    int64_t count;
-    double lr, beta1, beta2, eps, weight_decay, correction1, correction2, grad_scale;
-};
-/* Lion (Chen et al., arXiv:2302.06675): u = sign(b1 m + (1-b1) g'); p = p (1 - lr wd) - lr u; m = b2 m + (1-b2) g'; sign(0) = 0. */
-struct lion_args {
-    float *p, *g, *m;
-    bf16 *w;
-    int64_t count;
-    double lr, beta1, beta2, weight_decay, grad_scale;
+struct update_chunk { int64_t begin; int32_t count; uint32_t flags; };  /* elements [begin, begin + count); begin: a multiple of 16 */
+enum update_rule { UPDATE_ADAMW, UPDATE_LION };
+struct update_args {
+    enum update_rule rule;
+    float *p, *g;                       /* weights, gradients */
+    void *m, *v;                        /* sdt; Lion has no v */
+    bf16 *w;                            /* copy of p in bf16; NULL in F32 training */
+    const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
+    int64_t chunk_count;
+    double beta1, beta2, eps, weight_decay, clip;
+    struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
+    uint64_t seed;                      /* of stochastic rounding */
+    dtype sdt;                          /* F32 or BF16 */
 };
 
 /* y = x in another float type. */

@@ -1,11 +1,30 @@
 #include "optim/optim.h"
 #include "base/scope.h"
+#include "dev/dev.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 int optim_moments(enum optim kind)
 {
     return kind == OPTIM_ADAMW ? 2 : 1;
+}
+
+dtype optim_moment_dt(enum optim_state state)
+{
+    return state == OPTIM_STATE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static int64_t pieces(int64_t count)
+{
+    return (count + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
+}
+
+void optim_lay(struct params *p, struct arena *a)
+{
+    p->chunk_count = 0;
+    for (int i = 0; i < p->count; i++) p->chunk_count += pieces(p->rows[i].count);
+    p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
 }
 
 static bool decays(const struct run_spec *spec, enum role role)
@@ -23,41 +42,27 @@ static bool decays(const struct run_spec *spec, enum role role)
     return false;
 }
 
-/* Over all gradients, in f64, in table order. */
-static status norm_of_gradients(const struct run *r, double *norm)
+status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
 {
-    const struct params *p = r->params;
-    double sum = 0;
+    CHECK(p->chunks != NULL, "no place for the optimizer's table");
+    const size_t bytes = (size_t)p->chunk_count * sizeof *p->chunks;
+    struct update_chunk *table = malloc(bytes), *c = table;
+    if (table == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's table");
     for (int i = 0; i < p->count; i++) {
-        double part = 0;
-        TRY(r->ops->sumsq(
-            &(struct sumsq_args){
-                .x = params_grad(p, i), .out = &part, .count = p->rows[i].count, .dt = dtype_acc(p->dt)},
-            r->stream));
-        sum += part;
+        const struct param *row = &p->rows[i];
+        uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
+        for (int64_t at = 0; at < row->count; at += UPDATE_CHUNK) {
+            int64_t left = row->count - at;
+            *c++ = (struct update_chunk){.begin = row->offset + at,
+                                         .count = left < UPDATE_CHUNK ? (int32_t)left : UPDATE_CHUNK,
+                                         .flags = flags};
+        }
     }
-    *norm = sqrt(sum);
-    return STATUS_OK;
-}
-
-status optim_blame(const struct run *r)
-{
-    const struct params *p = r->params;
-    for (int i = 0; i < p->count; i++) {
-        double part = 0;
-        TRY(r->ops->sumsq(
-            &(struct sumsq_args){
-                .x = params_grad(p, i), .out = &part, .count = p->rows[i].count, .dt = dtype_acc(p->dt)},
-            r->stream));
-        if (!isfinite(part))
-            return FAIL(STATUS_NUMERIC,
-                        "the gradient of %s is not finite; the last checkpoint is good: resume from it with "
-                        "a lower optim.lr, or "
-                        "with train.precision=fp32 to see whether precision is the cause",
-                        p->rows[i].name);
-    }
-    return FAIL(STATUS_NUMERIC,
-                "the gradient norm is not finite, though every gradient is: their squares overflow");
+    CHECK(c - table == p->chunk_count, "%lld pieces for a table of %lld", (long long)(c - table),
+          (long long)p->chunk_count);
+    status st = dev_upload(s, p->chunks, table, bytes);
+    free(table);
+    return st;
 }
 
 void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s)
@@ -71,43 +76,54 @@ status optim_step(const struct run *r, const struct run_spec *spec)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    struct step_scalars *s = r->scalars;
-    TRY(norm_of_gradients(r, &s->grad_norm));
-    s->clip_factor = spec->train_clip > 0 ? fmin(1, spec->train_clip / (s->grad_norm + 1e-6)) : 1;
-    if (!isfinite(s->grad_norm)) return STATUS_OK;
-    for (int i = 0; i < p->count; i++) {
-        const struct param *row = &p->rows[i];
-        double decay = decays(spec, row->role) ? spec->optim_weight_decay : 0;
-        float *master = params_master(p, i), *m = p->m + row->offset;
-        bf16 *copy = p->dt == DTYPE_BF16 ? params_weight(p, i) : NULL;
-        if (spec->optim_name == OPTIM_ADAMW)
-            TRY(r->ops->adamw(&(struct adamw_args){.p = master,
-                                                   .g = params_grad(p, i),
-                                                   .m = m,
-                                                   .v = p->v + row->offset,
-                                                   .w = copy,
-                                                   .count = row->count,
-                                                   .lr = s->lr,
-                                                   .beta1 = spec->optim_beta1,
-                                                   .beta2 = spec->optim_beta2,
-                                                   .eps = spec->optim_eps,
-                                                   .weight_decay = decay,
-                                                   .correction1 = s->correction1,
-                                                   .correction2 = s->correction2,
-                                                   .grad_scale = s->clip_factor},
-                              r->stream));
-        else
-            TRY(r->ops->lion(&(struct lion_args){.p = master,
-                                                 .g = params_grad(p, i),
-                                                 .m = m,
-                                                 .w = copy,
-                                                 .count = row->count,
-                                                 .lr = s->lr,
-                                                 .beta1 = spec->optim_beta1,
-                                                 .beta2 = spec->optim_beta2,
-                                                 .weight_decay = decay,
-                                                 .grad_scale = s->clip_factor},
-                             r->stream));
+    return r->ops->update(
+        &(struct update_args){.rule = spec->optim_name == OPTIM_ADAMW ? UPDATE_ADAMW : UPDATE_LION,
+                              .p = p->master,
+                              .g = p->grad,
+                              .m = p->m,
+                              .v = p->v,
+                              .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
+                              .chunks = p->chunks,
+                              .chunk_count = p->chunk_count,
+                              .beta1 = spec->optim_beta1,
+                              .beta2 = spec->optim_beta2,
+                              .eps = spec->optim_eps,
+                              .weight_decay = spec->optim_weight_decay,
+                              .clip = spec->train_clip,
+                              .scalars = r->scalars,
+                              .seed = (uint64_t)spec->run_seed,
+                              .sdt = p->moment_dt},
+        r->stream);
+}
+
+/* Downloaded in pieces: memory may be short, and only a failed run comes here. */
+static status row_is_finite(const struct run *r, int row, bool *finite)
+{
+    enum { PIECE = 4096 };
+    float piece[PIECE];
+    const float *g = params_grad(r->params, row);
+    const int64_t count = r->params->rows[row].count;
+    *finite = true;
+    for (int64_t at = 0; at < count && *finite; at += PIECE) {
+        const int64_t n = count - at < PIECE ? count - at : PIECE;
+        TRY(dev_download(r->stream, piece, g + at, (size_t)n * sizeof *piece));
+        TRY(dev_sync(r->stream));
+        for (int64_t i = 0; i < n; i++) *finite &= isfinite(piece[i]) != 0;
     }
     return STATUS_OK;
+}
+
+status optim_blame(const struct run *r)
+{
+    for (int i = 0; i < r->params->count; i++) {
+        bool finite;
+        TRY(row_is_finite(r, i, &finite));
+        if (!finite)
+            return FAIL(STATUS_NUMERIC,
+                        "the gradient of %s is not finite; the last checkpoint is good: resume from it with "
+                        "a lower optim.lr, or "
+                        "with train.precision=fp32 to see whether precision is the cause",
+                        r->params->rows[i].name);
+    }
+    return FAIL(STATUS_NUMERIC, "the gradient norm is not finite, though every gradient is");
 }

@@ -23,11 +23,13 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
+                                      .moment_dt = optim_moment_dt(args->state),
                                       .with_grad = train,
                                       .moments = train ? optim_moments(args->optim) : 0,
                                       .positions = args->positions,
                                       .stream = args->stream,
                                       .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
+    if (train) optim_lay(&d->params, &m->optim);
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
                                          .docs_max = args->docs_max ? args->docs_max : args->tokens,
@@ -46,6 +48,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
     struct params *p = &d->params;
     p->weight = p->master = p->grad = NULL;
     p->m = p->v = NULL;
+    p->chunks = NULL;
     activations_fini(a);
 }
 
@@ -141,6 +144,7 @@ struct plan_lay_args plan_args(const struct spec *s)
                                   .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
+                                  .state = (enum optim_state)s->run.optim_state,
                                   .tokens = sequences * t,
                                   .positions = t,
                                   .documents = documents,

@@ -11,7 +11,7 @@
 #define MEMORY_LIST(X)                                                                                       \
     X(param, "parameters", "fp32 master weights, bf16 copy, rope tables")                                    \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
-    X(optim, "optimizer", "moments in fp32")                                                                 \
+    X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
     X(scratch, "scratch", "of one block at a time: recomputed tensors, gradients, logits chunk")             \
     X(input, "inputs", "on a GPU: token ids, targets, positions and scalars of one step")
@@ -29,6 +29,7 @@ struct plan_lay_args {
     dtype dt;
     enum recompute recompute;
     enum optim optim;
+    enum optim_state state;
     int64_t tokens, positions;
     int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
     bool documents;            /* of any length: see feed_shape */

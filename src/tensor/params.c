@@ -39,14 +39,20 @@ void params_free(struct params *p)
     *p = (struct params){0};
 }
 
-void params_lay(struct params *p, dtype dt, int with_grad, int moments, struct params_arenas a)
+void params_lay(struct params *p, const struct params_lay_args *a)
 {
-    CHECK(dt == DTYPE_F64 || dt == DTYPE_F32 || dt == DTYPE_BF16, "weights of %s", dtype_name(dt));
-    size_t n = (size_t)p->total, acc = dtype_bytes(dtype_acc(dt));
-    p->dt = dt;
-    p->master = arena_take(a.param, n * acc, "master weights");
-    p->weight = dt == dtype_acc(dt) ? p->master : arena_take(a.param, n * dtype_bytes(dt), "bf16 weights");
-    if (with_grad) p->grad = arena_take(a.grad, n * acc, "gradients");
-    if (moments >= 1) p->m = arena_take(a.optim, n * sizeof(float), "first moment");
-    if (moments >= 2) p->v = arena_take(a.optim, n * sizeof(float), "second moment");
+    CHECK(a->dt == DTYPE_F64 || a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "weights of %s",
+          dtype_name(a->dt));
+    CHECK(a->moments == 0 || a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16, "moments of %s",
+          dtype_name(a->moment_dt));
+    const struct params_arenas *to = &a->arenas;
+    size_t n = (size_t)p->total, acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
+    p->dt = a->dt;
+    p->moment_dt = a->moment_dt;
+    p->master = arena_take(to->param, n * acc, "master weights");
+    p->weight =
+        a->dt == dtype_acc(a->dt) ? p->master : arena_take(to->param, n * dtype_bytes(a->dt), "bf16 weights");
+    if (a->with_grad) p->grad = arena_take(to->grad, n * acc, "gradients");
+    if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
+    if (a->moments >= 2) p->v = arena_take(to->optim, n * moment, "second moment");
 }

@@ -4,8 +4,8 @@
  * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of 16 elements:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
  *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
- *   grad    dtype_acc(dt)  accumulated (+=) over the micro-batches of a step; the optimizer zeroes it
- *   m, v    F32            optimizer moments; Lion has no v
+ *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
+ *   m, v    moment_dt      optimizer moments, F32 or BF16; Lion has no v
  * Padding between rows is zero and stays zero. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
@@ -46,7 +46,10 @@ struct params {
     int64_t unique;             /* parameters, padding excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
-    float *m, *v;
+    dtype moment_dt;
+    void *m, *v;
+    struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
+    int64_t chunk_count;
 };
 
 /* Adds a row; returns its index. Names are unique (CHECK). */
@@ -57,7 +60,12 @@ void params_free(struct params *p);
 
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */
 struct params_arenas { struct arena *param, *grad, *optim; };
-void params_lay(struct params *p, dtype dt, int with_grad, int moments, struct params_arenas a);
+struct params_lay_args {
+    dtype dt, moment_dt;        /* moment_dt: F32 or BF16 where there are moments */
+    int with_grad, moments;
+    struct params_arenas arenas;
+};
+void params_lay(struct params *p, const struct params_lay_args *a);
 
 static inline void *params_weight(const struct params *p, int row)
 {

@@ -55,6 +55,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
+    if (args.use == PLAN_TRAIN) TRY(optim_chunks(&t->decoder.params, &t->spec.run, t->run.stream));
     return STATUS_OK;
 }
 
@@ -91,11 +92,16 @@ struct host_state {
 };
 enum state_copy { STATE_SPACE, STATE_CONTENTS }; /* memory alone, or what the device holds too */
 
+static dtype state_dt(const struct trainer *t, int array)
+{
+    return array == 0 ? DTYPE_F32 : t->decoder.params.moment_dt;
+}
+
 static void state_list(const struct trainer *t, void *device[3], size_t bytes[3])
 {
     const struct params *p = &t->decoder.params;
     device[0] = p->master, device[1] = p->m, device[2] = p->v;
-    for (int i = 0; i < 3; i++) bytes[i] = (size_t)p->total * sizeof(float);
+    for (int i = 0; i < 3; i++) bytes[i] = (size_t)p->total * dtype_bytes(state_dt(t, i));
 }
 
 static void state_free(struct host_state *h)
@@ -146,9 +152,8 @@ status trainer_init_weights(struct trainer *t)
     struct host_state h;
     TRY(state_open(t, &h, STATE_SPACE));
     if (h.owned) { /* drawn on the host, whatever the device: the same numbers everywhere */
-        memset(h.arrays[0], 0, (size_t)p->total * sizeof(float));
-        for (int i = 1; i < 3; i++)
-            if (h.arrays[i]) memset(h.arrays[i], 0, (size_t)p->total * sizeof(float));
+        for (int i = 0; i < 3; i++)
+            if (h.arrays[i]) memset(h.arrays[i], 0, (size_t)p->total * dtype_bytes(state_dt(t, i)));
         p->master = p->weight = h.arrays[0];
         p->dt = DTYPE_F32;
     }
@@ -167,36 +172,46 @@ static struct ckpt_item *items_list(const struct trainer *t, const struct host_s
     struct ckpt_item *items = calloc((size_t)p->count * 3, sizeof *items);
     *count = 0;
     if (items == NULL) return NULL;
-    for (size_t k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         if (h->arrays[k] == NULL) continue;
+        const dtype dt = state_dt(t, k);
         for (int i = 0; i < p->count; i++) {
             const struct param *row = &p->rows[i];
             struct ckpt_item *item = &items[(*count)++];
-            *item = (struct ckpt_item){.dt = DTYPE_F32,
+            *item = (struct ckpt_item){.dt = dt,
                                        .rank = row->rank,
                                        .shape = {row->shape[0], row->shape[1]},
-                                       .data = (float *)h->arrays[k] + row->offset};
+                                       .data = (char *)h->arrays[k] + (size_t)row->offset * dtype_bytes(dt)};
             snprintf(item->name, sizeof item->name, "%s/%s", prefixes[k], row->name);
         }
     }
     return items;
 }
 
+static bool all_finite(const struct ckpt_item *item)
+{
+    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
+    const int64_t n = item->shape[0] * (item->rank > 1 ? item->shape[1] : 1);
+    int bad = 0;
+    if (item->dt == DTYPE_BF16) {
+        const bf16 *bits = item->data;
+        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
+    } else {
+        const uint32_t *bits = item->data;
+        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
+    }
+    return !bad;
+}
+
 /* A checkpoint that cannot be gone on from would push out those that can. */
 static status check_finite(const struct trainer *t, const struct ckpt_item *items, int count)
 {
-    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
-    for (int i = 0; i < count; i++) {
-        const uint32_t *bits = items[i].data;
-        int64_t n = items[i].shape[0] * (items[i].rank > 1 ? items[i].shape[1] : 1);
-        int bad = 0;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
-        if (bad)
+    for (int i = 0; i < count; i++)
+        if (!all_finite(&items[i]))
             return FAIL(STATUS_NUMERIC,
                         "%s is not finite after step %lld: training diverged, and this is not saved; resume "
                         "from the last checkpoint with a lower optim.lr",
                         items[i].name, (long long)t->step);
-    }
     return STATUS_OK;
 }
 

@@ -57,6 +57,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     assert_int_equal(decoder_init(&f->d, spec), STATUS_OK);
     assert_int_equal(
         decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt,
+                                                             .moment_dt = DTYPE_F32,
                                                              .with_grad = 1,
                                                              .moments = 2,
                                                              .positions = 32,

@@ -174,6 +174,7 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
         run_spec_default(&spec);
         spec.optim_lr = 1e-3, spec.optim_beta1 = 0.9, spec.optim_beta2 = 0.95, spec.optim_eps = 1e-8,
         spec.optim_weight_decay = 0.1, spec.train_clip = 1;
+        ok(optim_chunks(&f->d.params, &spec, NULL));
         const float *want = expected(f, "losses", STEPS);
         for (int step = 0; step < STEPS; step++) {
             f->scalars.loss_sum = 0;

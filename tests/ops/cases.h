@@ -32,6 +32,9 @@ enum op_flag {
     POSITIONS = 1024, /* embed: learned positions */
     GAPS = 2048,      /* rows wider than their contents */
     Z_LOSS = 4096,
+    LION = 8192,          /* update */
+    MOMENTS_BF16 = 16384, /* update */
+    NO_CLIP = 32768,      /* update */
 };
 
 struct op_case {
@@ -124,9 +127,10 @@ static const struct op_case op_cases[] = {
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),
     ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
-    ROWS(sumsq, 1, 1, 0), ROWS(sumsq, 3, 11, 0), ROWS(sumsq, 70, 1025, 0), ROWS(sumsq, 0, 4, 0),
-    ROWS(adamw, 1, 1, 0), ROWS(adamw, 3, 11, 0), ROWS(adamw, 70, 1025, 0),
-    ROWS(lion, 1, 1, 0), ROWS(lion, 3, 11, 0), ROWS(lion, 70, 1025, 0),
+    ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),
+    ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),
+    ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
+    ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
 };
 /* clang-format on */

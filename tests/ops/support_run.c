@@ -317,36 +317,60 @@ static void run_xent(const struct ops *o, const struct op_case *c, struct probe 
         .dt = out_dt);
 }
 
-static void run_optim(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_sum(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     int64_t count = c->rows * c->d;
-    double tol = tol_reduce(DTYPE_F32, 1);
-    if (c->op == OP_sum || c->op == OP_sumsq) {
-        dtype acc = dtype_acc(p->dt);
-        const void *x = probe_in(p, "x", acc, count, 0, 1);
-        double *out =
-            probe_out(p, "out", PROBE_ACC, DTYPE_F64, 1, tol_reduce(DTYPE_F64, count) * (double)count);
-        if (c->op == OP_sum)
-            RUN(o, sum, .x = x, .count = count, .dt = acc, .out = out);
-        else
-            RUN(o, sumsq, .x = x, .count = count, .dt = acc, .out = out);
-        return;
+    dtype acc = dtype_acc(p->dt);
+    const void *x = probe_in(p, "x", acc, count, 0, 1);
+    double *out = probe_out(p, "out", PROBE_ACC, DTYPE_F64, 1, tol_reduce(DTYPE_F64, count) * (double)count);
+    RUN(o, sum, .x = x, .count = count, .dt = acc, .out = out);
+}
+
+/* Pieces of all lengths with every mix of flags; between them, elements that belong to none. */
+static const struct update_chunk *chunk_table(struct probe *p, int64_t count, int64_t *chunk_count)
+{
+    enum { CHUNKS = 64 };
+    struct update_chunk table[CHUNKS];
+    int64_t n = 0;
+    for (int64_t at = 0; at < count && n < CHUNKS; n++) {
+        const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
+        table[n] = (struct update_chunk){
+            .begin = at, .count = (int32_t)(length < left ? length : left), .flags = (unsigned)(n + 3) % 4};
+        at += (length + 31) / 16 * 16;
     }
+    *chunk_count = n;
+    const size_t bytes = (size_t)n * sizeof table[0];
+    void *chunks = probe_in(p, "chunks", DTYPE_F64, (int64_t)(bytes / 8), 0, 0); /* where int64_t may lie */
+    if (n > 0) memcpy(chunks, table, bytes);
+    return chunks;
+}
+
+static struct step_scalars *scalars_of(struct probe *p)
+{
+    struct step_scalars *s = probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), 1e-9);
+    *s = (struct step_scalars){
+        .lr = 1e-2, .correction1 = 1 - pow(0.9, 3), .correction2 = 1 - pow(0.95, 3), .step = 2};
+    return s;
+}
+
+static void run_update(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    int64_t count = c->rows * c->d, chunk_count;
+    const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const bool lion = c->flags & LION;
+    double tol = tol_reduce(DTYPE_F32, 1);
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
           *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
-    float *m = probe_out(p, "m", PROBE_OUT, DTYPE_F32, count, tol);
+    void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
+         *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
-    if (c->op == OP_lion) {
-        g[0] = m[0] = 0; /* sign(0) = 0 */
-        RUN(o, lion, .p = w, .g = g, .m = m, .w = copy, .count = count, .lr = 1e-2, .beta1 = 0.9,
-            .beta2 = 0.99, .weight_decay = 0.1, .grad_scale = 0.5);
-        return;
-    }
-    float *v = probe_out(p, "v", PROBE_OUT, DTYPE_F32, count, tol);
-    for (int64_t i = 0; i < count; i++) v[i] *= v[i];
-    RUN(o, adamw, .p = w, .g = g, .m = m, .v = v, .w = copy, .count = count, .lr = 1e-2, .beta1 = 0.9,
-        .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .correction1 = 1 - pow(0.9, 3),
-        .correction2 = 1 - pow(0.95, 3), .grad_scale = 0.5);
+    for (int64_t i = 0; i < count && v; i++) dtype_store(v, i, sdt, pow(dtype_load(v, i, sdt), 2));
+    if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0); /* sign(0) = 0 */
+    const struct update_chunk *chunks = chunk_table(p, count, &chunk_count);
+    RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = m, .v = v, .w = copy,
+        .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8,
+        .weight_decay = 0.1, .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count),
+        .scalars = scalars_of(p), .seed = 17, .sdt = sdt);
 }
 
 /* There and back; the source holds a tie and what is not finite. */
@@ -385,10 +409,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_gelu_fwd] = run_act,
         [OP_gelu_bwd] = run_act,
         [OP_xent] = run_xent,
-        [OP_sum] = run_optim,
-        [OP_sumsq] = run_optim,
-        [OP_adamw] = run_optim,
-        [OP_lion] = run_optim,
+        [OP_sum] = run_sum,
+        [OP_update] = run_update,
         [OP_cast] = run_cast,
     };
     runs[c->op](o, c, p);

@@ -206,20 +206,23 @@ static void activations_have_known_values(void **state)
 static void optimizers_take_the_known_first_step(void **state)
 {
     (void)state;
+    const struct update_chunk chunk = {.count = 3, .flags = UPDATE_DECAY | UPDATE_ZERO};
+    const double decayed = 1 - 0.125 * 0.5, norm = sqrt(16.25);
+    struct step_scalars s = {.lr = 0.125, .correction1 = 0.5, .correction2 = 0.25};
     float p[] = {1, 1, 1}, g[] = {4, -0.5f, 0}, m[3] = {0}, v[3] = {0};
     bf16 w[3];
-    RUN(adamw, .eps = 1e-12, .p = p, .g = g, .m = m, .v = v, .w = w, .count = 3, .lr = 0.125, .beta1 = 0.5,
-        .beta2 = 0.75, .weight_decay = 0.5, .correction1 = 0.5, .correction2 = 0.25, .grad_scale = 2);
-    const double decayed = 1 - 0.125 * 0.5;
+    RUN(update, .rule = UPDATE_ADAMW, .eps = 1e-12, .p = p, .g = g, .m = m, .v = v, .w = w, .chunks = &chunk,
+        .chunk_count = 1, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .scalars = &s, .sdt = DTYPE_F32);
     assert_true(fabs(p[0] - (decayed - 0.125)) < 1e-6 && fabs(p[1] - (decayed + 0.125)) < 1e-6);
-    assert_true(m[0] == 4 && v[0] == 16 && g[0] == 0 && g[1] == 0);
+    assert_true(m[0] == 2 && v[0] == 4 && g[0] == 0 && g[1] == 0);
+    assert_true(s.grad_norm == norm && s.clip_factor == 1);
     assert_int_equal(w[0], bf16_from_f32(p[0]));
     float pl[] = {1, 1, 1}, gl[] = {4, -0.5f, 0}, ml[3] = {0};
-    RUN(lion, .p = pl, .g = gl, .m = ml, .count = 3, .lr = 0.125, .beta1 = 0.5, .beta2 = 0.75,
-        .weight_decay = 0.5, .grad_scale = 1);
+    RUN(update, .rule = UPDATE_LION, .p = pl, .g = gl, .m = ml, .chunks = &chunk, .chunk_count = 1,
+        .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .clip = 2 * norm, .scalars = &s, .sdt = DTYPE_F32);
     assert_true(pl[0] == (float)(decayed - 0.125) && pl[1] == (float)(decayed + 0.125) &&
                 pl[2] == (float)decayed);
-    assert_true(ml[0] == 1 && gl[0] == 0);
+    assert_true(ml[0] == 1 && gl[0] == 0 && s.clip_factor == 1);
 }
 
 static void a_missing_op_is_named(void **state)
@@ -228,9 +231,9 @@ static void a_missing_op_is_named(void **state)
     struct ops o = oracle;
     assert_int_equal(ops_check(&o), STATUS_OK);
     o.attn_bwd = NULL;
-    o.lion = NULL;
+    o.update = NULL;
     assert_int_equal(ops_check(&o), STATUS_INTERNAL);
-    assert_non_null(strstr(status_message(), "2 ops: attn_bwd lion"));
+    assert_non_null(strstr(status_message(), "2 ops: attn_bwd update"));
 }
 
 int main(void)

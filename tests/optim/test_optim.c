@@ -45,11 +45,11 @@ struct fixture {
     struct params p;
     struct arena param, grad, optim;
     struct ops ops;
-    struct run run;
     struct step_scalars scalars;
+    struct run run;
 };
 
-static void fixture_open(struct fixture *f)
+static void fixture_open(struct fixture *f, dtype moment_dt)
 {
     memset(f, 0, sizeof *f);
     struct arena *all[] = {&f->param, &f->grad, &f->optim};
@@ -58,7 +58,13 @@ static void fixture_open(struct fixture *f)
     params_add(&f->p, ROLE_MATRIX, 0, 3, 5, "matrix");
     params_add(&f->p, ROLE_NORM, 1, 5, 0, "norm");
     params_add(&f->p, ROLE_BIAS, 0, 3, 0, "bias");
-    params_lay(&f->p, DTYPE_F32, 1, 2, (struct params_arenas){&f->param, &f->grad, &f->optim});
+    f->p.rows[1].stored = true;
+    params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
+                                                .moment_dt = moment_dt,
+                                                .with_grad = 1,
+                                                .moments = 2,
+                                                .arenas = {&f->param, &f->grad, &f->optim}});
+    optim_lay(&f->p, &f->optim);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     f->run = (struct run){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
     for (int i = 0; i < f->p.count; i++)
@@ -73,11 +79,11 @@ static void fixture_close(struct fixture *f)
     arena_free(&f->optim);
 }
 
-static void first_step(struct fixture *f, const struct run_spec *r)
+static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
 {
-    f->run.scalars = &f->scalars;
+    assert_int_equal(optim_chunks(&f->p, r, NULL), STATUS_OK);
     f->scalars = (struct step_scalars){.lr = 0.1};
-    optim_scalars(r, 0, &f->scalars);
+    optim_scalars(r, step, &f->scalars);
     assert_int_equal(optim_step(&f->run, r), STATUS_OK);
 }
 
@@ -87,11 +93,11 @@ static void only_matrices_and_tables_decay(void **state)
     for (int decay_tables = 0; decay_tables < 2; decay_tables++) {
         struct fixture f;
         struct run_spec r;
-        fixture_open(&f);
+        fixture_open(&f, DTYPE_F32);
         run_spec_default(&r);
         r.optim_weight_decay = 0.5;
         r.optim_decay_embeddings = decay_tables;
-        first_step(&f, &r); /* zero gradients: decay alone */
+        take_step(&f, &r, 0); /* zero gradients: decay alone */
         const float kept = 1, decayed = 0.95f;
         assert_true(fabsf(*(float *)params_master(&f.p, 0) - (decay_tables ? decayed : kept)) < 1e-6f);
         assert_true(fabsf(*(float *)params_master(&f.p, 1) - decayed) < 1e-6f);
@@ -106,16 +112,17 @@ static void clipping_scales_all_gradients_by_one_factor(void **state)
     (void)state;
     struct fixture f;
     struct run_spec r;
-    fixture_open(&f);
+    fixture_open(&f, DTYPE_F32);
     run_spec_default(&r);
     r.train_clip = 1;
-    float *g = params_grad(&f.p, 1);
-    g[0] = 30, g[4] = -40; /* norm 50 */
-    first_step(&f, &r);
+    float *stored = params_grad(&f.p, 1), *added = params_grad(&f.p, 0);
+    stored[0] = 30, added[4] = -40; /* norm 50 */
+    take_step(&f, &r, 0);
     near(f.scalars.grad_norm, 50);
     assert_true(fabs(f.scalars.grad_norm * f.scalars.clip_factor - 1) < 1e-6);
-    assert_true(fabs((double)(f.p.m + f.p.rows[1].offset)[0] - 0.1 * 30 / 50) < 1e-6);
-    assert_true(g[0] == 0 && g[4] == 0); /* zeroed for the next step */
+    assert_true(fabs((double)((float *)f.p.m + f.p.rows[1].offset)[0] - 0.1 * 30 / 50) < 1e-6);
+    assert_true(added[4] == 0);   /* zeroed for the next step */
+    assert_true(stored[0] == 30); /* which stores this one anew */
     fixture_close(&f);
 }
 
@@ -124,14 +131,40 @@ static void a_gradient_that_is_not_finite_names_its_parameter(void **state)
     (void)state;
     struct fixture f;
     struct run_spec r;
-    fixture_open(&f);
+    fixture_open(&f, DTYPE_F32);
     run_spec_default(&r);
     ((float *)params_grad(&f.p, 2))[3] = NAN;
-    first_step(&f, &r);
+    ((float *)params_grad(&f.p, 0))[0] = 1;
+    take_step(&f, &r, 0);
     assert_false(isfinite(f.scalars.grad_norm));
     assert_int_equal(optim_blame(&f.run), STATUS_NUMERIC);
     assert_non_null(strstr(status_message(), "norm"));
     assert_true(*(float *)params_master(&f.p, 1) == 1.0f); /* nothing was updated */
+    assert_true(*(float *)f.p.m == 0 && *(float *)params_grad(&f.p, 0) == 1);
+    assert_true(f.scalars.clip_factor == 0);
+    fixture_close(&f);
+}
+
+/* A gradient of 1 moves a moment of 0.95 to 0.95 + 0.05 (1 - 0.95), less than half a place of bf16: rounding to nearest would stay
+ * for ever, and stochastic rounding comes to 1 in the mean. */
+static void moments_in_bf16_move_by_less_than_their_last_place(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct run_spec r;
+    fixture_open(&f, DTYPE_BF16);
+    run_spec_default(&r);
+    r.train_clip = 0, r.optim_beta1 = r.optim_beta2 = 0.95;
+    const int64_t count = f.p.rows[1].count;
+    bf16 *m = (bf16 *)f.p.m + f.p.rows[1].offset;
+    float *g = params_grad(&f.p, 1);
+    for (int64_t i = 0; i < count; i++) g[i] = 1, m[i] = bf16_from_f32(0.953125f);
+    double sum = 0;
+    for (int at = 0; at < 200; at++) {
+        take_step(&f, &r, at);
+        for (int64_t i = 0; i < count && at >= 100; i++) sum += (double)bf16_to_f32(m[i]);
+    }
+    if (!(fabs(sum / 100 / (double)count - 1) < 1e-3)) fail_msg("mean %g", sum / 100 / (double)count);
     fixture_close(&f);
 }
 
@@ -142,6 +175,7 @@ int main(void)
         cmocka_unit_test(only_matrices_and_tables_decay),
         cmocka_unit_test(clipping_scales_all_gradients_by_one_factor),
         cmocka_unit_test(a_gradient_that_is_not_finite_names_its_parameter),
+        cmocka_unit_test(moments_in_bf16_move_by_less_than_their_last_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void a_state_that_is_not_finite_is_not_saved(void **unused)
     assert_int_equal(trainer_open(&t, &spec, NULL, NULL), STATUS_OK);
     assert_int_equal(trainer_init_weights(&t), STATUS_OK);
     struct params *p = &t.decoder.params;
-    float *const arrays[] = {p->master, p->m, p->v};
+    float *const arrays[] = {p->master, p->m, p->v}; /* fp32 moments */
     const int64_t last = p->rows[p->count - 1].offset + p->rows[p->count - 1].count - 1;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         float *x = &arrays[i][i == 0 ? 0 : last], was = *x;

@@ -5,6 +5,7 @@
 #ifndef INGOT_OPS_CPU_ORACLE_H
 #define INGOT_OPS_CPU_ORACLE_H
 #include "ops/ops.h"
+#include <math.h>
 
 void oracle_gemm(struct ops *o);
 void oracle_embed(struct ops *o);
@@ -38,5 +39,21 @@ static inline void put(void *p, int64_t i, dtype dt, double v)
 static inline void check_dt(dtype dt)
 {
     CHECK(dt == DTYPE_F64 || dt == DTYPE_F32 || dt == DTYPE_BF16, "ops do not compute in %s", dtype_name(dt));
+}
+
+/* `update` between its two passes: from the sum of squares to the factor of all gradients. False: change nothing. */
+static inline bool update_factor(const struct update_args *a, double squares, double *factor)
+{
+    double norm = sqrt(squares);
+    *factor = !isfinite(norm) ? 0 : a->clip > 0 ? fmin(1, a->clip / (norm + 1e-6)) : 1;
+    a->scalars->grad_norm = norm;
+    a->scalars->clip_factor = *factor;
+    return isfinite(norm);
+}
+static inline void update_check(const struct update_args *a)
+{
+    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));
+    CHECK(a->rule == UPDATE_LION || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
+          "corrections %g %g", a->scalars->correction1, a->scalars->correction2);
 }
 #endif

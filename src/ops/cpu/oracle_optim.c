@@ -1,8 +1,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle.h"
+#include "ops/rounding.h"
 #include <math.h>
-
-enum { GRAIN = 4096 };
 
 static status sum(const struct sum_args *a, dev_stream s)
 {
@@ -11,52 +10,60 @@ static status sum(const struct sum_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status sumsq(const struct sumsq_args *a, dev_stream s)
-{
-    (void)s;
-    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_F64, "sumsq of %s", dtype_name(a->dt));
-    double sum = 0;
-    for (int64_t i = 0; i < a->count; i++) sum += get(a->x, i, a->dt) * get(a->x, i, a->dt);
-    *a->out += sum;
-    return STATUS_OK;
-}
+enum moment { FIRST, SECOND };
 
-static status adamw(const struct adamw_args *a, dev_stream s)
+static void put_moment(const struct update_args *a, enum moment which, int64_t i, double x)
 {
-    (void)s;
-    CHECK(a->correction1 > 0 && a->correction2 > 0, "corrections %g %g", a->correction1, a->correction2);
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        for (int64_t i = span.begin; i < span.end; i++) {
-            double g = (double)a->g[i] * a->grad_scale;
-            double m = a->beta1 * (double)a->m[i] + (1 - a->beta1) * g;
-            double v = a->beta2 * (double)a->v[i] + (1 - a->beta2) * g * g;
-            double step = m / a->correction1 / (sqrt(v / a->correction2) + a->eps);
-            a->p[i] = (float)((double)a->p[i] * (1 - a->lr * a->weight_decay) - a->lr * step);
-            a->m[i] = (float)m;
-            a->v[i] = (float)v;
-            a->g[i] = 0;
-            if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
-        }
+    void *array = which == FIRST ? a->m : a->v;
+    if (a->sdt == DTYPE_F32) {
+        put(array, i, DTYPE_F32, x);
+        return;
     }
-    return STATUS_OK;
+    const float rounded = (float)x;
+    uint32_t bits, word = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4).u[i % 4];
+    memcpy(&bits, &rounded, sizeof bits);
+    ((bf16 *)array)[i] = rounding_bf16(bits, which == FIRST ? word & 0xffff : word >> 16);
 }
 
-static status lion(const struct lion_args *a, dev_stream s)
+/* What the rule subtracts from p, over lr; moments are stored on the way. */
+static double rule_step(const struct update_args *a, int64_t i, double g)
+{
+    double m = get(a->m, i, a->sdt), blend = a->beta1 * m + (1 - a->beta1) * g;
+    if (a->rule == UPDATE_LION) {
+        put_moment(a, FIRST, i, a->beta2 * m + (1 - a->beta2) * g);
+        return blend > 0 ? 1 : blend < 0 ? -1 : 0;
+    }
+    double v = a->beta2 * get(a->v, i, a->sdt) + (1 - a->beta2) * g * g;
+    put_moment(a, FIRST, i, blend);
+    put_moment(a, SECOND, i, v);
+    return blend / a->scalars->correction1 / (sqrt(v / a->scalars->correction2) + a->eps);
+}
+
+static void update_one(const struct update_args *a, const struct update_chunk *c, double factor)
+{
+    const double lr = a->scalars->lr, decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
+    for (int64_t i = c->begin; i < c->begin + c->count; i++) {
+        double step = rule_step(a, i, (double)a->g[i] * factor);
+        a->p[i] = (float)((double)a->p[i] * (1 - decay) - lr * step);
+        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
+        if (c->flags & UPDATE_ZERO) a->g[i] = 0;
+    }
+}
+
+static status update(const struct update_args *a, dev_stream s)
 {
     (void)s;
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        for (int64_t i = span.begin; i < span.end; i++) {
-            double g = (double)a->g[i] * a->grad_scale, m = a->m[i];
-            double mix = a->beta1 * m + (1 - a->beta1) * g, u = mix > 0 ? 1 : mix < 0 ? -1 : 0;
-            a->p[i] = (float)((double)a->p[i] * (1 - a->lr * a->weight_decay) - a->lr * u);
-            a->m[i] = (float)(a->beta2 * m + (1 - a->beta2) * g);
-            a->g[i] = 0;
-            if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
+    update_check(a);
+    double squares = 0, factor;
+    for (int64_t c = 0; c < a->chunk_count; c++)
+        for (int64_t i = 0; i < a->chunks[c].count; i++) {
+            double g = (double)a->g[a->chunks[c].begin + i];
+            squares += g * g;
         }
+    if (!update_factor(a, squares, &factor)) return STATUS_OK;
+    PARALLEL_CHUNKS(c, a->chunk_count)
+    {
+        update_one(a, &a->chunks[c], factor);
     }
     return STATUS_OK;
 }
@@ -64,7 +71,5 @@ static status lion(const struct lion_args *a, dev_stream s)
 void oracle_optim(struct ops *o)
 {
     o->sum = sum;
-    o->sumsq = sumsq;
-    o->adamw = adamw;
-    o->lion = lion;
+    o->update = update;
 }

@@ -1,74 +1,152 @@
-/* Optimizers over flat ranges: one pass, each array read and written once. Chunks are of fixed size, elements are independent. */
+/* The optimizer's step: one pass over the gradients for their norm, one over everything, each array read and written once. Elements
+ * are independent; the order of the norm's sum hangs on the chunks alone. */
 #include "base/parallel.h"
+#include "ops/cpu/oracle.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
+#include "ops/rounding.h"
 
-enum { GRAIN = 65536 };
+enum {
+    SUMS = 1024 /* at most: partial sums of the norm stand on the stack */
+};
 
-/* The update in f32, its constants folded: p = p decay - step m / (sqrt(v) root + eps). */
-static void adamw_span(const struct adamw_args *a, struct span span)
+/* In f64, in fixed lanes. */
+static double square_sum(const float *x, int64_t count)
 {
-    const float scale = (float)a->grad_scale, eps = (float)a->eps;
-    const float beta1 = (float)a->beta1, rest1 = (float)(1 - a->beta1);
-    const float beta2 = (float)a->beta2, rest2 = (float)(1 - a->beta2);
-    const float decay = (float)(a->lr * a->weight_decay), step = (float)(a->lr / a->correction1);
-    const float root = (float)(1 / __builtin_sqrt(a->correction2));
-    for (int64_t i = span.begin; i < span.end; i += VEC) {
-        int n = vec_n(span.end - i);
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * scale, p = vec_load(a->p, i, n, DTYPE_F32);
-        vf m = vec_load(a->m, i, n, DTYPE_F32) * beta1 + g * rest1;
-        vf v = vec_load(a->v, i, n, DTYPE_F32) * beta2 + g * g * rest2;
-        p -= p * decay + step * m / (vec_sqrt(v) * root + eps);
-        vec_store(a->m, i, n, DTYPE_F32, m);
-        vec_store(a->v, i, n, DTYPE_F32, v);
+    typedef double vd __attribute__((vector_size(4 * VEC)));
+    vd lanes[4] = {0};
+    int64_t i = 0;
+    for (; i + 2 * VEC <= count; i += 2 * VEC) {
+        for (int k = 0; k < 4; k++) {
+#ifdef __AVX512F__
+            vd wide = (vd)_mm512_cvtps_pd(_mm256_loadu_ps(x + i + k * VEC / 2));
+#else
+            vd wide = (vd)_mm256_cvtps_pd(_mm_loadu_ps(x + i + k * VEC / 2));
+#endif
+            lanes[k] += wide * wide;
+        }
+    }
+    double sum = 0;
+    for (; i < count; i++) sum += (double)x[i] * (double)x[i];
+    const vd all = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    for (int k = 0; k < VEC / 2; k++) sum += all[k];
+    return sum;
+}
+
+static double all_squares(const struct update_args *a)
+{
+    double sums[SUMS], sum = 0;
+    const int64_t per_sum = a->chunk_count / SUMS + 1, count = chunk_count(a->chunk_count, per_sum);
+    PARALLEL_CHUNKS(k, count)
+    {
+        struct span span = chunk_span(k, a->chunk_count, per_sum);
+        sums[k] = 0;
+        for (int64_t c = span.begin; c < span.end; c++)
+            sums[k] += square_sum(a->g + a->chunks[c].begin, a->chunks[c].count);
+    }
+    for (int64_t k = 0; k < count; k++) sum += sums[k];
+    return sum;
+}
+
+/* The constants of a step in f32, folded: p = p (1 - decay) - step m / (sqrt(v) root + eps), Lion: p = p (1 - decay) -+ step. */
+struct update_fold {
+    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay;
+};
+static struct update_fold fold(const struct update_args *a, double factor)
+{
+    const struct step_scalars *s = a->scalars;
+    struct update_fold f = {.scale = (float)factor,
+                            .beta1 = (float)a->beta1,
+                            .rest1 = (float)(1 - a->beta1),
+                            .beta2 = (float)a->beta2,
+                            .rest2 = (float)(1 - a->beta2),
+                            .eps = (float)a->eps,
+                            .step = (float)s->lr,
+                            .decay = (float)(s->lr * a->weight_decay)};
+    if (a->rule == UPDATE_ADAMW) {
+        f.step = (float)(s->lr / s->correction1);
+        f.root = (float)(1 / __builtin_sqrt(s->correction2));
+    }
+    return f;
+}
+
+/* The random words of VEC elements from i on, a multiple of 4. */
+static vu words_at(const struct update_args *a, int64_t i)
+{
+    vu words;
+    for (int k = 0; k < VEC / 4; k++) {
+        const struct rng_block r = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4 + (uint64_t)k);
+        memcpy((char *)&words + 16 * k, &r, 16);
+    }
+    return words;
+}
+
+/* vec_store, but BF16 as rounding_bf16 rounds, for `random` below 2^16. */
+VEC_INLINE void moment_store(void *p, int64_t i, int n, dtype sdt, vf x, vu random)
+{
+    if (sdt == DTYPE_BF16) {
+        const vf nan = (vf)(vu)((vu){0} + 0x7fc00000u);
+        x = vec_select(x == x, (vf)(((vu)x + random) & 0xffff0000u), nan);
+    }
+    vec_store(p, i, n, sdt, x);
+}
+
+VEC_INLINE void update_span(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
+                            enum update_rule rule, dtype sdt)
+{
+    const int64_t end = c->begin + c->count;
+    if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
+    for (int64_t i = c->begin; i < end; i += VEC) {
+        int n = vec_n(end - i);
+        vu words = sdt == DTYPE_BF16 ? words_at(a, i) : (vu){0};
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
+        vf m = vec_load(a->m, i, n, sdt), blend = m * f.beta1 + g * f.rest1;
+        if (rule == UPDATE_ADAMW) {
+            vf v = vec_load(a->v, i, n, sdt) * f.beta2 + g * g * f.rest2;
+            p -= p * f.decay + f.step * blend / (vec_sqrt(v) * f.root + f.eps);
+            moment_store(a->m, i, n, sdt, blend, words & 0xffff);
+            moment_store(a->v, i, n, sdt, v, words >> 16);
+        } else {
+            vf up = vec_select(blend > 0.f, vec_set(f.step), (vf){0}),
+               down = vec_select(blend < 0.f, vec_set(f.step), (vf){0});
+            p -= p * f.decay + (up - down);
+            moment_store(a->m, i, n, sdt, m * f.beta2 + g * f.rest2, words & 0xffff);
+        }
         vec_store(a->p, i, n, DTYPE_F32, p);
-        vec_store(a->g, i, n, DTYPE_F32, (vf){0});
+        if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
 }
 
-static status adamw(const struct adamw_args *a, dev_stream s)
+/* One loop for each rule and type of moments. */
+static void update_chunk(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
-    (void)s;
-    CHECK(a->correction1 > 0 && a->correction2 > 0, "corrections %g %g", a->correction1, a->correction2);
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        adamw_span(a, chunk_span(c, a->count, GRAIN));
-    }
-    return STATUS_OK;
+    const bool wide = a->sdt == DTYPE_F32;
+    if (a->rule == UPDATE_ADAMW && wide)
+        update_span(a, c, f, UPDATE_ADAMW, DTYPE_F32);
+    else if (a->rule == UPDATE_ADAMW)
+        update_span(a, c, f, UPDATE_ADAMW, DTYPE_BF16);
+    else if (wide)
+        update_span(a, c, f, UPDATE_LION, DTYPE_F32);
+    else
+        update_span(a, c, f, UPDATE_LION, DTYPE_BF16);
 }
 
-static void lion_span(const struct lion_args *a, struct span span)
-{
-    const float scale = (float)a->grad_scale, lr = (float)a->lr, decay = (float)(a->lr * a->weight_decay);
-    const float beta1 = (float)a->beta1, rest1 = (float)(1 - a->beta1);
-    const float beta2 = (float)a->beta2, rest2 = (float)(1 - a->beta2);
-    for (int64_t i = span.begin; i < span.end; i += VEC) {
-        int n = vec_n(span.end - i);
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * scale, p = vec_load(a->p, i, n, DTYPE_F32);
-        vf m = vec_load(a->m, i, n, DTYPE_F32), mix = m * beta1 + g * rest1;
-        vf up = vec_select(mix > 0.f, vec_set(lr), (vf){0}),
-           down = vec_select(mix < 0.f, vec_set(lr), (vf){0});
-        p -= p * decay + (up - down);
-        vec_store(a->m, i, n, DTYPE_F32, m * beta2 + g * rest2);
-        vec_store(a->p, i, n, DTYPE_F32, p);
-        vec_store(a->g, i, n, DTYPE_F32, (vf){0});
-        if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
-    }
-}
-
-static status lion(const struct lion_args *a, dev_stream s)
+static status update(const struct update_args *a, dev_stream s)
 {
     (void)s;
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    update_check(a);
+    double factor;
+    if (!update_factor(a, all_squares(a), &factor)) return STATUS_OK;
+    const struct update_fold f = fold(a, factor);
+    PARALLEL_CHUNKS(c, a->chunk_count)
     {
-        lion_span(a, chunk_span(c, a->count, GRAIN));
+        update_chunk(a, &a->chunks[c], f);
     }
     return STATUS_OK;
 }
 
 void SIMD(simd_optim)(struct ops *o)
 {
-    o->adamw = adamw;
-    o->lion = lion;
+    o->update = update;
 }

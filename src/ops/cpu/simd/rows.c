@@ -1,4 +1,4 @@
-/* The ops that mostly move memory: bias gradient, embedding, cast, sum of squares. */
+/* The ops that mostly move memory: bias gradient, embedding, cast. */
 #include "ops/cpu/oracle.h"
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
@@ -6,9 +6,8 @@
 #include "ops/cpu/simd/vec.h"
 
 enum {
-    GRAIN = 32768,      /* elements per chunk of the flat ops */
-    OWNERS = 32,        /* chunks of embed_bwd */
-    SUMSQ_CHUNKS = 1024 /* at most: their sums stand on the stack */
+    GRAIN = 32768, /* elements per chunk of the flat ops */
+    OWNERS = 32    /* chunks of embed_bwd */
 };
 
 static size_t element_bytes(dtype dt)
@@ -146,49 +145,10 @@ static status cast(const struct cast_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* In f64, in fixed lanes. */
-static double square_sum(const float *x, struct span span)
-{
-    typedef double vd __attribute__((vector_size(4 * VEC)));
-    vd lanes[4] = {0};
-    int64_t i = span.begin;
-    for (; i + 2 * VEC <= span.end; i += 2 * VEC) {
-        for (int k = 0; k < 4; k++) {
-#ifdef __AVX512F__
-            vd wide = (vd)_mm512_cvtps_pd(_mm256_loadu_ps(x + i + k * VEC / 2));
-#else
-            vd wide = (vd)_mm256_cvtps_pd(_mm_loadu_ps(x + i + k * VEC / 2));
-#endif
-            lanes[k] += wide * wide;
-        }
-    }
-    double sum = 0;
-    for (; i < span.end; i++) sum += (double)x[i] * (double)x[i];
-    const vd all = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-    for (int k = 0; k < VEC / 2; k++) sum += all[k];
-    return sum;
-}
-
-static status sumsq(const struct sumsq_args *a, dev_stream s)
-{
-    (void)s;
-    CHECK(a->dt == DTYPE_F32, "the fast set sums squares of F32, not %s", dtype_name(a->dt));
-    double sums[SUMSQ_CHUNKS];
-    const int64_t per_chunk = (a->count / SUMSQ_CHUNKS / GRAIN + 1) * GRAIN;
-    const int64_t chunks = chunk_count(a->count, per_chunk);
-    PARALLEL_CHUNKS(c, chunks)
-    {
-        sums[c] = square_sum(a->x, chunk_span(c, a->count, per_chunk));
-    }
-    for (int64_t c = 0; c < chunks; c++) *a->out += sums[c];
-    return STATUS_OK;
-}
-
 void SIMD(simd_rows)(struct ops *o)
 {
     o->bias_bwd = bias_bwd;
     o->embed_fwd = embed_fwd;
     o->embed_bwd = embed_bwd;
     o->cast = cast;
-    o->sumsq = sumsq;
 }
