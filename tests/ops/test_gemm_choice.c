@@ -1,0 +1,239 @@
+/* Goal: a choice of algorithm is read back exactly as it was written, a line that was touched is never used, and a cache file keeps what
+ * others wrote. Method: round trips of all extremes, every single byte of a line changed or cut, files in a directory of their own. */
+#include "ops/gemm_choice.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "tensor/dtype.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../temp.h"
+
+static struct gemm_place here(void)
+{
+    struct gemm_place p;
+    gemm_choice_place(&p, "NVIDIA H200", 132, 130100);
+    return p;
+}
+
+static struct gemm_choice choice(int64_t m)
+{
+    struct gemm_choice c = {.key = {.m = m,
+                                    .n = 3072,
+                                    .k = 2048,
+                                    .trans_b = 1,
+                                    .dt = DTYPE_BF16,
+                                    .cdt = DTYPE_F32,
+                                    .add = 1,
+                                    .bias = 16,
+                                    .align = {256, 16, 2, 0}},
+                            .way = GEMM_LIBRARY,
+                            .time_ns = 133300};
+    for (int i = 0; i < GEMM_ALGO_BYTES; i++) c.algo[i] = (uint8_t)(i * 37 + (int)m);
+    return c;
+}
+
+/* The line without its newline; caller frees. */
+static char *line_of(const struct gemm_place *p, const struct gemm_choice *c)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    gemm_choice_print(f, p, c);
+    assert_int_equal(fclose(f), 0);
+    assert_true(bytes > 0 && text[bytes - 1] == '\n');
+    text[bytes - 1] = '\0';
+    return text;
+}
+
+static void a_line_says_what_was_chosen(void **state)
+{
+    (void)state;
+    struct gemm_choice all[4] = {choice(8192), choice(1), choice(INT64_MAX), choice(77)};
+    memset(all[1].algo, 0xff, sizeof all[1].algo);
+    all[1].way = GEMM_UNFUSED;
+    all[2].way = GEMM_PLAIN;
+    all[2].key.n = all[2].key.k = all[2].time_ns = INT64_MAX;
+    all[3].key = (struct gemm_key){.m = 1, .n = 1, .k = 1, .trans_a = 1, .dt = DTYPE_F32, .tf32 = 1};
+    for (int i = 0; i < 4; i++) {
+        struct gemm_place place = here(), place_read;
+        struct gemm_choice read;
+        char *line = line_of(&place, &all[i]);
+        if (!gemm_choice_parse(line, strlen(line), &place_read, &read)) fail_msg("refused: %s", line);
+        assert_memory_equal(&read.key, &all[i].key, sizeof read.key);
+        assert_memory_equal(read.algo, all[i].algo, sizeof read.algo);
+        assert_int_equal(read.way, all[i].way);
+        assert_true(read.time_ns == all[i].time_ns);
+        assert_string_equal(place_read.gpu, "NVIDIA_H200");
+        assert_true(place_read.sms == 132 && place_read.library == 130100);
+        free(line);
+    }
+}
+
+static void a_touched_line_is_refused(void **state)
+{
+    (void)state;
+    struct gemm_place p = here(), place;
+    struct gemm_choice c = choice(8192), read;
+    char *line = line_of(&p, &c);
+    size_t bytes = strlen(line);
+    for (size_t cut = 0; cut < bytes; cut++) assert_false(gemm_choice_parse(line, cut, &place, &read));
+    for (size_t at = 0; at < bytes; at++) {
+        char was = line[at];
+        for (int bit = 0; bit < 8; bit++) {
+            line[at] = (char)(was ^ 1 << bit);
+            if (gemm_choice_parse(line, bytes, &place, &read))
+                fail_msg("byte %zu, bit %d: accepted %s", at, bit, line);
+        }
+        line[at] = was;
+    }
+    assert_true(gemm_choice_parse(line, bytes, &place, &read));
+    free(line);
+    assert_false(gemm_choice_parse("", 0, &place, &read));
+    char *huge = malloc(100000);
+    memset(huge, 'g', 100000);
+    assert_false(gemm_choice_parse(huge, 100000, &place, &read));
+    free(huge);
+}
+
+static void a_list_takes_the_lines_of_its_place(void **state)
+{
+    (void)state;
+    struct gemm_place places[3] = {here(), here(), here()};
+    places[1].library++;
+    places[2].sms--;
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    fprintf(f, "# a comment\n\n");
+    for (int i = 0; i < 100; i++) {
+        struct gemm_choice c = choice(1 + i / 2); /* every key twice: the later one counts */
+        c.time_ns = i;
+        gemm_choice_print(f, &places[0], &c);
+    }
+    for (int i = 1; i < 3; i++) {
+        struct gemm_choice c = choice(1000);
+        gemm_choice_print(f, &places[i], &c);
+    }
+    fprintf(f, "gemm gpu=NVIDIA_H200 sms=132 rubbish\nanother, without an end");
+    assert_int_equal(fclose(f), 0);
+    struct gemm_choice_list list = {0};
+    struct gemm_choice_counts counts;
+    assert_int_equal(gemm_choice_list_read(&list, &places[0], text, bytes, &counts), STATUS_OK);
+    assert_int_equal(counts.used, 100);
+    assert_int_equal(counts.foreign, 2);
+    assert_int_equal(counts.damaged, 2);
+    assert_int_equal(list.count, 50);
+    for (int i = 0; i < 50; i++) {
+        struct gemm_choice c = choice(1 + i);
+        const struct gemm_choice *found = gemm_choice_find(&list, &c.key);
+        assert_non_null(found);
+        assert_true(found->time_ns == 2 * i + 1);
+        assert_memory_equal(found->algo, c.algo, sizeof c.algo);
+    }
+    struct gemm_choice other = choice(1000);
+    assert_null(gemm_choice_find(&list, &other.key));
+    gemm_choice_free(&list);
+    free(text);
+}
+
+static void a_file_keeps_what_others_wrote(void **state)
+{
+    (void)state;
+    const char *path = temp_path("cache/of/gemm.txt");
+    struct gemm_place mine = here(), other = here();
+    snprintf(other.gpu, sizeof other.gpu, "NVIDIA_B200");
+    struct gemm_choice_list none = {0}, list = {0}, back = {0};
+    assert_int_equal(gemm_choice_file_read(&back, &mine, path), STATUS_OK); /* not there: empty */
+    assert_int_equal(back.count, 0);
+    assert_int_equal(gemm_choice_file_add(&none, &mine, path), STATUS_OK);
+    assert_false(io_exists(path));
+    struct gemm_choice c = choice(5);
+    assert_int_equal(gemm_choice_add(&list, &c), STATUS_OK);
+    assert_int_equal(gemm_choice_file_add(&list, &other, path), STATUS_OK);
+    assert_int_equal(gemm_choice_file_add(&list, &mine, path), STATUS_OK);
+    list.items[0].time_ns = 7;
+    c = choice(6);
+    assert_int_equal(gemm_choice_add(&list, &c), STATUS_OK);
+    assert_int_equal(gemm_choice_file_add(&list, &mine, path), STATUS_OK); /* replaces one, adds one */
+
+    assert_int_equal(gemm_choice_file_read(&back, &mine, path), STATUS_OK);
+    assert_int_equal(back.count, 2);
+    assert_true(gemm_choice_find(&back, &list.items[0].key)->time_ns == 7);
+    gemm_choice_free(&back);
+    assert_int_equal(gemm_choice_file_read(&back, &other, path), STATUS_OK);
+    assert_int_equal(back.count, 1);
+    assert_true(back.items[0].time_ns == 133300);
+    gemm_choice_free(&back);
+    gemm_choice_free(&list);
+}
+
+static void damaged_lines_of_a_file_go_with_the_next_addition(void **state)
+{
+    (void)state;
+    const char *path = temp_path("damaged.txt");
+    char *data;
+    size_t bytes;
+    struct gemm_place mine = here();
+    struct gemm_choice c = choice(5);
+    struct gemm_choice_list list = {0}, back = {0};
+    assert_int_equal(gemm_choice_add(&list, &c), STATUS_OK);
+    char *line = line_of(&mine, &c), text[4096];
+    int length = snprintf(text, sizeof text, "# kept\n%s\n%.*s", line, (int)strlen(line) / 2, line);
+    assert_int_equal(io_write_file(path, text, (size_t)length), STATUS_OK);
+    assert_int_equal(gemm_choice_file_read(&back, &mine, path), STATUS_OK);
+    assert_int_equal(back.count, 1);
+    list.items[0].key.m = 6;
+    assert_int_equal(gemm_choice_file_add(&list, &mine, path), STATUS_OK);
+    assert_int_equal(io_read_file(path, 1 << 20, &data, &bytes), STATUS_OK);
+    int lines = 0;
+    for (size_t i = 0; i < bytes; i++) lines += data[i] == '\n';
+    assert_int_equal(lines, 3);
+    assert_memory_equal(data, text, strlen("# kept\n") + strlen(line) + 1);
+    free(data);
+    free(line);
+    gemm_choice_free(&list);
+    gemm_choice_free(&back);
+}
+
+static void a_name_becomes_one_word(void **state)
+{
+    (void)state;
+    struct gemm_place p;
+    char name[300];
+    gemm_choice_place(&p, "a b=c\td\n\xc3\xa9", 1, 2);
+    assert_string_equal(p.gpu, "a_b=c_d___");
+    gemm_choice_place(&p, "", 1, 2);
+    assert_string_equal(p.gpu, "_");
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    gemm_choice_place(&p, name, INT32_MAX, INT64_MAX);
+    struct gemm_choice c = choice(3), read;
+    struct gemm_place back;
+    char *line = line_of(&p, &c);
+    assert_true(gemm_choice_parse(line, strlen(line), &back, &read));
+    assert_string_equal(back.gpu, p.gpu);
+    free(line);
+}
+
+int main(void)
+{
+    log_level_set(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_says_what_was_chosen),
+        cmocka_unit_test(a_touched_line_is_refused),
+        cmocka_unit_test(a_list_takes_the_lines_of_its_place),
+        cmocka_unit_test(a_file_keeps_what_others_wrote),
+        cmocka_unit_test(damaged_lines_of_a_file_go_with_the_next_addition),
+        cmocka_unit_test(a_name_becomes_one_word),
+    };
+    return cmocka_run_group_tests(tests, temp_open, temp_close);
+}
