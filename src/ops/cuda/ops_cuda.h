@@ -15,14 +15,19 @@ struct cuda_options {
     enum cuda_math math;
     enum cuda_attention attention;
     const char *gemm_cache;     /* file of chosen algorithms, read and added to; NULL: choose anew, keep nothing */
+    int gemm_candidates;        /* algorithms that are timed for each product; 0: as many as pay; 1: the library's first, untimed, no file */
 };
 
 status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *options) WARN_UNUSED;
 void ops_cuda_workspace(struct stream *s, void *workspace, size_t bytes);
 void ops_cuda_close(struct stream *s);
 
-/* The algorithms chosen for this stream's products so far, as lines of text (caller frees; NULL: no memory), and back: before the
- * first product of its shape. Lines of another card or library version are not used. */
-char *cuda_gemm_choices_text(struct stream *s);
-status cuda_gemm_choices_load(struct stream *s, const char *text) WARN_UNUSED;
+/* The algorithms chosen for this stream's products so far, as lines of text (ops/gemm_choice.h; caller frees; NULL: no memory), for
+ * checkpoints: a resumed run is equal bit for bit only with the same ones. What was loaded and has not run since is among them. */
+char *cuda_gemm_choices_text(dev_stream s);
+/* And back: before the first product of its shape, and ahead of the cache file. Lines of another card or library version are not used:
+ * one warning. STATUS_CKPT: damaged lines. */
+status cuda_gemm_choices_load(dev_stream s, const char *text) WARN_UNUSED;
+/* For people: the algorithm of a product that has run, "id 66 tile 24 stages 35 split 1 cluster 3". Returns `text`. */
+const char *cuda_gemm_text(dev_stream s, const struct gemm_args *g, char *text, size_t size);
 #endif

@@ -1,0 +1,117 @@
+#include "ops/cuda/device.cuh"
+extern "C" {
+#include "ops/cuda/gemm_plain.h"
+}
+
+namespace {
+
+// A block of 16 x 16 threads computes tiles of 64 x 64; thread (x, y) has rows y + 16 r and columns x + 16 q.
+enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
+
+// Element (i, kk) of op(a) lies at i * a_row + kk * a_k, element (kk, j) of op(b) at kk * b_k + j * b_col. One of the two is 1.
+struct strides {
+    int64_t a_row, a_k, b_k, b_col;
+};
+
+// The part [first, first + TILE) x [k0, k0 + SLICE) of an operand, zero outside it. Neighbouring threads read neighbouring addresses.
+template <typename T>
+__device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64_t stride_k, int64_t first, int64_t count,
+                     int64_t k0, int64_t k)
+{
+    const int t = threadIdx.x;
+    for (int r = 0; r < TILE * SLICE / THREADS; r++) {
+        const int kk = stride_k == 1 ? t % SLICE : t / TILE + r * (THREADS / TILE);
+        const int i = stride_k == 1 ? t / SLICE + r * (THREADS / SLICE) : t % TILE;
+        const bool inside = first + i < count && k0 + kk < k;
+        to[kk][i] = inside ? to_f32(from[(first + i) * stride + (k0 + kk) * stride_k]) : 0.0f;
+    }
+}
+
+template <typename T, typename C>
+__global__ void __launch_bounds__(THREADS)
+product(const T *a, const T *b, C *c, const T *bias, int64_t m, int64_t n, int64_t k, strides at, bool add)
+{
+    __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
+    const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    const int64_t j0 = (int64_t)blockIdx.x * TILE;
+    for (int64_t i0 = (int64_t)blockIdx.y * TILE; i0 < m; i0 += (int64_t)gridDim.y * TILE) {
+        float sum[PER_THREAD][PER_THREAD] = {};
+        for (int64_t k0 = 0; k0 < k; k0 += SLICE) {
+            load(as, a, at.a_row, at.a_k, i0, m, k0, k);
+            load(bs, b, at.b_col, at.b_k, j0, n, k0, k);
+            __syncthreads();
+            for (int kk = 0; kk < SLICE; kk++)
+                for (int r = 0; r < PER_THREAD; r++)
+                    for (int q = 0; q < PER_THREAD; q++) sum[r][q] += as[kk][y + SIDE * r] * bs[kk][x + SIDE * q];
+            __syncthreads();
+        }
+        for (int r = 0; r < PER_THREAD; r++)
+            for (int q = 0; q < PER_THREAD; q++) {
+                const int64_t i = i0 + y + SIDE * r, j = j0 + x + SIDE * q;
+                if (i >= m || j >= n) continue;
+                float v = sum[r][q];
+                if (bias) v += to_f32(bias[j]);
+                if (add) v += to_f32(c[i * n + j]);
+                c[i * n + j] = from_f32<C>(v);
+            }
+    }
+}
+
+template <typename T, typename C>
+__global__ void __launch_bounds__(THREADS) fill(C *c, const T *bias, int64_t m, int64_t n, bool add)
+{
+    const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (j >= n) return;
+    const float first = bias ? to_f32(bias[j]) : 0.0f;
+    for (int64_t i = blockIdx.y; i < m; i += gridDim.y) {
+        const float v = add ? to_f32(c[i * n + j]) + first : first;
+        c[i * n + j] = from_f32<C>(v);
+    }
+}
+
+// `columns` elements to a block across, rows shared out down.
+dim3 grid(int64_t m, int64_t n, int64_t rows, int64_t columns)
+{
+    const int64_t down = (m + rows - 1) / rows, across = (n + columns - 1) / columns, down_max = 65535;
+    CHECK(across <= INT32_MAX, "a product with %lld columns", (long long)n);
+    return dim3((unsigned)across, (unsigned)(down < down_max ? down : down_max));
+}
+
+template <typename T, typename C> void launch_product(const struct gemm_args *g, dev_stream s)
+{
+    const strides at = {g->trans_a ? 1 : g->k, g->trans_a ? g->m : 1, g->trans_b ? 1 : g->n, g->trans_b ? g->k : 1};
+    product<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
+        (const T *)g->a, (const T *)g->b, (C *)g->c, (const T *)g->bias, g->m, g->n, g->k, at, g->accum == ACCUM_ADD);
+}
+
+template <typename T, typename C> void launch_fill(const struct gemm_args *g, dev_stream s)
+{
+    fill<T, C><<<grid(g->m, g->n, 1, THREADS), THREADS, 0, queue_of(s)>>>((C *)g->c, (const T *)g->bias, g->m, g->n,
+                                                                         g->accum == ACCUM_ADD);
+}
+
+} // namespace
+
+extern "C" status gemm_plain(const struct gemm_args *g, dev_stream s)
+{
+    if (g->m == 0 || g->n == 0) return STATUS_OK;
+    if (g->dt == DTYPE_F32)
+        launch_product<float, float>(g, s);
+    else if (g->cdt == DTYPE_F32)
+        launch_product<__nv_bfloat16, float>(g, s);
+    else
+        launch_product<__nv_bfloat16, __nv_bfloat16>(g, s);
+    return cuda_set_launched(s, "gemm");
+}
+
+extern "C" status gemm_plain_bias(const struct gemm_args *g, dev_stream s)
+{
+    if (g->m == 0 || g->n == 0) return STATUS_OK;
+    if (g->dt == DTYPE_F32)
+        launch_fill<float, float>(g, s);
+    else if (g->cdt == DTYPE_F32)
+        launch_fill<__nv_bfloat16, float>(g, s);
+    else
+        launch_fill<__nv_bfloat16, __nv_bfloat16>(g, s);
+    return cuda_set_launched(s, "gemm");
+}
