@@ -2,7 +2,18 @@
 #ifndef INGOT_BENCH_BENCH_H
 #define INGOT_BENCH_BENCH_H
 #include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
 #define BENCH(name, function, usage, text) status function(int argc, char **argv) WARN_UNUSED;
 #include "bench/bench.def"
 #undef BENCH
+
+/* bench gemm on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
+struct gemm_bench {
+    int64_t tokens, runs;           /* rows of the activations; repetitions */
+    const char *preset;             /* whose layer */
+    const char *layer, *form, *dt;  /* qkv, out, up, down, head; fwd, dgrad, wgrad; bf16 (NULL), tf32, f32 */
+    bool json;
+};
+status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
 #endif

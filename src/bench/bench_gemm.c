@@ -1,5 +1,5 @@
-/* Matrix products of a GPT-2 124M training step, ours beside oneDNN (cut in the same thread-invariant way), in turn, and
- * beside the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
+/* Matrix products of a GPT-2 124M training step on the CPU (on a GPU: cuda_bench_gemm.c), ours beside oneDNN (cut in the same
+ * thread-invariant way), in turn, and beside the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -169,38 +169,73 @@ static status arrays_open(struct arena *a, struct arrays *t, int64_t tokens)
     return STATUS_OK;
 }
 
-status bench_gemm(int argc, char **argv)
+#if !INGOT_CUDA
+status cuda_bench_gemm(const struct gemm_bench *b)
 {
-    struct choice choice = {.tokens = 4096, .runs = 5};
-    const struct flag flags[] = {
-        {"tokens", FLAG_INT, &choice.tokens, "rows of the activations (4096; the head's: at most 1024)"},
-        {"runs", FLAG_INT, &choice.runs, "repetitions of each product (5)"},
-        {"isa", FLAG_TEXT, &choice.isa, "avx2, avx512 or amx (the best)"},
-        {"dtype", FLAG_TEXT, &choice.dt, "f32 or bf16 alone"},
-        {"layer", FLAG_TEXT, &choice.layer, "qkv, out, fc, proj or head alone"},
-        {"form", FLAG_TEXT, &choice.form, "fwd, dgrad or wgrad alone"},
-        {"json", FLAG_SWITCH, &choice.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench gemm [--tokens N] [--runs N] [--isa avx2|avx512|amx] [--dtype D] [--layer L] "
-                    "[--form F] [--json]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench gemm takes no argument '%s'", argv[0]);
-    if (choice.tokens < 1 || choice.tokens > 1 << 20)
-        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)choice.tokens);
-    if (choice.runs < 1 || choice.runs > RUNS_MAX)
-        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)choice.runs, RUNS_MAX);
+    (void)b;
+    return FAIL(STATUS_DEVICE,
+                "this ingot was built without CUDA; build it where nvcc is on PATH (cmake --preset cuda)");
+}
+#endif
+
+static status on_cpu(const struct choice *choice)
+{
     struct ops sets[2];
-    TRY(ops_cpu(&sets[0], choice.isa));
+    TRY(ops_cpu(&sets[0], choice->isa));
     sets[1] = sets[0];
     gemm_onednn(&sets[1]);
     struct arena memory;
     struct arrays t;
-    TRY(arrays_open(&memory, &t, choice.tokens));
+    TRY(arrays_open(&memory, &t, choice->tokens));
     status st = STATUS_OK;
-    if (!choice.dt || strcmp(choice.dt, "f32") == 0) TRY_OUT(table(sets, &t, DTYPE_F32, &choice));
-    if (!choice.dt || strcmp(choice.dt, "bf16") == 0) TRY_OUT(table(sets, &t, DTYPE_BF16, &choice));
+    if (!choice->dt || strcmp(choice->dt, "f32") == 0) TRY_OUT(table(sets, &t, DTYPE_F32, choice));
+    if (!choice->dt || strcmp(choice->dt, "bf16") == 0) TRY_OUT(table(sets, &t, DTYPE_BF16, choice));
 out:
     arena_free(&memory);
     return st;
+}
+
+static status on_gpu(const struct choice *choice, const char *preset)
+{
+    if (choice->isa) return FAIL(STATUS_CONFIG, "--isa is for the CPU");
+    return cuda_bench_gemm(&(struct gemm_bench){.tokens = choice->tokens,
+                                                .runs = choice->runs,
+                                                .preset = preset ? preset : "llama-1b",
+                                                .layer = choice->layer,
+                                                .form = choice->form,
+                                                .dt = choice->dt,
+                                                .json = choice->json});
+}
+
+status bench_gemm(int argc, char **argv)
+{
+    struct choice choice = {.tokens = 0, .runs = 5};
+    const char *device = "cpu", *preset = NULL;
+    const struct flag flags[] = {
+        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
+        {"preset", FLAG_TEXT, &preset, "GPU: the model whose layer is measured (llama-1b)"},
+        {"tokens", FLAG_INT, &choice.tokens, "rows of the activations (4096, GPU: 16384; the head's: fewer)"},
+        {"runs", FLAG_INT, &choice.runs, "repetitions of each product (5)"},
+        {"isa", FLAG_TEXT, &choice.isa, "CPU: avx2, avx512 or amx (the best)"},
+        {"dtype", FLAG_TEXT, &choice.dt, "f32 or bf16 alone; GPU: bf16, tf32 or f32 (bf16)"},
+        {"layer", FLAG_TEXT, &choice.layer,
+         "qkv, out, fc, proj or head alone; GPU: qkv, out, up, down or head"},
+        {"form", FLAG_TEXT, &choice.form, "fwd, dgrad or wgrad alone"},
+        {"json", FLAG_SWITCH, &choice.json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench gemm [--device cpu|cuda] [--preset NAME] [--tokens N] [--runs N] "
+                    "[--isa avx2|avx512|amx] [--dtype D] [--layer L] [--form F] [--json]",
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench gemm takes no argument '%s'", argv[0]);
+    const bool gpu = strcmp(device, "cuda") == 0;
+    if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
+    if (!gpu && preset)
+        return FAIL(STATUS_CONFIG, "--preset is for --device=cuda: the CPU's products are GPT-2 124M's");
+    if (choice.tokens == 0) choice.tokens = gpu ? 16384 : 4096;
+    if (choice.tokens < 1 || choice.tokens > 1 << 20)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)choice.tokens);
+    if (choice.runs < 1 || choice.runs > RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)choice.runs, RUNS_MAX);
+    return gpu ? on_gpu(&choice, preset) : on_cpu(&choice);
 }
