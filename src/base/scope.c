@@ -19,6 +19,10 @@ static scope_sink_fn *_Atomic sink_fn;
 static void *_Atomic sink_ctx;
 static _Atomic int64_t sink_set_ns; /* start of the scopes that were open already */
 
+/* The range listener is process-wide for the same reason. */
+static void (*_Atomic range_push)(const char *name, int64_t idx);
+static void (*_Atomic range_pop)(void);
+
 void scope_sink_set(scope_sink_fn *sink, void *ctx)
 {
     sink_fn = NULL;
@@ -27,16 +31,26 @@ void scope_sink_set(scope_sink_fn *sink, void *ctx)
     sink_fn = sink;
 }
 
+void scope_range_set(void (*push)(const char *name, int64_t idx), void (*pop)(void))
+{
+    range_push = NULL;
+    range_pop = pop;
+    range_push = push;
+}
+
 struct scope scope_open(const char *name, int64_t idx)
 {
     if (depth < DEPTH_MAX) frames[depth] = (struct frame){name, idx, sink_fn ? clock_ns() : 0};
     depth++;
-    return (struct scope){1};
+    void (*push)(const char *, int64_t) = atomic_load_explicit(&range_push, memory_order_acquire);
+    if (push) push(name, idx);
+    return (struct scope){push != NULL};
 }
 
 void scope_close(struct scope *s)
 {
-    (void)s;
+    void (*pop)(void) = s->pushed ? range_pop : NULL;
+    if (pop) pop();
     depth--;
     scope_sink_fn *fn = sink_fn;
     if (fn == NULL || depth >= DEPTH_MAX) return;

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/scope.h"
@@ -57,11 +58,44 @@ static void a_sink_sees_scopes_close_innermost_first(void **state)
     assert_int_equal(closed, 2);
 }
 
+static char ranges[256];
+static void push(const char *name, int64_t idx)
+{
+    char path[64];
+    scope_path(path, sizeof path);
+    snprintf(ranges + strlen(ranges), sizeof ranges - strlen(ranges), "(%s %lld [%s]", name, (long long)idx,
+             path);
+}
+static void pop(void)
+{
+    snprintf(ranges + strlen(ranges), sizeof ranges - strlen(ranges), ")");
+}
+
+static void ranges_nest_and_only_what_was_pushed_is_popped(void **state)
+{
+    (void)state;
+    {
+        SCOPE("before", -1);
+        scope_range_set(push, pop);
+        {
+            SCOPE("a", 1);
+            SCOPE("b", 2);
+        }
+    }
+    assert_string_equal(ranges, "(a 1 [before > a 1](b 2 [before > a 1 > b 2]))");
+    scope_range_set(NULL, NULL);
+    {
+        SCOPE("c", -1);
+    }
+    assert_string_equal(ranges, "(a 1 [before > a 1](b 2 [before > a 1 > b 2]))");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_its_scopes),
         cmocka_unit_test(a_sink_sees_scopes_close_innermost_first),
+        cmocka_unit_test(ranges_nest_and_only_what_was_pushed_is_popped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
