@@ -62,7 +62,7 @@ YAML
 # between its last save and its end evaluates again, hence uniq.
 losses() { # losses RUN_DIR
     grep '"kind":"step"' "$1/metrics.jsonl" |
-        sed -E 's/"(time|tokens_per_s|step_s|data_wait_s|flops_per_s|rss_bytes)":[^,}]*,?//g; s/,}/}/' | uniq
+        sed -E 's/"(time|tokens_per_s|step_s|data_wait_s|flops_per_s|mfu|mfu_full|rss_bytes)":[^,}]*,?//g; s/,}/}/' | uniq
 }
 same_run() { # same_run NAME A B: two run directories have equal losses and equal last checkpoints
     losses "$2" >losses.a

@@ -3,10 +3,13 @@
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/flags.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "observe/kernels.h"
 #include "observe/observe.h"
+#include "plan/mfu.h"
 #include "train/trainer.h"
 
 #include <jansson.h>
@@ -14,10 +17,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
+enum { RECORDED = 10 }; /* steps after the timed ones, for --breakdown */
+
 struct options {
     const char *preset, *precision, *recompute, *optimizer, *device, *isa;
     int64_t batch, sequence, micro, steps, threads, layers;
-    bool json, eager;
+    bool json, eager, breakdown;
     int rest_count; /* --section.key=value: what the flags do not name */
     char **rest;
 };
@@ -33,7 +38,7 @@ static status make_spec(const struct options *o, struct spec *s)
     snprintf(text[n++], 96, "train.sequence_length=%lld", (long long)o->sequence);
     snprintf(text[n++], 96, "train.micro_batch=%lld", (long long)o->batch);
     snprintf(text[n++], 96, "train.batch_tokens=%lld", (long long)(o->batch * o->sequence * o->micro));
-    snprintf(text[n++], 96, "train.steps=%lld", (long long)(o->steps + 4));
+    snprintf(text[n++], 96, "train.steps=%lld", (long long)(o->steps + 4 + RECORDED));
     snprintf(text[n++], 96, "train.precision=%s", o->precision);
     snprintf(text[n++], 96, "train.recompute=%s", o->recompute);
     snprintf(text[n++], 96, "optim.name=%s", o->optimizer);
@@ -93,7 +98,28 @@ struct timing {
     double *seconds;        /* of each timed step, ascending */
     double begin_s, cold_s; /* clock at the command's begin; from there to the end of the first step */
     double first_loss, last_loss;
+    struct breakdown breakdown;
 };
+
+/* MFU in both conventions, beside the rate; nothing for a card whose peak is not known. */
+static void add_mfu(json_t *j, const struct trainer *t, const struct options *o, double tokens_per_s)
+{
+    double peak = mfu_peak(t->dev.name, o->precision);
+    if (peak <= 0) return;
+    json_object_set_new(j, "peak_gflops_per_s", json_real(peak / 1e9));
+    json_object_set_new(j, "mfu",
+                        json_real(tokens_per_s * plan_model_flops(&t->spec.model, o->sequence) / peak));
+    json_object_set_new(j, "mfu_full",
+                        json_real(tokens_per_s * mfu_flops_full(&t->spec.model, o->sequence) / peak));
+}
+
+static void print_mfu(const struct trainer *t, const struct options *o, double tokens_per_s)
+{
+    double peak = mfu_peak(t->dev.name, o->precision);
+    if (peak <= 0) return;
+    printf(" mfu=%.3f mfu_full=%.3f", tokens_per_s * plan_model_flops(&t->spec.model, o->sequence) / peak,
+           tokens_per_s * mfu_flops_full(&t->spec.model, o->sequence) / peak);
+}
 
 static void print_result(const struct options *o, const struct trainer *t, const struct timing *m)
 {
@@ -117,6 +143,8 @@ static void print_result(const struct options *o, const struct trainer *t, const
                       m->last_loss, "planned_bytes", (json_int_t)memory_peak(&t->memory), "device_bytes",
                       (json_int_t)dev_bytes_used(&t->dev), "cold_start_s", m->cold_s, "step_s_best",
                       seconds[0], "graph", t->mode == STEP_REPLAY, "stages_percent", parts);
+        add_mfu(j, t, o, tokens / median);
+        if (m->breakdown.steps) json_object_set_new(j, "breakdown", breakdown_json(&m->breakdown, median));
         json_dumpf(j, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(j);
@@ -125,13 +153,31 @@ static void print_result(const struct options *o, const struct trainer *t, const
     printf("ingot preset=%s device=%s precision=%s batch=%lld seq=%lld threads=%d step_s=%.3f "
            "tokens_per_s=%.1f gflops_per_s=%.0f "
            "peak_rss_gib=%.2f planned_gib=%.2f device_gib=%.2f cold_start_s=%.2f loss_first=%.4f "
-           "loss_last=%.4f%s\n",
+           "loss_last=%.4f%s",
            o->preset, t->ops.name, o->precision, (long long)(o->batch * o->micro), (long long)o->sequence,
            parallel_threads(), median, tokens / median, flops / 1e9, peak_rss_gib(),
            (double)memory_peak(&t->memory) / 1073741824, (double)dev_bytes_used(&t->dev) / 1073741824,
            m->cold_s, m->first_loss, m->last_loss, t->mode == STEP_REPLAY ? " graph" : "");
+    print_mfu(t, o, tokens / median);
+    printf("\n");
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
+    if (m->breakdown.steps) breakdown_print(stdout, &m->breakdown, median);
+}
+
+/* Some more steps, recorded: the timed ones are not, since recording costs time. */
+static status record_steps(struct trainer *t, struct step_batch *b, struct breakdown *out)
+{
+    struct step_result r;
+    TRY(kernels_record(true));
+    kernels_flush(0);
+    for (int i = 0; i < RECORDED; i++) {
+        b->step = t->step;
+        TRY(train_step(t, b, &r));
+        kernels_flush(1);
+    }
+    kernels_breakdown(out);
+    return kernels_record(false);
 }
 
 static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b, struct timing *m)
@@ -148,9 +194,22 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     }
     stages_stop();
     m->last_loss = r.loss;
+    if (o->breakdown && record_steps(t, b, &m->breakdown) != STATUS_OK) log_warn("%s", status_message());
     qsort(m->seconds, (size_t)o->steps, sizeof *m->seconds, ascending);
     print_result(o, t, m);
     return STATUS_OK;
+}
+
+/* Before the first step, so that the graph's nodes are known by their scopes. Without device times the bench goes on. */
+static bool kernels_wanted(const struct trainer *t)
+{
+    if (t->dev.kind != DEV_CUDA)
+        log_warn("--breakdown shows what a GPU does; this is %s", t->dev.name);
+    else if (kernels_open() != STATUS_OK)
+        log_warn("%s", status_message());
+    else
+        return true;
+    return false;
 }
 
 status bench_train(int argc, char **argv)
@@ -178,6 +237,8 @@ status bench_train(int argc, char **argv)
         {"device", FLAG_TEXT, &o.device, "cpu, cuda or auto (cpu)"},
         {"eager", FLAG_SWITCH, &o.eager, "GPU: op by op instead of one graph"},
         {"isa", FLAG_TEXT, &o.isa, "use at most avx2, avx512 or amx"},
+        {"breakdown", FLAG_SWITCH, &o.breakdown,
+         "GPU: record 10 more steps: parts, kernels, gaps (libcupti)"},
         {"json", FLAG_SWITCH, &o.json, "one JSON object"},
     };
     int help;
@@ -195,11 +256,13 @@ status bench_train(int argc, char **argv)
     TRY(make_spec(&o, &s));
     parallel_threads_set((int)o.threads);
     TRY(trainer_open(&t, &s, NULL, o.isa));
+    o.breakdown = o.breakdown && kernels_wanted(&t);
     struct batch *parts = calloc((size_t)o.micro, sizeof *parts);
     m.seconds = calloc((size_t)o.steps, sizeof *m.seconds);
     int32_t *tokens = parts && m.seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
     status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
     if (st == STATUS_OK) st = run_steps(&o, &t, &b, &m);
+    kernels_close();
     free(tokens);
     free(m.seconds);
     free(parts);

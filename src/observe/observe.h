@@ -14,6 +14,8 @@
     X(step_s, "perf/step_s")                                                                           \
     X(data_wait_s, "perf/data_wait_s")                                                                 \
     X(flops_per_s, "perf/model_flops_per_s")                                                           \
+    X(mfu, "perf/mfu") /* of the card's peak, attention's causal half counted: plan/mfu.h */           \
+    X(mfu_full, "perf/mfu_full") /* the full square counted */                                         \
     X(val_loss, "val/loss") /* nats per token */                                                       \
     X(val_bpb, "val/bits_per_byte")                                                                    \
     X(rss_bytes, "perf/rss_bytes")

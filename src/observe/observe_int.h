@@ -70,6 +70,19 @@ void progress_line(char *out, size_t size, const struct metrics *m, int64_t step
 void progress_bar(char *out, size_t size, const struct progress *p, const struct metrics *m, double eta_s,
                   int width);
 
+/* percent.c: shares of their sum in percent, rounded to tenths that add to exactly 100.0 (all 0 when the sum is 0). */
+enum { PERCENTS_MAX = 128 };
+void percent_list(double *percent, const double *share, int count);
+
+/* trace.c: what ran on the device, as an event of the running trace (none runs: nothing). One track per stream. Any thread. */
+struct trace_device_event {
+    const char *name;
+    const char *part, *scope; /* which part of the step; the scopes it was queued in, "" when not known */
+    int64_t start_ns, end_ns; /* clock_ns() */
+    uint32_t stream;
+};
+void trace_device_event(const struct trace_device_event *e);
+
 /* dispatch.c: several consumers of the one scope sink. */
 void dispatch_add(scope_sink_fn *fn, void *ctx);
 void dispatch_remove(scope_sink_fn *fn);

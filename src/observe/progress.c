@@ -94,6 +94,7 @@ void progress_line(char *out, size_t size, const struct metrics *m, int64_t step
     if (!isnan(m->lr)) add(out, size, " lr=%.3e", m->lr);
     if (!isnan(m->grad_norm)) add(out, size, " grad_norm=%.4f", m->grad_norm);
     if (!isnan(m->tokens_per_s)) add(out, size, " tokens_per_s=%.0f", m->tokens_per_s);
+    if (!isnan(m->mfu)) add(out, size, " mfu=%.3f", m->mfu);
     char buf[32];
     if (!isnan(eta_s)) add(out, size, " eta=%s", text_duration(buf, eta_s));
 }

@@ -156,7 +156,7 @@ static void put_loss_cards(FILE *out, const struct report_data *d)
 
 static void put_cards(FILE *out, const struct report_data *d)
 {
-    char value[32], below[64], buf[32];
+    char value[32], below[96], buf[32];
     fprintf(out, "<div class=cards>\n");
     put_loss_cards(out, d);
     snprintf(below, sizeof below, "%lld steps", (long long)d->steps);
@@ -168,6 +168,9 @@ static void put_cards(FILE *out, const struct report_data *d)
             snprintf(below, sizeof below, "tokens/s &middot; %.2f %s", flops / (flops < 1e12 ? 1e9 : 1e12),
                      flops < 1e12 ? "GFLOP/s" : "TFLOP/s");
         }
+        if (d->mfu.count)
+            snprintf(below + strlen(below), sizeof below - strlen(below), " &middot; %.1f %% MFU",
+                     100 * series_median(&d->mfu));
         put_card(out, "Throughput", text_count(value, series_median(&d->tokens_per_s)), below);
     }
     if (d->wall_s > 0) {

@@ -67,28 +67,6 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Tenths of a percent by largest remainder, so that what is printed adds to 100.0. */
-static void percents(struct stage *out, int count, double total_s)
-{
-    int left = 1000;
-    for (int i = 0; i < count; i++) {
-        out[i].percent = (int)(out[i].seconds / total_s * 1000);
-        left -= (int)out[i].percent;
-    }
-    bool raised[STAGES_MAX] = {false};
-    for (; left > 0; left--) {
-        int best = 0;
-        double most = -1;
-        for (int i = 0; i < count; i++) {
-            double rest = out[i].seconds / total_s * 1000 - (int)(out[i].seconds / total_s * 1000);
-            if (!raised[i] && rest > most) most = rest, best = i;
-        }
-        raised[best] = true;
-        out[best].percent += 1;
-    }
-    for (int i = 0; i < count; i++) out[i].percent /= 10;
-}
-
 int stages_list(struct stage out[STAGES_MAX], double total_s)
 {
     double sum = 0;
@@ -101,6 +79,9 @@ int stages_list(struct stage out[STAGES_MAX], double total_s)
     if (total_s < sum) total_s = sum;
     qsort(out, (size_t)count, sizeof out[0], longest_first);
     out[count++] = (struct stage){"other", total_s - sum, 0, 0};
-    if (total_s > 0) percents(out, count, total_s);
+    double shares[STAGES_MAX], percents[STAGES_MAX];
+    for (int i = 0; i < count; i++) shares[i] = out[i].seconds;
+    percent_list(percents, shares, count);
+    for (int i = 0; i < count; i++) out[i].percent = percents[i];
     return count;
 }

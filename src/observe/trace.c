@@ -4,7 +4,8 @@
  *
  *   {"name":"block.fwd","ph":"X","ts":12.345,"dur":6.789,"pid":0,"tid":0,"args":{"idx":3}}
  *
- * with times in microseconds since trace_start.
+ * with times in microseconds since trace_start. Process 0 is the host, a track per thread; process 1 the GPU, a track per
+ * stream, with device times (kernels.h) on the same clock.
  *
  * idx is the second argument of SCOPE: the step of "train.step", the layer of "block.fwd". */
 #include "observe/observe_int.h"
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 512, NAME_BYTES_MAX = 128, THREADS = 1024 };
+enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 1024, NAME_BYTES_MAX = 128, THREADS = 1024 };
 static const int64_t FLUSH_NS = 1000000000;
 
 /* One trace per process, as there is one scope sink. */
@@ -25,7 +26,8 @@ static struct {
     int64_t start_ns, flushed_ns;
     size_t used;
     bool running;
-    bool named[THREADS]; /* the thread's name has been written */
+    bool named[THREADS];   /* the thread's name has been written */
+    bool streams[THREADS]; /* the stream's */
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER, .sink.file.fd = -1};
 static char trace_buffer[BUFFER_BYTES];
 
@@ -78,6 +80,18 @@ static void put_thread(int thread)
     trace.named[thread] = true;
 }
 
+/* The beginning of an event, which is all that hosts and devices share. */
+static void put_event(const char *name, int64_t start_ns, int64_t end_ns)
+{
+    int64_t start = start_ns > trace.start_ns ? start_ns : trace.start_ns;
+    put(",\n{\"name\":\"");
+    put_name(name);
+    put("\",\"ph\":\"X\",\"ts\":");
+    put_us(start - trace.start_ns);
+    put(",\"dur\":");
+    put_us(end_ns - start);
+}
+
 static void on_scope(const struct scope_event *e, void *ctx)
 {
     (void)ctx;
@@ -88,13 +102,7 @@ static void on_scope(const struct scope_event *e, void *ctx)
     }
     if (trace.used + 2 * EVENT_BYTES_MAX > BUFFER_BYTES || e->end_ns - trace.flushed_ns > FLUSH_NS) flush();
     if (e->thread < THREADS && !trace.named[e->thread]) put_thread(e->thread);
-    int64_t start = e->start_ns > trace.start_ns ? e->start_ns : trace.start_ns;
-    put(",\n{\"name\":\"");
-    put_name(e->name);
-    put("\",\"ph\":\"X\",\"ts\":");
-    put_us(start - trace.start_ns);
-    put(",\"dur\":");
-    put_us(e->end_ns - start);
+    put_event(e->name, e->start_ns, e->end_ns);
     put(",\"pid\":0,\"tid\":");
     put_int(e->thread, 1);
     if (e->idx >= 0) {
@@ -106,6 +114,37 @@ static void on_scope(const struct scope_event *e, void *ctx)
     pthread_mutex_unlock(&trace.lock);
 }
 
+static void put_stream(uint32_t stream)
+{
+    bool first = true;
+    for (int i = 0; i < THREADS && first; i++) first = !trace.streams[i];
+    if (first) put(",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"GPU\"}}");
+    put(",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":");
+    put_int(stream, 1);
+    put(",\"args\":{\"name\":\"stream ");
+    put_int(stream, 1);
+    put("\"}}");
+    trace.streams[stream] = true;
+}
+
+void trace_device_event(const struct trace_device_event *e)
+{
+    pthread_mutex_lock(&trace.lock);
+    if (trace.running && e->end_ns >= trace.start_ns) {
+        if (trace.used + 3 * EVENT_BYTES_MAX > BUFFER_BYTES) flush();
+        if (e->stream < THREADS && !trace.streams[e->stream]) put_stream(e->stream);
+        put_event(e->name, e->start_ns, e->end_ns);
+        put(",\"pid\":1,\"tid\":");
+        put_int(e->stream, 1);
+        put(",\"args\":{\"part\":\"");
+        put_name(e->part);
+        put("\",\"scope\":\"");
+        put_name(e->scope);
+        put("\"}}");
+    }
+    pthread_mutex_unlock(&trace.lock);
+}
+
 status trace_start(const char *path)
 {
     CHECK(!trace.running, "a trace is running already");
@@ -113,6 +152,7 @@ status trace_start(const char *path)
     trace.start_ns = trace.flushed_ns = clock_ns();
     trace.used = 0;
     memset(trace.named, 0, sizeof trace.named);
+    memset(trace.streams, 0, sizeof trace.streams);
     put("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"ingot\"}}");
     flush();
     trace.running = true;

@@ -6,6 +6,8 @@
 #include "base/scope.h"
 #include "base/text.h"
 #include "observe/env.h"
+#include "observe/kernels.h"
+#include "plan/mfu.h"
 #include "train/restore.h"
 #include "train/runlock.h"
 #include "train/signals.h"
@@ -30,6 +32,8 @@ struct loop {
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
+    double peak; /* FLOP/s of the card, 0 when not known */
+    struct breakdown breakdown;
 };
 
 status loop_resolve_vocab(struct spec *spec, const struct shard_set *set)
@@ -204,8 +208,54 @@ static void record_step(struct loop *l, const struct step_result *s, double seco
     m.step_s = seconds;
     m.data_wait_s = waited;
     m.flops_per_s = l->tokens_per_s * plan_model_flops(&l->spec.model, l->spec.run.train_sequence_length);
+    m.mfu = mfu_of(m.flops_per_s, l->peak);
+    m.mfu_full =
+        mfu_of(l->tokens_per_s * mfu_flops_full(&l->spec.model, l->spec.run.train_sequence_length), l->peak);
     m.rss_bytes = rss_bytes();
     observe_metrics(l->observe, &m);
+}
+
+/* Device times of a GPU run with a trace: of some steps alone, since they cost time and a hundred kilobytes each, and
+ * not of the first ones, which load, measure and capture. */
+enum { RECORD_AFTER = 3, RECORD_STEPS = 10 };
+
+static void device_times_open(struct loop *l, const struct loop_options *o)
+{
+    if (!o->trace || l->trainer.dev.kind != DEV_CUDA) return;
+    if (kernels_open() != STATUS_OK) log_warn("%s", status_message());
+}
+
+static void device_times_before(const struct loop *l)
+{
+    if (l->trainer.step - l->start_step == RECORD_AFTER && kernels_record(true) != STATUS_OK) {
+        log_warn("%s", status_message());
+        kernels_close();
+    }
+    kernels_flush(0);
+}
+
+static void device_times_after(struct loop *l)
+{
+    kernels_flush(1);
+    if (l->trainer.step - l->start_step != RECORD_AFTER + RECORD_STEPS) return;
+    if (kernels_record(false) != STATUS_OK) log_warn("%s", status_message());
+}
+
+/* Beside the trace, as JSON; and as facts, for the report. */
+static void device_times_close(struct loop *l, const char *path)
+{
+    kernels_breakdown(&l->breakdown);
+    kernels_close();
+    if (l->breakdown.steps == 0) return;
+    json_t *j = breakdown_json(&l->breakdown, 0);
+    char *text = json_dumps(j, JSON_INDENT(1)), name[64];
+    if (text && io_write_file(path, text, strlen(text)) != STATUS_OK) log_warn("%s", status_message());
+    free(text);
+    json_decref(j);
+    for (int i = 0; i < KERNEL_PART_COUNT; i++) {
+        snprintf(name, sizeof name, "step_percent.%s", kernel_part_key(i));
+        observe_fact(l->observe, name, l->breakdown.parts[i].percent);
+    }
 }
 
 /* STATUS_STOPPED, with the reason, when the run was asked to stop. */
@@ -226,12 +276,14 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
     while (t->step < t->steps_total) {
+        device_times_before(l);
         double begin = clock_s(), waited = loader_wait_s(l->loader);
         const struct step_batch *b;
         struct step_result s;
         TRY(loader_next(l->loader, &b));
         TRY(train_step(t, b, &s));
         record_step(l, &s, clock_s() - begin, loader_wait_s(l->loader) - waited);
+        device_times_after(l);
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
         status stop = stop_reason(l, o);
@@ -321,7 +373,34 @@ static status open_all(struct loop *l, const struct loop_options *o)
                     t->step));
     TRY(observe_open(&l->observe, r->run_dir, t->step, t->steps_total));
     l->start_step = t->step;
+    l->peak = mfu_peak(t->dev.name, precision_name(r));
     return STATUS_OK;
+}
+
+/* The steps, with trace and breakdown around them. */
+static status run(struct loop *l, const struct loop_options *o)
+{
+    char path[SPEC_TEXT + 64];
+    status st = STATUS_OK;
+    if (o->trace) {
+        snprintf(path, sizeof path, "%s/trace", l->spec.run.run_dir);
+        TRY(io_make_dirs(path));
+        snprintf(path, sizeof path, "%s/trace/step-%08lld.json", l->spec.run.run_dir,
+                 (long long)l->trainer.step);
+        TRY(trace_start(path));
+    }
+    stages_start();
+    device_times_open(l, o);
+    l->start_s = clock_s();
+    st = train_steps(l, o);
+    stages_stop();
+    if (o->trace) {
+        snprintf(path, sizeof path, "%s/trace/breakdown-%08lld.json", l->spec.run.run_dir,
+                 (long long)l->start_step);
+        device_times_close(l, path);
+        trace_stop();
+    }
+    return st;
 }
 
 status loop_run(const struct spec *spec, const struct loop_options *o, struct loop_result *result)
@@ -338,20 +417,11 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->start_s = clock_s();
     status st = open_all(l, o);
     if (st == STATUS_OK) {
-        char path[SPEC_TEXT + 32];
         print_banner(l);
-        snprintf(path, sizeof path, "%s/trace", l->spec.run.run_dir);
-        if (o->trace) st = io_make_dirs(path);
-        snprintf(path, sizeof path, "%s/trace/step-%08lld.json", l->spec.run.run_dir,
-                 (long long)l->trainer.step);
-        if (o->trace && st == STATUS_OK) st = trace_start(path);
-        stages_start();
-        l->start_s = clock_s();
-        if (st == STATUS_OK) st = train_steps(l, o);
-        stages_stop();
-        if (o->trace) trace_stop();
+        st = run(l, o);
     }
     finish(l, o, st);
+    if (l->breakdown.steps) breakdown_print(stdout, &l->breakdown, 0);
     *result = (struct loop_result){
         .step = l->trainer.step, .loss = l->loss, .eval = l->eval, .tokens_per_s = l->tokens_per_s};
     close_all(l);

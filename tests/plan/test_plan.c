@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/mfu.h"
 
 static void every_preset_has_the_parameters_of_its_formula(void **state)
 {
@@ -75,12 +75,39 @@ static void flops_match_a_hand_count(void **state)
     assert_true(fabs(plan_flops(&m, 9).scores - 2 * 4 * 8 * 24.0 / 9) < 1e-9);
 }
 
+static void mfu_counts_in_two_conventions(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    model_spec_default(&m);
+    m.vocab_size = 100, m.layer_count = 2, m.hidden_size = 8, m.ffn_size = 16, m.head_count = 4,
+    m.head_count_kv = 2, m.head_dim = 2, m.context_length = 10;
+    double n = 2 * (8 * 16 + 8 * 8 + 3 * 8 * 16) + 8 * 100; /* weights that multiply */
+    assert_true(mfu_flops_full(&m, 9) == 6 * n + 12 * 2 * 8 * 9);
+    assert_true(plan_model_flops(&m, 9) == 6 * n + 12 * 2 * 8 * 5);
+    m.window = 3; /* hides keys: the full square does not know */
+    assert_true(mfu_flops_full(&m, 9) == 6 * n + 12 * 2 * 8 * 9);
+    assert_true(mfu_peak("NVIDIA H200", "bf16") == 989.4e12);
+    assert_true(mfu_peak("NVIDIA H100 80GB HBM3", "tf32") == 494.7e12);
+    assert_true(mfu_peak("NVIDIA H100 PCIe", "bf16") == 756.5e12);
+    assert_true(mfu_peak("NVIDIA A100-SXM4-80GB", "fp32") == 19.5e12);
+    assert_true(mfu_peak("NVIDIA B200", "bf16") == 2250e12);
+    assert_true(mfu_peak("NVIDIA GeForce RTX 4090", "bf16") == 165.2e12);
+    assert_true(mfu_peak("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16") == 0);
+    assert_true(mfu_peak("NVIDIA L40S", "bf16") == 362e12);
+    assert_true(mfu_peak("NVIDIA T4", "bf16") == 0);
+    assert_true(mfu_peak("cpu", "fp32") == 0);
+    assert_true(mfu_of(98.94e12, 989.4e12) == 0.1);
+    assert_true(isnan(mfu_of(1, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
         cmocka_unit_test(flops_match_a_hand_count),
+        cmocka_unit_test(mfu_counts_in_two_conventions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

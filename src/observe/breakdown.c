@@ -1,0 +1,141 @@
+/* Where a step's time goes on the device. The step's wall time is dealt out: an instant belongs to the activity that runs in it
+ * (of several, to the one that began first), or to the gaps.
+ *
+ *     kernel A  |=========|                A gets 10
+ *     kernel B       |=========|           B gets  5: what is behind A's end
+ *     copy                           |==|  gets    3, the time before it is a gap
+ *
+ * So parts and gaps add up to the wall time, whatever overlaps. */
+#include "observe/kernels_int.h"
+#include "observe/observe_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_start(const void *a, const void *b)
+{
+    const struct activity *x = a, *y = b;
+    if (x->start_ns != y->start_ns) return x->start_ns < y->start_ns ? -1 : 1;
+    return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
+}
+
+void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
+                   const enum kernel_part *parts, int64_t wall_ns, int64_t steps)
+{
+    int64_t covered_to = INT64_MIN, busy_ns = 0;
+    if (count > 0) qsort(a, (size_t)count, sizeof *a, by_start);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t from = a[i].start_ns > covered_to ? a[i].start_ns : covered_to;
+        int64_t own = a[i].end_ns > from ? a[i].end_ns - from : 0;
+        if (a[i].end_ns > covered_to) covered_to = a[i].end_ns;
+        enum kernel_part part = parts[a[i].name];
+        struct breakdown_row *row = &sum->rows[a[i].name];
+        row->count++;
+        row->ns += own;
+        row->alone_ns += a[i].end_ns - a[i].start_ns;
+        sum->part_ns[part] += own;
+        sum->part_count[part]++;
+        busy_ns += own;
+    }
+    if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different moments */
+    sum->part_ns[KERNEL_GAP] += wall_ns - busy_ns;
+    sum->wall_ns += wall_ns;
+    sum->steps += steps;
+}
+
+/* Numbers of the names that cost most, in order; how many. */
+static int costliest(int list[BREAKDOWN_KERNELS], const struct breakdown_sum *sum, int names)
+{
+    int count = 0;
+    for (int i = 0; i < names; i++) {
+        if (sum->rows[i].count == 0) continue;
+        int at = count < BREAKDOWN_KERNELS ? count++ : BREAKDOWN_KERNELS;
+        for (; at > 0 && sum->rows[list[at - 1]].ns < sum->rows[i].ns; at--)
+            if (at < BREAKDOWN_KERNELS) list[at] = list[at - 1];
+        if (at < BREAKDOWN_KERNELS) list[at] = i;
+    }
+    return count;
+}
+
+void breakdown_mean(struct breakdown *out, const struct breakdown_sum *sum, const struct names *names,
+                    const enum kernel_part *parts)
+{
+    double shares[KERNEL_PART_COUNT], percents[KERNEL_PART_COUNT];
+    int list[BREAKDOWN_KERNELS];
+    *out = (struct breakdown){.steps = sum->steps, .lost = sum->lost};
+    if (sum->steps == 0) return;
+    double steps = (double)sum->steps;
+    for (int i = 0; i < KERNEL_PART_COUNT; i++) shares[i] = (double)sum->part_ns[i];
+    percent_list(percents, shares, KERNEL_PART_COUNT);
+    for (int i = 0; i < KERNEL_PART_COUNT; i++)
+        out->parts[i] = (struct breakdown_part){.seconds = shares[i] * 1e-9 / steps,
+                                                .percent = percents[i],
+                                                .kernels = (double)sum->part_count[i] / steps};
+    out->step_s = (double)sum->wall_ns * 1e-9 / steps;
+    out->busy_s = out->step_s - out->parts[KERNEL_GAP].seconds;
+    out->kernel_count = costliest(list, sum, names->count);
+    for (int i = 0; i < names->count; i++) out->kernel_kinds += sum->rows[i].count > 0;
+    for (int i = 0; i < out->kernel_count; i++) {
+        const struct breakdown_row *row = &sum->rows[list[i]];
+        struct breakdown_kernel *k = &out->kernels[i];
+        kernel_name_short(names->text[list[i]], k->name, sizeof k->name);
+        k->part = parts[list[i]];
+        k->calls = (double)row->count / steps;
+        k->mean_s = (double)row->alone_ns * 1e-9 / (double)row->count;
+        k->percent = sum->wall_ns ? 100 * (double)row->ns / (double)sum->wall_ns : 0;
+    }
+}
+
+/* Gaps of a step that was not recorded: its wall time less the time that the same kernels take. */
+static double plain_gaps(const struct breakdown *b, double plain_s)
+{
+    return plain_s > b->busy_s ? plain_s - b->busy_s : 0;
+}
+
+void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
+{
+    if (b->steps == 0) {
+        fprintf(out, "device times: no step was recorded\n");
+        return;
+    }
+    fprintf(out, "device times: mean of %lld steps, %.3f ms each while recording\n", (long long)b->steps,
+            b->step_s * 1e3);
+    fprintf(out, "  %-18s %10s %7s %8s\n", "part", "ms/step", "%", "kernels");
+    for (int i = 0; i < KERNEL_PART_COUNT; i++)
+        fprintf(out, "  %-18s %10.3f %7.1f %8.5g\n", kernel_part_text(i), b->parts[i].seconds * 1e3,
+                b->parts[i].percent, b->parts[i].kernels);
+    if (plain_s > 0)
+        fprintf(out, "  without recording a step takes %.3f ms, of which gaps are %.3f ms (%.1f %%)\n",
+                plain_s * 1e3, plain_gaps(b, plain_s) * 1e3, 100 * plain_gaps(b, plain_s) / plain_s);
+    if (b->lost) fprintf(out, "  %lld activities were lost: the gaps are too large\n", (long long)b->lost);
+    fprintf(out, "  %8s %10s %7s  the %d costliest of %d kernels\n", "calls", "mean us", "%", b->kernel_count,
+            b->kernel_kinds);
+    for (int i = 0; i < b->kernel_count; i++) {
+        const struct breakdown_kernel *k = &b->kernels[i];
+        fprintf(out, "  %8.5g %10.2f %7.2f  %s (%s)\n", k->calls, k->mean_s * 1e6, k->percent, k->name,
+                kernel_part_text(k->part));
+    }
+}
+
+json_t *breakdown_json(const struct breakdown *b, double plain_s)
+{
+    json_t *parts = json_object(), *kernels = json_array();
+    for (int i = 0; i < KERNEL_PART_COUNT; i++)
+        json_object_set_new(parts, kernel_part_key(i),
+                            json_pack("{s:f, s:f, s:f}", "step_ms", b->parts[i].seconds * 1e3, "percent",
+                                      b->parts[i].percent, "kernels", b->parts[i].kernels));
+    for (int i = 0; i < b->kernel_count; i++) {
+        const struct breakdown_kernel *k = &b->kernels[i];
+        json_array_append_new(kernels, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", k->name, "part",
+                                                 kernel_part_key(k->part), "calls", k->calls, "mean_us",
+                                                 k->mean_s * 1e6, "percent", k->percent));
+    }
+    json_t *root = json_pack("{s:I, s:f, s:f, s:I, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
+                             b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "lost", (json_int_t)b->lost,
+                             "parts", parts, "kernels", kernels);
+    if (plain_s > 0) {
+        json_object_set_new(root, "plain_step_ms", json_real(plain_s * 1e3));
+        json_object_set_new(root, "plain_gaps_percent", json_real(100 * plain_gaps(b, plain_s) / plain_s));
+    }
+    return root;
+}
