@@ -9,13 +9,33 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define RUN(o, op, ...) assert_int_equal((o)->op(&(struct op##_args){__VA_ARGS__}, NULL), STATUS_OK)
+#define X(op)                                                                                                \
+    static status call_##op(const struct ops *o, const void *args, dev_stream s)                             \
+    {                                                                                                        \
+        return o->op(args, s);                                                                               \
+    }
+OPS(X)
+#undef X
 
-static struct ops oracle(void)
+/* The op of `o` on the buffers of a local `p`. */
+#define RUN(o, op, ...)                                                                                      \
+    probe_call(p, o, call_##op, &(struct op##_args){__VA_ARGS__}, sizeof(struct op##_args))
+/* The oracle's, on the host wherever `p` runs: for inputs that only a forward can give. */
+#define GIVEN(op, ...) oracle_call(call_##op, &(struct op##_args){__VA_ARGS__})
+
+static void oracle_call(probe_op *op, const void *args)
 {
     struct ops o;
     ops_oracle(&o);
-    return o;
+    assert_int_equal(op(&o, args, NULL), STATUS_OK);
+}
+
+void probe_call(struct probe *p, const struct ops *o, probe_op *op, const void *args, size_t bytes)
+{
+    if (p->device)
+        probe_device_call(p, o, op, args, bytes);
+    else
+        assert_int_equal(op(o, args, NULL), STATUS_OK);
 }
 
 /* For an op that may write over an input: the output begins as a copy of that input, which the op then reads
@@ -27,14 +47,21 @@ static const void *in_place(const struct op_case *c, const void *in, void *out, 
     return out;
 }
 
+/* Sums of k products, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
+static double tol_gemm(const struct probe *p, int64_t k)
+{
+    double round = p->tf32 ? 6 * 0x1p-10 : tol_reduce(dtype_acc(p->dt), k);
+    return round * sqrt((double)k + 4);
+}
+
 static void run_gemm(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     dtype acc = dtype_acc(p->dt), cdt = c->flags & WIDE ? acc : p->dt;
     RUN(o, gemm, .a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
         .b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
         .bias = c->flags & WITH_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL,
-        .c = probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
-                       tol_reduce(acc, c->k) * sqrt((double)c->k + 4)),
+        .c =
+            probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n, tol_gemm(p, c->k)),
         .m = c->m, .n = c->n, .k = c->k, .trans_a = c->flags & TRANS_A, .trans_b = c->flags & TRANS_B,
         .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .dt = p->dt, .cdt = cdt);
 }
@@ -98,7 +125,6 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
 {
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
-    struct ops ref = oracle();
     const void *s = probe_in(p, "x", p->dt, count, 0.3, 1), *w = probe_in(p, "w", p->dt, c->d, 1, 0.3);
     const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
     const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
@@ -112,15 +138,15 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
     else
         dy = in_place(c, dy, dx, count, p->dt);
     if (c->op == OP_rmsnorm_bwd) {
-        RUN(&ref, rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
-            .dt = p->dt);
+        GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
+              .dt = p->dt);
         RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
             .rows = c->rows, .d = c->d, .dt = p->dt);
         return;
     }
     void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);
-    RUN(&ref, layernorm_fwd, .x = s, .w = w, .b = w, .y = y, .mean = mean, .rstd = rstd, .rows = c->rows,
-        .d = c->d, .eps = 1e-5, .dt = p->dt);
+    GIVEN(layernorm_fwd, .x = s, .w = w, .b = w, .y = y, .mean = mean, .rstd = rstd, .rows = c->rows,
+          .d = c->d, .eps = 1e-5, .dt = p->dt);
     RUN(o, layernorm_bwd, .dy = dy, .s = s, .w = w, .mean = mean, .rstd = rstd, .dres = dres, .dx = dx,
         .dw = dw, .db = probe_out(p, "db", PROBE_ACC, acc, c->d, tol_dw), .rows = c->rows, .d = c->d,
         .dt = p->dt);
@@ -165,14 +191,12 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
         return;
     }
     void *rstd = norm ? probe_in(p, "rstd", acc, c->rows * both, 0, 1) : NULL;
-    if (norm) {
-        struct ops ref = oracle();
-        RUN(&ref, rope_fwd, .in = in, .out = probe_out(p, "out", PROBE_WORK, p->dt, out_count, 0),
-            .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
-            .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
-            .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
-            .dt = p->dt);
-    }
+    if (norm)
+        GIVEN(rope_fwd, .in = in, .out = probe_out(p, "out", PROBE_WORK, p->dt, out_count, 0),
+              .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
+              .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
+              .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
+              .dt = p->dt);
     const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
     void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
     RUN(o, rope_bwd, .dout = in_place(c, dout, din, in_count, p->dt), .din = din, .dout_stride = out_stride,
@@ -191,52 +215,85 @@ static double tol_attn(dtype dt, int64_t n)
     return dt == DTYPE_BF16 ? 8 * tol_round(dt) : 4 * tol_reduce(dt, n);
 }
 
-static void run_attn(const struct ops *o, const struct op_case *c, struct probe *p)
+/* Documents, strides and buffers of one attention case. */
+struct attn_run {
+    struct attn_shape shape;
+    int32_t *cu;
+    int64_t q_stride, k_stride, v_stride;
+    const void *q, *k, *v;
+    double scale, tol;
+};
+
+static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
 {
-    dtype acc = dtype_acc(p->dt);
-    int32_t *cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1);
-    for (int64_t i = 0; i < c->docs; i++) cu[i + 1] = cu[i] + c->len[i];
-    bool fwd = c->op == OP_attn_fwd, gaps = c->flags & GAPS;
-    int64_t rows = cu[c->docs], hd = c->hd, width_q = c->heads * hd, width_kv = c->heads_kv * hd;
-    int64_t q_stride = width_q + 3 * gaps, k_stride = width_kv + 5 * gaps, v_stride = width_kv + gaps;
-    double scale = 1 / sqrt((double)hd), tol = tol_attn(p->dt, rows + hd);
-    const void *q = probe_in(p, "q", p->dt, rows * q_stride, 0, 1),
-               *k = probe_in(p, "k", p->dt, rows * k_stride, 0, 1);
-    const void *v = probe_in(p, "v", p->dt, rows * v_stride, 0, 1);
-    struct ops ref = oracle();
-    void *out = fwd ? probe_out(p, "o", PROBE_OUT, p->dt, rows * width_q, tol)
-                    : probe_in(p, "o", p->dt, rows * width_q, 0, 1);
-    void *lse = c->flags & NO_STATS ? NULL
-                : fwd               ? probe_out(p, "lse", PROBE_OUT, acc, c->heads * rows, tol)
-                                    : probe_in(p, "lse", acc, c->heads * rows, 0, 1);
-    int64_t len_max = 0;
-    for (int64_t i = 0; i < c->docs; i++)
+    struct attn_run r = {.cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1)};
+    int64_t len_max = 0, gaps = (c->flags & GAPS) != 0;
+    for (int64_t i = 0; i < c->docs; i++) {
+        r.cu[i + 1] = r.cu[i] + c->len[i];
         if (len_max < c->len[i]) len_max = c->len[i];
-    const struct attn_shape shape = {.rows = rows,
-                                     .docs = c->docs,
-                                     .len_max = len_max,
-                                     .heads = c->heads,
-                                     .heads_kv = c->heads_kv,
-                                     .hd = hd,
-                                     .window = c->window,
-                                     .dt = p->dt};
-    RUN(fwd ? o : &ref, attn_fwd, .q = q, .k = k, .v = v, .o = out, .lse = lse, .q_stride = q_stride,
-        .k_stride = k_stride, .v_stride = v_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows,
-        .heads = c->heads, .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .len_max = len_max,
-        .scale = scale, .dt = p->dt);
-    if (fwd) return;
+    }
+    int64_t rows = r.cu[c->docs];
+    r.shape = (struct attn_shape){.rows = rows,
+                                  .docs = c->docs,
+                                  .len_max = len_max,
+                                  .heads = c->heads,
+                                  .heads_kv = c->heads_kv,
+                                  .hd = c->hd,
+                                  .window = c->window,
+                                  .dt = p->dt};
+    r.q_stride = c->heads * c->hd + 3 * gaps;
+    r.k_stride = c->heads_kv * c->hd + 5 * gaps;
+    r.v_stride = c->heads_kv * c->hd + gaps;
+    r.scale = 1 / sqrt((double)c->hd);
+    r.tol = tol_attn(p->dt, rows + c->hd);
+    r.q = probe_in(p, "q", p->dt, rows * r.q_stride, 0, 1);
+    r.k = probe_in(p, "k", p->dt, rows * r.k_stride, 0, 1);
+    r.v = probe_in(p, "v", p->dt, rows * r.v_stride, 0, 1);
+    return r;
+}
+
+#define ATTN_FWD_ARGS(c, r, o_, lse_, scratch_)                                                              \
+    .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
+    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .docs = (c)->docs,             \
+    .rows = (r).shape.rows, .heads = (c)->heads, .heads_kv = (c)->heads_kv, .hd = (c)->hd,                   \
+    .window = (c)->window, .len_max = (r).shape.len_max, .scale = (r).scale, .scratch = scratch_,            \
+    .dt = (r).shape.dt
+
+static void run_attn_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const struct attn_run r = attn_inputs(c, p);
+    void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * c->hd, r.tol), *lse = NULL;
+    if (!(c->flags & NO_STATS)) /* a device orders it as its backward likes it */
+        lse = probe_out(p, "lse", p->device ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
+                        c->heads * r.shape.rows, r.tol);
+    void *scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_FWD));
+    RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
+}
+
+static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const struct attn_run r = attn_inputs(c, p);
+    int64_t count = r.shape.rows * c->heads * c->hd, stats = c->heads * r.shape.rows;
+    void *out = probe_in(p, "o", p->dt, count, 0, 1),
+         *lse = probe_in(p, "lse", dtype_acc(p->dt), stats, 0, 1);
+    GIVEN(attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, NULL));
+    if (p->device) { /* a backward reads what its own forward left */
+        out = probe_out(p, "own o", PROBE_WORK, p->dt, count, 0);
+        lse = probe_out(p, "own lse", PROBE_WORK, dtype_acc(p->dt), stats, 0);
+        void *own = probe_scratch(p, "forward's scratch", o->attn_scratch(&r.shape, ATTN_FWD));
+        RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, own));
+    }
     /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
-    int64_t own = gaps && !p->zero_out ? 2 : 0;
-    int64_t dq_stride = q_stride + own, dk_stride = k_stride + 2 * own, dv_stride = v_stride + 3 * own;
-    size_t scratch = o->attn_scratch(&shape, ATTN_BWD);
-    RUN(o, attn_bwd, .q = q, .k = k, .v = v, .o = out, .do_ = probe_in(p, "do", p->dt, rows * width_q, 0, 1),
-        .lse = lse, .dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * dq_stride, tol),
-        .dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * dk_stride, 2 * tol),
-        .dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * dv_stride, 2 * tol), .q_stride = q_stride,
-        .k_stride = k_stride, .v_stride = v_stride, .dq_stride = dq_stride, .dk_stride = dk_stride,
-        .dv_stride = dv_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = hd, .window = c->window, .len_max = len_max, .scale = scale,
-        .scratch = probe_out(p, "scratch", PROBE_WORK, acc, (int64_t)(scratch / dtype_bytes(acc)), 0),
+    int64_t own = c->flags & GAPS && !p->zero_out ? 2 : 0, rows = r.shape.rows;
+    int64_t dq_stride = r.q_stride + own, dk_stride = r.k_stride + 2 * own, dv_stride = r.v_stride + 3 * own;
+    RUN(o, attn_bwd, .q = r.q, .k = r.k, .v = r.v, .o = out, .do_ = probe_in(p, "do", p->dt, count, 0, 1),
+        .lse = lse, .dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * dq_stride, r.tol),
+        .dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * dk_stride, 2 * r.tol),
+        .dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * dv_stride, 2 * r.tol), .q_stride = r.q_stride,
+        .k_stride = r.k_stride, .v_stride = r.v_stride, .dq_stride = dq_stride, .dk_stride = dk_stride,
+        .dv_stride = dv_stride, .cu_seqlens = r.cu, .docs = c->docs, .rows = rows, .heads = c->heads,
+        .heads_kv = c->heads_kv, .hd = c->hd, .window = c->window, .len_max = r.shape.len_max,
+        .scale = r.scale, .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
         .dt = p->dt);
 }
 
@@ -299,22 +356,23 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
 
 static void run_xent(const struct ops *o, const struct op_case *c, struct probe *p)
 {
-    const double grad_scale = 0.125;
-    dtype acc = dtype_acc(p->dt), out_dt = c->flags & IN_PLACE ? acc : p->dt;
+    const double scale = 0.125;
+    dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc,
+          out_dt = c->flags & IN_PLACE ? ldt : p->dt;
     int64_t count = c->rows * c->vocab;
     int32_t *targets = probe_ids(p, "targets", c->rows, c->used);
     for (int64_t t = 2; t < c->rows; t += 3) targets[t] = TARGET_IGNORE;
-    void *logits = probe_in(p, "logits", acc, count, 0, 3);
+    void *logits = probe_in(p, "logits", ldt, count, 0, 3);
     for (int64_t i = 0; i < count; i++)
-        if (i % c->vocab >= c->used) dtype_store(logits, i, acc, NAN);
+        if (i % c->vocab >= c->used) dtype_store(logits, i, ldt, NAN);
     double tol = 4 * tol_reduce(acc, 1);
     void *dlogits =
-        c->flags & NO_STATS ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, grad_scale * tol);
-    probe_in(p, "dloss", acc, c->rows, grad_scale, 0); /* the op takes it as one number */
-    RUN(o, xent, .logits = in_place(c, logits, dlogits, count, acc), .dlogits = dlogits, .targets = targets,
+        c->flags & NO_STATS ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
+    probe_in(p, "dloss", acc, c->rows, scale, 0); /* the op takes it as one number */
+    RUN(o, xent, .logits = in_place(c, logits, dlogits, count, ldt), .dlogits = dlogits, .targets = targets,
         .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows, .vocab = c->vocab,
-        .vocab_used = c->used, .ldt = acc, .grad_scale = &grad_scale, .z_loss = c->flags & Z_LOSS ? 1e-2 : 0,
-        .dt = out_dt);
+        .vocab_used = c->used, .ldt = ldt, .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
+        .z_loss = c->flags & Z_LOSS ? 1e-2 : 0, .dt = out_dt);
 }
 
 static void run_sum(const struct ops *o, const struct op_case *c, struct probe *p)
@@ -326,23 +384,20 @@ static void run_sum(const struct ops *o, const struct op_case *c, struct probe *
     RUN(o, sum, .x = x, .count = count, .dt = acc, .out = out);
 }
 
-/* Pieces of all lengths with every mix of flags; between them, elements that belong to none. */
-static const struct update_chunk *chunk_table(struct probe *p, int64_t count, int64_t *chunk_count)
+/* Pieces of all lengths with every mix of flags; between them, elements that belong to none. Returns how many;
+ * `table` NULL: counts them. */
+static int64_t chunk_table(struct update_chunk *table, int64_t count)
 {
-    enum { CHUNKS = 64 };
-    struct update_chunk table[CHUNKS];
     int64_t n = 0;
-    for (int64_t at = 0; at < count && n < CHUNKS; n++) {
+    for (int64_t at = 0; at < count; n++) {
         const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
-        table[n] = (struct update_chunk){
-            .begin = at, .count = (int32_t)(length < left ? length : left), .flags = (unsigned)(n + 3) % 4};
+        if (table)
+            table[n] = (struct update_chunk){.begin = at,
+                                             .count = (int32_t)(length < left ? length : left),
+                                             .flags = (unsigned)(n + 3) % 4};
         at += (length + 31) / 16 * 16;
     }
-    *chunk_count = n;
-    const size_t bytes = (size_t)n * sizeof table[0];
-    void *chunks = probe_in(p, "chunks", DTYPE_F64, (int64_t)(bytes / 8), 0, 0); /* where int64_t may lie */
-    if (n > 0) memcpy(chunks, table, bytes);
-    return chunks;
+    return n;
 }
 
 static struct step_scalars *scalars_of(struct probe *p)
@@ -355,7 +410,7 @@ static struct step_scalars *scalars_of(struct probe *p)
 
 static void run_update(const struct ops *o, const struct op_case *c, struct probe *p)
 {
-    int64_t count = c->rows * c->d, chunk_count;
+    const int64_t count = c->rows * c->d, chunk_count = chunk_table(NULL, count);
     const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
     const bool lion = c->flags & LION;
     double tol = tol_reduce(DTYPE_F32, 1);
@@ -365,8 +420,10 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
          *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
     for (int64_t i = 0; i < count && v; i++) dtype_store(v, i, sdt, pow(dtype_load(v, i, sdt), 2));
-    if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0); /* sign(0) = 0 */
-    const struct update_chunk *chunks = chunk_table(p, count, &chunk_count);
+    if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0);      /* sign(0) = 0 */
+    enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
+    struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
+    (void)chunk_table(chunks, count);
     RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = m, .v = v, .w = copy,
         .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8,
         .weight_decay = 0.1, .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count),
@@ -387,6 +444,16 @@ static void run_cast(const struct ops *o, const struct op_case *c, struct probe 
         .from = p->dt, .to = wide);
 }
 
+/* The micro-batch in which an op of this shape would run. */
+static int64_t tokens_of(const struct op_case *c)
+{
+    int64_t tokens = c->op == OP_sum ? c->rows * c->d : c->rows;
+    for (int i = 0; i < 8; i++) tokens += c->op == OP_attn_decode ? 0 : c->len[i];
+    const int64_t more[] = {c->m, c->k};
+    for (int i = 0; i < 2; i++) tokens = tokens < more[i] ? more[i] : tokens;
+    return tokens;
+}
+
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
@@ -401,8 +468,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_layernorm_bwd] = run_norm_bwd,
         [OP_rope_fwd] = run_rope,
         [OP_rope_bwd] = run_rope,
-        [OP_attn_fwd] = run_attn,
-        [OP_attn_bwd] = run_attn,
+        [OP_attn_fwd] = run_attn_fwd,
+        [OP_attn_bwd] = run_attn_bwd,
         [OP_attn_decode] = run_attn_decode,
         [OP_swiglu_fwd] = run_act,
         [OP_swiglu_bwd] = run_act,
@@ -413,5 +480,6 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_update] = run_update,
         [OP_cast] = run_cast,
     };
+    p->tokens = tokens_of(c);
     runs[c->op](o, c, p);
 }

@@ -1,0 +1,343 @@
+/* Goal: every op of the CUDA set is the f64 oracle's up to rounding, writes nothing else, gives the same bits again, and gives the same
+ * bits as a captured graph. Method: every case of cases.h and sizes of real models, in F32 and BF16, products also in TF32, attention
+ * with each backend that can be asked for; see probe.h for what one call is put through.
+ *
+ *     gpu_ops_ops [--filter TEXT] [--small] [--exact] [--no-fork] [--list]
+ *
+ * One failure does not hide the next: cases run in a child process, which is started again behind a case that killed it, hung, or left
+ * the GPU in an error. --small leaves out the real sizes. For a memory checker: --small --exact --no-fork. */
+#include "base/parallel.h"
+#include "ops/cuda/ops_cuda.h"
+#include "probe.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+/* clang-format off */
+#define LAYER(rows_, d_) \
+    ROWS(rmsnorm_fwd, rows_, d_, BRANCH), ROWS(rmsnorm_fwd, rows_, d_, BRANCH | IN_PLACE), \
+    ROWS(rmsnorm_bwd, rows_, d_, DRES), ROWS(rmsnorm_bwd, rows_, d_, DRES | IN_PLACE), \
+    ROWS(layernorm_fwd, rows_, d_, BRANCH), ROWS(layernorm_bwd, rows_, d_, DRES | IN_PLACE), \
+    ROWS(swiglu_fwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, IN_PLACE), \
+    ROWS(gelu_fwd, rows_, d_, 0), ROWS(gelu_bwd, rows_, d_, IN_PLACE), ROWS(cast, rows_, d_, 0), \
+    {.op = OP_bias_bwd, .m = rows_, .n = d_, .k = 1, .flags = WITH_BIAS}
+#define REAL_ATTN(op_) \
+    ATTN(op_, 12, 12, 64, 0, 0, 2, {1024, 1024}), ATTN(op_, 32, 8, 128, 0, 0, 2, {1024, 1024}), \
+    ATTN(op_, 16, 8, 64, 0, 0, 1, {2048}), ATTN(op_, 32, 8, 64, 0, 0, 3, {1000, 1, 1047}), \
+    ATTN(op_, 12, 12, 64, 256, 0, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 128, 0, 3, {700, 33, 291}), \
+    ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300})
+
+/* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
+static const struct op_case real_cases[] = {
+    LAYER(4096, 768), LAYER(4096, 2048), LAYER(70000, 24),
+    GEMM(4096, 2304, 768, TRANS_B | WITH_BIAS), GEMM(4096, 768, 3072, TRANS_B), GEMM(4096, 768, 3072, 0),
+    GEMM(3072, 768, 4096, TRANS_A | WIDE | ADD_TO), GEMM(3072, 768, 4096, TRANS_A | WIDE),
+    GEMM(2048, 2048, 2048, TRANS_B), GEMM(70000, 24, 40, TRANS_B),
+    GEMM(256, 50304, 768, TRANS_B), GEMM(256, 50257, 768, TRANS_B), GEMM(256, 768, 50257, 0),
+    GEMM(50257, 768, 256, TRANS_A | WIDE | ADD_TO),
+    ROPE(rope_fwd, 4096, 12, 12, 64, 32, 0), ROPE(rope_fwd, 4096, 32, 8, 128, 64, QK_NORM),
+    ROPE(rope_fwd, 70000, 2, 1, 16, 8, IN_PLACE),
+    ROPE(rope_bwd, 4096, 12, 12, 64, 32, 0), ROPE(rope_bwd, 4096, 32, 8, 128, 64, QK_NORM),
+    ROPE(rope_bwd, 70000, 2, 1, 16, 8, IN_PLACE),
+    REAL_ATTN(attn_fwd), REAL_ATTN(attn_bwd),
+    ATTN(attn_decode, 12, 12, 64, 0, 0, 8, {1024, 1, 1000, 17, 512, 63, 64, 65}),
+    ATTN(attn_decode, 32, 8, 128, 0, 0, 3, {2000, 1, 333}), ATTN(attn_decode, 32, 8, 128, 512, 0, 2, {2000, 100}),
+    {.op = OP_embed_fwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
+    {.op = OP_embed_bwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
+    {.op = OP_embed_bwd, .rows = 8192, .d = 64, .vocab = 2}, /* thousands of tokens on one row */
+    {.op = OP_embed_bwd, .rows = 70000, .d = 32, .vocab = 1000},
+    XENT(256, 50304, 50304, 0), XENT(256, 50304, 50257, IN_PLACE | Z_LOSS), XENT(256, 50257, 50257, IN_PLACE),
+    XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20, 0), XENT(256, 50304, 50257, NO_STATS),
+    ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
+    ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
+    ROWS(update, 4096, 1000, LION | MOMENTS_BF16),
+};
+/* clang-format on */
+enum { REAL_CASES = sizeof real_cases / sizeof real_cases[0] };
+
+/* What of the set a row of results was made with. */
+enum variant { AS_IT_IS, IN_TF32, WITH_CUDNN, WITH_OWN, WITH_REFERENCE, VARIANTS };
+static const struct {
+    const char *name;
+    enum cuda_math math;
+    enum cuda_attention attention;
+} variants[VARIANTS] = {
+    [AS_IT_IS] = {"", CUDA_MATH_FP32, CUDA_ATTENTION_AUTO},
+    [IN_TF32] = {" tf32", CUDA_MATH_TF32, CUDA_ATTENTION_AUTO},
+    [WITH_CUDNN] = {" cudnn", CUDA_MATH_FP32, CUDA_ATTENTION_CUDNN},
+    [WITH_OWN] = {" own", CUDA_MATH_FP32, CUDA_ATTENTION_OWN},
+    [WITH_REFERENCE] = {" reference", CUDA_MATH_FP32, CUDA_ATTENTION_REFERENCE},
+};
+
+static bool applies(enum variant v, const struct op_case *c, dtype dt)
+{
+    if (v == AS_IT_IS) return true;
+    if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32;
+    return c->op == OP_attn_fwd || c->op == OP_attn_bwd;
+}
+
+/* One row of the work: a case in a type with a variant. */
+struct row {
+    const struct op_case *c;
+    dtype dt;
+    enum variant v;
+    bool real;
+    int shift;
+};
+static struct row row_at(int i)
+{
+    const int at = i / (2 * VARIANTS);
+    return (struct row){.c = at < OP_CASES ? &op_cases[at] : &real_cases[at - OP_CASES],
+                        .dt = i / VARIANTS % 2 ? DTYPE_BF16 : DTYPE_F32,
+                        .v = i % VARIANTS,
+                        .real = at >= OP_CASES,
+                        .shift = at < OP_CASES ? at % 2 : 0}; /* every other small case without alignment */
+}
+static const char *row_text(const struct row *r, char text[320])
+{
+    char shape[256];
+    snprintf(text, 320, "%s%s%s", case_text(r->c, r->dt, shape), variants[r->v].name,
+             r->shift ? " shifted" : "");
+    return text;
+}
+
+/* What the child tells: it lies in memory that both processes share. */
+struct board {
+    int next; /* row that comes next */
+    int run, bad, refused;
+    struct {
+        int run, bad;
+        double worst[2];
+    } ops[OP_COUNT];
+};
+struct options {
+    const char *filter;
+    bool small, exact, no_fork, list;
+    int rows;
+};
+
+/* The set with one variant's options, on its own stream. */
+struct opened {
+    bool open;
+    struct stream stream;
+    struct ops ops;
+    struct probe_device device;
+};
+
+enum { WORKSPACE_TOKENS = 1 << 17, NO_GPU = 77, BROKEN = 3 };
+
+static status set_open(struct opened *s, const struct dev *dev, enum variant v, const struct options *o)
+{
+    const struct cuda_options options = {.math = variants[v].math, .attention = variants[v].attention};
+    TRY(dev_stream_open(dev, &s->stream));
+    TRY(ops_cuda(&s->ops, &s->stream, &options));
+    TRY(ops_check(&s->ops));
+    TRY(probe_device_open(&s->device, &s->stream, s->ops.workspace(WORKSPACE_TOKENS)));
+    s->device.set_workspace = ops_cuda_workspace;
+    s->device.exact = o->exact;
+    s->open = true;
+    return STATUS_OK;
+}
+
+static void failed(struct board *b, const struct row *r, const char *text, const char *why)
+{
+    printf("FAIL %s: %s\n", text, why);
+    b->bad++;
+    b->ops[r->c->op].bad++;
+}
+
+/* The oracle's results for the row's case: the variants of a case share them. */
+static const struct probe *wanted(const struct row *r, bool narrow_logits)
+{
+    static struct probe want;
+    static const struct op_case *of;
+    if (of == r->c && want.dt == r->dt) return &want;
+    struct ops oracle;
+    ops_oracle(&oracle);
+    probe_free(&want);
+    want = (struct probe){.dt = r->dt, .shift = r->shift, .narrow_logits = narrow_logits};
+    op_run(&oracle, r->c, &want);
+    of = r->c;
+    return &want;
+}
+
+/* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. */
+static bool may_refuse(const struct row *r)
+{
+    if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
+    const bool usual = r->c->hd == 64 || r->c->hd == 128;
+    return !(usual && r->real && r->dt == DTYPE_BF16);
+}
+
+/* False when the GPU is of no more use to this process. */
+static bool run_row(struct board *b, struct opened *s, const struct row *r)
+{
+    char text[320];
+    struct probe_diff d = {0};
+    const bool narrow = s->ops.logits_dt(r->dt) == r->dt;
+    const struct probe *want = wanted(r, narrow);
+    struct probe got = {.dt = r->dt,
+                        .shift = r->shift,
+                        .narrow_logits = narrow,
+                        .tf32 = r->v == IN_TF32,
+                        .device = &s->device};
+    op_run(&s->ops, r->c, &got);
+    row_text(r, text);
+    bool useful = true;
+    if (got.st != STATUS_OK) {
+        useful = dev_sync(&s->stream) == STATUS_OK;
+        if (useful && may_refuse(r)) {
+            if (r->v == WITH_OWN || r->dt == DTYPE_BF16) printf("refused %s: %s\n", text, got.trouble);
+            b->refused++;
+        } else {
+            failed(b, r, text, got.trouble);
+        }
+    } else {
+        probe_diff_guards(&got, &d);
+        probe_diff_close(want, &got, &d);
+        if (d.bad) failed(b, r, text, d.text);
+        if (got.trouble[0]) failed(b, r, text, got.trouble);
+    }
+    double *worst = &b->ops[r->c->op].worst[r->dt == DTYPE_BF16];
+    if (d.worst > *worst && r->v != IN_TF32) *worst = d.worst;
+    b->run++;
+    b->ops[r->c->op].run++;
+    if (useful) probe_free(&got);
+    return useful;
+}
+
+static bool is_chosen(const struct options *o, const struct row *r)
+{
+    char text[320];
+    return applies(r->v, r->c, r->dt) && (!o->filter || strstr(row_text(r, text), o->filter));
+}
+
+static int child(struct board *b, const struct options *o)
+{
+    static struct opened sets[VARIANTS];
+    struct dev dev;
+    if (dev_open(&dev, DEV_CUDA) != STATUS_OK) {
+        printf("%s\n", status_message());
+        return NO_GPU;
+    }
+    parallel_threads_set(0);
+    if (b->next == 0) printf("%s, sm_%d\n", dev.name, dev.sm);
+    while (b->next < o->rows) {
+        const struct row r = row_at(b->next++);
+        if (!is_chosen(o, &r)) continue;
+        struct opened *s = &sets[r.v];
+        if (!s->open && set_open(s, &dev, r.v, o) != STATUS_OK) {
+            char text[320];
+            failed(b, &r, row_text(&r, text), status_message());
+            return BROKEN;
+        }
+        if (!run_row(b, s, &r)) return BROKEN;
+    }
+    for (int v = 0; v < VARIANTS; v++) {
+        if (!sets[v].open) continue;
+        probe_device_close(&sets[v].device);
+        ops_cuda_close(&sets[v].stream);
+        dev_stream_close(&sets[v].stream);
+    }
+    dev_close(&dev);
+    return 0;
+}
+
+/* Waits for the child, and ends it when it has been at one row for too long. */
+static int wait_for(pid_t pid, const volatile int *next)
+{
+    enum { PATIENCE_S = 240 };
+    int code, at = *next;
+    time_t since = time(NULL);
+    for (;;) {
+        const pid_t got = waitpid(pid, &code, WNOHANG);
+        if (got == pid) return code;
+        if (at != *next) at = *next, since = time(NULL);
+        if (time(NULL) - since > PATIENCE_S) {
+            printf("no end in %d s: killed\n", PATIENCE_S);
+            kill(pid, SIGKILL);
+            since = time(NULL);
+        }
+        usleep(5000);
+    }
+}
+
+static void summary(const struct board *b)
+{
+    printf("\n%-14s %6s %6s   %s\n", "op", "runs", "failed",
+           "worst error over what is allowed, F32 and BF16");
+    for (int op = 0; op < OP_COUNT; op++)
+        if (b->ops[op].run || b->ops[op].bad)
+            printf("%-14s %6d %6d   %.3f  %.3f\n", op_name((enum op_id)op), b->ops[op].run, b->ops[op].bad,
+                   b->ops[op].worst[0], b->ops[op].worst[1]);
+    printf("%d runs, %d failures, %d that a backend asked for by name does not serve\n", b->run, b->bad,
+           b->refused);
+}
+
+static int run_all(struct board *b, const struct options *o)
+{
+    while (b->next < o->rows) {
+        fflush(stdout);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            const int code = child(b, o);
+            fflush(stdout);
+            _exit(code);
+        }
+        const int code = wait_for(pid, &b->next);
+        if (WIFEXITED(code) && WEXITSTATUS(code) == NO_GPU) {
+            /* a GPU that cannot be used is a failure, none is not */
+            return access("/dev/nvidia0", F_OK) == 0 ? 1 : NO_GPU;
+        }
+        if (WIFEXITED(code) && (WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == BROKEN)) continue;
+        char text[320], why[64];
+        const struct row r = row_at(b->next > 0 ? b->next - 1 : 0);
+        snprintf(why, sizeof why, "the process died (%s %d)", WIFSIGNALED(code) ? "signal" : "exit code",
+                 WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code));
+        failed(b, &r, row_text(&r, text), why);
+        if (b->next == 0) b->next = 1;
+    }
+    summary(b);
+    return b->bad > 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
+            o.filter = argv[++i];
+        else if (strcmp(argv[i], "--small") == 0)
+            o.small = true;
+        else if (strcmp(argv[i], "--exact") == 0)
+            o.exact = true;
+        else if (strcmp(argv[i], "--no-fork") == 0)
+            o.no_fork = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            o.list = true;
+        else
+            return printf("usage: %s [--filter TEXT] [--small] [--exact] [--no-fork] [--list]\n", argv[0]), 2;
+    }
+    o.rows = (OP_CASES + (o.small ? 0 : REAL_CASES)) * 2 * VARIANTS;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    char text[320];
+    for (int i = 0; i < o.rows && o.list; i++) {
+        const struct row r = row_at(i);
+        if (is_chosen(&o, &r)) printf("%s\n", row_text(&r, text));
+    }
+    if (o.list) return 0;
+    struct board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b == MAP_FAILED) return 1;
+    if (!o.no_fork) return run_all(b, &o);
+    const int code = child(b, &o);
+    if (code != NO_GPU) summary(b);
+    return code ? code : b->bad > 0;
+}

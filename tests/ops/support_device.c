@@ -1,0 +1,190 @@
+/* One op on a device, three times: op by op, op by op over other leftovers, as a captured graph. */
+#include "probe.h"
+#include "dev/driver_int.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+enum { TAIL = 4096 }; /* bytes behind the workspace that stay as they are */
+enum turn { FIRST, AGAIN, GRAPH, TURNS };
+static const char *const turn_names[TURNS] = {
+    "", "a second run over other leftovers in workspace and scratch", "the captured graph"};
+
+status probe_device_open(struct probe_device *d, struct stream *s, size_t bytes)
+{
+    const struct dev_driver *driver = s->dev->driver;
+    void *memory, *ones = malloc(bytes + TAIL);
+    *d = (struct probe_device){.stream = s, .workspace_bytes = bytes};
+    if (ones == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes", bytes);
+    memset(ones, 0xFF, bytes + TAIL);
+    status st = driver->memory(s->dev, bytes + TAIL, "workspace", &memory);
+    if (st == STATUS_OK) d->workspace = memory, st = driver->memory(s->dev, bytes + TAIL, "poison", &memory);
+    if (st == STATUS_OK) d->poison = memory, st = dev_upload(s, memory, ones, bytes + TAIL);
+    if (st == STATUS_OK) st = dev_sync(s);
+    free(ones);
+    if (st != STATUS_OK) probe_device_close(d);
+    return st;
+}
+
+void probe_device_close(struct probe_device *d)
+{
+    if (d->workspace) d->stream->dev->driver->memory_free(d->workspace, 0);
+    if (d->poison) d->stream->dev->driver->memory_free(d->poison, 0);
+    *d = (struct probe_device){0};
+}
+
+/* Bytes of the block that its twin has: see probe_device.exact. */
+static size_t twin_bytes(const struct probe *p, const struct probe_buf *b)
+{
+    size_t front = (size_t)((char *)b->data - b->block), data = (size_t)b->count * dtype_bytes(b->dt);
+    return p->device->exact ? front + data : b->block_bytes;
+}
+
+/* Every word of the arguments that is the address of a buffer becomes that of its twin: sizes are small and no double looks like an
+ * address, so nothing else is one. */
+static void map_pointers(const struct probe *p, void *args, size_t bytes)
+{
+    char *const *words = args;
+    char *twin;
+    for (size_t w = 0; w < bytes / sizeof *words; w++)
+        for (int i = 0; i < p->count; i++) {
+            const struct probe_buf *b = &p->bufs[i];
+            if (words[w] != (char *)b->data) continue;
+            twin = b->twin + ((char *)b->data - b->block);
+            memcpy((char *)args + w * sizeof twin, &twin, sizeof twin);
+            break;
+        }
+}
+
+static status upload(struct probe *p, char *const *before, enum turn turn)
+{
+    struct stream *s = p->device->stream;
+    for (int i = 0; i < p->count; i++) {
+        struct probe_buf *b = &p->bufs[i];
+        if (b->kind == PROBE_SCRATCH)
+            memset(before[i] + ((char *)b->data - b->block), turn == FIRST ? 0xFF : 0, (size_t)b->count);
+        TRY(dev_upload(s, b->twin, before[i], twin_bytes(p, b)));
+    }
+    return STATUS_OK;
+}
+
+/* As many bytes of workspace as the set asked for, full of NaN or of zeros. */
+static status lay_workspace(const struct probe *p, const struct ops *o, enum turn turn)
+{
+    const struct probe_device *d = p->device;
+    if (d->set_workspace == NULL) return STATUS_OK;
+    const size_t bytes = o->workspace(p->tokens);
+    CHECK(bytes <= d->workspace_bytes, "a workspace of %zu bytes, the test has %zu", bytes,
+          d->workspace_bytes);
+    TRY(dev_copy(d->stream, d->workspace, d->poison, bytes + TAIL));
+    if (turn != FIRST) TRY(dev_zero(d->stream, d->workspace, bytes));
+    d->set_workspace(d->stream, d->workspace, bytes);
+    return STATUS_OK;
+}
+
+static void check_workspace(struct probe *p, const struct ops *o)
+{
+    const struct probe_device *d = p->device;
+    unsigned char tail[TAIL];
+    if (d->set_workspace == NULL) return;
+    p->st = dev_download(d->stream, tail, d->workspace + o->workspace(p->tokens), TAIL);
+    if (p->st == STATUS_OK) p->st = dev_sync(d->stream);
+    for (size_t i = 0; i < TAIL && p->st == STATUS_OK; i++)
+        if (tail[i] != 0xFF) {
+            snprintf(p->trouble, sizeof p->trouble, "byte %zu after the workspace was written", i);
+            return;
+        }
+}
+
+static status launch(struct probe *p, const struct ops *o, probe_op *op, const void *args, enum turn turn)
+{
+    struct stream *s = p->device->stream;
+    if (turn == GRAPH) {
+        struct graph g;
+        TRY(dev_graph_begin(s));
+        const status st = op(o, args, s);
+        char why[400];
+        snprintf(why, sizeof why, "%s", status_message());
+        const status end = dev_graph_end(s, &g, st == STATUS_OK);
+        if (st != STATUS_OK) return FAIL(st, "%s", why);
+        TRY(end);
+        const status launched = g.nodes > 0 ? dev_graph_launch(s, &g) : STATUS_OK; /* no rows, no work */
+        const status synced = launched == STATUS_OK ? dev_sync(s) : launched;
+        dev_graph_close(s->dev, &g);
+        return synced;
+    }
+    TRY(op(o, args, s));
+    return dev_sync(s);
+}
+
+/* Brings back the results: the first turn's into the blocks, the others' to be compared with them. */
+static status download(struct probe *p, enum turn turn)
+{
+    for (int i = 0; i < p->count; i++) {
+        struct probe_buf *b = &p->bufs[i];
+        const size_t bytes = twin_bytes(p, b);
+        char *to = turn == FIRST ? b->block : malloc(bytes);
+        assert_non_null(to);
+        status st = dev_download(p->device->stream, to, b->twin, bytes);
+        if (st == STATUS_OK) st = dev_sync(p->device->stream);
+        if (turn != FIRST) {
+            size_t at = 0, front = (size_t)((char *)b->data - b->block);
+            const size_t skip = b->kind == PROBE_SCRATCH ? (size_t)b->count : 0;
+            while (at < bytes && to[at] == b->block[at]) at += 1 + (at + 1 == front ? skip : 0);
+            if (st == STATUS_OK && at < bytes && p->trouble[0] == 0)
+                snprintf(p->trouble, sizeof p->trouble, "%s leaves another byte at %lld of %s, of %lld",
+                         turn_names[turn], (long long)at - (long long)front, b->name,
+                         (long long)b->count * (long long)dtype_bytes(b->dt));
+            free(to);
+        }
+        TRY(st);
+    }
+    return STATUS_OK;
+}
+
+/* A twin for each buffer that has none, and a copy of what all of them hold. */
+static status prepare(struct probe *p, char **before)
+{
+    const struct dev *dev = p->device->stream->dev;
+    for (int i = 0; i < p->count; i++) {
+        struct probe_buf *b = &p->bufs[i];
+        void *twin = b->twin;
+        if (twin == NULL) TRY(dev->driver->memory(dev, twin_bytes(p, b), b->name, &twin));
+        b->twin = twin;
+        before[i] = malloc(b->block_bytes);
+        assert_non_null(before[i]);
+        memcpy(before[i], b->block, b->block_bytes);
+    }
+    return STATUS_OK;
+}
+
+static status turns(struct probe *p, const struct ops *o, probe_op *op, const void *args, char *const *before)
+{
+    for (enum turn turn = FIRST; turn < TURNS; turn++) {
+        TRY(upload(p, before, turn));
+        TRY(lay_workspace(p, o, turn));
+        const status st = launch(p, o, op, args, turn);
+        if (st != STATUS_OK) return turn == FIRST ? st : status_wrap(st, "%s", turn_names[turn]);
+        TRY(download(p, turn));
+    }
+    return STATUS_OK;
+}
+
+void probe_device_call(struct probe *p, const struct ops *o, probe_op *op, const void *args, size_t bytes)
+{
+    char *before[sizeof p->bufs / sizeof p->bufs[0]] = {0};
+    _Alignas(8) char mapped[512];
+    assert_true(bytes <= sizeof mapped);
+    if (p->st != STATUS_OK) return; /* an earlier op of this case */
+    memcpy(mapped, args, bytes);
+    p->st = prepare(p, before);
+    map_pointers(p, mapped, bytes);
+    if (p->st == STATUS_OK) p->st = turns(p, o, op, mapped, before);
+    if (p->st == STATUS_OK && p->trouble[0] == 0) check_workspace(p, o);
+    if (p->st != STATUS_OK) snprintf(p->trouble, sizeof p->trouble, "%s", status_message());
+    for (int i = 0; i < p->count; i++) free(before[i]);
+}
