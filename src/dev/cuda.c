@@ -51,6 +51,7 @@ static status cuda_open(struct dev *d, bool optional)
     d->index = 0;
     d->multiprocessors = prop.multiProcessorCount;
     snprintf(d->name, sizeof d->name, "%s", prop.name);
+    cuda_nvtx_open();
     return STATUS_OK;
 }
 

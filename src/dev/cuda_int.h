@@ -12,5 +12,8 @@
             return FAIL(STATUS_DEVICE, "%s: %s (%s)", #call, cudaGetErrorString(try_err_), cudaGetErrorName(try_err_)); \
     } while (0)
 
+/* Makes scopes NVTX ranges when a tool listens for them (cuda_nvtx.c). */
+void cuda_nvtx_open(void);
+
 static inline cudaStream_t cuda_queue(const struct stream *s) { return (cudaStream_t)s->queue; }
 #endif
