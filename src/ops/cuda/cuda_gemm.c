@@ -174,6 +174,17 @@ static status refuse_in_capture(const struct gemm_key *k, dev_stream s)
                 (long long)k->m, (long long)k->n, (long long)k->k, dtype_name((dtype)k->dt));
 }
 
+bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e)
+{
+    struct gemm_key stored = e->choice.key;
+    stored.add = 0;
+    const struct gemm_entry *other = slot_of(t, &stored);
+    struct gemm_choice same = other->choice;
+    if (!other->taken || same.way != GEMM_LIBRARY) return false;
+    same.key = e->choice.key;
+    return take_known(t, e, &same);
+}
+
 static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct gemm_args *g, dev_stream s)
 {
     const struct gemm_key key = e->choice.key;
@@ -352,6 +363,19 @@ status cuda_gemm_choices_load(dev_stream s, const char *text)
                  "than %s, %lld: they are chosen anew, and results may differ in their last bits",
                  t->here.gpu, (long long)t->here.library);
     return STATUS_OK;
+}
+
+/* "128x256" of c^T, for the tiles that large products have; NULL: another. */
+static const char *tile_name(uint32_t id)
+{
+#define TILE(size) [CUBLASLT_MATMUL_TILE_##size] = #size
+    static const char *const names[] = {
+        TILE(64x64),  TILE(128x32), TILE(64x128),  TILE(128x64),  TILE(64x256),  TILE(128x128),
+        TILE(256x64), TILE(64x512), TILE(128x256), TILE(256x128), TILE(512x64),  TILE(64x96),
+        TILE(96x64),  TILE(96x128), TILE(128x160), TILE(160x128), TILE(192x128), TILE(128x192),
+        TILE(128x96), TILE(32x256), TILE(256x32)};
+#undef TILE
+    return id < sizeof names / sizeof names[0] ? names[id] : NULL;
 }
 
 const char *cuda_gemm_text(dev_stream s, const struct gemm_args *g, char *text, size_t size)

@@ -35,6 +35,8 @@ struct gemm_choices {
 /* Fills choice.way, algo and time_ns: the fastest algorithm for this product on these operands. Runs it many times, and waits. c is
  * written with ACCUM_STORE alone; with ACCUM_ADD it is only read. */
 status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const struct gemm_args *g, dev_stream s) WARN_UNUSED;
+/* The algorithm of the same product with ACCUM_STORE, where it has run and the library takes it; false: nothing. */
+bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e);
 /* Queues the product once, into `c` instead of g->c. */
 cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_entry *e, const cublasLtMatmulAlgo_t *algo,
                                 const struct gemm_args *g, void *c, dev_stream s);

@@ -3,7 +3,8 @@
  * Timed are the real operands in place (zeros would draw less power and run faster) on the real stream. With ACCUM_STORE c may be
  * written any number of times: the product that follows writes it once more. With ACCUM_ADD every run would add again, so runs read c
  * and write their sum elsewhere: behind the library's part of the workspace, or into memory that is held for the search alone. Traffic
- * and arithmetic are those of the real product. Where there is no such memory, the first proposal is taken.
+ * and arithmetic are those of the real product. Where there is no such memory, the algorithm of the same product with ACCUM_STORE is
+ * taken, else the first proposal.
  *
  * Two rounds: every proposal twice, the first time to load its code; then the best few in turn, so that a change of clocks meets all
  * alike, the least mean of each deciding. Time is bounded: long products (tens of ms) try fewer. */
@@ -23,7 +24,7 @@ static const double long_ms = 150, too_long_ms = 400; /* of the first round: the
 
 struct trial {
     struct gemm_choices *t;
-    const struct gemm_entry *e;
+    struct gemm_entry *e;
     const struct gemm_args *g;
     dev_stream s;
     void *to;   /* where runs write */
@@ -196,11 +197,12 @@ static status contest(struct trial *x, int *winner)
     const struct dev *d = x->s->dev;
     *winner = 0;
     x->ms[0] = 0;
-    if (x->count <= 1) return STATUS_OK;
+    if (cuda_set(x->s)->options.gemm_candidates == 1) return STATUS_OK;
     TRY(find_room(x));
     if (x->to == NULL) {
-        log_info("no room to time the product %lld x %lld x %lld: cuBLASLt's first proposal is taken",
+        log_info("no room to time the product %lld x %lld x %lld: its algorithm is a guess",
                  (long long)x->g->m, (long long)x->g->n, (long long)x->g->k);
+        if (cuda_gemm_inherit(x->t, x->e)) x->proposals[0].algo = x->e->algo;
         return STATUS_OK;
     }
     if (x->t->begin.mark == NULL) TRY(dev_event_open(d, &x->t->begin));

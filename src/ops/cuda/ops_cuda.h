@@ -28,6 +28,6 @@ char *cuda_gemm_choices_text(dev_stream s);
 /* And back: before the first product of its shape, and ahead of the cache file. Lines of another card or library version are not used:
  * one warning. STATUS_CKPT: damaged lines. */
 status cuda_gemm_choices_load(dev_stream s, const char *text) WARN_UNUSED;
-/* For people: the algorithm of a product that has run, "id 66 tile 24 stages 35 split 1 cluster 3". Returns `text`. */
+/* For people: the algorithm of a product that has run, "id 66 tile 128x256 stages 35 split 1 cluster 3". Returns `text`. */
 const char *cuda_gemm_text(dev_stream s, const struct gemm_args *g, char *text, size_t size);
 #endif
