@@ -1,0 +1,256 @@
+// Cross-entropy: one block per row, the row read once from memory and its gradient written once.
+//
+//   pass 1   every thread keeps a running maximum and sum of its columns; as much of the row as two blocks of an SM can hold stays in
+//            shared memory, the rest hopefully in L2                                                     reads ldt
+//   pass 2   dz from the kept columns, in place of the logits where they are the same memory             writes dt
+//
+// Exponents are of base 2: c = max log2(e), rounded, is what all exponents are relative to and what the logarithm is added to, so its
+// rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient of its row NaN: the step's norm
+// is not finite then, and nothing is updated. (The loader checks ids; the CPU aborts.)
+#include "ops/cuda/device.cuh"
+#include <math.h>
+
+namespace {
+
+enum { THREADS = 512, BLOCKS = 2 /* of an SM */, SIDE = 4 /* groups that a thread loads at once */, SUM_THREADS = 1024 };
+const float LOG2E = 1.44269504f, LOW = -1e30f;
+const double LN2 = 0.69314718055994530942;
+
+__device__ inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// G columns of one thread, 8 as accesses of 16 bytes or 1.
+template <typename T, int G> struct group {
+    T v[G];
+};
+template <typename T, int G> __device__ inline group<T, G> load_group(const T *p)
+{
+    group<T, G> x;
+    if constexpr (G == 1) {
+        x.v[0] = *p;
+    } else {
+        for (int at = 0; at < G; at += pack<T>::COUNT) {
+            const pack<T> part = load_pack(p + at);
+            for (int k = 0; k < pack<T>::COUNT; k++) x.v[at + k] = part.v[k];
+        }
+    }
+    return x;
+}
+template <typename T, int G> __device__ inline void store_group(T *p, const group<T, G> &x)
+{
+    if constexpr (G == 1) {
+        *p = x.v[0];
+    } else {
+        for (int at = 0; at < G; at += pack<T>::COUNT) {
+            pack<T> part;
+            for (int k = 0; k < pack<T>::COUNT; k++) part.v[k] = x.v[at + k];
+            store_pack(p + at, part);
+        }
+    }
+}
+
+template <typename T, int G> __device__ inline group<T, G> rounded(const float (&x)[G])
+{
+    group<T, G> y;
+    if constexpr (sizeof(T) == 2 && G > 1) {
+        for (int k = 0; k < G; k += 2) { // one instruction for two
+            const __nv_bfloat162 pair = __floats2bfloat162_rn(x[k], x[k + 1]);
+            y.v[k] = pair.x, y.v[k + 1] = pair.y;
+        }
+    } else {
+        for (int k = 0; k < G; k++) y.v[k] = from_f32<T>(x[k]);
+    }
+    return y;
+}
+
+// Shared memory for the first `count` groups of a row. A group of 32 bytes is kept in two halves, so that neighbours stand side by side.
+template <typename T, int G> struct keep {
+    T *at;
+    int count;
+    enum { PIECE = G == 1 ? 1 : int(pack<T>::COUNT) };
+    __device__ inline void put(int g, const group<T, G> &x) const
+    {
+        for (int k = 0; k < G; k += PIECE) {
+            group<T, PIECE> part;
+            for (int j = 0; j < PIECE; j++) part.v[j] = x.v[k + j];
+            store_group<T, PIECE>(at + int64_t(k) * count + g * PIECE, part);
+        }
+    }
+    __device__ inline group<T, G> get(int g) const
+    {
+        group<T, G> x;
+        for (int k = 0; k < G; k += PIECE) {
+            const group<T, PIECE> part = load_group<T, PIECE>(at + int64_t(k) * count + g * PIECE);
+            for (int j = 0; j < PIECE; j++) x.v[k + j] = part.v[j];
+        }
+        return x;
+    }
+};
+
+// sum is of 2^(z log2e - top log2e) over the columns so far.
+struct running {
+    float top, sum;
+};
+template <typename T, int G> __device__ inline void absorb(running &r, const group<T, G> &x, int n)
+{
+    float z[G], top = r.top;
+    for (int k = 0; k < G; k++) z[k] = to_f32(x.v[k]);
+    if (n < G) // the last columns that take part
+        for (int k = 0; k < G; k++) z[k] = k < n ? z[k] : -INFINITY;
+    for (int k = 0; k < G; k++) top = fmaxf(top, z[k]);
+    const float c = top * LOG2E;
+    float sum = r.sum * exp2_fast(r.top * LOG2E - c);
+    for (int k = 0; k < G; k++) sum += exp2_fast(fmaf(z[k], LOG2E, -c));
+    r = {top, sum};
+}
+
+__device__ inline float block_max(float x, float *shared)
+{
+    x = warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+    __syncthreads();
+    return warp_max(threadIdx.x % WARP < THREADS / WARP ? shared[threadIdx.x % WARP] : LOW);
+}
+
+template <typename T, int G> __device__ void zero_row(T *dz, int groups)
+{
+    for (int g = threadIdx.x; g < groups; g += THREADS) store_group<T, G>(dz + int64_t(g) * G, group<T, G>{});
+}
+
+// log2 of the row's sum of exponentials.
+template <typename L, int G> __device__ float row_lse2(const L *z, int used, const keep<L, G> &kept)
+{
+    __shared__ float line[WARP];
+    const int groups = (used + G - 1) / G;
+    running r = {LOW, 0};
+    for (int base = threadIdx.x; base < groups; base += SIDE * THREADS) {
+        group<L, G> x[SIDE];
+#pragma unroll
+        for (int u = 0; u < SIDE; u++)
+            if (base + u * THREADS < groups) x[u] = load_group<L, G>(z + int64_t(base + u * THREADS) * G);
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            const int g = base + u * THREADS;
+            if (g >= groups) continue;
+            if (g < kept.count) kept.put(g, x[u]);
+            absorb<L, G>(r, x[u], min(used - g * G, G));
+        }
+    }
+    const float c = block_max(r.top, line) * LOG2E;
+    return c + log2f(block_sum(r.sum * exp2_fast(r.top * LOG2E - c), line));
+}
+
+// L: of logits; T: of their gradient. G == 8 needs rows of whole groups that begin at 16 bytes.
+template <typename L, typename T, int G>
+__global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a, int kept_count)
+{
+    extern __shared__ int4 kept_space[];
+    const keep<L, G> kept = {reinterpret_cast<L *>(kept_space), kept_count};
+    const int64_t row = blockIdx.x;
+    const int vocab = int(a.vocab), used = int(a.vocab_used), target = a.targets[row];
+    const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
+    T *dz = static_cast<T *>(a.dlogits) + row * a.vocab;
+    float *loss = static_cast<float *>(a.loss) + row;
+    const int groups = vocab / G, used_groups = (used + G - 1) / G;
+    if (target == TARGET_IGNORE) {
+        if (threadIdx.x == 0) *loss = 0;
+        if (a.dlogits) zero_row<T, G>(dz, groups);
+        return;
+    }
+    // Read before anything of the row is overwritten: row_lse2 waits for all threads.
+    const float hit = target >= 0 && target < used ? to_f32(z[target]) : NAN;
+    const float lse2 = row_lse2<L, G>(z, used, kept) + (isnan(hit) ? NAN : 0.f);
+    const double lse = lse2 * LN2;
+    if (threadIdx.x == 0) *loss = float(lse - double(hit) + a.z_loss * lse * lse);
+    if (a.dlogits == nullptr) return;
+    const double grad_scale = *a.grad_scale;
+    const float factor = float(grad_scale * (1 + 2 * a.z_loss * lse)), one = float(grad_scale);
+    for (int base = threadIdx.x; base < groups; base += SIDE * THREADS) {
+        group<L, G> x[SIDE] = {};
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            const int g = base + u * THREADS;
+            if (g < used_groups) x[u] = g < kept_count ? kept.get(g) : load_group<L, G>(z + int64_t(g) * G);
+        }
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            const int g = base + u * THREADS, left = used - g * G, at = target - g * G;
+            if (g >= groups) continue;
+            float d[G];
+            for (int k = 0; k < G; k++) d[k] = factor * exp2_fast(fmaf(to_f32(x[u].v[k]), LOG2E, -lse2));
+            if (at >= 0 && at < G)
+                for (int k = 0; k < G; k++) d[k] = k == at ? d[k] - one : d[k];
+            if (left < G) // padding, whatever it holds
+                for (int k = 0; k < G; k++) d[k] = k < left ? d[k] : 0.f;
+            store_group<T, G>(dz + int64_t(g) * G, rounded<T, G>(d));
+        }
+    }
+}
+
+template <typename L, typename T, int G> status launch(const struct xent_args *a, dev_stream s)
+{
+    const void *kernel = reinterpret_cast<const void *>(xent_kernel<L, T, G>);
+    int of_sm = 0, of_block = 0, reserved = 0;
+    // An error here is met again by the launch, which reports it.
+    (void)cudaDeviceGetAttribute(&of_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, s->dev->index);
+    (void)cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->dev->index);
+    (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, s->dev->index);
+    const int fixed = WARP * int(sizeof(float)), group_bytes = G * int(sizeof(L));
+    const int most = (of_sm / BLOCKS - reserved < of_block ? of_sm / BLOCKS - reserved : of_block) - fixed;
+    const int64_t groups = (a->vocab_used + G - 1) / G, room = most > 0 ? most / group_bytes : 0;
+    const int kept = a->dlogits ? int(groups < room ? groups : room) : 0;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * group_bytes);
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    xent_kernel<L, T, G><<<unsigned(a->rows), THREADS, size_t(kept) * group_bytes, queue_of(s)>>>(*a, kept);
+    return cuda_set_launched(s, "xent");
+}
+
+status xent(const struct xent_args *a, dev_stream s)
+{
+    CHECK(a->vocab_used > 0 && a->vocab_used <= a->vocab && a->vocab <= INT32_MAX / 2, "%lld of %lld columns are used",
+          (long long)a->vocab_used, (long long)a->vocab);
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    CHECK(a->ldt == DTYPE_F32 || a->ldt == a->dt, "logits of %s", dtype_name(a->ldt));
+    CHECK(a->dlogits != a->logits || a->dt == a->ldt, "dlogits in place of logits of another type");
+    if (a->rows == 0) return STATUS_OK;
+    const bool wide = a->vocab % 8 == 0 && aligned16(a->logits) && aligned16(a->dlogits);
+    typedef __nv_bfloat16 half;
+    if (a->ldt == DTYPE_BF16) return wide ? launch<half, half, 8>(a, s) : launch<half, half, 1>(a, s);
+    if (a->dt == DTYPE_BF16) return wide ? launch<float, half, 8>(a, s) : launch<float, half, 1>(a, s);
+    return wide ? launch<float, float, 8>(a, s) : launch<float, float, 1>(a, s);
+}
+
+template <typename F> __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const F *x, int64_t count, double *out)
+{
+    __shared__ double line[WARP];
+    double sum = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) sum += double(x[i]);
+    sum = block_sum(sum, line);
+    if (threadIdx.x == 0) *out += sum;
+}
+
+// The losses of a micro-batch: one block is enough for them.
+status sum(const struct sum_args *a, dev_stream s)
+{
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_F64, "sum of %s", dtype_name(a->dt));
+    if (a->count == 0) return STATUS_OK;
+    if (a->dt == DTYPE_F32)
+        sum_kernel<float><<<1, SUM_THREADS, 0, queue_of(s)>>>(static_cast<const float *>(a->x), a->count, a->out);
+    else
+        sum_kernel<double><<<1, SUM_THREADS, 0, queue_of(s)>>>(static_cast<const double *>(a->x), a->count, a->out);
+    return cuda_set_launched(s, "sum");
+}
+
+} // namespace
+
+extern "C" void cuda_loss_slots(struct ops *o)
+{
+    o->xent = xent;
+    o->sum = sum;
+}

@@ -1,0 +1,270 @@
+// The optimizer's step in one cooperative launch: norm of all gradients, grid barrier, then weights and moments of every element.
+//
+//   phase 1   each block sums squares of its tiles in f64 into a place of its own                        reads 4 B per element
+//   barrier   every block adds those sums up in the same order: all know the same norm
+//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w)
+//
+// A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
+// keep many loads under way.
+#include "ops/cuda/device.cuh"
+extern "C" {
+#include "ops/rounding.h"
+}
+#include <cooperative_groups.h>
+
+namespace {
+
+enum { THREADS = 256, QUAD = 4, NORM_QUADS = 8, RULE_QUADS = 2 };
+enum { NORM_TILE = THREADS * QUAD * NORM_QUADS, RULE_TILE = THREADS * QUAD * RULE_QUADS }; // elements
+enum { NORM_TILES = UPDATE_CHUNK / NORM_TILE, RULE_TILES = UPDATE_CHUNK / RULE_TILE };     // of a chunk
+static_assert(NORM_TILES * NORM_TILE == UPDATE_CHUNK && RULE_TILES * RULE_TILE == UPDATE_CHUNK, "whole tiles");
+
+// Of one step, the same for all elements, folded as the CPU's are.
+struct fold {
+    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay;
+};
+
+struct tile {
+    int64_t begin;
+    int count; // <= 0: the chunk ended before
+    uint32_t flags;
+};
+template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t index)
+{
+    const int tiles = UPDATE_CHUNK / TILE;
+    const update_chunk c = a.chunks[index / tiles];
+    const int skip = int(index % tiles) * TILE;
+    return {c.begin + skip, min(c.count - skip, TILE), c.flags};
+}
+
+// Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad.
+struct quad {
+    float x[QUAD];
+};
+__device__ inline quad load_quad(const float *p, int64_t i, int n, bool wide)
+{
+    quad q = {};
+    if (wide && n >= QUAD) {
+        const float4 raw = __ldcs(reinterpret_cast<const float4 *>(p + i));
+        return {{raw.x, raw.y, raw.z, raw.w}};
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (k < n) q.x[k] = p[i + k];
+    return q;
+}
+__device__ inline quad load_quad(const __nv_bfloat16 *p, int64_t i, int n, bool wide)
+{
+    quad q = {};
+    if (wide && n >= QUAD) {
+        const uint2 raw = __ldcs(reinterpret_cast<const uint2 *>(p + i));
+        return {{__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                 __uint_as_float(raw.y & 0xffff0000u)}};
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (k < n) q.x[k] = __bfloat162float(p[i + k]);
+    return q;
+}
+__device__ inline void store_quad(float *p, int64_t i, int n, bool wide, const quad &q)
+{
+    if (wide && n >= QUAD) {
+        __stcs(reinterpret_cast<float4 *>(p + i), make_float4(q.x[0], q.x[1], q.x[2], q.x[3]));
+        return;
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (k < n) p[i + k] = q.x[k];
+}
+// The bits of four bf16.
+__device__ inline void store_halves(void *to, int64_t i, int n, bool wide, const uint16_t (&h)[QUAD])
+{
+    uint16_t *p = static_cast<uint16_t *>(to) + i;
+    if (wide && n >= QUAD) {
+        *reinterpret_cast<uint2 *>(p) = make_uint2(uint32_t(h[1]) << 16 | h[0], uint32_t(h[3]) << 16 | h[2]);
+        return;
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (k < n) p[k] = h[k];
+}
+__device__ inline void store_rounded(void *w, int64_t i, int n, bool wide, const quad &q)
+{
+    uint16_t h[QUAD];
+    for (int k = 0; k < QUAD; k++) h[k] = __bfloat16_as_ushort(__float2bfloat16_rn(q.x[k]));
+    store_halves(w, i, n, wide, h);
+}
+
+// Moments: as they are in F32; in BF16 rounded by the word of each element, shifted right by `shift`.
+__device__ inline void store_moment(float *p, int64_t i, int n, bool wide, const quad &q, const rng_block &, int)
+{
+    store_quad(p, i, n, wide, q);
+}
+__device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wide, const quad &q, const rng_block &words,
+                                    int shift)
+{
+    uint16_t h[QUAD];
+    for (int k = 0; k < QUAD; k++)
+        h[k] = rounding_bf16(__float_as_uint(q.x[k]), words.u[k] >> shift & 0xffff);
+    store_halves(p, i, n, wide, h);
+}
+
+// Gradients are read twice: the first time they stay in L2 as long as they can.
+__device__ inline double tile_squares(const update_args &a, int64_t index, bool wide)
+{
+    const tile t = tile_at<NORM_TILE>(a, index);
+    double sum = 0;
+    if (wide && t.count == NORM_TILE) {
+        const float4 *g = reinterpret_cast<const float4 *>(a.g + t.begin) + threadIdx.x;
+        float4 x[NORM_QUADS];
+#pragma unroll
+        for (int u = 0; u < NORM_QUADS; u++) x[u] = g[u * THREADS];
+#pragma unroll
+        for (int u = 0; u < NORM_QUADS; u++)
+            sum += (double(x[u].x) * x[u].x + double(x[u].y) * x[u].y) + (double(x[u].z) * x[u].z + double(x[u].w) * x[u].w);
+        return sum;
+    }
+    for (int at = int(threadIdx.x); at < t.count; at += THREADS) {
+        const double g = a.g[t.begin + at];
+        sum += g * g;
+    }
+    return sum;
+}
+
+__device__ fold fold_of(const update_args &a, double factor)
+{
+    const step_scalars &s = *a.scalars;
+    fold f = {};
+    f.scale = float(factor);
+    f.beta1 = float(a.beta1), f.rest1 = float(1 - a.beta1);
+    f.beta2 = float(a.beta2), f.rest2 = float(1 - a.beta2);
+    f.eps = float(a.eps);
+    f.decay = float(s.lr * a.weight_decay);
+    f.step = float(a.rule == UPDATE_ADAMW ? s.lr / s.correction1 : s.lr);
+    f.root = a.rule == UPDATE_ADAMW ? float(1 / sqrt(s.correction2)) : 0;
+    return f;
+}
+
+// The state of one thread's quad between its loads and its stores.
+struct state {
+    quad p, g, m, v;
+};
+
+template <update_rule RULE> __device__ inline void apply(state &s, const fold &f, float decay)
+{
+    for (int k = 0; k < QUAD; k++) {
+        const float g = s.g.x[k] * f.scale, p = s.p.x[k], m = s.m.x[k];
+        const float blend = m * f.beta1 + g * f.rest1;
+        if (RULE == UPDATE_ADAMW) {
+            const float v = s.v.x[k] * f.beta2 + g * g * f.rest2;
+            s.p.x[k] = p - (p * decay + f.step * blend / (sqrtf(v) * f.root + f.eps));
+            s.m.x[k] = blend;
+            s.v.x[k] = v;
+        } else {
+            const float sign = blend > 0 ? f.step : blend < 0 ? -f.step : 0.f;
+            s.p.x[k] = p - (p * decay + sign);
+            s.m.x[k] = m * f.beta2 + g * f.rest2;
+        }
+    }
+}
+
+// FULL: a whole tile of arrays that allow wide accesses, without a branch between its loads.
+template <update_rule RULE, typename S, bool FULL>
+__device__ inline void tile_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide)
+{
+    const bool wide = FULL || any_wide;
+    S *m = static_cast<S *>(a.m), *v = static_cast<S *>(a.v);
+    state s[RULE_QUADS];
+    int at[RULE_QUADS];
+#pragma unroll
+    for (int u = 0; u < RULE_QUADS; u++) {
+        at[u] = (u * THREADS + int(threadIdx.x)) * QUAD;
+        const int64_t i = t.begin + at[u];
+        const int n = FULL ? int(QUAD) : t.count - at[u];
+        s[u].g = load_quad(a.g, i, n, wide);
+        s[u].p = load_quad(a.p, i, n, wide);
+        s[u].m = load_quad(m, i, n, wide);
+        if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i, n, wide);
+    }
+    const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
+#pragma unroll
+    for (int u = 0; u < RULE_QUADS; u++) {
+        const int64_t i = t.begin + at[u];
+        const int n = FULL ? int(QUAD) : t.count - at[u];
+        if (n <= 0) continue;
+        rng_block words = {};
+        if (sizeof(S) == 2) words = rounding_words(a.seed, step, uint64_t(i) / QUAD);
+        apply<RULE>(s[u], f, decay);
+        store_quad(a.p, i, n, wide, s[u].p);
+        store_moment(m, i, n, wide, s[u].m, words, 0);
+        if (RULE == UPDATE_ADAMW) store_moment(v, i, n, wide, s[u].v, words, 16);
+        if (a.w) store_rounded(a.w, i, n, wide, s[u].p);
+        if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
+    }
+}
+
+template <update_rule RULE, typename S>
+__global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide)
+{
+    __shared__ double line[WARP];
+    const int64_t squares = a.chunk_count * NORM_TILES, tiles = a.chunk_count * RULE_TILES;
+    double sum = 0;
+    for (int64_t k = blockIdx.x; k < squares; k += gridDim.x) sum += tile_squares(a, k, wide);
+    sum = block_sum(sum, line);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    cooperative_groups::this_grid().sync();
+
+    sum = 0;
+    for (unsigned k = threadIdx.x; k < gridDim.x; k += THREADS) sum += __ldcg(sums + k);
+    const double norm = sqrt(block_sum(sum, line));
+    const bool finite = isfinite(norm);
+    const double factor = !finite ? 0 : a.clip > 0 ? fmin(1.0, a.clip / (norm + 1e-6)) : 1;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        a.scalars->grad_norm = norm;
+        a.scalars->clip_factor = factor;
+    }
+    if (!finite) return;
+    const fold f = fold_of(a, factor);
+    const uint64_t step = a.scalars->step;
+    for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
+        const tile t = tile_at<RULE_TILE>(a, tiles - 1 - k);
+        if (wide && t.count == RULE_TILE)
+            tile_update<RULE, S, true>(a, t, f, step, wide);
+        else
+            tile_update<RULE, S, false>(a, t, f, step, wide);
+    }
+}
+
+// Arrays of which every quad is one access: chunks begin at multiples of 16 elements.
+bool is_wide(const update_args *a)
+{
+    const void *arrays[] = {a->p, a->g, a->m, a->v, a->w};
+    for (const void *p : arrays)
+        if (!aligned16(p)) return false;
+    return true;
+}
+
+status update(const struct update_args *a, dev_stream s)
+{
+    typedef void kernel_fn(const update_args, double *, bool);
+    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));
+    kernel_fn *const kernels[2][2] = {
+        {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>},
+        {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>}};
+    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][a->sdt == DTYPE_BF16];
+    int resident = 0;
+    // An error here is met again by the launch, which reports it.
+    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
+    const int64_t tiles = a->chunk_count * RULE_TILES, most = int64_t(resident) * cuda_set(s)->multiprocessors;
+    const unsigned blocks = unsigned(tiles < most ? tiles : most);
+    const dim3 grid(blocks ? blocks : 1);
+    update_args args = *a;
+    double *sums = static_cast<double *>(cuda_set_workspace(s, grid.x * sizeof(double), "update"));
+    bool wide = is_wide(a);
+    void *list[] = {&args, &sums, &wide};
+    (void)cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, dim3(THREADS), list, 0, queue_of(s));
+    return cuda_set_launched(s, "update");
+}
+
+} // namespace
+
+extern "C" void cuda_update_slots(struct ops *o)
+{
+    o->update = update;
+}
