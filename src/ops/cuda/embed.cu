@@ -1,0 +1,374 @@
+// Embedding: gather, and its backward as a sorted sum.
+//
+// Backward must add rows of dx that share a token in token order, the same way every time. Rows are sorted by token (stable: equal
+// tokens stay in row order), and the sorted order is cut into windows of 32 rows, one warp for each window and range of columns:
+//
+//   sorted tokens   |  3 3 3 5 7 7 . . 9 |  9 9 9 9 . . . 9  |  9 9 12 12 . . .   |
+//   pass 1             3: whole, added      9: one piece         9: last piece         a run inside a window goes to the table at
+//                      9: first piece                            12: ...               once, pieces of longer runs to `pieces`
+//   pass 2             9: first piece + next pieces in order                           by the window in which the run begins
+//
+// So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the pieces in order;
+// every table row has one writer. The same code sums positions. Ids outside the table, which the loader excludes, make rows of NaN
+// forward and are left out backward.
+#include "ops/cuda/device.cuh"
+#include <cub/device/device_radix_sort.cuh>
+#include <math.h>
+
+namespace {
+
+enum { WARPS = 8, THREADS = WARPS * WARP };
+enum { WINDOW = WARP, QUAD = 4, QUADS = 2, LANE_COLUMNS = QUADS * QUAD, COLUMNS = WARP * LANE_COLUMNS /* of a warp */ };
+enum { SIDE = 4 /* rows that a warp loads at once */ };
+enum { SORT_THREADS = 256 };
+typedef uint32_t key;
+
+// ---- forward
+
+template <typename T> struct embed_row {
+    const T *table, *pos; // rows; NULL: none
+    T *x;
+};
+template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fwd_args &a, int64_t t)
+{
+    const int32_t token = a.tokens[t];
+    embed_row<T> r = {nullptr, nullptr, static_cast<T *>(a.x) + t * a.d};
+    if (token >= 0 && token < a.vocab) r.table = static_cast<const T *>(a.table) + token * a.d;
+    if (a.pos_table) {
+        const int32_t position = a.positions[t];
+        if (position >= 0 && position < a.pos_count)
+            r.pos = static_cast<const T *>(a.pos_table) + position * a.d;
+        else
+            r.table = nullptr;
+    }
+    return r;
+}
+
+template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r, int64_t j)
+{
+    pack<T> x;
+    if (r.table == nullptr) {
+        for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(NAN);
+        return x;
+    }
+    x = load_pack(r.table + j);
+    if (r.pos == nullptr) return x;
+    const pack<T> p = load_pack(r.pos + j);
+    for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(to_f32(x.v[k]) + to_f32(p.v[k]));
+    return x;
+}
+
+// A warp for each row. WIDE: rows are whole accesses of 16 bytes.
+template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
+{
+    const int64_t t = int64_t(blockIdx.x) * WARPS + threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
+    if (t >= a.rows) return;
+    const embed_row<T> r = embed_row_at<T>(a, t);
+    if constexpr (WIDE) {
+        enum { STEP = WARP * int(pack<T>::COUNT) };
+        for (int64_t base = lane * int(pack<T>::COUNT); base < a.d; base += SIDE * STEP) {
+            pack<T> x[SIDE];
+#pragma unroll
+            for (int u = 0; u < SIDE; u++)
+                if (base + u * STEP < a.d) x[u] = embed_pack(r, base + u * STEP);
+#pragma unroll
+            for (int u = 0; u < SIDE; u++)
+                if (base + u * STEP < a.d) store_pack(r.x + base + u * STEP, x[u]);
+        }
+    } else {
+        for (int64_t j = lane; j < a.d; j += WARP) {
+            float x = r.table ? to_f32(r.table[j]) : NAN;
+            if (r.table && r.pos) x += to_f32(r.pos[j]);
+            r.x[j] = from_f32<T>(x);
+        }
+    }
+}
+
+status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    const unsigned blocks = unsigned((a->rows + WARPS - 1) / WARPS);
+    const bool wide = a->d * int64_t(dtype_bytes(a->dt)) % 16 == 0 && aligned16(a->table) && aligned16(a->pos_table) &&
+                      aligned16(a->x);
+    BY_DTYPE(a->dt, {
+        if (wide)
+            embed_fwd_kernel<T, true><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
+        else
+            embed_fwd_kernel<T, false><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
+    });
+    return cuda_set_launched(s, "embed_fwd");
+}
+
+// ---- backward
+
+// One table to be added to: rows of dx in the order of their sorted keys.
+struct scatter {
+    const void *dx;
+    float *table;       // [table_rows, d]
+    const key *keys;    // [rows], sorted; >= table_rows: no row of the table
+    const int32_t *from; // [rows]: row of dx
+    float *pieces;      // [windows, 2, width]: of a run that comes from the window before, and of one that begins here and goes on
+    int64_t rows, d, table_rows;
+    int64_t first, width; // columns of this launch: [first, first + width)
+};
+
+__global__ void __launch_bounds__(SORT_THREADS) keys_kernel(const int32_t *ids, int64_t rows, int64_t table_rows, key *keys,
+                                                            int32_t *from)
+{
+    const int64_t t = int64_t(blockIdx.x) * SORT_THREADS + threadIdx.x;
+    if (t >= rows) return;
+    const int32_t id = ids[t];
+    keys[t] = id >= 0 && id < table_rows ? key(id) : key(table_rows);
+    from[t] = int32_t(t);
+}
+
+// The columns of a lane: QUADS groups of neighbours with WIDE, one of every 32 without; a warp's accesses are whole lines either way.
+struct columns {
+    float x[LANE_COLUMNS];
+};
+template <bool WIDE> __device__ inline int64_t column(int64_t begin, int lane, int k)
+{
+    return begin + (WIDE ? k / QUAD * WARP * QUAD + lane * QUAD + k % QUAD : k * WARP + lane);
+}
+__device__ inline void load_quad(const float *p, float *x)
+{
+    const float4 raw = *reinterpret_cast<const float4 *>(p);
+    x[0] = raw.x, x[1] = raw.y, x[2] = raw.z, x[3] = raw.w;
+}
+__device__ inline void load_quad(const __nv_bfloat16 *p, float *x)
+{
+    const uint2 raw = *reinterpret_cast<const uint2 *>(p);
+    x[0] = __uint_as_float(raw.x << 16), x[1] = __uint_as_float(raw.x & 0xffff0000u);
+    x[2] = __uint_as_float(raw.y << 16), x[3] = __uint_as_float(raw.y & 0xffff0000u);
+}
+template <typename T, bool WIDE> __device__ inline columns load_columns(const T *row, int64_t begin, int64_t end, int lane)
+{
+    columns c = {};
+    for (int k = 0; k < LANE_COLUMNS; k += WIDE ? QUAD : 1) {
+        const int64_t at = column<WIDE>(begin, lane, k);
+        if (at >= end) continue;
+        if constexpr (WIDE)
+            load_quad(row + at, &c.x[k]);
+        else
+            c.x[k] = to_f32(row[at]);
+    }
+    return c;
+}
+template <bool WIDE> __device__ inline void store_columns(float *row, int64_t begin, int64_t end, int lane, const columns &c)
+{
+    for (int k = 0; k < LANE_COLUMNS; k += WIDE ? QUAD : 1) {
+        const int64_t at = column<WIDE>(begin, lane, k);
+        if (at >= end) continue;
+        if constexpr (WIDE)
+            *reinterpret_cast<float4 *>(row + at) = make_float4(c.x[k], c.x[k + 1], c.x[k + 2], c.x[k + 3]);
+        else
+            row[at] = c.x[k];
+    }
+}
+__device__ inline void add(columns &to, const columns &x)
+{
+    for (int k = 0; k < LANE_COLUMNS; k++) to.x[k] += x.x[k];
+}
+
+// The window and columns of a warp; grid: windows x column ranges, rounded up.
+struct place {
+    int64_t window, begin, end; // columns [begin, end) of the table
+};
+__device__ inline place place_of(const scatter &a, int64_t windows)
+{
+    const int64_t warp = int64_t(blockIdx.x) * WARPS + threadIdx.x / WARP, ranges = (a.width + COLUMNS - 1) / COLUMNS;
+    const int64_t begin = a.first + warp % ranges * COLUMNS, end = a.first + a.width;
+    return {warp / ranges < windows ? warp / ranges : -1, begin, begin + COLUMNS < end ? begin + COLUMNS : end};
+}
+// A piece's row is as wide as the launch.
+__device__ inline float *piece_row(const scatter &a, int64_t window, int which)
+{
+    return a.pieces + (window * 2 + which) * a.width - a.first;
+}
+enum { FROM_BEFORE = 0, GOES_ON = 1 };
+
+// What happens to the sum after a row.
+enum goal { GO_ON, DROP, TO_TABLE, TO_BEFORE, TO_GOES_ON };
+
+// Pass 1: the runs of a window.
+template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS, 2) runs_kernel(const scatter a)
+{
+    const unsigned all = 0xffffffffu;
+    const place p = place_of(a, (a.rows + WINDOW - 1) / WINDOW);
+    if (p.window < 0) return;
+    const int lane = threadIdx.x % WARP;
+    const int64_t at = p.window * WINDOW, left = a.rows - at;
+    const int count = left < WINDOW ? int(left) : int(WINDOW);
+    // Each lane knows one row of the window; keys are sorted, so a run that holds the first row's key holds the first row.
+    const key none = key(a.table_rows), mine = lane < count ? a.keys[at + lane] : none;
+    const int32_t from = lane < count ? a.from[at + lane] : 0;
+    const key before = at > 0 ? a.keys[at - 1] : none, after = at + count < a.rows ? a.keys[at + count] : none;
+    const key first = __shfl_sync(all, mine, 0), right = __shfl_down_sync(all, mine, 1);
+    int goal = GO_ON;
+    if (lane == count - 1 || right != mine)
+        goal = mine == none                                 ? DROP
+               : mine == first && mine == before            ? TO_BEFORE
+               : lane == count - 1 && mine == after         ? TO_GOES_ON
+                                                            : TO_TABLE;
+    const T *dx = static_cast<const T *>(a.dx);
+    columns sum = {};
+    for (int base = 0; base < count; base += SIDE) {
+        columns x[SIDE], old[SIDE];
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            if (base + u >= count) continue;
+            const int64_t row = __shfl_sync(all, from, base + u), to = __shfl_sync(all, mine, base + u);
+            x[u] = load_columns<T, WIDE>(dx + row * a.d, p.begin, p.end, lane);
+            if (__shfl_sync(all, goal, base + u) == TO_TABLE)
+                old[u] = load_columns<float, WIDE>(a.table + to * a.d, p.begin, p.end, lane);
+        }
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            if (base + u >= count) continue;
+            const int64_t to = __shfl_sync(all, mine, base + u);
+            const int then = __shfl_sync(all, goal, base + u);
+            add(sum, x[u]);
+            if (then == GO_ON) continue;
+            if (then == TO_TABLE) {
+                add(sum, old[u]);
+                store_columns<WIDE>(a.table + to * a.d, p.begin, p.end, lane, sum);
+            } else if (then != DROP) {
+                store_columns<WIDE>(piece_row(a, p.window, then == TO_BEFORE ? FROM_BEFORE : GOES_ON), p.begin, p.end, lane,
+                                    sum);
+            }
+            sum = {};
+        }
+    }
+}
+
+// Windows after `window` that the run of `k` reaches: those that begin with it.
+__device__ inline int64_t windows_reached(const scatter &a, int64_t window, key k)
+{
+    const int lane = threadIdx.x % WARP;
+    for (int64_t n = 0;; n += WARP) {
+        const int64_t at = (window + 1 + n + lane) * WINDOW;
+        const unsigned reached = __ballot_sync(0xffffffffu, at < a.rows && a.keys[at] == k);
+        if (reached != 0xffffffffu) return n + __popc(reached);
+    }
+}
+
+// Pass 2: the window in which a run of several windows begins adds up its pieces.
+template <bool WIDE> __global__ void __launch_bounds__(THREADS) pieces_kernel(const scatter a)
+{
+    enum { PIECES = 8 };
+    const place p = place_of(a, (a.rows + WINDOW - 1) / WINDOW);
+    if (p.window < 0) return;
+    const int lane = threadIdx.x % WARP;
+    const int64_t at = p.window * WINDOW, next = at + WINDOW;
+    if (next >= a.rows) return;
+    const key k = a.keys[next - 1];
+    if (int64_t(k) >= a.table_rows || a.keys[next] != k || (at > 0 && a.keys[at - 1] == k)) return;
+    const int64_t end = p.window + 1 + windows_reached(a, p.window, k);
+    columns sum = load_columns<float, WIDE>(piece_row(a, p.window, GOES_ON), p.begin, p.end, lane);
+    for (int64_t w = p.window + 1; w < end; w += PIECES) {
+        columns x[PIECES];
+#pragma unroll
+        for (int u = 0; u < PIECES; u++)
+            if (w + u < end) x[u] = load_columns<float, WIDE>(piece_row(a, w + u, FROM_BEFORE), p.begin, p.end, lane);
+#pragma unroll
+        for (int u = 0; u < PIECES; u++)
+            if (w + u < end) add(sum, x[u]);
+    }
+    float *row = a.table + int64_t(k) * a.d;
+    add(sum, load_columns<float, WIDE>(row, p.begin, p.end, lane));
+    store_columns<WIDE>(row, p.begin, p.end, lane, sum);
+}
+
+size_t rounded_up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+// The workspace of one sort and the pieces behind it.
+struct sorting {
+    key *keys_in, *keys;
+    int32_t *from_in, *from;
+    void *temp;
+    size_t temp_bytes;
+    float *pieces;
+    int64_t pieces_count; // floats that there is room for
+    int bits;             // of a key
+};
+sorting sorting_of(const scatter &a, dev_stream s)
+{
+    sorting r = {};
+    while ((int64_t(1) << r.bits) <= a.table_rows) r.bits++;
+    (void)cub::DeviceRadixSort::SortPairs(nullptr, r.temp_bytes, r.keys_in, r.keys, r.from_in, r.from, int(a.rows), 0, r.bits,
+                                          queue_of(s));
+    const size_t ids = rounded_up(size_t(a.rows) * 4), fixed = 4 * ids + rounded_up(r.temp_bytes);
+    const size_t windows = size_t(a.rows + WINDOW - 1) / WINDOW, whole = cuda_set(s)->workspace_bytes;
+    const size_t want = windows * 2 * size_t(a.d) * sizeof(float);
+    const size_t room = whole > fixed && whole - fixed < want ? whole - fixed : want; // too little of it is found below
+    char *at = static_cast<char *>(cuda_set_workspace(s, fixed + room, "embed_bwd"));
+    r.keys_in = reinterpret_cast<key *>(at);
+    r.keys = reinterpret_cast<key *>(at + ids);
+    r.from_in = reinterpret_cast<int32_t *>(at + 2 * ids);
+    r.from = reinterpret_cast<int32_t *>(at + 3 * ids);
+    r.temp = at + 4 * ids;
+    r.pieces = reinterpret_cast<float *>(at + fixed);
+    r.pieces_count = int64_t(room / sizeof(float));
+    return r;
+}
+
+template <typename T, bool WIDE> void launch_sums(const scatter &a, dev_stream s)
+{
+    const int64_t windows = (a.rows + WINDOW - 1) / WINDOW, ranges = (a.width + COLUMNS - 1) / COLUMNS;
+    const unsigned blocks = unsigned((windows * ranges + WARPS - 1) / WARPS);
+    runs_kernel<T, WIDE><<<blocks, THREADS, 0, queue_of(s)>>>(a);
+    if (windows > 1) pieces_kernel<WIDE><<<blocks, THREADS, 0, queue_of(s)>>>(a);
+}
+
+// `a` has what the op's arguments say; the rest is filled in. Wide tables have their columns in several launches when there is no room
+// for the pieces of all.
+status scatter_add(scatter a, const int32_t *ids, dtype dt, dev_stream s)
+{
+    CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows, (long long)a.table_rows);
+    sorting w = sorting_of(a, s);
+    keys_kernel<<<unsigned((a.rows + SORT_THREADS - 1) / SORT_THREADS), SORT_THREADS, 0, queue_of(s)>>>(
+        ids, a.rows, a.table_rows, w.keys_in, w.from_in);
+    // Its launches' errors are met below.
+    (void)cub::DeviceRadixSort::SortPairs(w.temp, w.temp_bytes, w.keys_in, w.keys, w.from_in, w.from, int(a.rows), 0, w.bits,
+                                          queue_of(s));
+    a.keys = w.keys, a.from = w.from, a.pieces = w.pieces;
+    const int64_t windows = (a.rows + WINDOW - 1) / WINDOW, fit = w.pieces_count / (2 * windows);
+    const int64_t most = fit >= a.d ? a.d : fit / COLUMNS * COLUMNS;
+    CHECK(most > 0, "embed_bwd: no workspace for the pieces of %lld rows", (long long)a.rows);
+    const bool wide = a.d % QUAD == 0 && aligned16(a.dx) && aligned16(a.table);
+    for (a.first = 0; a.first < a.d; a.first += most) {
+        a.width = a.d - a.first < most ? a.d - a.first : most;
+        BY_DTYPE(dt, {
+            if (wide)
+                launch_sums<T, true>(a, s);
+            else
+                launch_sums<T, false>(a, s);
+        });
+    }
+    return cuda_set_launched(s, "embed_bwd");
+}
+
+status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    scatter one = {};
+    one.dx = a->dx;
+    one.rows = a->rows, one.d = a->d;
+    one.table = static_cast<float *>(a->dtable), one.table_rows = a->vocab;
+    TRY(scatter_add(one, a->tokens, a->dt, s));
+    if (a->dpos == nullptr) return STATUS_OK;
+    one.table = static_cast<float *>(a->dpos), one.table_rows = a->pos_count;
+    return scatter_add(one, a->positions, a->dt, s);
+}
+
+} // namespace
+
+extern "C" void cuda_embed_slots(struct ops *o)
+{
+    o->embed_fwd = embed_fwd;
+    o->embed_bwd = embed_bwd;
+}
