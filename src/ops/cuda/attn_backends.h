@@ -1,0 +1,30 @@
+/* The backends of attention on a GPU, one call each; cuda_attn.c chooses among them (attention.backend: auto|cudnn|own|reference).
+ *
+ * Arguments, results and aliasing are those of ops.h. Each is deterministic, allocates nothing, waits for nothing on the host, and
+ * reads cu_seqlens and lengths on the device alone: a captured graph serves every cut into documents. `docs` may be a static maximum,
+ * unused documents having zero length.
+ *
+ * own and reference keep lse as [heads, rows] F32, natural logarithm, and each reads what the other wrote. */
+#ifndef INGOT_OPS_CUDA_ATTN_BACKENDS_H
+#define INGOT_OPS_CUDA_ATTN_BACKENDS_H
+#include "ops/ops.h"
+
+/* Tiles in shared memory (attn_own.cu). Operands off 16-byte boundaries (pointers or strides) go through the reference's kernels,
+ * so `own` serves every alignment of a shape that it does not refuse. */
+status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
+size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
+const char *cuda_own_attn_refuses(const struct attn_shape *shape);  /* NULL: serves it; else the reason */
+
+/* One warp per row and head, any head dim up to 512, any alignment (attn_reference.cu). */
+status cuda_reference_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
+size_t cuda_reference_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
+status cuda_attn_decode(const struct attn_decode_args *a, dev_stream s) WARN_UNUSED;
+
+/* cuDNN (cuda_sdpa.c). `sm`: compute capability, 90. */
+status cuda_sdpa_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_sdpa_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
+size_t cuda_sdpa_scratch(const struct attn_shape *shape, enum attn_pass pass);
+const char *cuda_sdpa_refuses(const struct attn_shape *shape, int sm);
+#endif

@@ -1,0 +1,635 @@
+// Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691): products on the tensor cores by mma.m16n8k16, tiles in
+// shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on.
+//
+// Tokens of all documents form one axis, and blocks are cut from it without regard to documents: the grid depends on the number of
+// rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row bound the tiles it visits, a
+// warp skips tiles that none of its rows sees, and compares indices only in tiles that its limits cross.
+//
+//   forward   block = 128 query rows of one head; its warps hold 32 rows each: O and the running max and sum in registers
+//   dq        the same blocks; S and dP = dO V^T again for each tile of keys, dQ = sum of dS K in registers
+//   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so that P^T and dS^T leave the tensor core in
+//             the layout in which the next product takes them: dV = sum of P^T dO, dK = sum of dS^T Q over the queries that see the
+//             keys, head after head of the group
+//
+// So each result has one writer and one order of sums: equal bits in every run. The price is that backward forms S and dP twice, seven
+// products instead of five.
+//
+// A tile in shared memory has rows of HD bf16. The 16-byte chunk c of row r lies at chunk c ^ (r & 7): ldmatrix, which reads one chunk
+// of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads shorter than HD are filled up
+// with zeros, as are rows beyond the last.
+#include "ops/cuda/attn_docs.cuh"
+extern "C" {
+#include "ops/cuda/attn_backends.h"
+}
+
+enum { THREADS = 128, WARPS = THREADS / WARP };
+constexpr float LOG2E = 1.44269504088896340736f;
+
+// ---- Tiles and fragments. Addresses are those of the shared window, 32 bits.
+
+__device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+// Asynchronous copies; what is not `there` is written as zeros and not read.
+__device__ inline void copy16(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
+}
+__device__ inline void copy4(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(there ? 4 : 0));
+}
+__device__ inline void copies_close() { asm volatile("cp.async.commit_group;\n" ::); }
+__device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;\n" ::: "memory"); }
+
+// Queues a tile: row i comes from `from` + i * stride, of which the first `valid` exist (none when negative), `chunks` of each.
+template <int ROWS, int HD>
+__device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t stride, int valid, int chunks)
+{
+    constexpr int PER_ROW = HD / 8, STEP = THREADS / PER_ROW; // STEP is a multiple of 8: the swizzle is the same in all steps
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // anew each time: nothing of this is worth a register between tiles
+    const int row = thread / PER_ROW, c = thread % PER_ROW;
+    const uint32_t at = to + row * (HD * 2) + ((c ^ (row & 7)) << 4);
+    const __nv_bfloat16 *p = from + row * stride + c * 8;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += STEP) copy16(at + i * (HD * 2), p + i * stride, row + i < valid && c < chunks);
+}
+
+// Where a lane points ldmatrix.x4 for a 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k << 5); row 16 i: add.
+//   lane_mn: the four 8 x 8 matrices in order down, right: operand A as it lies, operand B from a tile of rows k (transposed load)
+//   lane_nm: in order right, down: operand B from a tile of rows n, two neighbouring n8 pieces
+template <int HD> __device__ inline uint32_t lane_mn(int lane)
+{
+    return (lane & 15) * (HD * 2) + (((lane >> 4) ^ (lane & 7)) << 4);
+}
+template <int HD> __device__ inline uint32_t lane_nm(int lane)
+{
+    return ((lane & 7) + (lane >> 4 << 3)) * (HD * 2) + ((((lane >> 3) & 1) ^ (lane & 7)) << 4);
+}
+
+__device__ inline void ldmatrix(uint32_t (&r)[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ inline void ldmatrix_trans(uint32_t (&r)[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+// c += a b. Lane (g = lane / 4, t = lane % 4) holds of c the rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and 2t + 1.
+__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline uint32_t two_bf16(float low, float high)
+{
+    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&x);
+}
+__device__ inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+}
+
+template <int M, int N> __device__ inline void zero(float (&c)[M][N][4])
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) c[m][n][e] = 0;
+}
+
+// c[16 M rows][8 N columns] = A B^T over HD: rows of tile A (a_at: lane_mn) times rows of tile B (b_at: lane_nm).
+template <int HD, int M, int N> __device__ inline void rows_by_rows(float (&c)[M][N][4], uint32_t a_at, uint32_t b_at)
+{
+    zero(c);
+#pragma unroll
+    for (int k = 0; k < HD / 16; k++) {
+        uint32_t a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) ldmatrix(a[m], (a_at ^ (k << 5)) + m * (16 * HD * 2));
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t b[4];
+            ldmatrix(b, (b_at ^ (k << 5)) + n * (8 * HD * 2));
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma(c[m][n], a[m], b[0], b[1]);
+                mma(c[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+// c[16 M rows][HD] += s B: s in registers as a product left it, rounded to bf16, times the 8 K rows of tile B (b_at: lane_mn).
+template <int HD, int M, int K>
+__device__ inline void registers_by_tile(float (&c)[M][HD / 8][4], const float (&s)[M][K][4], uint32_t b_at)
+{
+#pragma unroll
+    for (int k = 0; k < K; k += 2) {
+        uint32_t a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            a[m][0] = two_bf16(s[m][k][0], s[m][k][1]);
+            a[m][1] = two_bf16(s[m][k][2], s[m][k][3]);
+            a[m][2] = two_bf16(s[m][k + 1][0], s[m][k + 1][1]);
+            a[m][3] = two_bf16(s[m][k + 1][2], s[m][k + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < HD / 8; n += 2) {
+            uint32_t b[4];
+            ldmatrix_trans(b, (b_at ^ (n << 4)) + k * (8 * HD * 2));
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma(c[m][n], a[m], b[0], b[1]);
+                mma(c[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Writes a warp's accumulators to global memory as bf16, by way of its own rows of a tile that it has done reading (`at`: their first
+// byte). factor[m][half] multiplies a row; the first `valid` rows exist.
+template <int HD, int M>
+__device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&factor)[M][2], uint32_t at, __nv_bfloat16 *to,
+                                  int64_t stride, int valid, int chunks)
+{
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < HD / 8; n++) {
+                const int row = m * 16 + half * 8 + g; // row & 7 == g
+                uint32_t x = two_bf16(c[m][n][half * 2] * factor[m][half], c[m][n][half * 2 + 1] * factor[m][half]);
+                asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + row * (HD * 2) + ((n ^ g) << 4) + t * 4), "r"(x)
+                             : "memory");
+            }
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < M * 16 * (HD / 8); i += WARP) {
+        const int row = i / (HD / 8), chunk = i % (HD / 8);
+        int4 x;
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "r"(at + row * (HD * 2) + ((chunk ^ (row & 7)) << 4))
+                     : "memory");
+        if (row < valid && chunk < chunks) *reinterpret_cast<int4 *>(to + row * stride + chunk * 8) = x;
+    }
+}
+
+// ---- Rows and their limits.
+
+// Limits lie in shared memory: registers are what these kernels are short of.
+
+// Query rows of one warp in forward and dq: 32 from `row` on; this lane's rows are row + 16 m + 8 half + g.
+struct query_rows {
+    int row, last;      // last: -1 when none exists
+    const int *first;   // [32] in shared memory: first_key of each row
+
+    __device__ query_rows(const attn_docs &docs, int row_, int *first_) : row(row_), first(first_)
+    {
+        const int lane = threadIdx.x % WARP;
+        last = row < docs.rows ? min(row + 31, docs.rows - 1) : -1;
+        first_[lane] = first_key(docs, min(row + lane, docs.rows - 1));
+        __syncwarp();
+    }
+    // Of keys [key, key + N): does any row see one, does every row see all?
+    template <int N> __device__ bool any(int key) const { return key <= last && key + N > first[0]; }
+    template <int N> __device__ bool all(int key) const { return key + N - 1 <= row && key >= first[31]; }
+};
+
+// What the kernels take. `chunks`: of 16 bytes in a head.
+struct own_shape {
+    attn_docs docs;
+    int heads, group, chunks; // group: query heads of one kv head
+    float scale, scale2;      // scale2: for exp2
+};
+
+// Block `blockIdx.x` of `rows_each` rows: late rows, which see most keys, begin first; heads of one group run side by side.
+struct row_block { int row, head; };
+__device__ inline row_block late_first(const own_shape &a, int rows_each)
+{
+    const int blocks = (a.docs.rows + rows_each - 1) / rows_each;
+    return {(blocks - 1 - (int)(blockIdx.x / a.heads)) * rows_each, (int)(blockIdx.x % a.heads)};
+}
+
+// ---- Forward.
+
+struct own_fwd {
+    own_shape shape;
+    const __nv_bfloat16 *q, *k, *v;
+    __nv_bfloat16 *o;
+    float *lse;
+    int64_t q_stride, k_stride, v_stride;
+};
+
+template <int HD> struct fwd_tile {
+    enum { M = THREADS, N = 64, Q = M * HD * 2, KV = N * HD * 2, LIMITS = Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+};
+
+// One tile of scores in s: the running max and sum take it in, o is scaled to the new max, s becomes exp(s - max).
+template <int HD, int N>
+__device__ inline void softmax_tile(float (&s)[2][N / 8][4], float (&o)[2][HD / 8][4], float (&max)[2][2], float (&sum)[2][2],
+                                    float scale2)
+{
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = max[m][half];
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) top = fmaxf(top, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            const float base = top == -INFINITY ? 0.0f : top * scale2; // a row that has seen no key yet
+            const float factor = exp2_fast(max[m][half] * scale2 - base);
+            max[m][half] = top;
+            float part = 0;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int e = half * 2; e < half * 2 + 2; e++) {
+                    s[m][n][e] = exp2_fast(fmaf(s[m][n][e], scale2, -base));
+                    part += s[m][n][e];
+                }
+            sum[m][half] = sum[m][half] * factor + part;
+#pragma unroll
+            for (int n = 0; n < HD / 8; n++) {
+                o[m][n][half * 2] *= factor;
+                o[m][n][half * 2 + 1] *= factor;
+            }
+        }
+}
+
+template <int N> __device__ inline void mask_scores(float (&s)[2][N / 8][4], const query_rows &rows, int key, float hidden)
+{
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int i = m * 16 + half * 8 + threadIdx.x % WARP / 4, base = key + 2 * (threadIdx.x % 4);
+            const int from = rows.first[i] - base, to = rows.row + i - base;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e < from || n * 8 + e > to) s[m][n][half * 2 + e] = hidden;
+        }
+}
+
+template <int HD> __global__ void __launch_bounds__(THREADS, fwd_tile<HD>::BLOCKS) own_fwd_kernel(const own_fwd a)
+{
+    using tile = fwd_tile<HD>;
+    constexpr int N = tile::N;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const own_shape &c = a.shape;
+    const row_block b = late_first(c, tile::M);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
+    const uint32_t q_at = shared_at(shared), kv_at = q_at + tile::Q, own_q = q_at + warp * (32 * HD * 2);
+    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd;
+
+    tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
+    const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
+    auto load = [&](int key, int stage) {
+        const uint32_t to = kv_at + stage * (2 * tile::KV);
+        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
+        tile_load<N, HD>(to + tile::KV, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks);
+        copies_close();
+    };
+    load(begin, 0);
+    const query_rows rows(c.docs, b.row + warp * 32, (int *)(shared + tile::LIMITS) + warp * 32);
+
+    float o[2][HD / 8][4], max[2][2], sum[2][2];
+    zero(o);
+    for (int i = 0; i < 4; i++) {
+        max[i / 2][i % 2] = -INFINITY;
+        sum[i / 2][i % 2] = 0;
+    }
+    int stage = 0;
+    for (int key = begin; key < end; key += N, stage ^= 1) {
+        copies_wait();
+        __syncthreads(); // this tile is there, and nobody reads the one before
+        if (key + N < end) load(key + N, stage ^ 1);
+        if (!rows.any<N>(key)) continue;
+        const uint32_t at = kv_at + stage * (2 * tile::KV);
+        float s[2][N / 8][4];
+        rows_by_rows<HD>(s, own_q + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
+        if (!rows.all<N>(key)) mask_scores<N>(s, rows, key, -INFINITY);
+        softmax_tile<HD, N>(s, o, max, sum, c.scale2);
+        registers_by_tile<HD>(o, s, at + tile::KV + lane_mn<HD>(lane));
+    }
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float &l = sum[i / 2][i % 2];
+        l += __shfl_xor_sync(0xffffffffu, l, 1);
+        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        const int row = rows.row + i * 8 + lane / 4;
+        if (a.lse && lane % 4 == 0 && row < c.docs.rows)
+            a.lse[(int64_t)b.head * c.docs.rows + row] = max[i / 2][i % 2] * c.scale + logf(l);
+        l = 1 / l;
+    }
+    const int64_t stride = (int64_t)c.heads * hd;
+    rows_store<HD>(o, sum, own_q, a.o + rows.row * stride + b.head * hd, stride, c.docs.rows - rows.row, c.chunks);
+}
+
+// ---- Backward.
+
+struct own_bwd {
+    own_shape shape;
+    const __nv_bfloat16 *q, *k, *v, *grad; // grad: of o
+    __nv_bfloat16 *dq, *dk, *dv;
+    const float *lse, *delta;
+    int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
+};
+
+template <int HD> struct dq_tile {
+    enum { M = THREADS, N = 32, Q = M * HD * 2, KV = N * HD * 2, LIMITS = 2 * Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+};
+
+template <int HD> __global__ void __launch_bounds__(THREADS, dq_tile<HD>::BLOCKS) own_dq_kernel(const own_bwd a)
+{
+    using tile = dq_tile<HD>;
+    constexpr int N = tile::N;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const own_shape &c = a.shape;
+    const row_block b = late_first(c, tile::M);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
+    const int64_t grad_stride = (int64_t)c.heads * hd;
+    const uint32_t q_at = shared_at(shared), grad_at = q_at + tile::Q, kv_at = grad_at + tile::Q;
+    const uint32_t own_q = q_at + warp * (32 * HD * 2), own_grad = grad_at + warp * (32 * HD * 2);
+    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd;
+
+    tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
+    tile_load<tile::M, HD>(grad_at, a.grad + b.row * grad_stride + b.head * hd, grad_stride, c.docs.rows - b.row, c.chunks);
+    const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
+    auto load = [&](int key, int stage) {
+        const uint32_t to = kv_at + stage * (2 * tile::KV);
+        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
+        tile_load<N, HD>(to + tile::KV, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks);
+        copies_close();
+    };
+    load(begin, 0);
+    const query_rows rows(c.docs, b.row + warp * 32, (int *)(shared + tile::LIMITS) + warp * 32);
+
+    float dq[2][HD / 8][4], lse2[2][2], delta[2][2], factor[2][2];
+    zero(dq);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int64_t at = (int64_t)b.head * c.docs.rows + min(rows.row + i * 8 + lane / 4, c.docs.rows - 1);
+        lse2[i / 2][i % 2] = a.lse[at] * LOG2E;
+        delta[i / 2][i % 2] = a.delta[at];
+        factor[i / 2][i % 2] = c.scale;
+    }
+    int stage = 0;
+    for (int key = begin; key < end; key += N, stage ^= 1) {
+        copies_wait();
+        __syncthreads();
+        if (key + N < end) load(key + N, stage ^ 1);
+        if (!rows.any<N>(key)) continue;
+        const uint32_t at = kv_at + stage * (2 * tile::KV);
+        float s[2][N / 8][4], dp[2][N / 8][4];
+        rows_by_rows<HD>(s, own_q + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
+        if (!rows.all<N>(key)) mask_scores<N>(s, rows, key, -INFINITY);
+        rows_by_rows<HD>(dp, own_grad + lane_mn<HD>(lane), at + tile::KV + lane_nm<HD>(lane));
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    s[m][n][e] =
+                        exp2_fast(fmaf(s[m][n][e], c.scale2, -lse2[m][e / 2])) * (dp[m][n][e] - delta[m][e / 2]);
+        registers_by_tile<HD>(dq, s, at + lane_mn<HD>(lane));
+    }
+    rows_store<HD>(dq, factor, own_q, a.dq + rows.row * a.dq_stride + b.head * hd, a.dq_stride, c.docs.rows - rows.row,
+                   c.chunks);
+}
+
+// MT: pieces of 16 key rows in a warp. Its two accumulators take 128 registers at both sizes.
+template <int HD> struct dkv_tile {
+    enum {
+        MT = HD == 64 ? 2 : 1,
+        M = WARPS * 16 * MT, // key rows of the block
+        N = HD == 64 ? 32 : 64, // query rows of a tile
+        KV = M * HD * 2,
+        Q = N * HD * 2,
+        STAGE = 2 * Q + 2 * N * 4, // q, gradient of o, lse, delta
+        LIMITS = 2 * KV + 2 * STAGE,
+        BYTES = LIMITS + M * 4,
+        BLOCKS = 2
+    };
+};
+
+// Key rows of one warp: 16 MT from `row` on; this lane's rows are row + 16 m + 8 half + g.
+template <int MT> struct key_rows {
+    int row, last;      // last: -1 when none exists
+    const int *end;     // [16 MT] in shared memory: query_end of each row
+
+    __device__ key_rows(const attn_docs &docs, int row_, int *end_) : row(row_), end(end_)
+    {
+        const int lane = threadIdx.x % WARP;
+        last = row < docs.rows ? min(row + 16 * MT, docs.rows) - 1 : -1;
+        if (lane < 16 * MT) end_[lane] = query_end(docs, min(row + lane, docs.rows - 1));
+        __syncwarp();
+    }
+    // Of queries [query, query + N): is any seen by one, are all seen by every row?
+    template <int N> __device__ bool any(int query) const { return row <= last && query + N > row && query < end[16 * MT - 1]; }
+    template <int N> __device__ bool all(int query) const { return query >= last && query + N <= end[0]; }
+};
+
+// s = P^T and dp = dS^T of one tile, from S^T and dP^T. stats: lse [N] and delta [N] of the tile's queries, in shared memory.
+template <int MT, int N>
+__device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4], const key_rows<MT> &rows,
+                                           int query, bool masked, const float *stats, float scale2)
+{
+    const int t2 = threadIdx.x % 4 * 2, g = threadIdx.x % WARP / 4;
+    int from[MT][2], to[MT][2]; // of a row: its first and last query, counted as n * 8 + e below
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        from[i / 2][i % 2] = masked ? rows.row + i * 8 + g - query - t2 : -N;
+        to[i / 2][i % 2] = masked ? rows.end[i * 8 + g] - 1 - query - t2 : N;
+    }
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        const float2 lse = *(const float2 *)(stats + n * 8 + t2), delta = *(const float2 *)(stats + N + n * 8 + t2);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float p = exp2_fast(fmaf(s[m][n][e], scale2, (e % 2 ? lse.y : lse.x) * -LOG2E));
+                if (n * 8 + e % 2 < from[m][e / 2] || n * 8 + e % 2 > to[m][e / 2]) p = 0;
+                s[m][n][e] = p;
+                dp[m][n][e] = p * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+            }
+    }
+}
+
+template <int HD> __global__ void __launch_bounds__(THREADS, dkv_tile<HD>::BLOCKS) own_dkv_kernel(const own_bwd a)
+{
+    using tile = dkv_tile<HD>;
+    constexpr int N = tile::N, MT = tile::MT;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const own_shape &c = a.shape;
+    const int heads_kv = c.heads / c.group, head = blockIdx.x % heads_kv, row = (int)(blockIdx.x / heads_kv) * tile::M;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
+    const int64_t grad_stride = (int64_t)c.heads * hd;
+    const uint32_t k_at = shared_at(shared), v_at = k_at + tile::KV, stages_at = v_at + tile::KV;
+    const uint32_t own_k = k_at + warp * (16 * MT * HD * 2), own_v = v_at + warp * (16 * MT * HD * 2);
+
+    tile_load<tile::M, HD>(k_at, a.k + row * a.k_stride + head * hd, a.k_stride, c.docs.rows - row, c.chunks);
+    tile_load<tile::M, HD>(v_at, a.v + row * a.v_stride + head * hd, a.v_stride, c.docs.rows - row, c.chunks);
+    auto load = [&](int h, int query, int stage) {
+        const uint32_t to = stages_at + stage * tile::STAGE;
+        const int valid = c.docs.rows - query;
+        tile_load<N, HD>(to, a.q + query * a.q_stride + h * hd, a.q_stride, valid, c.chunks);
+        tile_load<N, HD>(to + tile::Q, a.grad + query * grad_stride + h * hd, grad_stride, valid, c.chunks);
+        if (threadIdx.x < 2 * N) {
+            const int i = threadIdx.x % N;
+            const float *from = (threadIdx.x < N ? a.lse : a.delta) + (int64_t)h * c.docs.rows + query + i;
+            copy4(to + 2 * tile::Q + threadIdx.x * 4, from, i < valid);
+        }
+        copies_close();
+    };
+    int h = head * c.group, query = row;
+    const int h_end = h + c.group;
+    load(h, query, 0);
+    const int end = query_end(c.docs, min(row + tile::M, c.docs.rows) - 1);
+    const key_rows<MT> rows(c.docs, row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
+
+    float dk[MT][HD / 8][4], dv[MT][HD / 8][4];
+    zero(dk);
+    zero(dv);
+    for (int stage = 0; h < h_end; stage ^= 1) {
+        copies_wait();
+        __syncthreads();
+        const int now = query;
+        query += N;
+        if (query >= end) {
+            query = row;
+            h++;
+        }
+        if (h < h_end) load(h, query, stage ^ 1);
+        if (!rows.template any<N>(now)) continue;
+        const uint32_t at = stages_at + stage * tile::STAGE;
+        float s[MT][N / 8][4], dp[MT][N / 8][4];
+        rows_by_rows<HD>(s, own_k + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
+        rows_by_rows<HD>(dp, own_v + lane_mn<HD>(lane), at + tile::Q + lane_nm<HD>(lane));
+        scores_to_gradients<MT, N>(s, dp, rows, now, !rows.template all<N>(now),
+                                      (const float *)(shared + 2 * tile::KV + stage * tile::STAGE + 2 * tile::Q), c.scale2);
+        registers_by_tile<HD>(dv, s, at + tile::Q + lane_mn<HD>(lane));
+        registers_by_tile<HD>(dk, dp, at + lane_mn<HD>(lane));
+    }
+
+    float factor[MT][2];
+    for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = 1;
+    rows_store<HD>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd, a.dv_stride, c.docs.rows - rows.row, c.chunks);
+    for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = c.scale;
+    rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.rows - rows.row, c.chunks);
+}
+
+// ---- Launchers.
+
+extern "C" size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return cuda_reference_attn_scratch(shape, pass); // delta [heads, rows]; unaligned operands go there
+}
+
+extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
+{
+    if (shape->dt != DTYPE_BF16) return "the tiled kernels take bf16 alone";
+    if (shape->hd % 8 != 0) return "the head dimension is no multiple of 8";
+    if (shape->hd > 128) return "the head dimension is above 128";
+    return NULL;
+}
+
+template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
+{
+    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->window, a->dt};
+    const char *refused = cuda_own_attn_refuses(&shape);
+    CHECK(refused == NULL, "%s", refused);
+    return {attn_docs_of(a), (int)a->heads, (int)(a->heads / a->heads_kv), (int)(a->hd / 8), (float)a->scale,
+            (float)(a->scale * 1.4426950408889634)};
+}
+
+static bool rows_aligned(const void *p, int64_t stride) { return aligned16(p) && stride % 8 == 0; }
+
+// Blocks for `rows` in pieces of `each`, `heads` times, with more shared memory than a kernel has unasked.
+template <typename ARGS>
+static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes, dev_stream s)
+{
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
+    kernel<<<(unsigned)((rows + each - 1) / each) * heads, THREADS, bytes, queue_of(s)>>>(a);
+}
+
+extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    const own_fwd x = {own_shape_of(a),
+                       (const __nv_bfloat16 *)a->q,
+                       (const __nv_bfloat16 *)a->k,
+                       (const __nv_bfloat16 *)a->v,
+                       (__nv_bfloat16 *)a->o,
+                       (float *)a->lse,
+                       a->q_stride,
+                       a->k_stride,
+                       a->v_stride};
+    // The running max is one of raw scores, which orders them as their multiples only above a scale of 0.
+    if (!rows_aligned(a->q, a->q_stride) || !rows_aligned(a->k, a->k_stride) || !rows_aligned(a->v, a->v_stride) ||
+        !aligned16(a->o) || a->scale <= 0)
+        return cuda_reference_attn_fwd(a, s);
+    const int rows = x.shape.docs.rows, heads = x.shape.heads;
+    if (a->hd <= 64) queue_kernel(own_fwd_kernel<64>, x, rows, fwd_tile<64>::M, heads, fwd_tile<64>::BYTES, s);
+    else queue_kernel(own_fwd_kernel<128>, x, rows, fwd_tile<128>::M, heads, fwd_tile<128>::BYTES, s);
+    return cuda_set_launched(s, "attn_fwd (own)");
+}
+
+template <int HD> static void queue_bwd(const own_bwd &x, dev_stream s)
+{
+    const int rows = x.shape.docs.rows, heads = x.shape.heads;
+    queue_kernel(own_dq_kernel<HD>, x, rows, dq_tile<HD>::M, heads, dq_tile<HD>::BYTES, s);
+    queue_kernel(own_dkv_kernel<HD>, x, rows, dkv_tile<HD>::M, heads / x.shape.group, dkv_tile<HD>::BYTES, s);
+}
+
+extern "C" status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    const own_bwd x = {own_shape_of(a),
+                       (const __nv_bfloat16 *)a->q,
+                       (const __nv_bfloat16 *)a->k,
+                       (const __nv_bfloat16 *)a->v,
+                       (const __nv_bfloat16 *)a->do_,
+                       (__nv_bfloat16 *)a->dq,
+                       (__nv_bfloat16 *)a->dk,
+                       (__nv_bfloat16 *)a->dv,
+                       (const float *)a->lse,
+                       (const float *)a->scratch,
+                       a->q_stride,
+                       a->k_stride,
+                       a->v_stride,
+                       a->dq_stride,
+                       a->dk_stride,
+                       a->dv_stride};
+    if (!rows_aligned(a->q, a->q_stride) || !rows_aligned(a->k, a->k_stride) || !rows_aligned(a->v, a->v_stride) ||
+        !rows_aligned(a->dq, a->dq_stride) || !rows_aligned(a->dk, a->dk_stride) || !rows_aligned(a->dv, a->dv_stride) ||
+        !aligned16(a->do_))
+        return cuda_reference_attn_bwd(a, s);
+    CHECK(a->scratch, "no scratch");
+    attn_delta_queue(a, (float *)a->scratch, queue_of(s));
+    if (a->hd <= 64) queue_bwd<64>(x, s);
+    else queue_bwd<128>(x, s);
+    return cuda_set_launched(s, "attn_bwd (own)");
+}
