@@ -7,6 +7,7 @@
 #include "observe/kernels.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -60,10 +61,25 @@ static const char *identifier(struct reader *r, size_t *length)
     return at;
 }
 
+/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_9_update_cu_<hash>, 9 being the length of "update.cu". */
 static bool unnamed(const char *name, size_t n)
 {
     static const char prefix[] = "_GLOBAL__N_";
     return n >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0;
+}
+
+/* That file's stem, and its length; 0 when the name does not tell. */
+static const char *unnamed_file(const char *name, size_t n, size_t *length)
+{
+    const char *end = name + n, *at = memchr(name + sizeof "_GLOBAL__N_", '_', n - sizeof "_GLOBAL__N_");
+    size_t file = 0;
+    *length = 0;
+    if (at == NULL) return NULL;
+    for (at++; at < end && isdigit((unsigned char)*at); at++) file = file * 10 + (size_t)(*at - '0');
+    if (file < 4 || at >= end || (size_t)(end - at) < file + 1 || memcmp(at + file - 2, "_cu", 3) != 0)
+        return NULL;
+    *length = file - 3;
+    return at + 1;
 }
 
 static void arguments(struct reader *r, int depth);
@@ -101,14 +117,13 @@ static void put_path(struct reader *r, bool nested, int depth)
             r->stop = nested || first;
             return;
         }
-        if (!unnamed(name, n)) {
-            if (!first && r->used && r->out[r->used - 1] != '<') put_text(r, "::");
-            put(r, name, n);
-            first = false;
-        } else if (*r->at == 'I') {
-            r->stop = true;
-            return;
+        if (unnamed(name, n)) {
+            name = n > sizeof "_GLOBAL__N_" ? unnamed_file(name, n, &n) : NULL;
+            if (name == NULL) continue;
         }
+        if (!first) put_text(r, "::");
+        put(r, name, n);
+        first = false;
     }
 }
 
@@ -240,25 +255,32 @@ static bool has(const char *text, const char *const *words)
     return false;
 }
 
+static void lower(char *text)
+{
+    for (; *text; text++) *text = (char)tolower((unsigned char)*text);
+}
+
 enum kernel_part kernel_part_of(const char *name)
 {
-    /* cuDNN is used for attention alone. Its kernels are called by what generated them, and helpers by its namespace. */
-    static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", NULL};
-    static const char *const products[] = {"nvjet",  "gemm", "cutlass", "cublas", "xmma",
-                                           "splitk", "gemv", "wgrad",   NULL};
+    /* In the whole name, so that files (gemm_plain.cu) and types of parameters (attn_fwd_args) tell too. cuDNN is used for
+     * attention alone: its kernels are called by what generated them, and helpers by its namespace. */
+    static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", "attn", "attention", NULL};
+    static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
+                                           "gemv",  "splitk", "wgmma",   NULL};
+    /* In the function's name. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
                                             "sumsq", "square", "grad_norm", NULL};
-    char text[512], *base = text;
-    kernel_name_short(name, text, sizeof text);
-    for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
+    char text[2048];
+    snprintf(text, sizeof text, "%s", name);
+    lower(text);
     if (strncmp(text, "memcpy", 6) == 0 || strncmp(text, "memset", 6) == 0) return KERNEL_COPY;
     if (has(text, attention)) return KERNEL_ATTENTION;
-    /* Ours, by the function: what stands before the template arguments and behind the namespaces. */
-    char *arguments_at = strchr(text, '<');
-    bool product = has(text, products);
-    if (arguments_at) *arguments_at = 0;
-    for (char *p = strstr(text, "::"); p; p = strstr(p + 2, "::")) base = p + 2;
-    if (strncmp(base, "attn", 4) == 0 || strncmp(base, "attention", 9) == 0) return KERNEL_ATTENTION;
-    if (product) return KERNEL_PRODUCT;
+    if (has(text, products)) return KERNEL_PRODUCT;
+    kernel_name_short(name, text, sizeof text);
+    text[strcspn(text, "<")] = 0;
+    lower(text);
+    const char *base = text;
+    for (const char *p = strstr(text, "::"); p; p = strstr(p + 2, "::")) base = p + 2;
+    if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION; /* rows of dO * O */
     return has(base, optimizer) ? KERNEL_OPTIMIZER : KERNEL_MEMORY;
 }
