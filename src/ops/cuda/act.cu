@@ -1,0 +1,216 @@
+// SwiGLU and GELU, both ways: a block takes a fixed run of vectors, each thread several of them, all loaded before the first is used.
+//
+// sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU is written with
+// it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh would cancel away. In bf16
+// exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
+#include "ops/cuda/rowwise.cuh"
+
+enum { THREADS = 256, AHEAD = 4, AHEAD_BWD = 2 }; // vectors of each operand that a thread holds at a time
+
+template <typename T> __device__ inline float sigmoid(float z)
+{
+    if (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-z));
+    return 1.0f / (1.0f + expf(-z));
+}
+
+// Index of the thread's k-th vector.
+template <int K> __device__ inline int64_t vector_at(int k)
+{
+    return ((int64_t)blockIdx.x * K + k) * THREADS + threadIdx.x;
+}
+template <int K> static unsigned blocks_for(int64_t vectors)
+{
+    return (unsigned)((vectors + K * THREADS - 1) / (K * THREADS));
+}
+
+// `width` vectors of gate and of up in a row.
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) swiglu_fwd_kernel(const T *gu, T *m, int64_t count, int width)
+{
+    vec<T, W> gate[AHEAD], up[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        int64_t i = vector_at<AHEAD>(k), row = i / width;
+        if (i >= count) continue;
+        const T *at = gu + (i + row * width) * W;
+        gate[k] = load_vec_once<W>(at);
+        up[k] = load_vec_once<W>(at + (int64_t)width * W);
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        int64_t i = vector_at<AHEAD>(k);
+        if (i >= count) continue;
+        float g[W], u[W];
+        widen(gate[k], g);
+        widen(up[k], u);
+        for (int j = 0; j < W; j++) u[j] *= g[j] * sigmoid<T>(g[j]);
+        store_vec(m + i * W, narrow<T>(u));
+    }
+}
+
+// dgu may be gu: a thread writes only what it has read.
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, int64_t count, int width)
+{
+    vec<T, W> gate[AHEAD_BWD], up[AHEAD_BWD], d[AHEAD_BWD];
+#pragma unroll
+    for (int k = 0; k < AHEAD_BWD; k++) {
+        int64_t i = vector_at<AHEAD_BWD>(k), row = i / width;
+        if (i >= count) continue;
+        const T *at = gu + (i + row * width) * W;
+        gate[k] = load_vec_once<W>(at);
+        up[k] = load_vec_once<W>(at + (int64_t)width * W);
+        d[k] = load_vec_once<W>(dm + i * W);
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD_BWD; k++) {
+        int64_t i = vector_at<AHEAD_BWD>(k), row = i / width;
+        if (i >= count) continue;
+        float g[W], u[W], dy[W];
+        widen(gate[k], g);
+        widen(up[k], u);
+        widen(d[k], dy);
+        for (int j = 0; j < W; j++) {
+            float s = sigmoid<T>(g[j]), dup = dy[j] * g[j] * s;
+            g[j] = dy[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
+            u[j] = dup;
+        }
+        T *at = dgu + (i + row * width) * W;
+        store_vec(at, narrow<T>(g));
+        store_vec(at + (int64_t)width * W, narrow<T>(u));
+    }
+}
+
+__device__ constexpr float GELU_SCALE = 2 * 0.79788456080286535588f, GELU_CUBIC = 0.044715f; // 2 sqrt(2 / pi)
+
+template <typename T> __device__ inline float gelu(float x)
+{
+    return x * sigmoid<T>(GELU_SCALE * (x + GELU_CUBIC * x * x * x));
+}
+template <typename T> __device__ inline float gelu_slope(float x)
+{
+    float s = sigmoid<T>(GELU_SCALE * (x + GELU_CUBIC * x * x * x));
+    return s + x * s * (1.0f - s) * GELU_SCALE * (1.0f + 3 * GELU_CUBIC * x * x);
+}
+
+// The elements that make no whole vector, at the end, are done one by one in the first block.
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) gelu_fwd_kernel(const T *x, T *y, int64_t count)
+{
+    int64_t vectors = count / W, rest = vectors * W + threadIdx.x;
+    vec<T, W> v[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        if (vector_at<AHEAD>(k) < vectors) v[k] = load_vec_once<W>(x + vector_at<AHEAD>(k) * W);
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        if (vector_at<AHEAD>(k) >= vectors) continue;
+        float f[W];
+        widen(v[k], f);
+        for (int j = 0; j < W; j++) f[j] = gelu<T>(f[j]);
+        store_vec(y + vector_at<AHEAD>(k) * W, narrow<T>(f));
+    }
+    if (blockIdx.x == 0 && rest < count) y[rest] = from_f32<T>(gelu<T>(to_f32(x[rest])));
+}
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T *x, T *dx, int64_t count)
+{
+    int64_t vectors = count / W, rest = vectors * W + threadIdx.x;
+    vec<T, W> v[AHEAD], d[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        if (vector_at<AHEAD>(k) < vectors) {
+            v[k] = load_vec_once<W>(x + vector_at<AHEAD>(k) * W);
+            d[k] = load_vec_once<W>(dy + vector_at<AHEAD>(k) * W);
+        }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        if (vector_at<AHEAD>(k) >= vectors) continue;
+        float f[W], fd[W];
+        widen(v[k], f);
+        widen(d[k], fd);
+        for (int j = 0; j < W; j++) fd[j] *= gelu_slope<T>(f[j]);
+        store_vec(dx + vector_at<AHEAD>(k) * W, narrow<T>(fd));
+    }
+    if (blockIdx.x == 0 && rest < count) dx[rest] = from_f32<T>(to_f32(dy[rest]) * gelu_slope<T>(to_f32(x[rest])));
+}
+
+template <typename T, int W> static void swiglu_fwd_launch(const struct swiglu_fwd_args *a, dev_stream s)
+{
+    int64_t count = a->rows * a->f / W;
+    swiglu_fwd_kernel<T, W>
+        <<<blocks_for<AHEAD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->gu, (T *)a->m, count, (int)(a->f / W));
+}
+template <typename T, int W> static void swiglu_bwd_launch(const struct swiglu_bwd_args *a, dev_stream s)
+{
+    int64_t count = a->rows * a->f / W;
+    swiglu_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->dm, (const T *)a->gu,
+                                                                                      (T *)a->dgu, count, (int)(a->f / W));
+}
+
+static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
+{
+    if (a->rows == 0 || a->f == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->m))
+            swiglu_fwd_launch<T, WIDE<T>>(a, s);
+        else
+            swiglu_fwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "swiglu_fwd");
+}
+
+static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
+{
+    if (a->rows == 0 || a->f == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu))
+            swiglu_bwd_launch<T, WIDE<T>>(a, s);
+        else
+            swiglu_bwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "swiglu_bwd");
+}
+
+template <typename T, int W> static void gelu_fwd_launch(const struct gelu_fwd_args *a, dev_stream s)
+{
+    unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
+    gelu_fwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, (T *)a->y, a->count);
+}
+template <typename T, int W> static void gelu_bwd_launch(const struct gelu_bwd_args *a, dev_stream s)
+{
+    unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
+    gelu_bwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, a->count);
+}
+
+static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
+{
+    if (a->count == 0) return STATUS_OK;
+    CHECK(a->y != a->x, "gelu_fwd in place: backward reads x");
+    BY_DTYPE(a->dt, {
+        if (aligned16(a->x) && aligned16(a->y))
+            gelu_fwd_launch<T, WIDE<T>>(a, s);
+        else
+            gelu_fwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "gelu_fwd");
+}
+
+static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
+{
+    if (a->count == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (aligned16(a->x) && aligned16(a->dy) && aligned16(a->dx))
+            gelu_bwd_launch<T, WIDE<T>>(a, s);
+        else
+            gelu_bwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "gelu_bwd");
+}
+
+extern "C" void cuda_act_slots(struct ops *o)
+{
+    o->swiglu_fwd = swiglu_fwd;
+    o->swiglu_bwd = swiglu_bwd;
+    o->gelu_fwd = gelu_fwd;
+    o->gelu_bwd = gelu_bwd;
+}

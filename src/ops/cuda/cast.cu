@@ -1,0 +1,66 @@
+// F32 to BF16 and back. A vector is 16 bytes of f32 and 8 of bf16: neighbours touch neighbouring bytes on both sides. NaN keeps its upper bits, as dtype.h's bf16_from_f32 does, so that both sets
+// give the same bits.
+#include "ops/cuda/rowwise.cuh"
+
+enum { THREADS = 256, AHEAD = 8, ELEMENTS = 4 };
+
+static __device__ inline __nv_bfloat16 convert(float x, __nv_bfloat16)
+{
+    __nv_bfloat16_raw nan = {(unsigned short)(__float_as_uint(x) >> 16 | 0x40)};
+    return x != x ? __nv_bfloat16(nan) : __float2bfloat16_rn(x);
+}
+static __device__ inline float convert(__nv_bfloat16 x, float)
+{
+    return to_f32(x);
+}
+
+// The elements that make no whole vector, at the end, are done one by one in the first block.
+template <typename From, typename To, int W>
+__global__ void __launch_bounds__(THREADS) cast_kernel(const From *x, To *y, int64_t count)
+{
+    int64_t vectors = count / W, first = (int64_t)blockIdx.x * AHEAD * THREADS + threadIdx.x, rest = vectors * W + threadIdx.x;
+    vec<From, W> v[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        if (first + k * THREADS < vectors) v[k] = load_vec_once<W>(x + (first + k * THREADS) * W);
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        if (first + k * THREADS >= vectors) continue;
+        vec<To, W> out;
+        for (int j = 0; j < W; j++) out.v[j] = convert(v[k].v[j], To());
+        store_vec(y + (first + k * THREADS) * W, out);
+    }
+    if (blockIdx.x == 0 && rest < count) y[rest] = convert(x[rest], To());
+}
+
+template <typename From, typename To> static void cast_launch(const struct cast_args *a, dev_stream s)
+{
+    const From *x = (const From *)a->x;
+    To *y = (To *)a->y;
+    bool wide = aligned16(x) && aligned16(y);
+    int64_t width = wide ? ELEMENTS : 1, vectors = (a->count + width - 1) / width;
+    unsigned blocks = (unsigned)((vectors + AHEAD * THREADS - 1) / (AHEAD * THREADS));
+    if (wide)
+        cast_kernel<From, To, ELEMENTS><<<blocks, THREADS, 0, queue_of(s)>>>(x, y, a->count);
+    else
+        cast_kernel<From, To, 1><<<blocks, THREADS, 0, queue_of(s)>>>(x, y, a->count);
+}
+
+static status cast(const struct cast_args *a, dev_stream s)
+{
+    if (a->count == 0) return STATUS_OK;
+    CHECK(a->y != a->x, "cast in place");
+    if (a->from == a->to) return dev_copy(s, a->y, a->x, (size_t)a->count * dtype_bytes(a->from));
+    if (a->from == DTYPE_F32 && a->to == DTYPE_BF16)
+        cast_launch<float, __nv_bfloat16>(a, s);
+    else if (a->from == DTYPE_BF16 && a->to == DTYPE_F32)
+        cast_launch<__nv_bfloat16, float>(a, s);
+    else
+        CHECK(0, "cast from %s to %s", dtype_name(a->from), dtype_name(a->to));
+    return cuda_set_launched(s, "cast");
+}
+
+extern "C" void cuda_cast_slots(struct ops *o)
+{
+    o->cast = cast;
+}

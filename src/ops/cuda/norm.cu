@@ -1,0 +1,394 @@
+// Residual add and norm, forward and backward, in one pass each, and the column sums of biases.
+//
+// One block of 16 warps per multiprocessor stays until the rows are used up. A row is held by a group of threads, one warp where that is
+// enough, so that a block works on several rows; each thread holds up to P vectors of its row, in columns that never change:
+//
+//   column of element j of vector p of thread t = (p * threads + t) * W + j
+//
+// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: the last use of a
+// vector is followed by the load of its successor. dw and db stay in registers until the end (partials.cuh).
+//
+// RMSNorm is LayerNorm with mean 0, without bias and without mean(g). Sums are f32: a thread's own elements in order, then a tree.
+//
+// What cannot be loaded by 16 bytes (a width that is no multiple, a buffer that begins anywhere) or is too wide for P vectors per
+// thread takes the same kernels with W = 1: right, not fast. Widths end at 16384.
+#include "ops/cuda/partials.cuh"
+#include "ops/cuda/rowwise.cuh"
+
+enum { BLOCK = 512, PACKS_FWD = 4, ELEMENTS = 32 }; // ELEMENTS: of a thread with W = 1
+
+struct norm_fwd {
+    const void *x, *branch, *w, *b;
+    void *sum, *y;
+    float *mean, *rstd;
+    int64_t rows;
+    int d, threads; // of a group
+    float eps;
+};
+struct norm_bwd {
+    const void *dy, *s, *w, *dres;
+    const float *mean, *rstd;
+    void *dx;
+    float *partial; // [blocks][dw: d | db: d]; without db for RMSNorm
+    int64_t rows;
+    int d, threads;
+};
+
+// The part of a row that belongs to a thread.
+template <typename T, int W, int P> struct row_part {
+    vec<T, W> v[P];
+};
+template <int W, int P> struct columns {
+    int at[P];
+    bool has[P];
+    __device__ columns(const row_group &g, int d)
+    {
+        for (int p = 0; p < P; p++) {
+            at[p] = (p * g.threads + g.rank) * W;
+            has[p] = at[p] < d;
+        }
+    }
+};
+template <typename T, int W, int P>
+__device__ inline void load_row(row_part<T, W, P> &x, const void *from, int64_t at, const columns<W, P> &c)
+{
+    for (int p = 0; p < P; p++)
+        if (c.has[p]) x.v[p] = load_vec_once<W>((const T *)from + at + c.at[p]);
+}
+template <typename T, int W, int P>
+__device__ inline void load_weight(row_part<T, W, P> &x, const void *from, const columns<W, P> &c)
+{
+    for (int p = 0; p < P; p++)
+        if (c.has[p]) x.v[p] = load_vec<W>((const T *)from + c.at[p]);
+}
+// Widening a vector once more is cheaper than registers for its floats: what was computed from x before this call is not kept.
+template <typename T, int W, int P> __device__ inline void keep_narrow(row_part<T, W, P> &x)
+{
+    if constexpr (W * sizeof(T) == 16)
+        for (int p = 0; p < P; p++) {
+            int4 *raw = reinterpret_cast<int4 *>(&x.v[p]);
+            asm volatile("" : "+r"(raw->x), "+r"(raw->y), "+r"(raw->z), "+r"(raw->w));
+        }
+}
+
+// s = x + branch, rounded to T and stored when there is a place for it.
+template <typename T, int W, int P>
+__device__ inline void form_sum(const norm_fwd &a, int64_t at, const columns<W, P> &c, const row_part<T, W, P> &x,
+                                const row_part<T, W, P> &branch, row_part<T, W, P> &s)
+{
+    for (int p = 0; p < P; p++) {
+        s.v[p] = x.v[p];
+        if (a.branch) {
+            float f[W], add[W];
+            widen(x.v[p], f);
+            widen(branch.v[p], add);
+            for (int j = 0; j < W; j++) f[j] += add[j];
+            s.v[p] = narrow<T>(f);
+        }
+        if (a.sum && c.has[p]) store_vec_once((T *)a.sum + at + c.at[p], s.v[p]);
+    }
+}
+
+// sum over the row of (s - mean)^2; columns beyond d do not count.
+template <typename T, int W, int P>
+__device__ inline float squares(const row_part<T, W, P> &s, const columns<W, P> &c, float mean)
+{
+    float sum = 0;
+    for (int p = 0; p < P; p++) {
+        float f[W];
+        widen(s.v[p], f);
+        if (c.has[p])
+            for (int j = 0; j < W; j++) sum += (f[j] - mean) * (f[j] - mean);
+    }
+    return sum;
+}
+
+template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const norm_fwd a)
+{
+    __shared__ row_exchange<BLOCK, 1> exchange;
+    row_group g(a.threads);
+    const columns<W, P> c(g, a.d);
+    row_part<T, W, P> x = {}, branch = {}, s, w = {}, b = {};
+    int64_t step = (int64_t)gridDim.x * g.count, row = (int64_t)blockIdx.x * g.count + g.index;
+    load_weight(w, a.w, c);
+    if (LAYER) load_weight(b, a.b, c);
+    if (row < a.rows) {
+        load_row(x, a.x, row * a.d, c);
+        if (a.branch) load_row(branch, a.branch, row * a.d, c);
+    }
+    for (; row < a.rows; row += step) {
+        form_sum(a, row * a.d, c, x, branch, s);
+        if (row + step < a.rows) {
+            load_row(x, a.x, (row + step) * a.d, c);
+            if (a.branch) load_row(branch, a.branch, (row + step) * a.d, c);
+        }
+        float mean = 0, sum[1] = {0};
+        if (LAYER) {
+            for (int p = 0; p < P; p++) {
+                float f[W];
+                widen(s.v[p], f);
+                for (int j = 0; j < W; j++) sum[0] += f[j];
+            }
+            row_sum(g, sum, exchange);
+            keep_narrow(s);
+            mean = sum[0] / a.d;
+        }
+        sum[0] = squares(s, c, mean);
+        row_sum(g, sum, exchange);
+        keep_narrow(s);
+        keep_narrow(w);
+        keep_narrow(b);
+        float rstd = 1 / sqrtf(sum[0] / a.d + a.eps);
+        for (int p = 0; p < P; p++) {
+            float f[W], fw[W], fb[W];
+            widen(s.v[p], f);
+            widen(w.v[p], fw);
+            widen(b.v[p], fb);
+            for (int j = 0; j < W; j++) f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * fw[j];
+            if (c.has[p]) store_vec((T *)a.y + row * a.d + c.at[p], narrow<T>(f));
+        }
+        if (g.rank == 0 && a.rstd) a.rstd[row] = rstd;
+        if (LAYER && g.rank == 0 && a.mean) a.mean[row] = mean;
+    }
+}
+
+// The block's sums of a parameter's gradient to `to`: group after group, so in a fixed order. Once per block and parameter.
+template <int W, int P>
+__device__ inline void leave_partial(const row_group &g, const columns<W, P> &c, const float (&sum)[P * W], float *shared, float *to,
+                                     int d)
+{
+    for (int i = 0; i < g.count; i++) {
+        for (int p = 0; p < P; p++)
+            if (g.index == i && c.has[p])
+                for (int j = 0; j < W; j++) {
+                    int at = c.at[p] + j;
+                    float before = i == 0 ? 0 : shared[at];
+                    (i == g.count - 1 ? to : shared)[at] = before + sum[p * W + j];
+                }
+        __syncthreads();
+    }
+}
+
+template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a)
+{
+    __shared__ row_exchange<BLOCK, 1 + LAYER> exchange;
+    extern __shared__ float shared[]; // [d] when the block holds several rows
+    row_group g(a.threads);
+    const columns<W, P> c(g, a.d);
+    row_part<T, W, P> dy = {}, s = {}, dres = {}, w = {};
+    float dw[P * W] = {}, db[LAYER ? P * W : 1] = {}, mean = 0, rstd = 0;
+    int64_t step = (int64_t)gridDim.x * g.count, row = (int64_t)blockIdx.x * g.count + g.index;
+    load_weight(w, a.w, c);
+    if (row < a.rows) {
+        load_row(dy, a.dy, row * a.d, c);
+        load_row(s, a.s, row * a.d, c);
+        if (a.dres) load_row(dres, a.dres, row * a.d, c);
+        rstd = a.rstd[row];
+        if (LAYER) mean = a.mean[row];
+    }
+    for (; row < a.rows; row += step) {
+        bool more = row + step < a.rows;
+        float rstd_next = more ? a.rstd[row + step] : 0, mean_next = LAYER && more ? a.mean[row + step] : 0;
+        float sums[1 + LAYER] = {}; // of g xhat, of g
+        for (int p = 0; p < P; p++) {
+            float fdy[W], fs[W], fw[W];
+            widen(dy.v[p], fdy);
+            widen(s.v[p], fs);
+            widen(w.v[p], fw);
+            for (int j = 0; j < W; j++) {
+                float gj = fdy[j] * fw[j];
+                sums[0] += gj * (fs[j] - mean) * rstd;
+                if (LAYER) sums[LAYER] += gj;
+            }
+        }
+        row_sum(g, sums, exchange);
+        keep_narrow(dy);
+        keep_narrow(s);
+        keep_narrow(w);
+        float gx_mean = sums[0] / a.d, g_mean = LAYER ? sums[LAYER] / a.d : 0;
+        for (int p = 0; p < P; p++) {
+            if (!c.has[p]) continue;
+            float fdy[W], fs[W], fw[W], add[W];
+            widen(dy.v[p], fdy);
+            widen(s.v[p], fs);
+            widen(w.v[p], fw);
+            widen(dres.v[p], add);
+            for (int j = 0; j < W; j++) {
+                float xh = (fs[j] - mean) * rstd;
+                dw[p * W + j] += fdy[j] * xh;
+                if (LAYER) db[p * W + j] += fdy[j];
+                add[j] += rstd * (fdy[j] * fw[j] - g_mean - xh * gx_mean);
+            }
+            store_vec((T *)a.dx + row * a.d + c.at[p], narrow<T>(add));
+            int64_t next = (row + step) * a.d + c.at[p];
+            if (!more) continue;
+            dy.v[p] = load_vec_once<W>((const T *)a.dy + next);
+            s.v[p] = load_vec_once<W>((const T *)a.s + next);
+            if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + next);
+        }
+        rstd = rstd_next;
+        mean = mean_next;
+    }
+    float *to = a.partial + (int64_t)blockIdx.x * (1 + LAYER) * a.d;
+    leave_partial<W, P>(g, c, dw, shared, to, a.d);
+    if constexpr (LAYER) leave_partial<W, P>(g, c, db, shared, to + a.d, a.d);
+}
+
+// Vectors of W elements, P per thread: how many whole warps hold a row; 0 when a block does not.
+static int group_threads(int64_t d, int width, int packs)
+{
+    int64_t threads = (d + (int64_t)width * packs - 1) / (width * packs);
+    threads = (threads + WARP - 1) / WARP * WARP;
+    return threads <= BLOCK ? (int)threads : 0;
+}
+static int64_t group_blocks(dev_stream s, int64_t rows, int threads)
+{
+    int64_t blocks = cuda_set(s)->multiprocessors, groups = BLOCK / threads, needed = (rows + groups - 1) / groups;
+    return needed < blocks ? needed : blocks;
+}
+
+template <typename T, bool LAYER> static void norm_fwd_launch(norm_fwd a, bool aligned, dev_stream s)
+{
+    constexpr int W = WIDE<T>, P = PACKS_FWD;
+    int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
+    bool wide = threads != 0;
+    a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
+    CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
+    unsigned blocks = (unsigned)group_blocks(s, a.rows, a.threads), block = (unsigned)(BLOCK / a.threads * a.threads);
+    if (wide)
+        norm_fwd_kernel<T, W, P, LAYER><<<blocks, block, 0, queue_of(s)>>>(a);
+    else
+        norm_fwd_kernel<T, 1, ELEMENTS, LAYER><<<blocks, block, 0, queue_of(s)>>>(a);
+}
+
+// LayerNorm in bf16 has 16 sums per vector: two vectors are what registers hold.
+template <typename T, bool LAYER> static void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
+{
+    constexpr int W = WIDE<T>, P = LAYER && W == 8 ? 2 : 4;
+    int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
+    bool wide = threads != 0;
+    a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
+    CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
+    int64_t width = (1 + LAYER) * (int64_t)a.d, blocks = partials_fit(group_blocks(s, a.rows, a.threads), width);
+    int groups = BLOCK / a.threads;
+    size_t shared = groups > 1 ? sizeof(float) * (size_t)a.d : 0;
+    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(blocks * width), "norm_bwd");
+    if (wide)
+        norm_bwd_kernel<T, W, P, LAYER><<<(unsigned)blocks, (unsigned)(groups * a.threads), shared, queue_of(s)>>>(a);
+    else
+        norm_bwd_kernel<T, 1, ELEMENTS, LAYER><<<(unsigned)blocks, (unsigned)(groups * a.threads), shared, queue_of(s)>>>(a);
+    partials_add(s, a.partial, blocks, width, a.d, dw, db);
+}
+
+static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
+{
+    CHECK(a->d > 0, "d %lld", (long long)a->d);
+    CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
+    if (a->rows == 0) return STATUS_OK;
+    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, (int)a->d, 0, (float)a->eps};
+    bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
+    BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
+    return cuda_set_launched(s, "rmsnorm_fwd");
+}
+
+static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
+{
+    CHECK(a->d > 0, "d %lld", (long long)a->d);
+    CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
+    if (a->rows == 0) return STATUS_OK;
+    norm_fwd f = {a->x,           a->branch, a->w,      a->b, a->sum,       a->y, (float *)a->mean,
+                  (float *)a->rstd, a->rows,   (int)a->d, 0,    (float)a->eps};
+    bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->b) && aligned16(a->sum) &&
+                   aligned16(a->y);
+    BY_DTYPE(a->dt, (norm_fwd_launch<T, true>(f, aligned, s)));
+    return cuda_set_launched(s, "layernorm_fwd");
+}
+
+static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
+{
+    CHECK(a->d > 0, "d %lld", (long long)a->d);
+    if (a->rows == 0) return STATUS_OK;
+    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, (int)a->d, 0};
+    bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
+    BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
+    return cuda_set_launched(s, "rmsnorm_bwd");
+}
+
+static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
+{
+    CHECK(a->d > 0, "d %lld", (long long)a->d);
+    CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
+    if (a->rows == 0) return STATUS_OK;
+    norm_bwd b = {a->dy, a->s,    a->w,    a->dres,   (const float *)a->mean, (const float *)a->rstd,
+                  a->dx, NULL, a->rows, (int)a->d, 0};
+    bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
+    BY_DTYPE(a->dt, (norm_bwd_launch<T, true>(b, aligned, (float *)a->dw, (float *)a->db, s)));
+    return cuda_set_launched(s, "layernorm_bwd");
+}
+
+// Column sums: a block takes 32 vectors of columns and a range of rows, each warp every eighth of those rows.
+enum { BIAS_WARPS = 8, BIAS_BLOCKS = 4, BIAS_AHEAD = 8 }; // BLOCKS: per multiprocessor; AHEAD: loads in flight per thread
+
+template <typename T, int W>
+__global__ void __launch_bounds__(BIAS_WARPS *WARP, BIAS_BLOCKS)
+    bias_bwd_kernel(const T *dy, float *partial, int64_t rows, int64_t n, int64_t rows_each)
+{
+    __shared__ float sums[BIAS_WARPS][WARP * W];
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int64_t first = (int64_t)blockIdx.x * WARP * W, column = first + lane * W;
+    int64_t begin = blockIdx.y * rows_each, end = begin + rows_each < rows ? begin + rows_each : rows;
+    float sum[W] = {};
+    for (int64_t row = begin + warp; column < n && row < end; row += BIAS_WARPS * BIAS_AHEAD) {
+        vec<T, W> x[BIAS_AHEAD] = {};
+#pragma unroll
+        for (int i = 0; i < BIAS_AHEAD; i++)
+            if (row + i * BIAS_WARPS < end) x[i] = load_vec_once<W>(dy + (row + i * BIAS_WARPS) * n + column);
+#pragma unroll
+        for (int i = 0; i < BIAS_AHEAD; i++) {
+            float f[W];
+            widen(x[i], f);
+            for (int j = 0; j < W; j++) sum[j] += f[j];
+        }
+    }
+    for (int j = 0; j < W; j++) sums[warp][lane * W + j] = sum[j];
+    __syncthreads();
+    for (int i = threadIdx.x; i < WARP * W && first + i < n; i += BIAS_WARPS * WARP) {
+        float total = 0;
+        for (int k = 0; k < BIAS_WARPS; k++) total += sums[k][i];
+        partial[blockIdx.y * n + first + i] = total;
+    }
+}
+
+template <typename T, int W> static void bias_bwd_launch(const struct bias_bwd_args *a, dev_stream s)
+{
+    int64_t tiles = (a->n + WARP * W - 1) / (WARP * W), resident = (int64_t)cuda_set(s)->multiprocessors * BIAS_BLOCKS;
+    int64_t ranges = resident / tiles, useful = (a->rows + BIAS_WARPS * BIAS_AHEAD - 1) / (BIAS_WARPS * BIAS_AHEAD);
+    ranges = partials_fit(ranges < 1 ? 1 : ranges < useful ? ranges : useful, a->n);
+    int64_t rows_each = (a->rows + ranges - 1) / ranges;
+    ranges = (a->rows + rows_each - 1) / rows_each;
+    float *partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(ranges * a->n), "bias_bwd");
+    dim3 grid((unsigned)tiles, (unsigned)ranges);
+    bias_bwd_kernel<T, W><<<grid, BIAS_WARPS * WARP, 0, queue_of(s)>>>((const T *)a->dy, partial, a->rows, a->n, rows_each);
+    partials_add(s, partial, ranges, a->n, a->n, (float *)a->db, NULL);
+}
+
+static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
+{
+    if (a->rows == 0 || a->n == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (aligned16(a->dy) && a->n % WIDE<T> == 0)
+            bias_bwd_launch<T, WIDE<T>>(a, s);
+        else
+            bias_bwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "bias_bwd");
+}
+
+extern "C" void cuda_norm_slots(struct ops *o)
+{
+    o->rmsnorm_fwd = rmsnorm_fwd;
+    o->rmsnorm_bwd = rmsnorm_bwd;
+    o->layernorm_fwd = layernorm_fwd;
+    o->layernorm_bwd = layernorm_bwd;
+    o->bias_bwd = bias_bwd;
+}

@@ -1,0 +1,381 @@
+// QK-norm and rotary embedding of the q and k heads, both ways.
+//
+// A warp takes a row of tokens' heads, and `lanes` of it, a power of two, take a head: several heads lie side by side in the warp. A
+// lane holds ITEMS pairs of vectors of its head, the same ones for every head, so cosines and sines are read once per row:
+//
+//   item i < half / W         dims [i W, i W + W) and the same + half: rotated with each other
+//   the items after those     dims [2 half + 2 (i - half / W) W, + 2 W): pass through; none where these dims stay untouched
+//
+// Heads are read several at a time (AHEAD) to have bytes in flight. With weights, q heads and k heads are two loops, because their
+// weights and the sums of their gradients differ. Those sums live in registers until all rows are done (partials.cuh).
+//
+// Heads that vectors of 16 bytes do not divide take W = 1. Heads are at most 512 wide.
+#include "ops/cuda/partials.cuh"
+#include "ops/cuda/rowwise.cuh"
+
+enum { HD_MAX = 512, WARPS = 8 }; // warps of a block
+// Blocks of a multiprocessor, by what registers allow.
+enum { TURN_BLOCKS = 3, NORM_BLOCKS = 2, NORM_BWD_BLOCKS = 1, NORM_BWD_WARPS = 12 };
+
+struct rope {
+    const void *from; // in of forward, dout of backward
+    void *to;
+    int64_t from_stride, to_stride;
+    const int32_t *positions;
+    const float *cos, *sin;
+    const void *qw, *kw;  // QK-norm
+    float *rstd;          // forward: written unless NULL; backward: read
+    const void *in;       // backward with QK-norm: what forward read
+    int64_t in_stride;
+    float *partial;       // [blocks][dqw: hd | dkw: hd]
+    int64_t rows;
+    int heads, heads_kv, hd, half;
+    int items, lanes;     // of a head
+    float sign, eps;      // of the angle: 1 or -1
+};
+
+// Where the items of a lane lie in a head; -1: nowhere.
+template <int W, int ITEMS> struct places {
+    int slot, slots;                    // which of the heads that lie side by side
+    int first[ITEMS], second[ITEMS], angle[ITEMS]; // angle: in a row of cos; -1: not rotated
+    __device__ explicit places(const rope &a)
+    {
+        int lane = threadIdx.x % WARP, pairs = a.half / W;
+        slot = lane / a.lanes, slots = WARP / a.lanes;
+        for (int k = 0; k < ITEMS; k++) {
+            int i = lane % a.lanes + k * a.lanes, past = 2 * a.half + 2 * (i - pairs) * W;
+            bool rotated = i < pairs, has = i < a.items;
+            angle[k] = rotated ? i * W : -1;
+            first[k] = !has ? -1 : rotated ? i * W : past;
+            second[k] = !has ? -1 : rotated ? i * W + a.half : past + W < a.hd ? past + W : -1;
+        }
+    }
+};
+
+template <typename T, int W, int ITEMS> struct head_part { vec<T, W> first[ITEMS], second[ITEMS]; };
+template <int W, int ITEMS> struct head_f32 { float first[ITEMS][W], second[ITEMS][W]; };
+
+template <typename T, int W, int ITEMS>
+__device__ inline void load_head(head_part<T, W, ITEMS> &x, const T *head, const places<W, ITEMS> &at)
+{
+    for (int k = 0; k < ITEMS; k++) {
+        if (at.first[k] >= 0) x.first[k] = load_vec_once<W>(head + at.first[k]);
+        if (at.second[k] >= 0) x.second[k] = load_vec_once<W>(head + at.second[k]);
+    }
+}
+template <typename T, int W, int ITEMS>
+__device__ inline void store_head(const head_f32<W, ITEMS> &f, T *head, const places<W, ITEMS> &at)
+{
+    for (int k = 0; k < ITEMS; k++) {
+        if (at.first[k] >= 0) store_vec(head + at.first[k], narrow<T>(f.first[k]));
+        if (at.second[k] >= 0) store_vec(head + at.second[k], narrow<T>(f.second[k]));
+    }
+}
+template <typename T, int W, int ITEMS>
+__device__ inline void widen_head(const head_part<T, W, ITEMS> &x, head_f32<W, ITEMS> &f)
+{
+    for (int k = 0; k < ITEMS; k++) {
+        widen(x.first[k], f.first[k]);
+        widen(x.second[k], f.second[k]);
+    }
+}
+template <typename T, int W, int ITEMS>
+__device__ inline void load_weight(head_part<T, W, ITEMS> &x, const void *from, const places<W, ITEMS> &at)
+{
+    x = {};
+    for (int k = 0; k < ITEMS; k++) {
+        if (at.first[k] >= 0) x.first[k] = load_vec<W>((const T *)from + at.first[k]);
+        if (at.second[k] >= 0) x.second[k] = load_vec<W>((const T *)from + at.second[k]);
+    }
+}
+
+// The row's angles; what is not rotated turns by 0.
+template <int W, int ITEMS>
+__device__ inline void load_angles(head_f32<W, ITEMS> &turn, const rope &a, int32_t position, const places<W, ITEMS> &at)
+{
+    int64_t row = (int64_t)position * a.half;
+    for (int k = 0; k < ITEMS; k++) {
+        vec<float, W> c = {}, s = {};
+        if (at.angle[k] >= 0) {
+            c = load_vec<W>(a.cos + row + at.angle[k]);
+            s = load_vec<W>(a.sin + row + at.angle[k]);
+        }
+        for (int j = 0; j < W; j++) {
+            turn.first[k][j] = at.angle[k] >= 0 ? c.v[j] : 1;
+            turn.second[k][j] = a.sign * s.v[j];
+        }
+    }
+}
+template <int W, int ITEMS> __device__ inline void rotate(head_f32<W, ITEMS> &f, const head_f32<W, ITEMS> &turn)
+{
+    for (int k = 0; k < ITEMS; k++)
+        for (int j = 0; j < W; j++) {
+            float x = f.first[k][j], y = f.second[k][j], c = turn.first[k][j], s = turn.second[k][j];
+            f.first[k][j] = x * c - y * s;
+            f.second[k][j] = y * c + x * s;
+        }
+}
+// Over the lanes of a head; every lane of the warp takes part.
+__device__ inline float head_sum(float x, int lanes)
+{
+    for (int d = lanes / 2; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+// Heads [begin, begin + count) of one row, forward or, without a norm, backward.
+template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
+__device__ inline void turn_heads(const rope &a, int64_t row, int begin, int count, const void *weight,
+                                  const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn)
+{
+    const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
+    T *to = (T *)a.to + row * a.to_stride + (int64_t)begin * a.hd;
+    float *rstd = a.rstd ? a.rstd + row * (a.heads + a.heads_kv) + begin : NULL;
+    head_part<T, W, ITEMS> w;
+    if (NORM) load_weight(w, weight, at);
+    for (int h = at.slot; h - at.slot < count; h += at.slots * AHEAD) { // all lanes stay as long as the first
+        head_part<T, W, ITEMS> x[AHEAD] = {};
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (h + u * at.slots < count) load_head(x[u], from + (h + u * at.slots) * a.hd, at);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            int head = h + u * at.slots;
+            head_f32<W, ITEMS> f, fw;
+            widen_head(x[u], f);
+            if (NORM) {
+                float squares = 0;
+                for (int k = 0; k < ITEMS; k++)
+                    for (int j = 0; j < W; j++) squares += f.first[k][j] * f.first[k][j] + f.second[k][j] * f.second[k][j];
+                float r = 1 / sqrtf(head_sum(squares, a.lanes) / a.hd + a.eps);
+                widen_head(w, fw);
+                for (int k = 0; k < ITEMS; k++)
+                    for (int j = 0; j < W; j++) {
+                        f.first[k][j] *= r * fw.first[k][j];
+                        f.second[k][j] *= r * fw.second[k][j];
+                    }
+                if (rstd && head < count && threadIdx.x % a.lanes == 0) rstd[head] = r;
+            }
+            rotate(f, turn);
+            if (head < count) store_head(f, to + head * a.hd, at);
+        }
+    }
+}
+
+template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
+__global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS) turn_kernel(const rope a)
+{
+    const places<W, ITEMS> at(a);
+    int64_t step = (int64_t)gridDim.x * WARPS, row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    int32_t position = row < a.rows ? a.positions[row] : 0;
+    for (; row < a.rows; row += step) {
+        int32_t next = row + step < a.rows ? a.positions[row + step] : 0;
+        head_f32<W, ITEMS> turn;
+        load_angles(turn, a, position, at);
+        if (NORM) {
+            turn_heads<T, W, ITEMS, AHEAD, true>(a, row, 0, a.heads, a.qw, at, turn);
+            turn_heads<T, W, ITEMS, AHEAD, true>(a, row, a.heads, a.heads_kv, a.kw, at, turn);
+        } else {
+            turn_heads<T, W, ITEMS, AHEAD, false>(a, row, 0, a.heads + a.heads_kv, NULL, at, turn);
+        }
+        position = next;
+    }
+}
+
+// Heads [begin, begin + count) of one row, backward through rotation and norm; dw += g xhat.
+template <typename T, int W, int ITEMS, int AHEAD>
+__device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int count, const void *weight,
+                                      const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn, head_f32<W, ITEMS> &dw)
+{
+    const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
+    const T *in = (const T *)a.in + row * a.in_stride + (int64_t)begin * a.hd;
+    T *to = (T *)a.to + row * a.to_stride + (int64_t)begin * a.hd;
+    const float *rstd = a.rstd + row * (a.heads + a.heads_kv) + begin;
+    head_part<T, W, ITEMS> w;
+    load_weight(w, weight, at);
+    for (int h = at.slot; h - at.slot < count; h += at.slots * AHEAD) {
+        head_part<T, W, ITEMS> dout[AHEAD] = {}, x[AHEAD] = {};
+        float r[AHEAD] = {};
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            int head = h + u * at.slots;
+            if (head >= count) continue;
+            load_head(dout[u], from + head * a.hd, at);
+            load_head(x[u], in + head * a.hd, at);
+            r[u] = rstd[head];
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            int head = h + u * at.slots;
+            head_f32<W, ITEMS> g, xh, fw;
+            widen_head(dout[u], g);
+            widen_head(x[u], xh);
+            widen_head(w, fw);
+            rotate(g, turn);
+            float sum = 0;
+            for (int k = 0; k < ITEMS; k++)
+                for (int j = 0; j < W; j++) {
+                    xh.first[k][j] *= r[u];
+                    xh.second[k][j] *= r[u];
+                    dw.first[k][j] += g.first[k][j] * xh.first[k][j];
+                    dw.second[k][j] += g.second[k][j] * xh.second[k][j];
+                    g.first[k][j] *= fw.first[k][j];
+                    g.second[k][j] *= fw.second[k][j];
+                    sum += g.first[k][j] * xh.first[k][j] + g.second[k][j] * xh.second[k][j];
+                }
+            float mean = head_sum(sum, a.lanes) / a.hd;
+            for (int k = 0; k < ITEMS; k++)
+                for (int j = 0; j < W; j++) {
+                    g.first[k][j] = r[u] * (g.first[k][j] - xh.first[k][j] * mean);
+                    g.second[k][j] = r[u] * (g.second[k][j] - xh.second[k][j] * mean);
+                }
+            if (head < count) store_head(g, to + head * a.hd, at);
+        }
+    }
+}
+
+// The block's sum of one weight's gradient to `to`: over the heads side by side by a tree, over warps in their order.
+template <int W, int ITEMS>
+__device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, head_f32<W, ITEMS> &dw, float *shared, float *to)
+{
+    for (int d = a.lanes; d < WARP; d *= 2)
+        for (int k = 0; k < ITEMS; k++)
+            for (int j = 0; j < W; j++) {
+                dw.first[k][j] += __shfl_xor_sync(0xffffffffu, dw.first[k][j], d);
+                dw.second[k][j] += __shfl_xor_sync(0xffffffffu, dw.second[k][j], d);
+            }
+    for (int i = threadIdx.x; i < a.hd; i += NORM_BWD_WARPS * WARP) shared[i] = 0;
+    for (int warp = 0; warp < NORM_BWD_WARPS; warp++) {
+        __syncthreads();
+        if (threadIdx.x / WARP != warp || at.slot != 0) continue;
+        for (int k = 0; k < ITEMS; k++)
+            for (int j = 0; j < W; j++) {
+                if (at.first[k] >= 0) shared[at.first[k] + j] += dw.first[k][j];
+                if (at.second[k] >= 0) shared[at.second[k] + j] += dw.second[k][j];
+            }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.hd; i += NORM_BWD_WARPS * WARP) to[i] = shared[i];
+    __syncthreads();
+}
+
+template <typename T, int W, int ITEMS, int AHEAD>
+__global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) norm_turn_bwd_kernel(const rope a)
+{
+    __shared__ float shared[HD_MAX];
+    const places<W, ITEMS> at(a);
+    head_f32<W, ITEMS> dqw = {}, dkw = {};
+    int64_t step = (int64_t)gridDim.x * NORM_BWD_WARPS, row = (int64_t)blockIdx.x * NORM_BWD_WARPS + threadIdx.x / WARP;
+    int32_t position = row < a.rows ? a.positions[row] : 0;
+    for (; row < a.rows; row += step) {
+        int32_t next = row + step < a.rows ? a.positions[row + step] : 0;
+        head_f32<W, ITEMS> turn;
+        load_angles(turn, a, position, at);
+        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, 0, a.heads, a.qw, at, turn, dqw);
+        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, a.heads, a.heads_kv, a.kw, at, turn, dkw);
+        position = next;
+    }
+    float *to = a.partial + (int64_t)blockIdx.x * 2 * a.hd;
+    leave_partial(a, at, dqw, shared, to);
+    leave_partial(a, at, dkw, shared, to + a.hd);
+}
+
+enum { ELEMENTS = 8 }; // pairs of elements per lane with W = 1: 32 lanes hold a head of HD_MAX
+
+// Lanes of a head; false when vectors of W do not fit it.
+static bool place_heads(rope *a, int W, int items_max, bool copies)
+{
+    if (a->hd % W || a->half % W || a->from_stride % W || a->to_stride % W || a->in_stride % W) return false;
+    int past = (a->hd - 2 * a->half) / W;
+    a->items = a->half / W + (copies ? (past + 1) / 2 : 0);
+    for (a->lanes = 1; a->lanes < WARP && a->lanes < a->items;) a->lanes *= 2;
+    return a->items <= a->lanes * items_max;
+}
+static unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
+{
+    int64_t blocks = (int64_t)cuda_set(s)->multiprocessors * each, needed = (rows + warps - 1) / warps;
+    return (unsigned)(needed < blocks ? needed : blocks);
+}
+
+template <typename T, bool NORM> static void turn_launch(rope a, bool aligned, bool copies, dev_stream s)
+{
+    unsigned blocks = rope_blocks(s, a.rows, NORM ? NORM_BLOCKS : TURN_BLOCKS, WARPS);
+    if (aligned && place_heads(&a, WIDE<T>, 1, copies)) {
+        turn_kernel<T, WIDE<T>, 1, 4, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
+        return;
+    }
+    CHECK(place_heads(&a, 1, ELEMENTS, copies), "heads of %d dims", a.hd);
+    turn_kernel<T, 1, ELEMENTS, 1, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
+}
+
+template <typename T> static void norm_turn_bwd_launch(rope a, bool aligned, float *dqw, float *dkw, dev_stream s)
+{
+    unsigned blocks = rope_blocks(s, a.rows, NORM_BWD_BLOCKS, NORM_BWD_WARPS);
+    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * 2 * (size_t)a.hd * blocks, "rope_bwd");
+    if (aligned && place_heads(&a, WIDE<T>, 1, true)) {
+        norm_turn_bwd_kernel<T, WIDE<T>, 1, 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
+    } else {
+        CHECK(place_heads(&a, 1, ELEMENTS, true), "heads of %d dims", a.hd);
+        norm_turn_bwd_kernel<T, 1, ELEMENTS, 1><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
+    }
+    partials_add(s, a.partial, blocks, 2 * a.hd, a.hd, dqw, dkw);
+}
+
+static void check_shapes(const rope &a)
+{
+    CHECK(a.heads > 0 && a.heads_kv > 0, "heads %d heads_kv %d", a.heads, a.heads_kv);
+    CHECK(a.hd > 0 && a.hd <= HD_MAX, "hd %d, the limit is %d", a.hd, HD_MAX);
+    CHECK(a.half >= 0 && 2 * a.half <= a.hd, "rotates 2 x %d of %d dims", a.half, a.hd);
+    CHECK(!a.qw == !a.kw, "QK-norm takes both weights or none");
+    CHECK(a.from != a.to || a.from_stride == a.to_stride, "in place with two strides");
+    CHECK(a.from_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.from_stride);
+    CHECK(a.to_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.to_stride);
+}
+static bool aligned_heads(const rope &a)
+{
+    return aligned16(a.from) && aligned16(a.to) && aligned16(a.in) && aligned16(a.cos) && aligned16(a.sin) && aligned16(a.qw) &&
+           aligned16(a.kw);
+}
+
+static status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
+{
+    rope a = {};
+    a.from = x->in, a.from_stride = x->in_stride, a.to = x->out, a.to_stride = x->out_stride;
+    a.positions = x->positions, a.cos = (const float *)x->cos, a.sin = (const float *)x->sin;
+    a.qw = x->qw, a.kw = x->kw, a.rstd = (float *)x->rstd, a.eps = (float)x->eps, a.sign = 1;
+    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.hd = (int)x->hd, a.half = (int)x->half;
+    check_shapes(a);
+    bool copies = a.qw || a.from != a.to;
+    CHECK(a.from != a.to || !a.qw, "in place only without QK-norm");
+    if (a.rows == 0 || (!copies && a.half == 0)) return STATUS_OK;
+    if (a.qw)
+        BY_DTYPE(x->dt, (turn_launch<T, true>(a, aligned_heads(a), copies, s)));
+    else
+        BY_DTYPE(x->dt, (turn_launch<T, false>(a, aligned_heads(a), copies, s)));
+    return cuda_set_launched(s, "rope_fwd");
+}
+
+static status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
+{
+    rope a = {};
+    a.from = x->dout, a.from_stride = x->dout_stride, a.to = x->din, a.to_stride = x->din_stride;
+    a.positions = x->positions, a.cos = (const float *)x->cos, a.sin = (const float *)x->sin, a.sign = -1;
+    a.qw = x->qw, a.kw = x->kw;
+    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.hd = (int)x->hd, a.half = (int)x->half;
+    check_shapes(a);
+    bool copies = a.qw || a.from != a.to;
+    if (a.rows == 0 || (!copies && a.half == 0)) return STATUS_OK;
+    if (a.qw == NULL) {
+        BY_DTYPE(x->dt, (turn_launch<T, false>(a, aligned_heads(a), copies, s)));
+    } else {
+        CHECK(x->in && x->rstd && x->dqw && x->dkw, "QK-norm needs in, rstd, dqw and dkw");
+        a.in = x->in, a.in_stride = x->in_stride, a.rstd = (float *)x->rstd;
+        BY_DTYPE(x->dt, (norm_turn_bwd_launch<T>(a, aligned_heads(a), (float *)x->dqw, (float *)x->dkw, s)));
+    }
+    return cuda_set_launched(s, "rope_bwd");
+}
+
+extern "C" void cuda_rope_slots(struct ops *o)
+{
+    o->rope_fwd = rope_fwd;
+    o->rope_bwd = rope_bwd;
+}
