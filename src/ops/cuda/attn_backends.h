@@ -22,9 +22,13 @@ status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN
 size_t cuda_reference_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 status cuda_attn_decode(const struct attn_decode_args *a, dev_stream s) WARN_UNUSED;
 
-/* cuDNN (cuda_sdpa.c). `sm`: compute capability, 90. */
+/* cuDNN (cuda_sdpa.c). `sm`: compute capability, 90. Operands lie at 16-byte boundaries: cuda_attn.c sends no others. lse: dense
+ * [docs, heads, len], packed documents [rows, heads]. */
 status cuda_sdpa_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_sdpa_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
 size_t cuda_sdpa_scratch(const struct attn_shape *shape, enum attn_pass pass);
 const char *cuda_sdpa_refuses(const struct attn_shape *shape, int sm);
+/* Builds the plans of both passes (with lse) or of the forward alone, for gradients packed in one row as nn/attn.c has them: says before
+ * the first forward that cuDNN has no plan (STATUS_CONFIG). */
+status cuda_sdpa_prepare(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 #endif

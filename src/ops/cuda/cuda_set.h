@@ -5,6 +5,7 @@
 
 struct gemm_choices;    /* cuda_gemm.c */
 struct sdpa;            /* cuda_sdpa.c: cuDNN's handle and plans */
+struct attn_choices;    /* cuda_attn.c: the backend of each shape */
 
 /* stream.ops: the set's state on one stream. */
 struct cuda_set {
@@ -14,6 +15,7 @@ struct cuda_set {
     size_t workspace_bytes;
     struct gemm_choices *gemm;
     struct sdpa *sdpa;
+    struct attn_choices *attn;
 };
 static inline struct cuda_set *cuda_set(dev_stream s) { return (struct cuda_set *)s->ops; }
 
@@ -27,7 +29,8 @@ status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
 void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
 void cuda_sdpa_close(struct cuda_set *set);
-/* Bytes of attention's scratch (ops.attn_scratch) on a GPU of capability `sm`, with this choice of backend. */
+void cuda_attn_close(struct cuda_set *set);
+/* Bytes of attention's scratch (ops.attn_scratch), whichever backend serves the shape. */
 size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 
 /* Each file fills its slots. */

@@ -51,6 +51,7 @@ void ops_cuda_close(struct stream *s)
     if (set == NULL) return;
     cuda_gemm_close(set);
     cuda_sdpa_close(set);
+    cuda_attn_close(set);
     free(set);
     s->ops = NULL;
 }
