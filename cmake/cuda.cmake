@@ -7,6 +7,8 @@ if(INGOT_CUDA_FOUND)
   # One architecture builds in a quarter of the time: -DINGOT_CUDA_ARCHS=90a-real
   set(INGOT_CUDA_ARCHS "80-real;90a-real;100a-real;120-real" CACHE STRING "GPU architectures to compile for")
   file(GLOB_RECURSE INGOT_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cu)
+  # It has C files alone, but was made before CUDA was enabled: without this a first configuration fails.
+  set_target_properties(ingot_core PROPERTIES CUDA_ARCHITECTURES "${INGOT_CUDA_ARCHS}")
   target_include_directories(ingot_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(ingot_core PUBLIC CUDA::cublasLt ${CUDNN_LIBRARY} CUDA::cudart_static)
   if(INGOT_CUDA_SOURCES)
