@@ -4,4 +4,5 @@
 . "$(dirname "$0")/kill.sh"
 kill_and_resume fp32 4 --data.packing=documents
 kill_and_resume bf16 4 --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --train.z_loss=1e-4
+kill_and_resume moments_bf16 2 --train.precision=bf16 --optim.state=bf16
 exit $failed

@@ -222,8 +222,10 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
     if (!finite) return;
     const fold f = fold_of(a, factor);
     const uint64_t step = a.scalars->step;
+    tile next = blockIdx.x < tiles ? tile_at<RULE_TILE>(a, tiles - 1 - blockIdx.x) : tile{};
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
-        const tile t = tile_at<RULE_TILE>(a, tiles - 1 - k);
+        const tile t = next; // the one after is looked up while this one's elements are on their way
+        if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
         if (wide && t.count == RULE_TILE)
             tile_update<RULE, S, true>(a, t, f, step, wide);
         else
