@@ -14,30 +14,23 @@
 
 #include "base/io.h"
 #include "base/parallel.h"
+#include "hf_fixture.h"
 #include "model/hf.h"
 #include "model/init.h"
 #include "model/safetensors.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
 
-enum { T = 24, STEPS = 10 };
-static const char *const NAMES[] = {"gpt2",         "llama",        "llama_tied_bias",
-                                    "llama_linear", "llama_llama3", "llama_yarn",
-                                    "mistral",      "qwen2",        "qwen3"};
+enum { T = HF_T };
 
 struct fixture {
-    const char *name;
-    char dir[512];
-    struct model_spec spec;
+    struct hf_fixture hf;
     struct decoder d;
     struct activations a;
     struct memory memory;
     struct ops ops;
     struct step_scalars scalars;
     struct run run;
-    struct safetensors *expect;
-    int32_t positions[T], cu[2], targets[T];
-    struct batch batch;
 };
 
 static void ok(status st)
@@ -47,32 +40,19 @@ static void ok(status st)
 
 static void fixture_open(struct fixture *f, const char *name, dtype dt)
 {
-    char path[600];
     memset(f, 0, sizeof *f);
-    f->name = name;
-    snprintf(f->dir, sizeof f->dir, "%s/tests/fixtures/hf/%s", TEST_SOURCE_DIR, name);
-    snprintf(path, sizeof path, "%s/expect.safetensors", f->dir);
-    ok(hf_config_read(&f->spec, f->dir));
-    ok(safetensors_open(&f->expect, path));
+    hf_fixture_open(&f->hf, name);
     if (dt == DTYPE_F64)
         ops_oracle(&f->ops);
     else
         ok(ops_cpu(&f->ops, NULL));
-    ok(decoder_init(&f->d, &f->spec));
+    ok(decoder_init(&f->d, &f->hf.spec));
     ok(plan_reserve(&f->memory, &f->d, &f->a,
                     &(struct plan_lay_args){
                         .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = T, .positions = T}));
-    ok(hf_weights_read(&f->d, f->dir));
+    ok(hf_weights_read(&f->d, f->hf.dir));
     f->scalars = (struct step_scalars){.grad_scale = 1.0 / T};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
-    for (int t = 0; t < T; t++) f->positions[t] = t;
-    f->cu[1] = T;
-    f->batch = (struct batch){.rows = T,
-                              .docs = 1,
-                              .len_max = T,
-                              .positions = f->positions,
-                              .cu_seqlens = f->cu,
-                              .targets = f->targets};
 }
 
 static void fixture_close(struct fixture *f)
@@ -80,72 +60,29 @@ static void fixture_close(struct fixture *f)
     activations_fini(&f->a);
     decoder_fini(&f->d);
     memory_free(&f->memory);
-    safetensors_close(f->expect);
-}
-
-static void use_row(struct fixture *f, int row)
-{
-    const struct safetensor *tokens = safetensors_find(f->expect, "tokens");
-    assert_non_null(tokens);
-    assert_int_equal(tokens->shape[1], T + 1);
-    f->batch.tokens = (const int32_t *)tokens->data + row * (T + 1);
-    for (int t = 0; t < T; t++) f->targets[t] = f->batch.tokens[t + 1];
-}
-
-static const float *expected(struct fixture *f, const char *name, int64_t count)
-{
-    const struct safetensor *t = safetensors_find(f->expect, name);
-    if (t == NULL) fail_msg("%s: the fixture has no %s", f->name, name);
-    assert_int_equal(t->bytes, count * 4);
-    return t->data;
+    hf_fixture_close(&f->hf);
 }
 
 static void check_logits(struct fixture *f, dtype dt)
 {
-    int64_t v = f->spec.vocab_size;
-    const float *want = expected(f, "logits", T * v);
+    int64_t v = f->hf.spec.vocab_size;
     struct arena arena;
     ok(arena_reserve(&arena, "logits", (size_t)(T * v) * 8 + 64));
     struct tensor logits = tensor_take(&arena, "logits", dtype_acc(dt), 2, (int64_t)T, v);
-    ok(decoder_fwd(&f->d, &f->a, &f->batch, &f->run));
+    ok(decoder_fwd(&f->d, &f->a, &f->hf.batch, &f->run));
     ok(head_logits(&f->d.head, f->a.y, logits, &f->run));
-    double largest = 0, worst = 0;
-    for (int64_t i = 0; i < T * v; i++) {
-        largest = fmax(largest, fabs((double)want[i]));
-        worst = fmax(worst, fabs(dtype_load(logits.data, i, logits.dt) - (double)want[i]));
-    }
-    if (!(worst <= 1e-5 * largest)) fail_msg("%s: logits differ by %g of %g", f->name, worst, largest);
+    const struct hf_error e = hf_logits_error(&f->hf, logits.data, logits.dt);
+    if (!(e.max <= 1e-5)) fail_msg("%s: logits differ by %g of the largest", f->hf.name, e.max);
     arena_free(&arena);
 }
 
 static void check_gradients(struct fixture *f, dtype dt)
 {
-    ok(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run));
-    struct hf_tensor *list;
-    int count;
-    ok(hf_map(&f->d, &list, &count));
-    for (int i = 0; i < count; i++) {
-        char name[160];
-        const struct param *p = &f->d.params.rows[list[i].param];
-        int64_t in = p->rank == 2 ? p->shape[1] : 1;
-        snprintf(name, sizeof name, "grad/%s", list[i].name);
-        const float *want = expected(f, name, list[i].rows * in);
-        double diff = 0, norm = 0;
-        for (int64_t r = 0; r < list[i].rows; r++)
-            for (int64_t c = 0; c < in; c++) {
-                double w = (double)want[list[i].transposed ? c * list[i].rows + r : r * in + c];
-                double g = dtype_load(params_grad(&f->d.params, list[i].param), (list[i].begin + r) * in + c,
-                                      dtype_acc(dt));
-                diff += (g - w) * (g - w);
-                norm += w * w;
-            }
-        /* the bias of k shifts all scores of a query alike: its true gradient is 0, what torch prints is rounding noise */
-        double floor = strstr(name, "k_proj.bias") ? 1e-6 : 0;
-        if (!(sqrt(diff) <= 1e-4 * sqrt(norm) + floor))
-            fail_msg("%s: %s differs by %g of %g", f->name, name, sqrt(diff), sqrt(norm));
-    }
+    char worst[160];
+    ok(decoder_fwd_bwd(&f->d, &f->a, &f->hf.batch, 0, &f->run));
+    const struct hf_error e = hf_gradient_error(&f->hf, &f->d, f->d.params.grad, dtype_acc(dt), 1e-6, worst);
+    if (!(e.l2 <= 1e-4)) fail_msg("%s: the gradient of %s differs by %g", f->hf.name, worst, e.l2);
     memset(f->d.params.grad, 0, (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt)));
-    free(list);
 }
 
 static void logits_and_gradients_match_in_every_family(void **state)
@@ -153,10 +90,10 @@ static void logits_and_gradients_match_in_every_family(void **state)
     (void)state;
     const dtype types[] = {DTYPE_F64, DTYPE_F32};
     for (size_t k = 0; k < 2; k++)
-        for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        for (size_t i = 0; i < HF_FAMILIES; i++) {
             struct fixture *f = malloc(sizeof *f);
-            fixture_open(f, NAMES[i], types[k]);
-            use_row(f, 0);
+            fixture_open(f, hf_names[i], types[k]);
+            hf_fixture_row(&f->hf, 0);
             check_logits(f, types[k]);
             check_gradients(f, types[k]);
             fixture_close(f);
@@ -167,25 +104,25 @@ static void logits_and_gradients_match_in_every_family(void **state)
 static void ten_adamw_steps_follow_torch_in_every_family(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+    for (size_t i = 0; i < HF_FAMILIES; i++) {
         struct fixture *f = malloc(sizeof *f);
         struct run_spec spec;
-        fixture_open(f, NAMES[i], DTYPE_F32);
+        fixture_open(f, hf_names[i], DTYPE_F32);
         run_spec_default(&spec);
         spec.optim_lr = 1e-3, spec.optim_beta1 = 0.9, spec.optim_beta2 = 0.95, spec.optim_eps = 1e-8,
         spec.optim_weight_decay = 0.1, spec.train_clip = 1;
         ok(optim_chunks(&f->d.params, &spec, NULL));
-        const float *want = expected(f, "losses", STEPS);
-        for (int step = 0; step < STEPS; step++) {
+        const float *want = hf_expected(&f->hf, "losses", HF_STEPS);
+        for (int step = 0; step < HF_STEPS; step++) {
             f->scalars.loss_sum = 0;
-            use_row(f, step + 1);
-            ok(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run));
+            hf_fixture_row(&f->hf, step + 1);
+            ok(decoder_fwd_bwd(&f->d, &f->a, &f->hf.batch, 0, &f->run));
             double sum = f->scalars.loss_sum;
             f->scalars.lr = spec.optim_lr;
             optim_scalars(&spec, step, &f->scalars);
             ok(optim_step(&f->run, &spec));
             if (!(fabs(sum / T - (double)want[step]) <= 1e-4))
-                fail_msg("%s: step %d: loss %.6f, torch has %.6f", f->name, step, sum / T,
+                fail_msg("%s: step %d: loss %.6f, torch has %.6f", f->hf.name, step, sum / T,
                          (double)want[step]);
         }
         fixture_close(f);
@@ -198,17 +135,17 @@ static void an_export_of_an_import_has_the_same_weights_and_config(void **state)
     (void)state;
     char out[] = "/tmp/ingot-hf-XXXXXX";
     assert_non_null(mkdtemp(out));
-    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+    for (size_t i = 0; i < HF_FAMILIES; i++) {
         struct fixture *f = malloc(sizeof *f);
-        fixture_open(f, NAMES[i], DTYPE_F32);
+        fixture_open(f, hf_names[i], DTYPE_F32);
         struct model_spec again;
         struct safetensors *before, *after;
-        ok(hf_config_write(&f->spec, out, DTYPE_F32, -1, -1));
+        ok(hf_config_write(&f->hf.spec, out, DTYPE_F32, -1, -1));
         ok(hf_weights_write(&f->d, out, DTYPE_F32,
                             i % 2 ? 20000 : 1 << 30)); /* every other one in several files */
         ok(hf_config_read(&again, out));
-        assert_memory_equal(&again, &f->spec, sizeof again);
-        ok(safetensors_open(&before, f->dir));
+        assert_memory_equal(&again, &f->hf.spec, sizeof again);
+        ok(safetensors_open(&before, f->hf.dir));
         ok(safetensors_open(&after, out));
         assert_int_equal(safetensors_count(before), safetensors_count(after));
         for (int k = 0; k < safetensors_count(before); k++) {

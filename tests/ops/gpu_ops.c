@@ -7,6 +7,7 @@
  * One failure does not hide the next: cases run in a child process, which is started again behind a case that killed it, hung, or left
  * the GPU in an error. --small leaves out the real sizes. For a memory checker: --small --exact --no-fork. */
 #include "base/parallel.h"
+#include "gpu.h"
 #include "ops/cuda/ops_cuda.h"
 #include "probe.h"
 #include <setjmp.h>
@@ -293,10 +294,7 @@ static int run_all(struct board *b, const struct options *o)
             _exit(code);
         }
         const int code = wait_for(pid, &b->next);
-        if (WIFEXITED(code) && WEXITSTATUS(code) == NO_GPU) {
-            /* a GPU that cannot be used is a failure, none is not */
-            return access("/dev/nvidia0", F_OK) == 0 ? 1 : NO_GPU;
-        }
+        if (WIFEXITED(code) && WEXITSTATUS(code) == NO_GPU) return gpu_missing();
         if (WIFEXITED(code) && (WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == BROKEN)) continue;
         char text[320], why[64];
         const struct row r = row_at(b->next > 0 ? b->next - 1 : 0);
@@ -338,6 +336,7 @@ int main(int argc, char **argv)
     if (b == MAP_FAILED) return 1;
     if (!o.no_fork) return run_all(b, &o);
     const int code = child(b, &o);
-    if (code != NO_GPU) summary(b);
+    if (code == NO_GPU) return gpu_missing();
+    summary(b);
     return code ? code : b->bad > 0;
 }

@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# Training on a GPU, from outside: it follows the CPU, its runs are equal bit for bit however they are cut, captured or recomputed, and
+# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits kill errors   (default: all)
+. "$(dirname "$0")/../shell.sh"
+shift
+parts=" ${*:-follow nano bits kill errors} "
+part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
+
+export HOME=$work # the products' algorithms, timed once, are remembered below it
+make_corpus
+gpu=--machine.device=cuda
+"$ingot" train r.yaml --run.dir=runs/first $gpu --train.steps=6 >out 2>err
+code=$?
+if [ $code -eq 11 ] && [ ! -e /dev/nvidia0 ]; then
+    cat err
+    exit 77
+fi
+[ $code -eq 0 ] || { fail "the first step exits with $code"; exit 1; }
+grep '^device' err
+
+# distance NAME BOUND A B [WINDOW]: the losses of two runs, averaged over WINDOW steps, differ by at most BOUND of the loss
+distance() {
+    for i in 1 2; do
+        grep '"kind":"step"' "${@:2+i:1}/metrics.jsonl" | grep -oE '"loss":[-+.eE0-9]+' | cut -d: -f2 >losses.$i
+    done
+    [ -s losses.1 ] && [ "$(wc -l <losses.1)" -eq "$(wc -l <losses.2)" ] || { fail "$1: $(wc -l <losses.1) and $(wc -l <losses.2) losses"; return; }
+    paste losses.1 losses.2 | awk -v name="$1" -v bound="$2" -v window="${5:-1}" '
+        { a += $1; b += $2; n++ }
+        n == window { d = a - b; if (d < 0) d = -d; d /= a; if (!(d <= worst)) { worst = d; at = NR } a = b = n = 0 }
+        END { printf "%s %s: %.2e of %.0e, at step %d\n", worst <= bound ? "ok  " : "FAIL", name, worst, bound, at; exit !(worst <= bound) }' ||
+        failed=1
+}
+# trained NAME KEYS...: runs/NAME, anew
+trained() {
+    local name=$1
+    shift
+    rm -rf "runs/$name"
+    run 0 train r.yaml --run.dir="runs/$name" "$@"
+}
+
+if part follow; then
+    # Families, packings, optimizers: the GPU in fp32 is the CPU in fp32 but for the order of sums, and bf16 is near.
+    llama="--model.head_count=2 --model.head_count_kv=1"
+    gpt2="--model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true"
+    qwen="--model.qk_norm=true --model.window=9 --model.window_layers=0 --model.tied_embeddings=false --data.packing=documents"
+    wide="--model.hidden_size=128 --model.head_count=2 --model.head_dim=64 --optim.name=lion --optim.lr=1e-3 --train.z_loss=1e-4"
+    for family in llama gpt2 qwen wide; do
+        keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
+        # shellcheck disable=SC2086
+        trained $family.cpu $keys --machine.device=cpu
+        for precision in fp32 tf32 bf16; do
+            # shellcheck disable=SC2086
+            trained $family.$precision $keys $gpu --train.precision=$precision
+            check "$family: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/$family.$precision/log.txt
+        done
+        bound=1e-4
+        [ $family = wide ] && bound=1e-3 # Lion takes signs: what is near 0 moves either way
+        distance "$family, fp32 on the GPU and on the CPU" $bound runs/$family.cpu runs/$family.fp32
+        distance "$family, tf32 and fp32" 1e-2 runs/$family.cpu runs/$family.tf32
+        distance "$family, bf16 and fp32" 2e-2 runs/$family.cpu runs/$family.bf16
+    done
+    for backend in own reference; do
+        # shellcheck disable=SC2086
+        trained wide.$backend $wide --train.steps=20 --ckpt.every=0 $gpu --train.precision=bf16 --attention.backend=$backend
+        distance "attention.backend=$backend" 2e-2 runs/wide.cpu runs/wide.$backend
+    done
+    run 0 eval runs/llama.fp32 --json
+    check "eval repeats the run's last val_loss" awk -v a="$(grep -oE '"loss": ?[0-9.]+' out | tail -n 1 | sed 's/.*: *//')" \
+        -v b="$(grep -oE '"val_loss":[0-9.]+' runs/llama.fp32/metrics.jsonl | tail -n 1 | cut -d: -f2)" 'BEGIN { exit !(a > 0 && a + 0 == b + 0) }'
+    run 0 generate runs/llama.fp32 --prompt "the king" --tokens 20 --temperature 0
+    check "the prompt is continued" grep -q '^the king.' out
+fi
+
+# A text that is worth learning: sentences of a chain in which each word has four successors, one of them likely.
+make_chain() {
+    awk 'BEGIN {
+        srand(11)
+        for (i = 0; i < 400; i++) {
+            word[i] = ""
+            for (k = 2 + int(rand() * 3); k > 0; k--) word[i] = word[i] substr("bdfglmnprst", 1 + int(rand() * 11), 1) substr("aeiou", 1 + int(rand() * 5), 1)
+            for (k = 0; k < 4; k++) after[i, k] = int(rand() * 400)
+        }
+        for (line = 0; line < 12000; line++) {
+            text = ""
+            for (n = 6 + int(rand() * 14); n > 0; n--) {
+                text = text word[i] " "
+                u = rand()
+                i = after[i % 400, u < 0.6 ? 0 : u < 0.8 ? 1 : u < 0.95 ? 2 : 3]
+            }
+            print text "."
+        }
+    }' >chain.txt
+    run 0 tokenizer train chain.txt --vocab-size 1024 -o chain.tok
+    run 0 data build chain.txt --tokenizer chain.tok --val-tail 0.02 -o data/chain
+    cat >nano.yaml <<'YAML'
+model: {preset: nano}
+data: {train: data/chain_train_*.bin, val: data/chain_val_*.bin}
+train: {micro_batch: 4, steps: 200}
+optim: {lr: 1e-3, warmup_steps: 20}
+eval: {every: 0, tokens: 8Ki}
+ckpt: {every: 0}
+YAML
+}
+if part nano; then
+    make_chain
+    run 0 train nano.yaml --run.dir=runs/nano.cpu --machine.device=cpu --train.precision=fp32
+    for precision in fp32 bf16; do
+        run 0 train nano.yaml --run.dir=runs/nano.$precision $gpu --train.precision=$precision
+        grep '^step=' out
+        distance "200 steps of 10M in $precision, every ten" 5e-3 runs/nano.cpu runs/nano.$precision 10
+    done
+    check "the text was learnt" awk -v a="$(head -n 1 losses.1)" -v b="$(tail -n 1 losses.1)" 'BEGIN { exit !(b < 0.6 * a) }'
+fi
+
+if part bits; then
+    for precision in bf16 fp32; do
+        keys="$gpu --train.precision=$precision --data.packing=documents --model.hidden_size=128 --model.ffn_size=192 --model.head_dim=64"
+        # shellcheck disable=SC2086
+        trained $precision.a $keys --train.steps=16
+        while IFS='|' read -r name more; do
+            # shellcheck disable=SC2086
+            trained $precision.b $keys --train.steps=16 $more
+            same_run "$precision, $name" runs/$precision.a runs/$precision.b
+            echo "     $precision, $name"
+        done <<'WAYS'
+once more|
+graph off|--train.graph=false
+recompute selective|--train.recompute=selective
+recompute full|--train.recompute=full
+recompute full, graph off|--train.recompute=full --train.graph=false
+WAYS
+        # shellcheck disable=SC2086
+        trained $precision.b $keys --train.steps=16 --eval.every=3
+        run 0 ckpt diff runs/$precision.a runs/$precision.b
+        check "$precision: evaluations between the steps change nothing" grep -q '^[1-9][0-9]* tensors equal, 0 not$' out
+        # on another day, with nothing remembered but what the checkpoint holds
+        # shellcheck disable=SC2086
+        trained $precision.c $keys --train.steps=16 --ckpt.every=5
+        rm -rf runs/$precision.c/ckpt/step-00000016 runs/$precision.c/ckpt/step-00000015
+        # shellcheck disable=SC2086
+        run 0 train r.yaml --run.dir=runs/$precision.c $keys --train.steps=16 --resume --machine.cache_dir=empty.$precision
+        run 0 ckpt diff runs/$precision.a runs/$precision.c
+        check "$precision: resumed without a cache of algorithms, the same bits" grep -q '^[1-9][0-9]* tensors equal, 0 not$' out
+    done
+fi
+
+if part kill; then
+    kills=3 killed=0
+    for precision in bf16 fp32; do
+        keys="$gpu --train.precision=$precision --train.steps=60"
+        begin=$(date +%s%N)
+        # shellcheck disable=SC2086
+        trained whole.$precision $keys
+        span=$((($(date +%s%N) - begin) / 1000000))
+        rm -rf runs/cut.$precision
+        for i in $(seq $kills) last; do
+            # shellcheck disable=SC2086
+            "$ingot" train r.yaml --resume --run.dir=runs/cut.$precision $keys >out 2>err &
+            pid=$!
+            [ $i = last ] || { sleep "$(awk -v s=$span -v i=$i -v n=$kills 'BEGIN { printf "%.3f", s * (0.35 + 0.6 * i / n) / 1000 }')"; kill -KILL $pid 2>/dev/null; }
+            wait $pid 2>/dev/null
+            code=$?
+            [ $code -eq 137 ] && killed=$((killed + 1))
+            [ $code -eq 0 ] || [ $code -eq 137 ] || fail "life $i exits with $code"
+            all_sound "life $i" runs/cut.$precision
+        done
+        same_run "$precision, killed and resumed" runs/whole.$precision runs/cut.$precision
+    done
+    echo "     $killed kills"
+    check "a kill hit" [ $killed -gt 0 ]
+    # asked to stop, it saves
+    "$ingot" train r.yaml --run.dir=runs/term $gpu --train.steps=100000 --ckpt.every=0 --eval.every=0 >out 2>err &
+    pid=$!
+    wait_for_step runs/term 5 $pid
+    kill -TERM $pid
+    wait $pid
+    check "SIGTERM: saved, exit 75" [ $? -eq 75 ]
+    all_sound "SIGTERM" runs/term
+fi
+
+if part errors; then
+    one_line() { # one_line CODE TEXT ARGS...: one line of error that holds TEXT
+        local text=$2
+        run "$1" "${@:3}"
+        says "$text"
+    }
+    one_line 5 "lower train.micro_batch" train r.yaml $gpu --run.dir=runs/e1 --model.preset=70b --model.head_dim=128 --model.hidden_size=8192 --model.ffn_size=28672 \
+        --model.layer_count=80 --model.head_count=64 --train.steps=6
+    one_line 5 "no memory on" train r.yaml $gpu --run.dir=runs/e2 --machine.memory_gib=900000 --model.hidden_size=16384 --model.ffn_size=65536 \
+        --model.layer_count=200 --model.head_count=128 --train.steps=6
+    for hidden in '' -1; do
+        export CUDA_VISIBLE_DEVICES=$hidden
+        one_line 11 "GPU is visible" train r.yaml $gpu --run.dir=runs/e3 --train.steps=6
+        trained auto --train.steps=6
+        check "auto falls back to the CPU" grep -q 'device .*cpu' runs/auto/log.txt
+        unset CUDA_VISIBLE_DEVICES
+    done
+    one_line 2 "isa is for the CPU" train r.yaml $gpu --run.dir=runs/e4 --isa avx2 --train.steps=6
+    one_line 6 "not finite" train r.yaml $gpu --run.dir=runs/e5 --optim.lr=100 --optim.weight_decay=100 --optim.warmup_steps=0 --ckpt.every=1 --eval.every=0
+    run 0 ckpt verify runs/e5
+fi
+[ $failed -eq 0 ] && echo "all well"
+exit $failed
