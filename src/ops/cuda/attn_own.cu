@@ -1,5 +1,5 @@
 // Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691): products on the tensor cores by mma.m16n8k16, tiles in
-// shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on.
+// shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on. F32 is in attn_own_f32.cu.
 //
 // Tokens of all documents form one axis, and blocks are cut from it without regard to documents: the grid depends on the number of
 // rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row bound the tiles it visits, a
@@ -237,7 +237,8 @@ struct own_fwd {
 };
 
 template <int HD> struct fwd_tile {
-    enum { M = THREADS, N = 64, Q = M * HD * 2, KV = N * HD * 2, LIMITS = Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+    enum { M = THREADS, N = 64, Q = M * HD * 2, KV = N * HD * 2 };
+    enum { LIMITS = Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
 };
 
 // One tile of scores in s: the running max and sum take it in, o is scaled to the new max, s becomes exp(s - max).
@@ -357,7 +358,8 @@ struct own_bwd {
 };
 
 template <int HD> struct dq_tile {
-    enum { M = THREADS, N = 32, Q = M * HD * 2, KV = N * HD * 2, LIMITS = 2 * Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+    enum { M = THREADS, N = 32, Q = M * HD * 2, KV = N * HD * 2 };
+    enum { LIMITS = 2 * Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
 };
 
 template <int HD> __global__ void __launch_bounds__(THREADS, dq_tile<HD>::BLOCKS) own_dq_kernel(const own_bwd a)
@@ -550,86 +552,91 @@ extern "C" size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum att
 
 extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 {
-    if (shape->dt != DTYPE_BF16) return "the tiled kernels take bf16 alone";
-    if (shape->hd % 8 != 0) return "the head dimension is no multiple of 8";
-    if (shape->hd > 128) return "the head dimension is above 128";
+    if (shape->dt != DTYPE_BF16 && shape->dt != DTYPE_F32) return "the tiled kernels take bf16 and f32";
+    if (shape->hd * (int64_t)dtype_bytes(shape->dt) % 16 != 0) return "the tiled kernels take heads of a multiple of 16 bytes";
+    if (shape->hd > 128) return "the tiled kernels take head dimensions up to 128";
     return NULL;
 }
 
-template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
+template <typename ARGS> static void check_served(const ARGS *a)
 {
     const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->window, a->dt};
     const char *refused = cuda_own_attn_refuses(&shape);
     CHECK(refused == NULL, "%s", refused);
-    return {attn_docs_of(a), (int)a->heads, (int)(a->heads / a->heads_kv), (int)(a->hd / 8), (float)a->scale,
-            (float)(a->scale * 1.4426950408889634)};
 }
 
-static bool rows_aligned(const void *p, int64_t stride) { return aligned16(p) && stride % 8 == 0; }
+static bool rows_aligned(const void *p, int64_t stride, dtype dt)
+{
+    return aligned16(p) && stride * (int64_t)dtype_bytes(dt) % 16 == 0;
+}
+// Of q, k, v. A scale that is not positive takes the same way out: the running max is one of raw scores.
+template <typename ARGS> static bool inputs_fit(const ARGS *a)
+{
+    return a->scale > 0 && rows_aligned(a->q, a->q_stride, a->dt) && rows_aligned(a->k, a->k_stride, a->dt) &&
+           rows_aligned(a->v, a->v_stride, a->dt);
+}
+
+template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
+{
+    return {attn_docs_of(a),     (int)a->heads,   (int)(a->heads / a->heads_kv),
+            (int)(a->hd / 8),    (float)a->scale, (float)(a->scale * 1.4426950408889634)};
+}
 
 // Blocks for `rows` in pieces of `each`, `heads` times, with more shared memory than a kernel has unasked.
 template <typename ARGS>
-static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes, dev_stream s)
+static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes, cudaStream_t queue)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
-    kernel<<<(unsigned)((rows + each - 1) / each) * heads, THREADS, bytes, queue_of(s)>>>(a);
+    kernel<<<(unsigned)((rows + each - 1) / each) * heads, THREADS, bytes, queue>>>(a);
+}
+
+template <int HD> static void queue_fwd(const own_fwd &x, cudaStream_t queue)
+{
+    queue_kernel(own_fwd_kernel<HD>, x, x.shape.docs.rows, fwd_tile<HD>::M, x.shape.heads, fwd_tile<HD>::BYTES, queue);
+}
+template <int HD> static void queue_bwd(const own_bwd &x, cudaStream_t queue)
+{
+    const int rows = x.shape.docs.rows, heads = x.shape.heads;
+    queue_kernel(own_dq_kernel<HD>, x, rows, dq_tile<HD>::M, heads, dq_tile<HD>::BYTES, queue);
+    queue_kernel(own_dkv_kernel<HD>, x, rows, dkv_tile<HD>::M, heads / x.shape.group, dkv_tile<HD>::BYTES, queue);
 }
 
 extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    const own_fwd x = {own_shape_of(a),
-                       (const __nv_bfloat16 *)a->q,
-                       (const __nv_bfloat16 *)a->k,
-                       (const __nv_bfloat16 *)a->v,
-                       (__nv_bfloat16 *)a->o,
-                       (float *)a->lse,
-                       a->q_stride,
-                       a->k_stride,
-                       a->v_stride};
-    // The running max is one of raw scores, which orders them as their multiples only above a scale of 0.
-    if (!rows_aligned(a->q, a->q_stride) || !rows_aligned(a->k, a->k_stride) || !rows_aligned(a->v, a->v_stride) ||
-        !aligned16(a->o) || a->scale <= 0)
-        return cuda_reference_attn_fwd(a, s);
-    const int rows = x.shape.docs.rows, heads = x.shape.heads;
-    if (a->hd <= 64) queue_kernel(own_fwd_kernel<64>, x, rows, fwd_tile<64>::M, heads, fwd_tile<64>::BYTES, s);
-    else queue_kernel(own_fwd_kernel<128>, x, rows, fwd_tile<128>::M, heads, fwd_tile<128>::BYTES, s);
+    check_served(a);
+    if (!inputs_fit(a) || !aligned16(a->o)) return cuda_reference_attn_fwd(a, s);
+    if (a->dt == DTYPE_F32) {
+        attn_f32_fwd_queue(a, queue_of(s));
+        return cuda_set_launched(s, "attn_fwd (own, f32)");
+    }
+    using T = __nv_bfloat16;
+    const own_fwd x = {own_shape_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->o,
+                       (float *)a->lse, a->q_stride,     a->k_stride,     a->v_stride};
+    if (a->hd <= 64) queue_fwd<64>(x, queue_of(s));
+    else queue_fwd<128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_fwd (own)");
-}
-
-template <int HD> static void queue_bwd(const own_bwd &x, dev_stream s)
-{
-    const int rows = x.shape.docs.rows, heads = x.shape.heads;
-    queue_kernel(own_dq_kernel<HD>, x, rows, dq_tile<HD>::M, heads, dq_tile<HD>::BYTES, s);
-    queue_kernel(own_dkv_kernel<HD>, x, rows, dkv_tile<HD>::M, heads / x.shape.group, dkv_tile<HD>::BYTES, s);
 }
 
 extern "C" status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    const own_bwd x = {own_shape_of(a),
-                       (const __nv_bfloat16 *)a->q,
-                       (const __nv_bfloat16 *)a->k,
-                       (const __nv_bfloat16 *)a->v,
-                       (const __nv_bfloat16 *)a->do_,
-                       (__nv_bfloat16 *)a->dq,
-                       (__nv_bfloat16 *)a->dk,
-                       (__nv_bfloat16 *)a->dv,
-                       (const float *)a->lse,
-                       (const float *)a->scratch,
-                       a->q_stride,
-                       a->k_stride,
-                       a->v_stride,
-                       a->dq_stride,
-                       a->dk_stride,
-                       a->dv_stride};
-    if (!rows_aligned(a->q, a->q_stride) || !rows_aligned(a->k, a->k_stride) || !rows_aligned(a->v, a->v_stride) ||
-        !rows_aligned(a->dq, a->dq_stride) || !rows_aligned(a->dk, a->dk_stride) || !rows_aligned(a->dv, a->dv_stride) ||
-        !aligned16(a->do_))
+    check_served(a);
+    if (!inputs_fit(a) || !aligned16(a->do_) || !rows_aligned(a->dq, a->dq_stride, a->dt) ||
+        !rows_aligned(a->dk, a->dk_stride, a->dt) || !rows_aligned(a->dv, a->dv_stride, a->dt))
         return cuda_reference_attn_bwd(a, s);
     CHECK(a->scratch, "no scratch");
     attn_delta_queue(a, (float *)a->scratch, queue_of(s));
-    if (a->hd <= 64) queue_bwd<64>(x, s);
-    else queue_bwd<128>(x, s);
+    if (a->dt == DTYPE_F32) {
+        attn_f32_bwd_queue(a, queue_of(s));
+        return cuda_set_launched(s, "attn_bwd (own, f32)");
+    }
+    using T = __nv_bfloat16;
+    const own_bwd x = {own_shape_of(a),  (const T *)a->q,  (const T *)a->k,        (const T *)a->v,
+                       (const T *)a->do_, (T *)a->dq,      (T *)a->dk,             (T *)a->dv,
+                       (float *)a->lse,  (float *)a->scratch, a->q_stride,         a->k_stride,
+                       a->v_stride,      a->dq_stride,     a->dk_stride,           a->dv_stride};
+    if (a->hd <= 64) queue_bwd<64>(x, queue_of(s));
+    else queue_bwd<128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_bwd (own)");
 }

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_dq_kernel(attn_bwd_args
 }
 
 template <typename T, int PER>
-__global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 7 : 2) reference_dkv_kernel(attn_bwd_args a, attn_docs docs)
+__global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 6 : 2) reference_dkv_kernel(attn_bwd_args a, attn_docs docs)
 {
     const warp_item w = warp_item_of(docs.rows, a.heads_kv);
     if (!w.any) return;
