@@ -255,8 +255,9 @@ __device__ inline void softmax_tile(float (&s)[2][N / 8][4], float (&o)[2][HD / 
             for (int n = 0; n < N / 8; n++) top = fmaxf(top, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            const float base = top == -INFINITY ? 0.0f : top * scale2; // a row that has seen no key yet
-            const float factor = exp2_fast(max[m][half] * scale2 - base);
+            const float safe = top == -INFINITY ? 0.0f : top; // a row that has seen no key yet
+            const float base = safe * scale2;
+            const float factor = exp2_fast((max[m][half] - safe) * scale2); // exactly 1 where the max stays
             max[m][half] = top;
             float part = 0;
 #pragma unroll
