@@ -16,4 +16,12 @@ struct gemm_bench {
     bool json;
 };
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
+
+/* bench ops on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
+struct ops_bench {
+    const char *op;     /* what names begin with: "rmsnorm", "swiglu_bwd" */
+    const char *dt;     /* f32, bf16 */
+    bool json;
+};
+status cuda_bench_ops(const struct ops_bench *b) WARN_UNUSED;
 #endif

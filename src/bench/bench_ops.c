@@ -334,22 +334,29 @@ static status setup_init(struct setup *s, const char *isa, void **memory)
     return STATUS_OK;
 }
 
-static status run_cases(struct setup *s, bool json)
+static bool chosen(const struct ops_bench *b, const char *name, dtype dt)
+{
+    return (!b->op || strncmp(b->op, name, strlen(b->op)) == 0) &&
+           (!b->dt || (strcmp(b->dt, "bf16") == 0) == (dt == DTYPE_BF16));
+}
+
+static status run_cases(struct setup *s, const struct ops_bench *b)
 {
     bool first = true;
-    if (!json)
+    if (!b->json)
         printf("%-14s %-4s %9s %9s %7s   (%s, %d threads)\n", "op", "dt", "GB/s", "copy GB/s", "ratio",
                s->ops.name, parallel_threads());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int t = 0; t < 2; t++) {
             const dtype dt = t ? DTYPE_BF16 : DTYPE_F32;
             double copy, op;
+            if (!chosen(b, cases[i].name, dt)) continue;
             for (int k = 0; k < ARRAYS; k++) fill(s->x[k]);
             TRY(measure(s, cases[i].run, dt, &copy, &op));
             bool writes_w = dt == DTYPE_BF16 && (cases[i].run == run_adamw || cases[i].run == run_lion);
             double bytes = cases[i].per_dt * (double)dtype_bytes(dt) + cases[i].fixed + (writes_w ? 2 : 0);
             double rate = bytes * COUNT / op * 1e-9, copy_rate = 2.0 * sizeof(float) * COUNT / copy * 1e-9;
-            if (json)
+            if (b->json)
                 printf("%s{\"op\": \"%s\", \"dt\": \"%s\", \"gbs\": %.3f, \"copy_gbs\": %.3f}",
                        first ? "[" : ",\n ", cases[i].name, dtype_name(dt), rate, copy_rate);
             else
@@ -358,24 +365,50 @@ static status run_cases(struct setup *s, bool json)
             first = false;
             fflush(stdout);
         }
-    if (json) printf("]\n");
+    if (b->json) printf("%s]\n", first ? "[" : "");
     return STATUS_OK;
 }
 
-status bench_ops(int argc, char **argv)
+#if !INGOT_CUDA
+status cuda_bench_ops(const struct ops_bench *b)
 {
-    bool json = false;
-    const char *isa = NULL;
-    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"},
-                                 {"isa", FLAG_TEXT, &isa, "use at most avx2, avx512 or amx"}};
-    int help;
-    TRY(flags_parse("bench ops [--json] [--isa NAME]", flags, 2, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
+    (void)b;
+    return FAIL(STATUS_DEVICE,
+                "this ingot was built without CUDA; build it where nvcc is on PATH (cmake --preset cuda)");
+}
+#endif
+
+static status on_cpu(const struct ops_bench *b, const char *isa)
+{
     _Static_assert(COUNT % UPDATE_CHUNK == 0, "whole pieces");
     struct setup s = {0};
     void *memory = NULL;
     status st = setup_init(&s, isa, &memory);
-    if (st == STATUS_OK) st = run_cases(&s, json);
+    if (st == STATUS_OK) st = run_cases(&s, b);
     free(memory);
     return st;
+}
+
+status bench_ops(int argc, char **argv)
+{
+    struct ops_bench b = {0};
+    const char *isa = NULL, *device = "cpu";
+    const struct flag flags[] = {
+        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
+        {"op", FLAG_TEXT, &b.op, "ops whose names begin so (all)"},
+        {"dtype", FLAG_TEXT, &b.dt, "f32 or bf16 alone (both)"},
+        {"isa", FLAG_TEXT, &isa, "CPU: use at most avx2, avx512 or amx"},
+        {"json", FLAG_SWITCH, &b.json, "a JSON array; GPU: one JSON object per line"},
+    };
+    int help;
+    TRY(flags_parse("bench ops [--device cpu|cuda] [--op NAME] [--dtype f32|bf16] [--isa NAME] [--json]",
+                    flags, 5, &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench ops takes no argument '%s'", argv[0]);
+    if (b.dt && strcmp(b.dt, "f32") != 0 && strcmp(b.dt, "bf16") != 0)
+        return FAIL(STATUS_CONFIG, "--dtype=%s: f32 or bf16", b.dt);
+    const bool gpu = strcmp(device, "cuda") == 0;
+    if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
+    if (gpu && isa) return FAIL(STATUS_CONFIG, "--isa is for the CPU");
+    return gpu ? cuda_bench_ops(&b) : on_cpu(&b, isa);
 }

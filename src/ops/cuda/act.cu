@@ -5,6 +5,8 @@
 // exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
 #include "ops/cuda/rowwise.cuh"
 
+namespace {
+
 enum { THREADS = 256, AHEAD = 4, AHEAD_BWD = 2 }; // vectors of each operand that a thread holds at a time
 
 template <typename T> __device__ inline float sigmoid(float z)
@@ -18,7 +20,7 @@ template <int K> __device__ inline int64_t vector_at(int k)
 {
     return ((int64_t)blockIdx.x * K + k) * THREADS + threadIdx.x;
 }
-template <int K> static unsigned blocks_for(int64_t vectors)
+template <int K> unsigned blocks_for(int64_t vectors)
 {
     return (unsigned)((vectors + K * THREADS - 1) / (K * THREADS));
 }
@@ -134,20 +136,20 @@ __global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T 
     if (blockIdx.x == 0 && rest < count) dx[rest] = from_f32<T>(to_f32(dy[rest]) * gelu_slope<T>(to_f32(x[rest])));
 }
 
-template <typename T, int W> static void swiglu_fwd_launch(const struct swiglu_fwd_args *a, dev_stream s)
+template <typename T, int W> void swiglu_fwd_launch(const struct swiglu_fwd_args *a, dev_stream s)
 {
     int64_t count = a->rows * a->f / W;
     swiglu_fwd_kernel<T, W>
         <<<blocks_for<AHEAD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->gu, (T *)a->m, count, (int)(a->f / W));
 }
-template <typename T, int W> static void swiglu_bwd_launch(const struct swiglu_bwd_args *a, dev_stream s)
+template <typename T, int W> void swiglu_bwd_launch(const struct swiglu_bwd_args *a, dev_stream s)
 {
     int64_t count = a->rows * a->f / W;
     swiglu_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->dm, (const T *)a->gu,
                                                                                       (T *)a->dgu, count, (int)(a->f / W));
 }
 
-static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
+status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
@@ -159,7 +161,7 @@ static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "swiglu_fwd");
 }
 
-static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
+status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
@@ -171,18 +173,18 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "swiglu_bwd");
 }
 
-template <typename T, int W> static void gelu_fwd_launch(const struct gelu_fwd_args *a, dev_stream s)
+template <typename T, int W> void gelu_fwd_launch(const struct gelu_fwd_args *a, dev_stream s)
 {
     unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
     gelu_fwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, (T *)a->y, a->count);
 }
-template <typename T, int W> static void gelu_bwd_launch(const struct gelu_bwd_args *a, dev_stream s)
+template <typename T, int W> void gelu_bwd_launch(const struct gelu_bwd_args *a, dev_stream s)
 {
     unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
     gelu_bwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, a->count);
 }
 
-static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
+status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
 {
     if (a->count == 0) return STATUS_OK;
     CHECK(a->y != a->x, "gelu_fwd in place: backward reads x");
@@ -195,7 +197,7 @@ static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "gelu_fwd");
 }
 
-static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
+status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
 {
     if (a->count == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
@@ -206,6 +208,8 @@ static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
     });
     return cuda_set_launched(s, "gelu_bwd");
 }
+
+} // namespace
 
 extern "C" void cuda_act_slots(struct ops *o)
 {

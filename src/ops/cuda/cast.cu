@@ -2,14 +2,16 @@
 // give the same bits.
 #include "ops/cuda/rowwise.cuh"
 
+namespace {
+
 enum { THREADS = 256, AHEAD = 8, ELEMENTS = 4 };
 
-static __device__ inline __nv_bfloat16 convert(float x, __nv_bfloat16)
+__device__ inline __nv_bfloat16 convert(float x, __nv_bfloat16)
 {
     __nv_bfloat16_raw nan = {(unsigned short)(__float_as_uint(x) >> 16 | 0x40)};
     return x != x ? __nv_bfloat16(nan) : __float2bfloat16_rn(x);
 }
-static __device__ inline float convert(__nv_bfloat16 x, float)
+__device__ inline float convert(__nv_bfloat16 x, float)
 {
     return to_f32(x);
 }
@@ -33,7 +35,7 @@ __global__ void __launch_bounds__(THREADS) cast_kernel(const From *x, To *y, int
     if (blockIdx.x == 0 && rest < count) y[rest] = convert(x[rest], To());
 }
 
-template <typename From, typename To> static void cast_launch(const struct cast_args *a, dev_stream s)
+template <typename From, typename To> void cast_launch(const struct cast_args *a, dev_stream s)
 {
     const From *x = (const From *)a->x;
     To *y = (To *)a->y;
@@ -46,7 +48,7 @@ template <typename From, typename To> static void cast_launch(const struct cast_
         cast_kernel<From, To, 1><<<blocks, THREADS, 0, queue_of(s)>>>(x, y, a->count);
 }
 
-static status cast(const struct cast_args *a, dev_stream s)
+status cast(const struct cast_args *a, dev_stream s)
 {
     if (a->count == 0) return STATUS_OK;
     CHECK(a->y != a->x, "cast in place");
@@ -59,6 +61,8 @@ static status cast(const struct cast_args *a, dev_stream s)
         CHECK(0, "cast from %s to %s", dtype_name(a->from), dtype_name(a->to));
     return cuda_set_launched(s, "cast");
 }
+
+} // namespace
 
 extern "C" void cuda_cast_slots(struct ops *o)
 {

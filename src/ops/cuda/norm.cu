@@ -15,6 +15,8 @@
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
+namespace {
+
 enum { BLOCK = 512, PACKS_FWD = 4, ELEMENTS = 32 }; // ELEMENTS: of a thread with W = 1
 
 struct norm_fwd {
@@ -235,19 +237,19 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
 }
 
 // Vectors of W elements, P per thread: how many whole warps hold a row; 0 when a block does not.
-static int group_threads(int64_t d, int width, int packs)
+int group_threads(int64_t d, int width, int packs)
 {
     int64_t threads = (d + (int64_t)width * packs - 1) / (width * packs);
     threads = (threads + WARP - 1) / WARP * WARP;
     return threads <= BLOCK ? (int)threads : 0;
 }
-static int64_t group_blocks(dev_stream s, int64_t rows, int threads)
+int64_t group_blocks(dev_stream s, int64_t rows, int threads)
 {
     int64_t blocks = cuda_set(s)->multiprocessors, groups = BLOCK / threads, needed = (rows + groups - 1) / groups;
     return needed < blocks ? needed : blocks;
 }
 
-template <typename T, bool LAYER> static void norm_fwd_launch(norm_fwd a, bool aligned, dev_stream s)
+template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = PACKS_FWD;
     int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
@@ -262,7 +264,7 @@ template <typename T, bool LAYER> static void norm_fwd_launch(norm_fwd a, bool a
 }
 
 // LayerNorm in bf16 has 16 sums per vector: two vectors are what registers hold.
-template <typename T, bool LAYER> static void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
+template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = LAYER && W == 8 ? 2 : 4;
     int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
@@ -280,7 +282,7 @@ template <typename T, bool LAYER> static void norm_bwd_launch(norm_bwd a, bool a
     partials_add(s, a.partial, blocks, width, a.d, dw, db);
 }
 
-static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
+status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
@@ -291,7 +293,7 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "rmsnorm_fwd");
 }
 
-static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
+status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
@@ -304,7 +306,7 @@ static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "layernorm_fwd");
 }
 
-static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
+status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
@@ -314,7 +316,7 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "rmsnorm_bwd");
 }
 
-static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
+status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
@@ -359,7 +361,7 @@ __global__ void __launch_bounds__(BIAS_WARPS *WARP, BIAS_BLOCKS)
     }
 }
 
-template <typename T, int W> static void bias_bwd_launch(const struct bias_bwd_args *a, dev_stream s)
+template <typename T, int W> void bias_bwd_launch(const struct bias_bwd_args *a, dev_stream s)
 {
     int64_t tiles = (a->n + WARP * W - 1) / (WARP * W), resident = (int64_t)cuda_set(s)->multiprocessors * BIAS_BLOCKS;
     int64_t ranges = resident / tiles, useful = (a->rows + BIAS_WARPS * BIAS_AHEAD - 1) / (BIAS_WARPS * BIAS_AHEAD);
@@ -372,7 +374,7 @@ template <typename T, int W> static void bias_bwd_launch(const struct bias_bwd_a
     partials_add(s, partial, ranges, a->n, a->n, (float *)a->db, NULL);
 }
 
-static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
+status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->n == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
@@ -383,6 +385,8 @@ static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
     });
     return cuda_set_launched(s, "bias_bwd");
 }
+
+} // namespace
 
 extern "C" void cuda_norm_slots(struct ops *o)
 {

@@ -13,6 +13,8 @@
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
+namespace {
+
 enum { HD_MAX = 512, WARPS = 8 }; // warps of a block
 // Blocks of a multiprocessor, by what registers allow.
 enum { TURN_BLOCKS = 3, NORM_BLOCKS = 2, NORM_BWD_BLOCKS = 1, NORM_BWD_WARPS = 12 };
@@ -162,7 +164,7 @@ __device__ inline void turn_heads(const rope &a, int64_t row, int begin, int cou
 }
 
 template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
-__global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS) turn_kernel(const rope a)
+__global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS) rope_kernel(const rope a)
 {
     const places<W, ITEMS> at(a);
     int64_t step = (int64_t)gridDim.x * WARPS, row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -259,7 +261,7 @@ __device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, 
 }
 
 template <typename T, int W, int ITEMS, int AHEAD>
-__global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) norm_turn_bwd_kernel(const rope a)
+__global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) rope_norm_bwd_kernel(const rope a)
 {
     __shared__ float shared[HD_MAX];
     const places<W, ITEMS> at(a);
@@ -282,7 +284,7 @@ __global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) norm_tu
 enum { ELEMENTS = 8 }; // pairs of elements per lane with W = 1: 32 lanes hold a head of HD_MAX
 
 // Lanes of a head; false when vectors of W do not fit it.
-static bool place_heads(rope *a, int W, int items_max, bool copies)
+bool place_heads(rope *a, int W, int items_max, bool copies)
 {
     if (a->hd % W || a->half % W || a->from_stride % W || a->to_stride % W || a->in_stride % W) return false;
     int past = (a->hd - 2 * a->half) / W;
@@ -290,37 +292,37 @@ static bool place_heads(rope *a, int W, int items_max, bool copies)
     for (a->lanes = 1; a->lanes < WARP && a->lanes < a->items;) a->lanes *= 2;
     return a->items <= a->lanes * items_max;
 }
-static unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
+unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
 {
     int64_t blocks = (int64_t)cuda_set(s)->multiprocessors * each, needed = (rows + warps - 1) / warps;
     return (unsigned)(needed < blocks ? needed : blocks);
 }
 
-template <typename T, bool NORM> static void turn_launch(rope a, bool aligned, bool copies, dev_stream s)
+template <typename T, bool NORM> void turn_launch(rope a, bool aligned, bool copies, dev_stream s)
 {
     unsigned blocks = rope_blocks(s, a.rows, NORM ? NORM_BLOCKS : TURN_BLOCKS, WARPS);
     if (aligned && place_heads(&a, WIDE<T>, 1, copies)) {
-        turn_kernel<T, WIDE<T>, 1, 4, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
+        rope_kernel<T, WIDE<T>, 1, 4, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
         return;
     }
     CHECK(place_heads(&a, 1, ELEMENTS, copies), "heads of %d dims", a.hd);
-    turn_kernel<T, 1, ELEMENTS, 1, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
+    rope_kernel<T, 1, ELEMENTS, 1, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
 }
 
-template <typename T> static void norm_turn_bwd_launch(rope a, bool aligned, float *dqw, float *dkw, dev_stream s)
+template <typename T> void rope_norm_bwd_launch(rope a, bool aligned, float *dqw, float *dkw, dev_stream s)
 {
     unsigned blocks = rope_blocks(s, a.rows, NORM_BWD_BLOCKS, NORM_BWD_WARPS);
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * 2 * (size_t)a.hd * blocks, "rope_bwd");
     if (aligned && place_heads(&a, WIDE<T>, 1, true)) {
-        norm_turn_bwd_kernel<T, WIDE<T>, 1, 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
+        rope_norm_bwd_kernel<T, WIDE<T>, 1, 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
     } else {
         CHECK(place_heads(&a, 1, ELEMENTS, true), "heads of %d dims", a.hd);
-        norm_turn_bwd_kernel<T, 1, ELEMENTS, 1><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
+        rope_norm_bwd_kernel<T, 1, ELEMENTS, 1><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
     }
     partials_add(s, a.partial, blocks, 2 * a.hd, a.hd, dqw, dkw);
 }
 
-static void check_shapes(const rope &a)
+void check_shapes(const rope &a)
 {
     CHECK(a.heads > 0 && a.heads_kv > 0, "heads %d heads_kv %d", a.heads, a.heads_kv);
     CHECK(a.hd > 0 && a.hd <= HD_MAX, "hd %d, the limit is %d", a.hd, HD_MAX);
@@ -330,13 +332,13 @@ static void check_shapes(const rope &a)
     CHECK(a.from_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.from_stride);
     CHECK(a.to_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.to_stride);
 }
-static bool aligned_heads(const rope &a)
+bool aligned_heads(const rope &a)
 {
     return aligned16(a.from) && aligned16(a.to) && aligned16(a.in) && aligned16(a.cos) && aligned16(a.sin) && aligned16(a.qw) &&
            aligned16(a.kw);
 }
 
-static status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
+status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
 {
     rope a = {};
     a.from = x->in, a.from_stride = x->in_stride, a.to = x->out, a.to_stride = x->out_stride;
@@ -354,7 +356,7 @@ static status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
     return cuda_set_launched(s, "rope_fwd");
 }
 
-static status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
+status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
 {
     rope a = {};
     a.from = x->dout, a.from_stride = x->dout_stride, a.to = x->din, a.to_stride = x->din_stride;
@@ -369,10 +371,12 @@ static status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
     } else {
         CHECK(x->in && x->rstd && x->dqw && x->dkw, "QK-norm needs in, rstd, dqw and dkw");
         a.in = x->in, a.in_stride = x->in_stride, a.rstd = (float *)x->rstd;
-        BY_DTYPE(x->dt, (norm_turn_bwd_launch<T>(a, aligned_heads(a), (float *)x->dqw, (float *)x->dkw, s)));
+        BY_DTYPE(x->dt, (rope_norm_bwd_launch<T>(a, aligned_heads(a), (float *)x->dqw, (float *)x->dkw, s)));
     }
     return cuda_set_launched(s, "rope_bwd");
 }
+
+} // namespace
 
 extern "C" void cuda_rope_slots(struct ops *o)
 {

@@ -1,0 +1,107 @@
+/* What memory and bus of a GPU move, through plain copies: the rates that other benchmarks are compared with. A copy on the device
+ * counts read and written bytes. Pinned host memory; every sample is one copy between two events. */
+#include "base/flags.h"
+#include "bench/bench.h"
+#include "dev/dev.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RUNS_MAX = 101 };
+enum way { ON_DEVICE, TO_DEVICE, TO_HOST, WAYS };
+static const char *const way_names[WAYS] = {"device to device", "host to device", "device to host"};
+
+struct copies {
+    struct stream s;
+    struct event begin, end;
+    struct arena memory;
+    void *from, *to, *host;
+    size_t bytes;
+};
+
+static status copies_open(struct copies *c, const struct dev *d)
+{
+    TRY(dev_stream_open(d, &c->s));
+    TRY(dev_event_open(d, &c->begin));
+    TRY(dev_event_open(d, &c->end));
+    TRY(dev_arena_reserve(d, &c->memory, "bench copy", 2 * (c->bytes + ARENA_ALIGN)));
+    c->from = arena_take(&c->memory, c->bytes, "source");
+    c->to = arena_take(&c->memory, c->bytes, "destination");
+    TRY(dev_pinned_open(d, c->bytes, &c->host));
+    uint32_t x = 1, *words = c->host; /* zeros draw less power */
+    for (size_t i = 0; i < c->bytes / sizeof *words; i++) words[i] = x = x * 1664525u + 1013904223u;
+    TRY(dev_upload(&c->s, c->from, c->host, c->bytes));
+    return dev_sync(&c->s);
+}
+
+static void copies_close(struct copies *c, const struct dev *d)
+{
+    if (c->s.queue == NULL) return;
+    if (c->host) dev_pinned_close(d, c->host);
+    arena_free(&c->memory);
+    dev_event_close(d, &c->begin);
+    dev_event_close(d, &c->end);
+    dev_stream_close(&c->s);
+}
+
+static status timed(struct copies *c, enum way way, double *ms)
+{
+    TRY(dev_event_record(&c->s, &c->begin));
+    if (way == ON_DEVICE) TRY(dev_copy(&c->s, c->to, c->from, c->bytes));
+    if (way == TO_DEVICE) TRY(dev_upload(&c->s, c->to, c->host, c->bytes));
+    if (way == TO_HOST) TRY(dev_download(&c->s, c->host, c->from, c->bytes));
+    TRY(dev_event_record(&c->s, &c->end));
+    return dev_event_ms(c->s.dev, &c->begin, &c->end, ms);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static status measure(struct copies *c, int64_t runs, bool json)
+{
+    double ms[RUNS_MAX];
+    for (enum way way = 0; way < WAYS; way++) {
+        TRY(timed(c, way, &ms[0]));
+        for (int64_t i = 0; i < runs; i++) TRY(timed(c, way, &ms[i]));
+        qsort(ms, (size_t)runs, sizeof *ms, ascending);
+        const double moved = (way == ON_DEVICE ? 2 : 1) * (double)c->bytes * 1e-6;
+        const double median = moved / ms[runs / 2], best = moved / ms[0];
+        if (json)
+            printf("{\"bench\":\"copy\",\"device\":\"%s\",\"way\":\"%s\",\"bytes\":%zu,\"gbs\":%.1f,"
+                   "\"best_gbs\":%.1f}\n",
+                   c->s.dev->name, way_names[way], c->bytes, median, best);
+        else
+            printf("%-16s %8.1f GB/s, best %8.1f\n", way_names[way], median, best);
+        fflush(stdout);
+    }
+    return STATUS_OK;
+}
+
+status bench_copy(int argc, char **argv)
+{
+    int64_t mib = 1024, runs = 11;
+    bool json = false;
+    const struct flag flags[] = {{"mib", FLAG_INT, &mib, "size of a copy in MiB (1024)"},
+                                 {"runs", FLAG_INT, &runs, "copies each way; the median counts (11)"},
+                                 {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench copy [--mib N] [--runs N] [--json]", flags, 3, &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench copy takes no argument '%s'", argv[0]);
+    if (mib < 1 || mib > 65536) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 65536", (long long)mib);
+    if (runs < 1 || runs > RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)runs, RUNS_MAX);
+    struct dev d;
+    struct copies c = {.bytes = (size_t)mib << 20};
+    TRY(dev_open(&d, DEV_CUDA));
+    status st = copies_open(&c, &d);
+    if (!json && st == STATUS_OK)
+        printf("%s, %lld MiB, median of %lld\n", d.name, (long long)mib, (long long)runs);
+    if (st == STATUS_OK) st = measure(&c, runs, json);
+    copies_close(&c, &d);
+    dev_close(&d);
+    return st;
+}
