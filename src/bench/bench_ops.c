@@ -365,7 +365,8 @@ static status run_cases(struct setup *s, const struct ops_bench *b)
             first = false;
             fflush(stdout);
         }
-    if (b->json) printf("%s]\n", first ? "[" : "");
+    if (first) return FAIL(STATUS_CONFIG, "no op is named %s", b->op);
+    if (b->json) printf("]\n");
     return STATUS_OK;
 }
 
