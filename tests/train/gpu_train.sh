@@ -96,7 +96,7 @@ make_chain() {
 model: {preset: nano}
 data: {train: data/chain_train_*.bin, val: data/chain_val_*.bin}
 train: {micro_batch: 4, steps: 200}
-optim: {lr: 1e-3, warmup_steps: 20}
+optim: {lr: 5e-4, warmup_steps: 20}
 eval: {every: 0, tokens: 8Ki}
 ckpt: {every: 0}
 YAML

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# scripts/gpu_check.sh from a pack: every part runs, a failure does not stop the next and is told last, a skip on a machine with a GPU is
+# a failure. bench_gpu.py takes turns and compares medians. Program, tests, tools and card are stand-ins here.
+set -u
+top=$(realpath "$(dirname "$0")/../..")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+fail() { echo "failed: $*"; failed=1; }
+stand_in() { # stand_in PATH: a script from standard input
+    mkdir -p "$(dirname "$1")"
+    { echo '#!/usr/bin/env bash'; cat; } >"$1"
+    chmod +x "$1"
+}
+mkdir -p pack/tests/train
+cp -r "$top/scripts" "$top/tools" pack/
+stand_in pack/bin/ingot <<'E2'
+case "$*" in
+'bench --help') echo 'usage: ingot bench gemm' ;;
+'bench train'*--json*) echo '{"tokens_per_s": 300.0, "step_s": 0.1, "step_s_best": 0.1, "device_bytes": 1073741824, "cold_start_s": 1.5}' ;;
+*) echo "ingot $*" ;;
+esac
+E2
+echo 'echo "ok"; exit 0' | stand_in pack/bin/gpu_one_ops
+echo 'echo "FAIL two is off"; exit 1' | stand_in pack/bin/gpu_two_ops
+echo 'exit 77' | stand_in pack/bin/gpu_three_model
+echo 'echo "$1"; exit 0' | stand_in pack/tests/train/gpu_four.sh
+echo 'case "$*" in -L) echo "GPU 0: none such" ;; *memory.total\ *|*memory.total) echo 81920 ;; *) echo "a card" ;; esac' | stand_in path/nvidia-smi
+echo 'exit 0' | stand_in path/compute-sanitizer
+PATH=$work/path:$PATH OUT=$work/out pack/scripts/gpu_check.sh info ops train sanitize bench >log 2>&1
+[ $? -eq 1 ] || fail "exit code of failures"
+for line in 'ops +gpu_one_ops +ok ' 'ops +gpu_two_ops +exit 1 ' 'train +gpu_three_model +skipped: no GPU ' 'train +gpu_four +ok ' 'sanitize +racecheck +ok ' \
+    'bench +bench_gemm +ok ' 'bench +bench_train +ok ' '2 failed'; do
+    grep -qE "^$line" log || fail "no line '$line'"
+done
+grep -q '^FAIL two is off' log || fail "what failed is not told"
+grep -q '^ingot bench train .*--batch 64' out/bench_train.log || fail "bench train: $(cat out/bench_train.log)"
+[ "$(tail -n 1 log)" = '2 failed' ] || fail "the summary is not last"
+PATH=$work/path:$PATH OUT=$work/out pack/scripts/gpu_check.sh nothing >log 2>&1
+[ $? -eq 2 ] || fail "an unknown part"
+printf 'exit 9' | stand_in path/nvidia-smi
+PATH=$work/path:$PATH OUT=$work/out pack/scripts/gpu_check.sh ops >log 2>&1
+[ $? -eq 11 ] || fail "no GPU"
+
+cat >pack/tools/peer_torch_gpu.py <<'PY'
+import json, sys
+facts = {"attention": "cudnn", "allocated_bytes": 2 << 30}
+print(json.dumps({"cold_start_s": 30.0, **facts}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"tokens_per_s": 200.0 + int(line), "step_s": 0.2, "step_s_best": 0.2, **facts}), flush=True)
+PY
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    OUT=$work/out pack/scripts/bench_gpu.sh --rounds 2 --steps 40 medium >log 2>&1 || fail "bench_gpu.sh: $(cat log)"
+    grep -qE '^medium +ingot +300 +100.0 +100.0 +1.0 +1.5 +1.250 +0.50$' log || fail "bench_gpu.sh's table: $(cat log)"
+    [ "$(wc -l <out/bench_gpu.jsonl)" -eq 4 ] || fail "bench_gpu.jsonl has $(wc -l <out/bench_gpu.jsonl) lines"
+fi
+exit $failed
