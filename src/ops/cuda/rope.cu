@@ -9,15 +9,16 @@
 // Heads are read several at a time (AHEAD) to have bytes in flight. With weights, q heads and k heads are two loops, because their
 // weights and the sums of their gradients differ. Those sums live in registers until all rows are done (partials.cuh).
 //
-// Heads that vectors of 16 bytes do not divide take W = 1. Heads are at most 512 wide.
+// A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the warps would fit.
+// Heads that vectors do not divide take W = 1. Heads are at most 512 wide.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
 
-enum { HD_MAX = 512, WARPS = 8 }; // warps of a block
+enum { HD_MAX = 512, WIDTH = 4, WARPS = 4 }; // WIDTH: W of what is aligned; WARPS: of a block
 // Blocks of a multiprocessor, by what registers allow.
-enum { TURN_BLOCKS = 3, NORM_BLOCKS = 2, NORM_BWD_BLOCKS = 1, NORM_BWD_WARPS = 12 };
+enum { TURN_BLOCKS = 6, NORM_BLOCKS = 5, NORM_BWD_BLOCKS = 2, NORM_BWD_WARPS = 8 };
 
 struct rope {
     const void *from; // in of forward, dout of backward
@@ -38,7 +39,7 @@ struct rope {
 
 // Where the items of a lane lie in a head; -1: nowhere.
 template <int W, int ITEMS> struct places {
-    int slot, slots;                    // which of the heads that lie side by side
+    int slot, slots; // which of the heads that lie side by side
     int first[ITEMS], second[ITEMS], angle[ITEMS]; // angle: in a row of cos; -1: not rotated
     __device__ explicit places(const rope &a)
     {
@@ -301,8 +302,8 @@ unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
 template <typename T, bool NORM> void turn_launch(rope a, bool aligned, bool copies, dev_stream s)
 {
     unsigned blocks = rope_blocks(s, a.rows, NORM ? NORM_BLOCKS : TURN_BLOCKS, WARPS);
-    if (aligned && place_heads(&a, WIDE<T>, 1, copies)) {
-        rope_kernel<T, WIDE<T>, 1, 4, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
+    if (aligned && place_heads(&a, WIDTH, 1, copies)) {
+        rope_kernel<T, WIDTH, 1, WIDE<T>, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
         return;
     }
     CHECK(place_heads(&a, 1, ELEMENTS, copies), "heads of %d dims", a.hd);
@@ -313,8 +314,8 @@ template <typename T> void rope_norm_bwd_launch(rope a, bool aligned, float *dqw
 {
     unsigned blocks = rope_blocks(s, a.rows, NORM_BWD_BLOCKS, NORM_BWD_WARPS);
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * 2 * (size_t)a.hd * blocks, "rope_bwd");
-    if (aligned && place_heads(&a, WIDE<T>, 1, true)) {
-        rope_norm_bwd_kernel<T, WIDE<T>, 1, 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
+    if (aligned && place_heads(&a, WIDTH, 1, true)) {
+        rope_norm_bwd_kernel<T, WIDTH, 1, WIDE<T> / 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
     } else {
         CHECK(place_heads(&a, 1, ELEMENTS, true), "heads of %d dims", a.hd);
         rope_norm_bwd_kernel<T, 1, ELEMENTS, 1><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
