@@ -35,6 +35,8 @@ enum op_flag {
     LION = 8192,          /* update */
     MOMENTS_BF16 = 16384, /* update */
     NO_CLIP = 32768,      /* update */
+    IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
+    FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them */
 };
 
 struct op_case {
@@ -54,7 +56,8 @@ struct op_case {
     ROWS(op_##_fwd, 9, 17, BRANCH | IN_PLACE), ROWS(op_##_fwd, 4, 33, BRANCH | NO_STATS), \
     ROWS(op_##_fwd, 67, 768, BRANCH), \
     ROWS(op_##_fwd, 3, 2047, 0), ROWS(op_##_fwd, 130, 320, BRANCH | IN_PLACE), \
-    ROWS(op_##_fwd, 0, 16, BRANCH), \
+    ROWS(op_##_fwd, 0, 16, BRANCH), ROWS(op_##_fwd, 11, 96, BRANCH | IN_PLACE_2), \
+    ROWS(op_##_bwd, 11, 96, DRES | IN_PLACE_2), ROWS(op_##_bwd, 6, 31, DRES | IN_PLACE_2), \
     ROWS(op_##_bwd, 1, 1, 0), ROWS(op_##_bwd, 3, 7, DRES), ROWS(op_##_bwd, 5, 8, 0), \
     ROWS(op_##_bwd, 2, 15, DRES | IN_PLACE), \
     ROWS(op_##_bwd, 9, 17, IN_PLACE), ROWS(op_##_bwd, 67, 768, DRES), ROWS(op_##_bwd, 3, 2047, 0), \
@@ -78,7 +81,8 @@ struct op_case {
     ATTN(op_, 2, 1, 64, 40, GAPS, 2, {129, 64}), ATTN(op_, 1, 1, 18, 0, 0, 2, {5, 6}), \
     ATTN(op_, 3, 3, 64, 0, GAPS, 1, {257}), \
     ATTN(op_, 2, 2, 64, 1000, 0, 5, {0, 40, 0, 0, 24}), ATTN(op_, 2, 1, 7, 3, 0, 2, {9, 2}), \
-    ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0})
+    ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0}), ATTN(op_, 4, 2, 64, 0, FUSED, 3, {33, 70, 0}), \
+    ATTN(op_, 2, 2, 48, 9, FUSED, 1, {50})
 #define XENT(rows_, vocab_, used_, f_) \
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
@@ -123,6 +127,7 @@ static const struct op_case op_cases[] = {
     ROWS(swiglu_bwd, 7, 33, IN_PLACE), ROWS(swiglu_bwd, 66, 1031, 0),
     ROWS(gelu_fwd, 1, 1, 0), ROWS(gelu_fwd, 3, 11, 0), ROWS(gelu_fwd, 70, 1025, 0), ROWS(gelu_fwd, 0, 4, 0),
     ROWS(gelu_bwd, 1, 1, IN_PLACE), ROWS(gelu_bwd, 3, 11, 0), ROWS(gelu_bwd, 70, 1025, IN_PLACE),
+    ROWS(gelu_bwd, 5, 21, IN_PLACE_2), ROWS(gelu_bwd, 9, 64, IN_PLACE_2),
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),

@@ -31,8 +31,9 @@
     ROWS(gelu_fwd, rows_, d_, 0), ROWS(gelu_bwd, rows_, d_, IN_PLACE), ROWS(cast, rows_, d_, 0), \
     {.op = OP_bias_bwd, .m = rows_, .n = d_, .k = 1, .flags = WITH_BIAS}
 #define REAL_ATTN(op_) \
-    ATTN(op_, 12, 12, 64, 0, 0, 2, {1024, 1024}), ATTN(op_, 32, 8, 128, 0, 0, 2, {1024, 1024}), \
-    ATTN(op_, 16, 8, 64, 0, 0, 1, {2048}), ATTN(op_, 32, 8, 64, 0, 0, 3, {1000, 1, 1047}), \
+    ATTN(op_, 12, 12, 64, 0, FUSED, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 0, FUSED, 2, {1024, 1024}), \
+    ATTN(op_, 32, 8, 128, 0, FUSED, 2, {512, 512}), \
+    ATTN(op_, 4, 2, 64, 0, 0, 1, {1500}), ATTN(op_, 8, 2, 64, 0, FUSED, 8, {1000, 1, 535, 0, 0, 77, 0, 0}), \
     ATTN(op_, 12, 12, 64, 256, 0, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 128, 0, 3, {700, 33, 291}), \
     ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300})
 
@@ -188,6 +189,7 @@ static bool run_row(struct board *b, struct opened *s, const struct row *r)
     struct probe got = {.dt = r->dt,
                         .shift = r->shift,
                         .narrow_logits = narrow,
+                        .plain_lse = r->v == WITH_OWN || r->v == WITH_REFERENCE,
                         .tf32 = r->v == IN_TF32,
                         .device = &s->device};
     op_run(&s->ops, r->c, &got);
@@ -286,6 +288,7 @@ static void summary(const struct board *b)
 static int run_all(struct board *b, const struct options *o)
 {
     while (b->next < o->rows) {
+        const int first = b->next;
         fflush(stdout);
         const pid_t pid = fork();
         if (pid == 0) {
@@ -293,15 +296,16 @@ static int run_all(struct board *b, const struct options *o)
             fflush(stdout);
             _exit(code);
         }
-        const int code = wait_for(pid, &b->next);
-        if (WIFEXITED(code) && WEXITSTATUS(code) == NO_GPU) return gpu_missing();
-        if (WIFEXITED(code) && (WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == BROKEN)) continue;
+        const int code = wait_for(pid, &b->next), exited = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+        if (exited == NO_GPU && first == 0) return gpu_missing();
+        if (exited == 0 || exited == BROKEN) continue;
         char text[320], why[64];
-        const struct row r = row_at(b->next > 0 ? b->next - 1 : 0);
-        snprintf(why, sizeof why, "the process died (%s %d)", WIFSIGNALED(code) ? "signal" : "exit code",
-                 WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code));
+        const struct row r = row_at(b->next > first ? b->next - 1 : first);
+        snprintf(why, sizeof why, "the process died (%s %d)", exited < 0 ? "signal" : "exit code",
+                 exited < 0 ? WTERMSIG(code) : exited);
         failed(b, &r, row_text(&r, text), why);
-        if (b->next == 0) b->next = 1;
+        if (exited == NO_GPU) break; /* it was there before */
+        if (b->next == first) b->next++;
     }
     summary(b);
     return b->bad > 0;

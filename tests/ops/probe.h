@@ -52,6 +52,7 @@ struct probe {
     const char *nudge; /* the input moved by nudge_step along probe_direction; NULL: none */
     double nudge_step;
     bool narrow_logits; /* xent reads dt, not A: see ops.logits_dt */
+    bool plain_lse;     /* a device's lse lies as the host's does, and is compared */
     bool tf32;          /* products of F32 are of operands rounded to tf32 */
     const struct probe_device *device; /* NULL: the host */
     struct probe_buf bufs[24];

@@ -44,18 +44,19 @@ static size_t twin_bytes(const struct probe *p, const struct probe_buf *b)
     return p->device->exact ? front + data : b->block_bytes;
 }
 
-/* Every word of the arguments that is the address of a buffer becomes that of its twin: sizes are small and no double looks like an
+/* Every word of the arguments that is an address in a buffer becomes that in its twin: sizes are small and no double looks like an
  * address, so nothing else is one. */
 static void map_pointers(const struct probe *p, void *args, size_t bytes)
 {
-    char *const *words = args;
-    char *twin;
-    for (size_t w = 0; w < bytes / sizeof *words; w++)
+    uintptr_t word;
+    for (size_t at = 0; at + sizeof word <= bytes; at += sizeof word)
         for (int i = 0; i < p->count; i++) {
             const struct probe_buf *b = &p->bufs[i];
-            if (words[w] != (char *)b->data) continue;
-            twin = b->twin + ((char *)b->data - b->block);
-            memcpy((char *)args + w * sizeof twin, &twin, sizeof twin);
+            const uintptr_t data = (uintptr_t)b->data, size = (uintptr_t)b->count * dtype_bytes(b->dt);
+            memcpy(&word, (char *)args + at, sizeof word);
+            if (word != data && !(word > data && word < data + size)) continue;
+            word = (uintptr_t)b->twin + (word - (uintptr_t)b->block);
+            memcpy((char *)args + at, &word, sizeof word);
             break;
         }
 }

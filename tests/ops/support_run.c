@@ -40,11 +40,15 @@ void probe_call(struct probe *p, const struct ops *o, probe_op *op, const void *
 
 /* For an op that may write over an input: the output begins as a copy of that input, which the op then reads
  * there. */
-static const void *in_place(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
+static const void *over(bool so, const void *in, void *out, int64_t count, dtype dt)
 {
-    if (!(c->flags & IN_PLACE) || !out) return in;
+    if (!so || !in || !out) return in;
     memcpy(out, in, (size_t)count * dtype_bytes(dt));
     return out;
+}
+static const void *in_place(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
+{
+    return over(c->flags & IN_PLACE, in, out, count, dt);
 }
 
 /* Sums of k products, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
@@ -112,6 +116,7 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct pr
     void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol);
     void *rstd = stats ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows, tol) : NULL;
     x = in_place(c, x, sum, count, p->dt);
+    branch = over(c->flags & IN_PLACE_2, branch, sum, count, p->dt);
     if (c->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
             .rows = c->rows, .d = c->d, .eps = 1e-5, .dt = p->dt);
@@ -132,11 +137,9 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
     double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol_dx),
          *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
-    /* Over dres where there is one, over dy elsewhere. */
-    if (dres)
-        dres = in_place(c, dres, dx, count, p->dt);
-    else
-        dy = in_place(c, dy, dx, count, p->dt);
+    /* Over dres where there is one, over dy elsewhere; or over dy all the same. */
+    dy = over(c->flags & IN_PLACE_2 || (c->flags & IN_PLACE && !dres), dy, dx, count, p->dt);
+    dres = in_place(c, dres, dx, count, p->dt);
     if (c->op == OP_rmsnorm_bwd) {
         GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
               .dt = p->dt);
@@ -246,10 +249,43 @@ static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
     r.v_stride = c->heads_kv * c->hd + gaps;
     r.scale = 1 / sqrt((double)c->hd);
     r.tol = tol_attn(p->dt, rows + c->hd);
+    if (c->flags & FUSED) {
+        r.q_stride = r.k_stride = r.v_stride = (c->heads + 2 * c->heads_kv) * c->hd;
+        const char *qkv = probe_in(p, "qkv", p->dt, rows * r.q_stride, 0, 1);
+        r.q = qkv;
+        r.k = qkv + (size_t)(c->heads * c->hd) * dtype_bytes(p->dt);
+        r.v = qkv + (size_t)((c->heads + c->heads_kv) * c->hd) * dtype_bytes(p->dt);
+        return r;
+    }
     r.q = probe_in(p, "q", p->dt, rows * r.q_stride, 0, 1);
     r.k = probe_in(p, "k", p->dt, rows * r.k_stride, 0, 1);
     r.v = probe_in(p, "v", p->dt, rows * r.v_stride, 0, 1);
     return r;
+}
+
+struct attn_grads {
+    void *dq, *dk, *dv;
+    int64_t dq_stride, dk_stride, dv_stride;
+};
+
+static struct attn_grads attn_grads(const struct op_case *c, const struct attn_run *r, struct probe *p)
+{
+    const int64_t rows = r->shape.rows;
+    if (c->flags & FUSED) {
+        char *dqkv = probe_out(p, "dqkv", PROBE_OUT, p->dt, rows * r->q_stride, 2 * r->tol);
+        const ptrdiff_t k = (const char *)r->k - (const char *)r->q,
+                        v = (const char *)r->v - (const char *)r->q;
+        return (struct attn_grads){dqkv, dqkv + k, dqkv + v, r->q_stride, r->q_stride, r->q_stride};
+    }
+    /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
+    const int64_t own = c->flags & GAPS && !p->zero_out ? 2 : 0;
+    struct attn_grads g = {.dq_stride = r->q_stride + own,
+                           .dk_stride = r->k_stride + 2 * own,
+                           .dv_stride = r->v_stride + 3 * own};
+    g.dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * g.dq_stride, r->tol);
+    g.dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * g.dk_stride, 2 * r->tol);
+    g.dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * g.dv_stride, 2 * r->tol);
+    return g;
 }
 
 #define ATTN_FWD_ARGS(c, r, o_, lse_, scratch_)                                                              \
@@ -263,8 +299,8 @@ static void run_attn_fwd(const struct ops *o, const struct op_case *c, struct pr
 {
     const struct attn_run r = attn_inputs(c, p);
     void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * c->hd, r.tol), *lse = NULL;
-    if (!(c->flags & NO_STATS)) /* a device orders it as its backward likes it */
-        lse = probe_out(p, "lse", p->device ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
+    if (!(c->flags & NO_STATS)) /* a device may order it as its backward likes it */
+        lse = probe_out(p, "lse", p->device && !p->plain_lse ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
                         c->heads * r.shape.rows, r.tol);
     void *scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_FWD));
     RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
@@ -274,27 +310,24 @@ static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct pr
 {
     const struct attn_run r = attn_inputs(c, p);
     int64_t count = r.shape.rows * c->heads * c->hd, stats = c->heads * r.shape.rows;
-    void *out = probe_in(p, "o", p->dt, count, 0, 1),
-         *lse = probe_in(p, "lse", dtype_acc(p->dt), stats, 0, 1);
-    GIVEN(attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, NULL));
+    void *out, *lse;
     if (p->device) { /* a backward reads what its own forward left */
-        out = probe_out(p, "own o", PROBE_WORK, p->dt, count, 0);
-        lse = probe_out(p, "own lse", PROBE_WORK, dtype_acc(p->dt), stats, 0);
-        void *own = probe_scratch(p, "forward's scratch", o->attn_scratch(&r.shape, ATTN_FWD));
-        RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, own));
+        out = probe_out(p, "o", PROBE_WORK, p->dt, count, 0);
+        lse = probe_out(p, "lse", PROBE_WORK, dtype_acc(p->dt), stats, 0);
+        void *scratch = probe_scratch(p, "forward's scratch", o->attn_scratch(&r.shape, ATTN_FWD));
+        RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
+    } else {
+        out = probe_in(p, "o", p->dt, count, 0, 1);
+        lse = probe_in(p, "lse", dtype_acc(p->dt), stats, 0, 1);
+        GIVEN(attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, NULL));
     }
-    /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
-    int64_t own = c->flags & GAPS && !p->zero_out ? 2 : 0, rows = r.shape.rows;
-    int64_t dq_stride = r.q_stride + own, dk_stride = r.k_stride + 2 * own, dv_stride = r.v_stride + 3 * own;
+    const struct attn_grads g = attn_grads(c, &r, p);
     RUN(o, attn_bwd, .q = r.q, .k = r.k, .v = r.v, .o = out, .do_ = probe_in(p, "do", p->dt, count, 0, 1),
-        .lse = lse, .dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * dq_stride, r.tol),
-        .dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * dk_stride, 2 * r.tol),
-        .dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * dv_stride, 2 * r.tol), .q_stride = r.q_stride,
-        .k_stride = r.k_stride, .v_stride = r.v_stride, .dq_stride = dq_stride, .dk_stride = dk_stride,
-        .dv_stride = dv_stride, .cu_seqlens = r.cu, .docs = c->docs, .rows = rows, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = c->hd, .window = c->window, .len_max = r.shape.len_max,
-        .scale = r.scale, .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
-        .dt = p->dt);
+        .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
+        .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
+        .cu_seqlens = r.cu, .docs = c->docs, .rows = r.shape.rows, .heads = c->heads, .heads_kv = c->heads_kv,
+        .hd = c->hd, .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
+        .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)), .dt = p->dt);
 }
 
 static void run_attn_decode(const struct ops *o, const struct op_case *c, struct probe *p)
@@ -349,8 +382,9 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
     } else {
         const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
         void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
-        RUN(o, gelu_bwd, .dy = in_place(c, dy, dx, count, p->dt), .x = probe_in(p, "x", p->dt, count, 0, 3),
-            .dx = dx, .count = count, .dt = p->dt);
+        const void *x = probe_in(p, "x", p->dt, count, 0, 3);
+        RUN(o, gelu_bwd, .dy = in_place(c, dy, dx, count, p->dt),
+            .x = over(c->flags & IN_PLACE_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
     }
 }
 
