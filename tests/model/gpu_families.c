@@ -9,6 +9,7 @@
  * Everything that is off is told before the test fails.
  *
  *     gpu_families_model [cpu]     cpu: the same on the host, to try the test itself */
+#include "base/io.h"
 #include "base/parallel.h"
 #include "gpu.h"
 #include "hf_fixture.h"
@@ -26,6 +27,7 @@
 #include <cmocka.h>
 
 static int bad;
+static char cache[] = "/tmp/ingot-families-XXXXXX"; /* of the products' algorithms */
 
 static void must(status st, const char *name)
 {
@@ -51,6 +53,7 @@ static struct spec spec_of(const struct model_spec *m, int64_t tokens, const str
     struct spec s = {.model = *m};
     run_spec_default(&s.run);
     s.run.machine_device = w->device;
+    snprintf(s.run.machine_cache_dir, sizeof s.run.machine_cache_dir, "%s", cache);
     s.run.train_precision = w->precision;
     s.run.attention_backend = w->attention;
     s.run.train_sequence_length = s.run.train_batch_tokens = tokens;
@@ -354,6 +357,7 @@ int main(int argc, char **argv)
         return gpu_missing();
     }
     parallel_threads_set(0);
+    assert_non_null(mkdtemp(cache));
     for (int k = 0; k < (host ? 1 : 3); k++) {
         struct way w = {.device = host ? DEVICE_CPU : DEVICE_CUDA, .attention = attentions[k]};
         for (int i = 0; i < 2 * HF_FAMILIES; i++) {
@@ -364,6 +368,7 @@ int main(int argc, char **argv)
         check_ordinary("gpt2-124m", &w);
         check_ordinary("small", &w);
     }
+    must(io_remove_tree(cache), "end");
     printf("%d failures\n", bad);
     return bad > 0;
 }
