@@ -2,7 +2,6 @@
 if(INGOT_CUDA_FOUND)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
   set(CMAKE_CUDA_STANDARD 17)
   # One architecture builds in a quarter of the time: -DINGOT_CUDA_ARCHS=90a-real
   set(INGOT_CUDA_ARCHS "80-real;90a-real;100a-real;120-real" CACHE STRING "GPU architectures to compile for")
@@ -10,7 +9,10 @@ if(INGOT_CUDA_FOUND)
   # It has C files alone, but was made before CUDA was enabled: without this a first configuration fails.
   set_target_properties(ingot_core PROPERTIES CUDA_ARCHITECTURES "${INGOT_CUDA_ARCHS}")
   target_include_directories(ingot_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
-  target_link_libraries(ingot_core PUBLIC CUDA::cublasLt ${CUDNN_LIBRARY} CUDA::cudart_static)
+  target_link_libraries(ingot_core PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})
+  # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/cuda_libs.h).
+  set_source_files_properties(src/ops/cuda/cuda_libs.c PROPERTIES
+    COMPILE_DEFINITIONS "INGOT_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
   if(INGOT_CUDA_SOURCES)
     add_library(ingot_cuda STATIC ${INGOT_CUDA_SOURCES})
     set_target_properties(ingot_cuda PROPERTIES CUDA_ARCHITECTURES "${INGOT_CUDA_ARCHS}")

@@ -3,7 +3,7 @@
 #define INGOT_OPS_CUDA_CUDA_GEMM_INT_H
 #include "ops/cuda/cuda_set.h"
 #include "ops/gemm_choice.h"
-#include <cublasLt.h>
+#include "ops/cuda/cuda_libs.h"
 
 enum {
     GEMM_WORKSPACE = 32 << 20,  /* of the set's workspace, what an algorithm may ask for: enough on Hopper */

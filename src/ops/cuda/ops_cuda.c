@@ -1,4 +1,5 @@
 #include "ops/cuda/ops_cuda.h"
+#include "ops/cuda/cuda_libs.h"
 #include "ops/cuda/cuda_set.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static status open_libraries(struct stream *s, const struct cuda_options *option
     *set =
         (struct cuda_set){.options = *options, .sm = s->dev->sm, .multiprocessors = s->dev->multiprocessors};
     s->ops = set;
-    status st = cuda_gemm_open(set);
+    status st = cuda_libs_open();
+    if (st == STATUS_OK) st = cuda_gemm_open(set);
     if (st == STATUS_OK) st = cuda_sdpa_open(set, s);
     if (st != STATUS_OK) ops_cuda_close(s);
     return st;
