@@ -76,6 +76,8 @@ static status cuda_memory(const struct dev *d, size_t bytes, const char *what, v
     }
     TRY_CUDA(err);
     TRY_CUDA(cudaMemset(*out, 0, bytes));
+    TRY_CUDA(
+        cudaDeviceSynchronize()); /* streams do not wait for the default one: zeros would come after an upload */
     return STATUS_OK;
 }
 

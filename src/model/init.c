@@ -1,33 +1,43 @@
 #include "model/init.h"
-#include "base/parallel.h"
-#include "base/rng.h"
+#include "dev/dev.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
-void init_weights(struct decoder *d, uint64_t seed)
+static status fill(const struct param *row, void *master, dtype acc, const struct run *r)
+{
+    const size_t bytes = (size_t)row->count * dtype_bytes(acc);
+    void *values = malloc(bytes);
+    if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
+    for (int64_t k = 0; k < row->count; k++) dtype_store(values, k, acc, (double)row->init_value);
+    status st = dev_upload(r->stream, master, values, bytes);
+    if (st == STATUS_OK) st = dev_sync(r->stream);
+    free(values);
+    return st;
+}
+
+status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 {
     struct params *p = &d->params;
-    dtype acc = dtype_acc(p->dt);
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        void *master = params_master(p, i), *weight = params_weight(p, i);
-        bool normal = row->role != ROLE_NORM && row->role != ROLE_BIAS;
+        if (row->role == ROLE_NORM || row->role == ROLE_BIAS) {
+            TRY(fill(row, params_master(p, i), dtype_acc(p->dt), r));
+            continue;
+        }
         double std = d->spec.init_std;
         if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
-        uint64_t key = XXH64(row->name, strlen(row->name), 0);
-        const int64_t grain = 65536;
-        PARALLEL_CHUNKS(c, chunk_count(row->count, grain))
-        {
-            struct span s = chunk_span(c, row->count, grain);
-            for (int64_t k = s.begin; k < s.end; k++) {
-                dtype_store(master, k, acc,
-                            normal ? std * rng_normal(seed, RNG_INIT, key, (uint64_t)k)
-                                   : (double)row->init_value);
-                if (p->dt == DTYPE_BF16) dtype_store(weight, k, p->dt, dtype_load(master, k, acc));
-            }
-        }
+        TRY(r->ops->normal(&(struct normal_args){.x = params_master(p, i),
+                                                 .count = row->count,
+                                                 .std = std,
+                                                 .seed = seed,
+                                                 .key = XXH64(row->name, strlen(row->name), 0),
+                                                 .dt = dtype_acc(p->dt)},
+                           r->stream));
     }
+    return init_sync(d, r);
 }
 
 status init_sync(struct decoder *d, const struct run *r)

@@ -4,7 +4,8 @@
 #ifndef INGOT_MODEL_INIT_H
 #define INGOT_MODEL_INIT_H
 #include "model/decoder.h"
-void init_weights(struct decoder *d, uint64_t seed);
+/* Master weights and what products read, in the run's memory; queued. */
+status init_weights(struct decoder *d, const struct run *r, uint64_t seed) WARN_UNUSED;
 /* weight = master rounded to the compute type; after the master weights were loaded from a file. */
 status init_sync(struct decoder *d, const struct run *r) WARN_UNUSED;
 #endif

@@ -1,24 +1,23 @@
 #include "nn/head.h"
 
-/* Large chunks amortise the pass over dW [V, D] that each chunk costs; 64 Mi logits (256 MiB in f32) bound the memory. */
-static int64_t chunk_tokens(int64_t vocab)
+/* Large chunks amortise the pass over dW [V, D] that each chunk costs; logits_max bounds the memory. */
+static int64_t chunk_tokens(int64_t vocab, int64_t logits_max)
 {
-    int64_t chunk = 4096;
-    while (chunk > 64 && chunk * vocab > (int64_t)64 << 20) chunk /= 2;
+    int64_t chunk = 16384;
+    while (chunk > 64 && chunk * vocab > logits_max) chunk /= 2;
     return chunk;
 }
 
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to)
 {
     *m = (struct head){.vocab = spec->vocab_size, .d = spec->hidden_size, .w = tied_to};
-    m->chunk = chunk_tokens(m->vocab);
     if (tied_to < 0) m->w = params_add(p, ROLE_HEAD, 0, m->vocab, m->d, "head.weight");
     p->rows[m->w].stored = true; /* also a tied table: the head comes before the embedding's backward */
 }
 
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
 {
-    int64_t rows = l->n < m->chunk ? l->n : m->chunk;
+    int64_t chunk = chunk_tokens(m->vocab, l->ops->logits_max), rows = l->n < chunk ? l->n : chunk;
     dtype acc = dtype_acc(l->dt), ldt = l->ops->logits_dt(l->dt);
     *s = (struct head_saved){.loss = tensor_take(l->scratch, "token losses", acc, 1, l->n),
                              .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->vocab)};

@@ -17,7 +17,7 @@
 #include "nn/run.h"
 
 struct head {
-    int64_t vocab, d, chunk;
+    int64_t vocab, d;
     int w;
 };
 struct head_saved {

@@ -19,7 +19,8 @@ void ops_oracle(struct ops *o)
     *o = (struct ops){.name = "oracle",
                       .attn_scratch = cpu_attn_scratch,
                       .workspace = cpu_workspace,
-                      .logits_dt = dtype_acc};
+                      .logits_dt = dtype_acc,
+                      .logits_max = (int64_t)64 << 20};
     oracle_gemm(o);
     oracle_embed(o);
     oracle_norm(o);
@@ -27,6 +28,7 @@ void ops_oracle(struct ops *o)
     oracle_attn(o);
     oracle_act(o);
     oracle_xent(o);
+    oracle_normal(o);
     oracle_optim(o);
 }
 

@@ -30,7 +30,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
     X(xent) X(sum)                                                                                                     \
-    X(update) X(cast)
+    X(update) X(cast) X(normal)
 
 enum accum { ACCUM_STORE, ACCUM_ADD };
 
@@ -289,6 +289,15 @@ struct update_args {
     dtype sdt;                          /* F32 or BF16 */
 };
 
+/* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, i): base/rng.h. Devices agree up to the last bit of logarithm and cosine in f64. */
+struct normal_args {
+    void *x;                /* [count] dt (F32 or F64) = */
+    int64_t count;
+    double std;
+    uint64_t seed, key;
+    dtype dt;
+};
+
 /* y = x in another float type. */
 struct cast_args {
     const void *x;
@@ -312,6 +321,7 @@ struct ops {
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
     dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */
+    int64_t logits_max;                     /* elements of a chunk of logits: each chunk costs a pass over the head's gradient */
 };
 
 void ops_oracle(struct ops *o);

@@ -148,20 +148,8 @@ static status state_upload(struct trainer *t, const struct host_state *h)
 status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
-    struct params *p = &t->decoder.params, device = *p;
-    struct host_state h;
-    TRY(state_open(t, &h, STATE_SPACE));
-    if (h.owned) { /* drawn on the host, whatever the device: the same numbers everywhere */
-        for (int i = 0; i < 3; i++)
-            if (h.arrays[i]) memset(h.arrays[i], 0, (size_t)p->total * dtype_bytes(state_dt(t, i)));
-        p->master = p->weight = h.arrays[0];
-        p->dt = DTYPE_F32;
-    }
-    init_weights(&t->decoder, (uint64_t)t->spec.run.run_seed);
-    p->master = device.master, p->weight = device.weight, p->dt = device.dt;
-    status st = state_upload(t, &h);
-    state_free(&h);
-    return st;
+    TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
+    return dev_sync(t->run.stream);
 }
 
 /* The logical tensors of a checkpoint: master/NAME, m/NAME, v/NAME. Caller frees. */

@@ -33,7 +33,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
                     &(struct plan_lay_args){
                         .use = use, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
     struct run run = {.ops = &ops, .params = &d.params};
-    init_weights(&d, 5);
+    ok(init_weights(&d, &run, 5));
     int32_t tokens[N], positions[N], cu[2] = {0, N};
     for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3) % VOCAB, positions[t] = t;
     struct batch b = {.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu};

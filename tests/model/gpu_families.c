@@ -334,7 +334,7 @@ static void check_ordinary(const char *preset, const struct way *w)
     struct reference *r = malloc(sizeof *r);
     assert_non_null(r);
     reference_open(r, &spec.model, DTYPE_F32, ROWS);
-    init_weights(&r->d, 3);
+    must(init_weights(&r->d, &r->run, 3), name);
     float *weights = widened(r->d.params.master, r->d.params.total, DTYPE_F32);
     for (int64_t i = 0; i < r->d.params.total; i++) weights[i] = bf16_to_f32(bf16_from_f32(weights[i]));
     reference_close(r);

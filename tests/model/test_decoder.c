@@ -74,9 +74,9 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                                                    .act = &f->act,
                                                    .scratch = &f->scratch}),
                      STATUS_OK);
-    init_weights(&f->d, 7);
     f->scalars = (struct step_scalars){.grad_scale = 0.05};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+    assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
     /* norms at one and biases at zero would hide errors: move them */
     for (int i = 0; i < f->d.params.count; i++)
         if (f->d.params.rows[i].rank == 1)

@@ -136,6 +136,7 @@ static const struct op_case op_cases[] = {
     ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),
     ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
+    ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
 };
 /* clang-format on */

@@ -488,6 +488,14 @@ static int64_t tokens_of(const struct op_case *c)
     return tokens;
 }
 
+static void run_normal(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    dtype acc = dtype_acc(p->dt);
+    int64_t count = c->rows * c->d;
+    RUN(o, normal, .x = probe_out(p, "x", PROBE_OUT, acc, count, 0.02 * tol_reduce(acc, 1)), .count = count,
+        .std = 0.02, .seed = 11, .key = 0x123456789abcdefu, .dt = acc);
+}
+
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
@@ -513,6 +521,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_cast] = run_cast,
+        [OP_normal] = run_normal,
     };
     p->tokens = tokens_of(c);
     runs[c->op](o, c, p);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "ops/cuda/cuda_libs.h"
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/sdpa_parts.h"
 
@@ -203,6 +204,10 @@ static void scratch_of_the_largest_call_serves_the_others(void **state)
 
 int main(void)
 {
+    if (cuda_libs_open() != STATUS_OK) {
+        print_message("%s\n", status_message());
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_stay_within_the_budget),
         cmocka_unit_test(what_cudnn_cannot_do_is_refused),

@@ -292,6 +292,7 @@ status cuda_gemm_open(struct cuda_set *set)
 {
     int device;
     struct cudaDeviceProp prop;
+    TRY(cuda_libs_open());
     TRY_CUDA(cudaGetDevice(&device));
     TRY_CUDA(cudaGetDeviceProperties(&prop, device));
     struct gemm_choices *t = set->gemm = calloc(1, sizeof *t);

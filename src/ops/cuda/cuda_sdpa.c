@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <cudnn.h>
+#include "ops/cuda/cuda_libs.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +24,7 @@ struct sdpa {
 
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s)
 {
+    TRY(cuda_libs_open());
     size_t version = cudnnGetVersion();
     bool wanted =
         set->options.attention == CUDA_ATTENTION_AUTO || set->options.attention == CUDA_ATTENTION_CUDNN;

@@ -1,5 +1,4 @@
 #include "ops/cuda/ops_cuda.h"
-#include "ops/cuda/cuda_libs.h"
 #include "ops/cuda/cuda_set.h"
 
 #include <stdlib.h>
@@ -21,8 +20,7 @@ static status open_libraries(struct stream *s, const struct cuda_options *option
     *set =
         (struct cuda_set){.options = *options, .sm = s->dev->sm, .multiprocessors = s->dev->multiprocessors};
     s->ops = set;
-    status st = cuda_libs_open();
-    if (st == STATUS_OK) st = cuda_gemm_open(set);
+    status st = cuda_gemm_open(set);
     if (st == STATUS_OK) st = cuda_sdpa_open(set, s);
     if (st != STATUS_OK) ops_cuda_close(s);
     return st;
@@ -33,7 +31,8 @@ status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *opti
     *o = (struct ops){.name = "cuda",
                       .attn_scratch = cuda_attn_scratch,
                       .workspace = workspace_bytes,
-                      .logits_dt = logits_dt};
+                      .logits_dt = logits_dt,
+                      .logits_max = (int64_t)512 << 20};
 #define X(file) cuda_##file##_slots(o);
     CUDA_FILES(X)
 #undef X

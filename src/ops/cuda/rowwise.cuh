@@ -17,7 +17,13 @@ template <typename T, int W> using access_of = typename access<sizeof(vec<T, W>)
 // What other kernels read again soon is loaded and stored plainly; `once` marks streams, which leave the cache first.
 template <int W, typename T> __device__ inline vec<T, W> load_vec(const T *p)
 {
-    return *reinterpret_cast<const vec<T, W> *>(p);
+    if constexpr (W == 1 || sizeof(vec<T, W>) > 16) {
+        return *reinterpret_cast<const vec<T, W> *>(p);
+    } else {
+        vec<T, W> x;
+        *reinterpret_cast<access_of<T, W> *>(&x) = *reinterpret_cast<const access_of<T, W> *>(p);
+        return x;
+    }
 }
 template <int W, typename T> __device__ inline vec<T, W> load_vec_once(const T *p)
 {
@@ -32,7 +38,13 @@ template <int W, typename T> __device__ inline vec<T, W> load_vec_once(const T *
 }
 template <typename T, int W> __device__ inline void store_vec(T *p, const vec<T, W> &x)
 {
-    *reinterpret_cast<vec<T, W> *>(p) = x;
+    /* as one access: a struct of bf16 would be copied element by element */
+    if constexpr (W == 1)
+        *p = x.v[0];
+    else if constexpr (sizeof x <= 16)
+        *reinterpret_cast<access_of<T, W> *>(p) = *reinterpret_cast<const access_of<T, W> *>(&x);
+    else
+        *reinterpret_cast<vec<T, W> *>(p) = x;
 }
 template <typename T, int W> __device__ inline void store_vec_once(T *p, const vec<T, W> &x)
 {

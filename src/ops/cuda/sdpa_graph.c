@@ -12,7 +12,7 @@
  * tensor) the engine adds with atomics. What the direct form costs is workspace of b h sq skv bf16 values: cuda_sdpa.c runs it in parts. */
 #include "ops/cuda/sdpa_graph.h"
 
-#include <cudnn.h>
+#include "ops/cuda/cuda_libs.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

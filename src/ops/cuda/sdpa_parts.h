@@ -7,7 +7,9 @@
 #define INGOT_OPS_CUDA_SDPA_PARTS_H
 #include "ops/cuda/sdpa_graph.h"
 
+#ifndef SDPA_BUDGET
 #define SDPA_BUDGET ((size_t)1 << 30)
+#endif
 enum { SDPA_DOCS_MAX = 4096 };  /* and documents x heads < 65536: they are one dimension of a grid */
 
 /* All documents have len_max rows. */
