@@ -299,8 +299,64 @@ unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
     return (unsigned)(needed < blocks ? needed : blocks);
 }
 
+// Rotation in place, without a norm: what every layer of a Llama does twice. A block takes FLAT_ROWS rows, a thread the same pair of
+// vectors in each of them, so that all its loads are on their way before the first is used. (Measured on an H200, 65536 rows of 24 heads
+// of 64: the kernel above, built for norms, reaches half of copy bandwidth.)
+enum { FLAT_ROWS = 4, FLAT_THREADS_MAX = 512 };
+
+template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX) rotate_kernel(const rope a, int pairs)
+{
+    int head = threadIdx.x / pairs, at = threadIdx.x % pairs * W;
+    int64_t first = (int64_t)blockIdx.x * FLAT_ROWS;
+    int rows = (int)min((int64_t)FLAT_ROWS, a.rows - first);
+    T *x = (T *)a.to + first * a.to_stride + (int64_t)head * a.hd + at, *y = x + a.half;
+    vec<T, W> vx[FLAT_ROWS], vy[FLAT_ROWS];
+    int32_t position[FLAT_ROWS];
+#pragma unroll
+    for (int r = 0; r < FLAT_ROWS; r++) {
+        if (r >= rows) continue;
+        position[r] = a.positions[first + r];
+        vx[r] = load_vec_once<W>(x + r * a.to_stride);
+        vy[r] = load_vec_once<W>(y + r * a.to_stride);
+    }
+#pragma unroll
+    for (int r = 0; r < FLAT_ROWS; r++) {
+        if (r >= rows) continue;
+        int64_t row = (int64_t)position[r] * a.half + at;
+        float fx[W], fy[W], c[W], s[W];
+#pragma unroll
+        for (int i = 0; i < W; i += 4) {
+            *reinterpret_cast<float4 *>(c + i) = *reinterpret_cast<const float4 *>(a.cos + row + i);
+            *reinterpret_cast<float4 *>(s + i) = *reinterpret_cast<const float4 *>(a.sin + row + i);
+        }
+        widen(vx[r], fx);
+        widen(vy[r], fy);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            float u = fx[i], v = fy[i], turn = a.sign * s[i];
+            fx[i] = u * c[i] - v * turn;
+            fy[i] = v * c[i] + u * turn;
+        }
+        store_vec(x + r * a.to_stride, narrow<T>(fx));
+        store_vec(y + r * a.to_stride, narrow<T>(fy));
+    }
+}
+
+// False when the shape is not its own.
+template <typename T> bool rotate_launch(const rope &a, bool aligned, dev_stream s)
+{
+    const int W = WIDE<T>;
+    if (a.from != a.to || !aligned || a.half == 0 || a.half % W || a.hd % W || a.to_stride % W) return false;
+    int pairs = a.half / W;
+    int64_t threads = (int64_t)(a.heads + a.heads_kv) * pairs, blocks = (a.rows + FLAT_ROWS - 1) / FLAT_ROWS;
+    if (threads > FLAT_THREADS_MAX || blocks > INT32_MAX) return false;
+    rotate_kernel<T, W><<<(unsigned)blocks, (unsigned)threads, 0, queue_of(s)>>>(a, pairs);
+    return true;
+}
+
 template <typename T, bool NORM> void turn_launch(rope a, bool aligned, bool copies, dev_stream s)
 {
+    if (!NORM && rotate_launch<T>(a, aligned, s)) return;
     unsigned blocks = rope_blocks(s, a.rows, NORM ? NORM_BLOCKS : TURN_BLOCKS, WARPS);
     if (aligned && place_heads(&a, WIDTH, 1, copies)) {
         rope_kernel<T, WIDTH, 1, WIDE<T>, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);

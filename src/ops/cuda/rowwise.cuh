@@ -38,11 +38,11 @@ template <int W, typename T> __device__ inline vec<T, W> load_vec_once(const T *
 }
 template <typename T, int W> __device__ inline void store_vec(T *p, const vec<T, W> &x)
 {
-    /* as one access: a struct of bf16 would be copied element by element */
+    /* as one access: nvcc splits the copy of a struct into its words, or its elements */
     if constexpr (W == 1)
         *p = x.v[0];
     else if constexpr (sizeof x <= 16)
-        *reinterpret_cast<access_of<T, W> *>(p) = *reinterpret_cast<const access_of<T, W> *>(&x);
+        __stwb(reinterpret_cast<access_of<T, W> *>(p), *reinterpret_cast<const access_of<T, W> *>(&x));
     else
         *reinterpret_cast<vec<T, W> *>(p) = x;
 }
