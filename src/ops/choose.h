@@ -9,6 +9,7 @@ struct choose_ops {
     const char *isa;                    /* CPU: see ops_cpu */
     bool tf32;                          /* GPU: products of F32 in TF32 */
     enum choose_attention attention;    /* GPU */
+    bool attention_atomic;              /* GPU: see ops_cuda */
     const char *gemm_cache;             /* GPU: see ops_cuda */
 };
 

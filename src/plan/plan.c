@@ -168,7 +168,8 @@ struct choose_ops plan_ops(const struct spec *s, const char *isa)
                                                      [ATTENTION_REFERENCE] = CHOOSE_ATTENTION_REFERENCE};
     return (struct choose_ops){.isa = isa,
                                .tf32 = s->run.train_precision == PRECISION_TF32,
-                               .attention = backends[s->run.attention_backend]};
+                               .attention = backends[s->run.attention_backend],
+                               .attention_atomic = !s->run.attention_deterministic};
 }
 
 /* Bytes of a run with this many sequences in a micro-batch. */

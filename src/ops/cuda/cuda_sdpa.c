@@ -121,6 +121,14 @@ static status plan_of(dev_stream s, const struct sdpa_case *c, size_t bytes, con
     return STATUS_OK;
 }
 
+/* Atomic adds where they are allowed and serve: bytes of their accumulator, at the workspace's beginning. */
+static size_t relax(struct sdpa_case *c, dev_stream s)
+{
+    size_t bytes = cuda_set(s)->options.attention_atomic ? sdpa_accumulator(c) : 0;
+    c->atomic = bytes > 0;
+    return bytes;
+}
+
 /* Both plans, the gradients packed in one row as nn/attn.c has them. */
 static status prepare(const struct attn_fwd_args *a, dev_stream s)
 {
@@ -145,8 +153,9 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
                                         .len_max = a->len_max,
                                         .scale = a->scale,
                                         .dt = a->dt};
-    const struct sdpa_case bwd = sdpa_case_bwd(&grads, sdpa_part(&shape));
-    return plan_of(s, &bwd, sdpa_layout(&shape, ATTN_BWD).plan_bytes, &plan);
+    struct sdpa_case bwd = sdpa_case_bwd(&grads, sdpa_part(&shape));
+    size_t accumulator = relax(&bwd, s);
+    return plan_of(s, &bwd, sdpa_layout(&shape, ATTN_BWD).plan_bytes - accumulator, &plan);
 }
 
 status cuda_sdpa_prepare(const struct attn_fwd_args *a, dev_stream s)
@@ -212,9 +221,10 @@ status cuda_sdpa_fwd(const struct attn_fwd_args *a, dev_stream s)
 static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *l, struct sdpa_part part,
                        int64_t b0, int64_t g0, dev_stream s)
 {
-    const struct sdpa_case c = sdpa_case_bwd(a, part);
+    struct sdpa_case c = sdpa_case_bwd(a, part);
+    const size_t accumulator = relax(&c, s);
     const struct sdpa_plan *plan;
-    TRY(plan_of(s, &c, l->plan_bytes, &plan));
+    TRY(plan_of(s, &c, l->plan_bytes - accumulator, &plan));
     const int64_t r0 = b0 * c.sq, hd = a->hd, size = (int64_t)sizeof(bf16);
     const int64_t h0 = g0 * (a->heads / a->heads_kv),
                   stat = (b0 * a->heads + h0) * c.sq * (int64_t)sizeof(float);
@@ -226,12 +236,13 @@ static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *
         [SDPA_DO] = bytes_at(a->do_, (r0 * a->heads + h0) * hd * size),
         [SDPA_LSE] = bytes_at(a->lse, stat),
         [SDPA_DELTA] = bytes_at(a->scratch, (int64_t)l->stats),
+        [SDPA_DQ_ACC] = bytes_at(a->scratch, (int64_t)l->plan),
         [SDPA_DQ] = bytes_at(a->dq, (r0 * a->dq_stride + h0 * hd) * size),
         [SDPA_DK] = bytes_at(a->dk, (r0 * a->dk_stride + g0 * hd) * size),
         [SDPA_DV] = bytes_at(a->dv, (r0 * a->dv_stride + g0 * hd) * size),
     };
     return sdpa_plan_run(plan, cuda_set(s)->sdpa->target.handle, memory,
-                         bytes_at(a->scratch, (int64_t)l->plan));
+                         bytes_at(a->scratch, (int64_t)(l->plan + accumulator)));
 }
 
 static status run_ragged(const struct attn_bwd_args *a, const struct sdpa_layout *l, struct sdpa_part whole,

@@ -14,6 +14,7 @@ enum cuda_attention { CUDA_ATTENTION_AUTO, CUDA_ATTENTION_CUDNN, CUDA_ATTENTION_
 struct cuda_options {
     enum cuda_math math;
     enum cuda_attention attention;
+    bool attention_atomic;      /* cuDNN's backward may add with atomics: faster, but runs differ in their last bits */
     const char *gemm_cache;     /* file of chosen algorithms, read and added to; NULL: choose anew, keep nothing */
     int gemm_candidates;        /* algorithms that are timed for each product; 0: as many as pay; 1: the library's first, untimed, no file */
 };

@@ -462,7 +462,14 @@ static void backward(struct builder *g)
     reshape(g, g->port[SDPA_K], k);
     int dq = port(g, SDPA_DQ, B, quad(c->b, c->h, c->sq, c->dqk), heads_stride(c->dq_stride, c->sq, c->dqk),
                   at_dq);
-    product(g, ds, k, dq, len_q, NONE, len_kv);
+    if (!c->atomic) {
+        product(g, ds, k, dq, len_q, NONE, len_kv);
+        return;
+    }
+    int acc = port(g, SDPA_DQ_ACC, CUDNN_DATA_FLOAT, quad(c->b, c->h, c->sq, c->dqk),
+                   quad(c->h * c->sq * c->dqk, c->sq * c->dqk, c->dqk, 1), NONE);
+    product(g, ds, k, acc, len_q, NONE, len_kv);
+    pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, acc, NONE, dq);
 }
 
 /* ---- plans */
@@ -543,7 +550,7 @@ static void build_plan(struct builder *g)
     struct sdpa_plan *p = g->plan;
     int64_t count = 0;
     desc graph = operation_graph(g);
-    bool named = p->c.pass == ATTN_BWD && g->target->sm / 10 == 10;
+    bool named = p->c.pass == ATTN_BWD && !p->c.atomic && g->target->sm / 10 == 10;
     desc config = named ? named_config(g, graph) : best_config(g, graph);
     read_engine(g, config);
     p->plan = make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);

@@ -12,6 +12,7 @@
  * without a gap, heads lie side by side in a row. */
 struct sdpa_case {
     int64_t pass;               /* enum attn_pass */
+    int64_t atomic;             /* backward, dense: dQ through an f32 accumulator with atomic adds: faster, not reproducible */
     int64_t ragged;             /* 0: b sequences of sq rows; 1: b documents of up to sq rows, at offsets in device memory */
     int64_t b, h, hk;           /* sequences, query heads, kv heads */
     int64_t sq, skv, dqk, dv;
@@ -25,7 +26,7 @@ struct sdpa_case {
  * D?_FULL: ragged backward with grouped heads, gradients of k and v per query head: rows x h x d, 4 bytes each.
  * LEN_*: b i32 lengths; AT_*: b+1 i64 offsets in elements from the tensor's pointer (ragged). */
 #define SDPA_PORTS(X)                                                                                                  \
-    X(Q) X(K) X(V) X(O) X(LSE) X(DO) X(DQ) X(DK) X(DV) X(DELTA) X(DK_FULL) X(DV_FULL) X(LEN_Q) X(LEN_KV)               \
+    X(Q) X(K) X(V) X(O) X(LSE) X(DO) X(DQ) X(DK) X(DV) X(DELTA) X(DQ_ACC) X(DK_FULL) X(DV_FULL) X(LEN_Q) X(LEN_KV)               \
     X(AT_Q) X(AT_K) X(AT_V) X(AT_O) X(AT_LSE) X(AT_DQ) X(AT_DK) X(AT_DV)
 enum sdpa_port {
 #define X(port) SDPA_##port,

@@ -150,6 +150,13 @@ static int64_t ragged_bytes(const struct attn_shape *a)
     return a->docs * a->heads * bytes_head(a) + 2 * (full_ragged(a) + grads);
 }
 
+size_t sdpa_accumulator(const struct sdpa_case *c)
+{
+    int64_t bytes = 4 * c->b * c->h * c->sq * c->dqk;
+    bool room = !c->ragged && bytes <= 2 * c->b * c->h * round_up(c->sq, 64) * round_up(c->skv, 128);
+    return room ? (size_t)round_up(bytes, ALIGN) : 0;
+}
+
 struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
 {
     struct sdpa_layout l = {0};
