@@ -121,12 +121,19 @@ static status plan_of(dev_stream s, const struct sdpa_case *c, size_t bytes, con
     return STATUS_OK;
 }
 
-/* Atomic adds where they are allowed and serve: bytes of their accumulator, at the workspace's beginning. */
-static size_t relax(struct sdpa_case *c, dev_stream s)
+static bool is_atomic(const struct attn_shape *shape, dev_stream s)
 {
-    size_t bytes = cuda_set(s)->options.attention_atomic ? sdpa_accumulator(c) : 0;
-    c->atomic = bytes > 0;
-    return bytes;
+    return cuda_set(s)->options.attention_atomic && sdpa_atomic_fits(shape);
+}
+static struct sdpa_part part_of(const struct attn_shape *shape, dev_stream s)
+{
+    return is_atomic(shape, s) ? (struct sdpa_part){shape->docs, shape->heads_kv} : sdpa_part(shape);
+}
+/* Makes the case atomic where that is allowed: bytes of its accumulator, at the workspace's beginning. */
+static size_t relax(struct sdpa_case *c, const struct attn_shape *shape, dev_stream s)
+{
+    c->atomic = is_atomic(shape, s);
+    return c->atomic ? sdpa_accumulator(c) : 0;
 }
 
 /* Both plans, the gradients packed in one row as nn/attn.c has them. */
@@ -153,8 +160,8 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
                                         .len_max = a->len_max,
                                         .scale = a->scale,
                                         .dt = a->dt};
-    struct sdpa_case bwd = sdpa_case_bwd(&grads, sdpa_part(&shape));
-    size_t accumulator = relax(&bwd, s);
+    struct sdpa_case bwd = sdpa_case_bwd(&grads, part_of(&shape, s));
+    size_t accumulator = relax(&bwd, &shape, s);
     return plan_of(s, &bwd, sdpa_layout(&shape, ATTN_BWD).plan_bytes - accumulator, &plan);
 }
 
@@ -222,7 +229,8 @@ static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *
                        int64_t b0, int64_t g0, dev_stream s)
 {
     struct sdpa_case c = sdpa_case_bwd(a, part);
-    const size_t accumulator = relax(&c, s);
+    const struct attn_shape shape = sdpa_shape_bwd(a);
+    const size_t accumulator = relax(&c, &shape, s);
     const struct sdpa_plan *plan;
     TRY(plan_of(s, &c, l->plan_bytes - accumulator, &plan));
     const int64_t r0 = b0 * c.sq, hd = a->hd, size = (int64_t)sizeof(bf16);
@@ -282,7 +290,7 @@ status cuda_sdpa_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     const struct attn_shape shape = sdpa_shape_bwd(a);
     const struct sdpa_layout l = sdpa_layout(&shape, ATTN_BWD);
-    const struct sdpa_part whole = sdpa_part(&shape);
+    const struct sdpa_part whole = part_of(&shape, s);
     if (!sdpa_dense(&shape)) {
         TRY(run_ragged(a, &l, whole, s));
         return cuda_set_launched(s, "attention backward");

@@ -153,8 +153,7 @@ static int64_t ragged_bytes(const struct attn_shape *a)
 size_t sdpa_accumulator(const struct sdpa_case *c)
 {
     int64_t bytes = 4 * c->b * c->h * c->sq * c->dqk;
-    bool room = !c->ragged && bytes <= 2 * c->b * c->h * round_up(c->sq, 64) * round_up(c->skv, 128);
-    return room ? (size_t)round_up(bytes, ALIGN) : 0;
+    return c->ragged ? 0 : (size_t)round_up(bytes, ALIGN);
 }
 
 struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
@@ -189,6 +188,13 @@ struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
     if (at > most) at = most;
     if (l.total < at) l.total = at;
     return l;
+}
+
+bool sdpa_atomic_fits(const struct attn_shape *a)
+{
+    const int64_t values = a->rows * a->heads * a->hd, full = a->heads == a->heads_kv ? 0 : 4 * values;
+    if (!sdpa_dense(a)) return false;
+    return (size_t)(4 * values + full + plan_fwd(a->docs) + ALIGN) <= sdpa_layout(a, ATTN_BWD).plan_bytes;
 }
 
 static const char *refuses_type(const struct attn_shape *a, int hd_max)

@@ -25,8 +25,10 @@ struct attn_shape sdpa_shape_fwd(const struct attn_fwd_args *a);
 struct attn_shape sdpa_shape_bwd(const struct attn_bwd_args *a);
 struct sdpa_case sdpa_case_fwd(const struct attn_fwd_args *a);
 struct sdpa_case sdpa_case_bwd(const struct attn_bwd_args *a, struct sdpa_part part);
-/* The same part with atomic adds: its accumulator takes this many bytes of the deterministic plan's workspace. 0: that has no room. */
+/* The same part with atomic adds: its accumulator takes this many bytes of the deterministic plan's workspace. 0: ragged documents have none. */
 size_t sdpa_accumulator(const struct sdpa_case *c);
+/* With atomic adds the whole batch runs at once, if the deterministic scratch has room for its accumulator. */
+bool sdpa_atomic_fits(const struct attn_shape *shape);
 
 /* Offsets into the scratch. Every size grows with rows, docs and len_max: a scratch for the largest call serves all. */
 struct sdpa_layout {
