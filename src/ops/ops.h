@@ -39,7 +39,7 @@ enum accum { ACCUM_STORE, ACCUM_ADD };
  *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans_b      forward
  *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
  *   dW += dy^T x     a = dy [N, out] trans_a, b = x [N, in], c in A, ACCUM_ADD      wgrad
- * Sums are formed in A whatever dt is, and rounded once. */
+ * Sums are formed in A whatever dt is, and rounded once. (On a GPU the library may round a BF16 product before it adds the bias.) */
 struct gemm_args {
     const void *a, *b;      /* dt */
     void *c;                /* cdt */

@@ -453,7 +453,8 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
          *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
-    for (int64_t i = 0; i < count && v; i++) dtype_store(v, i, sdt, pow(dtype_load(v, i, sdt), 2));
+    /* away from 0: an update of thousands that leaves a weight of 1 would show its rounding, not the op's */
+    for (int64_t i = 0; i < count && v; i++) dtype_store(v, i, sdt, 0.01 + pow(dtype_load(v, i, sdt), 2));
     if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0);      /* sign(0) = 0 */
     enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
     struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
@@ -481,7 +482,7 @@ static void run_cast(const struct ops *o, const struct op_case *c, struct probe 
 /* The micro-batch in which an op of this shape would run. */
 static int64_t tokens_of(const struct op_case *c)
 {
-    int64_t tokens = c->op == OP_sum ? c->rows * c->d : c->rows;
+    int64_t tokens = c->rows;
     for (int i = 0; i < 8; i++) tokens += c->op == OP_attn_decode ? 0 : c->len[i];
     const int64_t more[] = {c->m, c->k};
     for (int i = 0; i < 2; i++) tokens = tokens < more[i] ? more[i] : tokens;

@@ -15,6 +15,15 @@ template <typename T> __device__ inline float sigmoid(float z)
     return 1.0f / (1.0f + expf(-z));
 }
 
+// sigmoid(z) and 1 - sigmoid(z), neither by a difference that cancels.
+template <typename T> __device__ inline void sigmoids(float z, float &s, float &rest)
+{
+    float t = sizeof(T) == 2 ? __expf(-fabsf(z)) : expf(-fabsf(z));
+    float larger = sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + t) : 1.0f / (1.0f + t), smaller = t * larger;
+    s = z >= 0 ? larger : smaller;
+    rest = z >= 0 ? smaller : larger;
+}
+
 // Index of the thread's k-th vector.
 template <int K> __device__ inline int64_t vector_at(int k)
 {
@@ -73,8 +82,10 @@ __global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const 
         widen(up[k], u);
         widen(d[k], dy);
         for (int j = 0; j < W; j++) {
-            float s = sigmoid<T>(g[j]), dup = dy[j] * g[j] * s;
-            g[j] = dy[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
+            float s, rest;
+            sigmoids<T>(g[j], s, rest);
+            float dup = dy[j] * g[j] * s;
+            g[j] = dy[j] * u[j] * s * (1.0f + g[j] * rest);
             u[j] = dup;
         }
         T *at = dgu + (i + row * width) * W;

@@ -48,10 +48,10 @@ status cuda_libs_open(void)
     if (lt == NULL) return missing(lt_name, "cuBLAS of CUDA " STRING(CUBLAS_VER_MAJOR));
     void *dnn = open_library(dnn_name);
     if (dnn == NULL) return missing(dnn_name, "cuDNN " STRING(CUDNN_MAJOR));
-#define X(f) TRY(find(lt, lt_name, #f, &loaded.f));
+#define X(f) TRY(find(lt, lt_name, #f, &loaded.f##_));
     CUDA_LIBS_LT(X)
 #undef X
-#define X(f) TRY(find(dnn, dnn_name, #f, &loaded.f));
+#define X(f) TRY(find(dnn, dnn_name, #f, &loaded.f##_));
     CUDA_LIBS_DNN(X)
 #undef X
     is_loaded = true;

@@ -198,7 +198,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             widen(s.v[p], fs);
             widen(w.v[p], fw);
             for (int j = 0; j < W; j++) {
-                float gj = fdy[j] * fw[j];
+                float gj = __fmul_rn(fdy[j], fw[j]); // the same bits below: a row of equal ones cancels to 0
                 sums[0] += gj * (fs[j] - mean) * rstd;
                 if (LAYER) sums[LAYER] += gj;
             }
@@ -219,7 +219,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
                 float xh = (fs[j] - mean) * rstd;
                 dw[p * W + j] += fdy[j] * xh;
                 if (LAYER) db[p * W + j] += fdy[j];
-                add[j] += rstd * (fdy[j] * fw[j] - g_mean - xh * gx_mean);
+                add[j] += rstd * (__fmul_rn(fdy[j], fw[j]) - g_mean - xh * gx_mean);
             }
             store_vec((T *)a.dx + row * a.d + c.at[p], narrow<T>(add));
             int64_t next = (row + step) * a.d + c.at[p];
