@@ -1,5 +1,5 @@
 /* Attention's slots: which backend serves a shape. Both passes of a shape go to one backend, since the order of lse is the backend's own,
- * so the choice is made at the first call and kept: by the shape and by the alignment of q, k, v and o alone, which both passes see.
+ * so the choice is made at the first call and kept: by the shape, and by the alignment and the strides of q, k, v and o, which both passes see.
  *
  *   auto   cuDNN, where it serves the shape; else own; else reference
  *   else   what was asked for, or STATUS_CONFIG with the reason */
@@ -14,8 +14,8 @@
 enum { WHY_SIZE = 640 };
 
 struct choice {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, window, dt,
-        aligned;     /* 8-byte fields: compared as memory */
+    int64_t rows, docs, len_max, heads, heads_kv, hd, window, dt, aligned,
+        contiguous;  /* 8-byte fields: compared as memory */
     int64_t backend; /* enum cuda_attention, never AUTO */
 };
 
@@ -55,6 +55,13 @@ static bool aligned_inputs(const struct attn_fwd_args *a)
            aligned(a->lse);
 }
 
+/* Rows of q, k and v that hold nothing else. */
+static bool contiguous(const struct attn_fwd_args *a)
+{
+    return a->q_stride == a->heads * a->hd && a->k_stride == a->heads_kv * a->hd &&
+           a->v_stride == a->k_stride;
+}
+
 static bool aligned_grads(const struct attn_bwd_args *a)
 {
     return aligned(a->do_) && aligned_rows(a->dq, a->dq_stride, a->dt) &&
@@ -73,7 +80,8 @@ static struct choice key_of(const struct attn_fwd_args *a)
                            .hd = a->hd,
                            .window = a->window,
                            .dt = a->dt,
-                           .aligned = aligned_inputs(a)};
+                           .aligned = aligned_inputs(a),
+                           .contiguous = contiguous(a)};
 }
 
 static struct attn_shape shape_of(const struct choice *c)
@@ -94,6 +102,9 @@ static status cudnn_refuses(const struct attn_fwd_args *a, const struct choice *
 {
     const struct attn_shape shape = shape_of(c);
     const char *reason = cuda_sdpa_refuses(&shape, cuda_set(s)->sm);
+    if (reason == NULL && c->docs * c->len_max != c->rows && !c->contiguous)
+        reason = "packed documents whose rows hold q, k and v together: cuDNN's backward leaves such "
+                 "gradients wrong";
     if (reason == NULL && !c->aligned) reason = "pointers or strides are not multiples of 16 bytes";
     if (reason == NULL) {
         status st = cuda_sdpa_prepare(a, s);
