@@ -24,4 +24,12 @@ struct ops_bench {
     bool json;
 };
 status cuda_bench_ops(const struct ops_bench *b) WARN_UNUSED;
+
+/* bench attention on a GPU. STATUS_DEVICE in a build without CUDA. */
+struct attention_bench {
+    const char *backend;    /* cudnn, own, reference (which has tiny shapes); NULL: the first two */
+    int64_t shape, runs;    /* index, below 0: all of them; repetitions */
+    bool json;
+};
+status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
 #endif

@@ -1,5 +1,5 @@
-/* Attention of GPT-2 124M, forward and backward, in FLOP/s of the causal half, as docs and papers count: 4 H hd T (T + 1) / 2
- * forward and 2.5 times that backward. Medians. */
+/* Attention of GPT-2 124M on the CPU (on a GPU: cuda_bench_attention.c), forward and backward, in FLOP/s of the causal half, as docs and
+ * papers count: 4 H hd T (T + 1) / 2 forward and 2.5 times that backward. Medians. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { RUNS = 7, HEADS = 12, HD = 64, D = HEADS * HD };
 
@@ -100,21 +101,17 @@ static status report(const struct ops *o, char *mem, int64_t rows, dtype dt, boo
     return STATUS_OK;
 }
 
-status bench_attention(int argc, char **argv)
+#if !INGOT_CUDA
+status cuda_bench_attention(const struct attention_bench *b)
 {
-    int64_t rows = 1024;
-    bool json = false;
-    const char *isa = NULL;
-    const struct flag flags[] = {{"tokens", FLAG_INT, &rows, "length of the document"},
-                                 {"isa", FLAG_TEXT, &isa, "avx2, avx512 or amx (the best)"},
-                                 {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench attention [--tokens N] [--isa avx2|avx512|amx] [--json]", flags, 3, &argc, argv, 0,
-                    &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench attention takes no argument '%s'", argv[0]);
-    if (rows < 1 || rows > 1 << 20)
-        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)rows);
+    (void)b;
+    return FAIL(STATUS_DEVICE,
+                "this ingot was built without CUDA; build it where nvcc is on PATH (cmake --preset cuda)");
+}
+#endif
+
+static status on_cpu(int64_t rows, const char *isa, bool json)
+{
     struct ops o;
     TRY(ops_cpu(&o, isa));
     const struct attn_shape shape = {.rows = rows,
@@ -134,4 +131,39 @@ status bench_attention(int argc, char **argv)
 out:
     arena_free(&arena);
     return st;
+}
+
+status bench_attention(int argc, char **argv)
+{
+    enum { UNSET = -1, ROWS_DEFAULT = 1024 };
+    struct attention_bench b = {.shape = UNSET, .runs = UNSET};
+    int64_t rows = UNSET;
+    const char *isa = NULL, *device = "cpu";
+    const struct flag flags[] = {
+        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
+        {"tokens", FLAG_INT, &rows, "CPU: length of the document (1024)"},
+        {"isa", FLAG_TEXT, &isa, "CPU: avx2, avx512 or amx (the best)"},
+        {"backend", FLAG_TEXT, &b.backend, "GPU: cudnn, own or reference (cudnn and own)"},
+        {"shape", FLAG_INT, &b.shape, "GPU: one row of the table alone, from 0"},
+        {"runs", FLAG_INT, &b.runs, "GPU: repetitions (7)"},
+        {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench attention [--device cpu|cuda] [--tokens N] [--isa avx2|avx512|amx] "
+                    "[--backend cudnn|own|reference] [--shape INDEX] [--runs N] [--json]",
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench attention takes no argument '%s'", argv[0]);
+    const bool gpu = strcmp(device, "cuda") == 0;
+    if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
+    if (gpu && (isa || rows != UNSET)) return FAIL(STATUS_CONFIG, "--isa and --tokens are for the CPU");
+    if (!gpu && (b.backend || b.shape != UNSET || b.runs != UNSET))
+        return FAIL(STATUS_CONFIG, "--backend, --shape and --runs are for --device=cuda");
+    if (b.backend && strcmp(b.backend, "cudnn") != 0 && strcmp(b.backend, "own") != 0 &&
+        strcmp(b.backend, "reference") != 0)
+        return FAIL(STATUS_CONFIG, "--backend=%s: cudnn, own or reference", b.backend);
+    if (rows == UNSET) rows = ROWS_DEFAULT;
+    if (rows < 1 || rows > 1 << 20)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)rows);
+    if (b.runs == UNSET) b.runs = RUNS;
+    return gpu ? cuda_bench_attention(&b) : on_cpu(rows, isa, b.json);
 }
