@@ -174,7 +174,10 @@ static const struct probe *wanted(const struct row *r, bool narrow_logits)
 /* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. */
 static bool may_refuse(const struct row *r)
 {
+    bool ragged = false;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
+    for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
+    if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */
     const bool usual = r->c->hd == 64 || r->c->hd == 128;
     return !(usual && r->real && r->dt == DTYPE_BF16);
 }
