@@ -30,7 +30,7 @@ echo 'case "$*" in -L) echo "GPU 0: none such" ;; *memory.total\ *|*memory.total
 echo 'exit 0' | stand_in path/compute-sanitizer
 PATH=$work/path:$PATH OUT=$work/out pack/scripts/gpu_check.sh info ops train sanitize bench >log 2>&1
 [ $? -eq 1 ] || fail "exit code of failures"
-for line in 'ops +gpu_one_ops +ok ' 'ops +gpu_two_ops +exit 1 ' 'train +gpu_three_model +skipped: no GPU ' 'train +gpu_four +ok ' 'sanitize +racecheck +ok ' \
+for line in 'ops +gpu_one_ops +ok ' 'ops +gpu_two_ops +exit 1 ' 'train +gpu_three_model +skipped: no GPU ' 'train +gpu_four +ok ' 'sanitize +racecheck_rope +ok ' \
     'bench +bench_gemm +ok ' 'bench +bench_train +ok ' '2 failed'; do
     grep -qE "^$line" log || fail "no line '$line'"
 done
