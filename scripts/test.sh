@@ -11,7 +11,7 @@ cmake --preset cpu >/dev/null
 cmake --build --preset cpu -j "$jobs"
 if command -v nvcc >/dev/null; then
     echo "== build, CUDA"
-    cmake --preset cuda -DBUILD_TESTING=OFF >/dev/null
+    cmake --preset cuda >/dev/null
     cmake --build --preset cuda -j "$jobs"
 else
     echo "== build, CUDA: skipped, there is no nvcc"
@@ -25,4 +25,7 @@ ctest --preset asan -j "$jobs"
 echo "== tests"
 labels=cpu
 [ "${1:-}" = slow ] && labels='cpu|slow'
+if command -v nvcc >/dev/null; then # what only that build has and no GPU is needed for: plans, caches
+    ctest --test-dir build/cuda -L cpu -R 'cuda_' --output-on-failure -j "$jobs"
+fi
 ctest --preset cpu -L "$labels" -j "$jobs"
