@@ -58,6 +58,50 @@ static void reserved_bytes_equal_planned_bytes(void **state)
         }
 }
 
+/* Method: a machine that holds the plan of n sequences and one byte less than that of the next divisor gets n; one that holds less than
+ * one sequence is told so. */
+static void the_largest_micro_batch_that_fits_is_chosen(void **state)
+{
+    (void)state;
+    const int64_t divisors[] = {1, 2, 3, 4, 6, 12};
+    double bytes[6];
+    struct ops ops;
+    const struct dev host = {.kind = DEV_CPU};
+    ops_oracle(&ops);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 6; i++) {
+            struct spec s;
+            assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
+            run_spec_default(&s.run);
+            s.model.vocab_size = 512;
+            s.run.train_steps = 1;
+            s.run.train_sequence_length = 64;
+            s.run.train_batch_tokens = 12 * 64;
+            s.run.train_micro_batch = divisors[i];
+            spec_resolve(&s);
+            if (round == 0) {
+                struct decoder d;
+                struct activations a = {0};
+                struct memory m = {0};
+                struct plan_lay_args args = plan_args(&s);
+                assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+                assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+                bytes[i] = (double)memory_peak(&m);
+                activations_fini(&a);
+                decoder_fini(&d);
+                continue;
+            }
+            s.run.train_micro_batch = 0;
+            s.run.machine_memory_gib = (i < 5 ? bytes[i + 1] - 1 : 2 * bytes[i]) / 1073741824.0;
+            assert_int_equal(plan_micro_batch(&s, &ops, &host), STATUS_OK);
+            assert_int_equal(s.run.train_micro_batch, divisors[i]);
+            s.run.train_micro_batch = 0;
+            s.run.machine_memory_gib = (bytes[0] - 1) / 1073741824.0;
+            assert_int_equal(plan_micro_batch(&s, &ops, &host), STATUS_FIT);
+            assert_non_null(strstr(status_message(), "one sequence of 64 tokens needs"));
+        }
+}
+
 static void flops_match_a_hand_count(void **state)
 {
     (void)state;
@@ -106,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
+        cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),
     };
