@@ -7,9 +7,7 @@
 #define INGOT_OPS_CUDA_SDPA_PARTS_H
 #include "ops/cuda/sdpa_graph.h"
 
-#ifndef SDPA_BUDGET
-#define SDPA_BUDGET ((size_t)1 << 30)
-#endif
+#define SDPA_BUDGET ((size_t)1 << 30) /* 64 and 192 MiB, to keep dS in L2, were slower: docs/PERF.md */
 enum { SDPA_DOCS_MAX = 4096 };  /* and documents x heads < 65536: they are one dimension of a grid */
 
 /* All documents have len_max rows. */
