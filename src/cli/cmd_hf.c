@@ -197,12 +197,7 @@ static status import_model(const char *from, const char *run, const struct token
     if (tok && tokenizer_vocab_size(tok) > spec.model.vocab_size)
         log_warn("the tokenizer has %d ids, the model %lld: the ids beyond are refused where they occur",
                  (int)tokenizer_vocab_size(tok), (long long)spec.model.vocab_size);
-    const int device = spec.run.machine_device;
-    spec.run.machine_device = DEVICE_CPU; /* weights for a file: no device is needed */
-    TRY(trainer_open(
-        &t, &spec, &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 1, .positions = 1},
-        NULL));
-    t.spec.run.machine_device = device; /* what the run's config says */
+    TRY(trainer_open_weights(&t, &spec));
     status st = hf_weights_read(&t.decoder, from);
     if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
     if (st == STATUS_OK)

@@ -81,8 +81,9 @@ status choose_open(struct ops *o, enum dev_kind kind, struct stream *s, const st
     if (c->tf32)
         return FAIL(STATUS_CONFIG,
                     "train.precision=tf32 needs a GPU; the CPU computes fp32 in full: use fp32");
-    if (c->attention == CHOOSE_ATTENTION_CUDNN)
-        return FAIL(STATUS_CONFIG, "attention.backend=cudnn needs a GPU; on the CPU leave it at auto");
+    if (c->attention != CHOOSE_ATTENTION_AUTO)
+        return FAIL(STATUS_CONFIG,
+                    "attention.backend chooses among a GPU's kernels; on the CPU leave it at auto");
     TRY(ops_cpu(o, c->isa));
     return ops_check(o);
 }

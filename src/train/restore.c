@@ -14,6 +14,20 @@ static status config_of(const struct checkpoint *c, const struct restore_options
                           NULL);
 }
 
+static status open_forward(struct trainer *t, struct spec *spec, const struct restore_options *o)
+{
+    if (spec->run.train_micro_batch == 0) spec->run.train_micro_batch = 1; /* auto */
+    struct plan_lay_args args = plan_args(spec);
+    args.use = PLAN_FORWARD;
+    args.positions = spec->model.context_length;
+    args.micro_count = 1;
+    if (o->sequences != RESTORE_AS_RUN) {
+        args.tokens = o->sequences * spec->run.train_sequence_length;
+        args.docs_max = args.documents ? args.tokens : o->sequences;
+    }
+    return trainer_open(t, spec, &args, o->isa);
+}
+
 status restore_open(struct trainer *t, const char *path, const struct restore_options *o)
 {
     struct checkpoint *c = NULL;
@@ -27,21 +41,7 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
     status st = config_of(c, o, &spec);
     checkpoint_close(c);
     TRY(st);
-    if (o->sequences == 0) spec.run.machine_device = DEVICE_CPU; /* weights for a file: no device is needed */
-    if (spec.run.train_micro_batch == 0) spec.run.train_micro_batch = 1; /* auto */
-    struct plan_lay_args args = plan_args(&spec);
-    args.use = PLAN_FORWARD;
-    args.positions = spec.model.context_length;
-    args.micro_count = 1;
-    if (o->sequences != RESTORE_AS_RUN) {
-        args.tokens = o->sequences * spec.run.train_sequence_length;
-        args.docs_max = args.documents ? args.tokens : o->sequences;
-    }
-    if (o->sequences == 0) {
-        args.dt = DTYPE_F32;
-        args.tokens = args.positions = 1;
-    }
-    TRY(trainer_open(t, &spec, &args, o->isa));
+    TRY(o->sequences == 0 ? trainer_open_weights(t, &spec) : open_forward(t, &spec, o));
     st = trainer_restore(t, path, &found);
     if (st != STATUS_OK) trainer_close(t);
     return st;

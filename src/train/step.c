@@ -27,7 +27,6 @@ static status capture_step(struct trainer *t, int micro_count)
     t->mode = STEP_REPLAY;
     if (st == STATUS_OK && end == STATUS_OK) return STATUS_OK;
     t->mode = STEP_EAGER;
-    t->spec.run.train_graph = false;
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
     return STATUS_OK;
 }
@@ -36,7 +35,7 @@ static status run_step(struct trainer *t, int micro_count)
 {
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) return dev_graph_launch(&t->stream, &t->graph);
-    if (t->run.stream && t->spec.run.train_graph) t->mode = STEP_CAPTURE;
+    if (t->mode == STEP_FIRST) t->mode = t->run.stream && t->spec.run.train_graph ? STEP_CAPTURE : STEP_EAGER;
     return queue_step(t, micro_count);
 }
 

@@ -73,6 +73,19 @@ status trainer_open(struct trainer *t, const struct spec *spec, const struct pla
     return STATUS_OK;
 }
 
+status trainer_open_weights(struct trainer *t, const struct spec *spec)
+{
+    struct spec plain = *spec;
+    plain.run.machine_device = DEVICE_CPU;
+    plain.run.attention_backend = ATTENTION_AUTO;
+    plain.run.train_precision = PRECISION_FP32;
+    plain.run.train_micro_batch = 1;
+    const struct plan_lay_args args = {.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 1, .positions = 1};
+    TRY(trainer_open(t, &plain, &args, NULL));
+    t->spec = *spec;
+    return STATUS_OK;
+}
+
 void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);

@@ -9,7 +9,7 @@
 
 /* The whole step as one graph of the GPU: the first step runs op by op (libraries load, algorithms are chosen), the second is captured,
  * the others replay it. */
-enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY };
+enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER /* from then on: CPU, train.graph=false, not capturable */ };
 
 struct trainer {
     struct spec spec; /* as given, with train.micro_batch known */
@@ -34,6 +34,8 @@ struct trainer {
  * follows. */
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
+/* Master weights alone, for files: on the host, whatever device, precision or backend the run asks for; t->spec is as given. */
+status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 

@@ -50,8 +50,32 @@ static void a_state_that_is_not_finite_is_not_saved(void **unused)
     assert_int_equal(io_remove_tree(dir), STATUS_OK);
 }
 
+/* What only a GPU can do must not keep a run's weights from being exported. */
+static void weights_open_on_any_machine(void **unused)
+{
+    (void)unused;
+    char *keys[] = {"--model.layer_count=1",    "--model.hidden_size=8",    "--model.ffn_size=16",
+                    "--model.head_count=1",     "--model.context_length=8", "--model.vocab_size=16",
+                    "--train.steps=1",          "--train.precision=tf32",   "--attention.backend=cudnn",
+                    "--train.micro_batch=auto", "--train.batch_tokens=64",  "--machine.device=cuda"};
+    struct spec spec;
+    struct trainer t;
+    assert_int_equal(spec_load(&spec, NULL, sizeof keys / sizeof keys[0], keys, NULL), STATUS_OK);
+    assert_int_equal(trainer_open_weights(&t, &spec), STATUS_OK);
+    assert_int_equal(t.dev.kind, DEV_CPU);
+    assert_int_equal(t.spec.run.train_precision, PRECISION_TF32);
+    assert_int_equal(t.spec.run.train_micro_batch, 0);
+    trainer_close(&t);
+    spec.run.machine_device = DEVICE_CPU;
+    assert_int_equal(trainer_open(&t, &spec, NULL, NULL), STATUS_CONFIG);
+    spec.run.train_precision = PRECISION_FP32;
+    spec.run.attention_backend = ATTENTION_OWN;
+    assert_int_equal(trainer_open(&t, &spec, NULL, NULL), STATUS_CONFIG);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_state_that_is_not_finite_is_not_saved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_state_that_is_not_finite_is_not_saved),
+                                       cmocka_unit_test(weights_open_on_any_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
