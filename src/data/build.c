@@ -98,7 +98,8 @@ static size_t tail_cut(const struct build *b, const struct reader_batch *batch, 
 {
     bool last = batch->last && i == batch->count - 1 &&
                 b->byte_base + batch->offset + (int64_t)batch->bytes == b->progress.bytes_total;
-    if (b->config->val != BUILD_VAL_TAIL || !last || batch->json || at >= b->tail_at) return d->bytes;
+    if (b->config->val != BUILD_VAL_TAIL || !last || batch->format != READER_PLAIN || at >= b->tail_at)
+        return d->bytes;
     int64_t from = b->tail_at - at;
     if (from >= (int64_t)d->bytes) return d->bytes;
     const char *lf = memchr(d->text + from, '\n', d->bytes - (size_t)from);

@@ -139,6 +139,36 @@ int64_t reader_bytes(const struct reader *r)
     return r->size;
 }
 
+int64_t reader_bytes_done(const struct reader *r)
+{
+    return r->offset + (int64_t)r->consumed;
+}
+
+int64_t reader_place(const struct reader_batch *b, int64_t i)
+{
+    return b->offset + (int64_t)b->records[i].at;
+}
+
+struct reader_mark reader_mark(const struct reader *r)
+{
+    return (struct reader_mark){r->offset + (int64_t)r->consumed,
+                                r->line - 1 + count_lines(r->buffer, r->consumed)};
+}
+
+status reader_seek(struct reader *r, struct reader_mark mark)
+{
+    if (mark.at > r->size)
+        return FAIL(STATUS_DATA, "%s: the file has %lld bytes; it cannot go on at byte %lld", r->path,
+                    (long long)r->size, (long long)mark.at);
+    r->offset = mark.at;
+    r->line = mark.row + 1;
+    r->used = r->consumed = 0;
+    if (mark.at > 0) return STATUS_OK;
+    TRY(fill(r));
+    if (r->used >= 3 && memcmp(r->buffer, "\xef\xbb\xbf", 3) == 0) r->consumed = 3;
+    return STATUS_OK;
+}
+
 static void record_add(struct reader *r, size_t at, size_t end)
 {
     if (r->count == r->room) {
@@ -146,7 +176,7 @@ static void record_add(struct reader *r, size_t at, size_t end)
         r->records = realloc(r->records, (size_t)r->room * sizeof *r->records);
         CHECK(r->records, "no memory for %lld records", (long long)r->room);
     }
-    r->records[r->count++] = (struct reader_record){at, end - at};
+    r->records[r->count++] = (struct reader_record){at, end - at, 0};
 }
 
 static bool is_blank(const char *data, size_t bytes)
@@ -241,14 +271,15 @@ status reader_next(struct reader *r, struct reader_batch *b, bool *more)
         if (r->consumed == 0) TRY(grow(r));
     }
     *b = (struct reader_batch){.path = r->path,
-                               .json = r->json,
+                               .format = r->json ? READER_JSONL : READER_PLAIN,
                                .data = r->buffer,
                                .bytes = r->used,
                                .offset = r->offset,
                                .line = r->line,
                                .records = r->records,
                                .count = r->count,
-                               .last = at_end(r) && r->consumed == r->used};
+                               .last = at_end(r) && r->consumed == r->used,
+                               .reader = r};
     return STATUS_OK;
 }
 
@@ -279,7 +310,8 @@ static status json_text(const struct reader_batch *b, const struct reader_record
         json_decref(root);
         return fail_at(b, record->at, what);
     }
-    *d = (struct reader_document){json_string_value(text), json_string_length(text), root};
+    *d = (struct reader_document){
+        .text = json_string_value(text), .bytes = json_string_length(text), .owner = root};
     return STATUS_OK;
 }
 
@@ -287,13 +319,13 @@ status reader_text(const struct reader_batch *b, int64_t i, const char *key, str
 {
     CHECK(i >= 0 && i < b->count, "record %lld of %lld", (long long)i, (long long)b->count);
     const struct reader_record *record = &b->records[i];
-    *d = (struct reader_document){b->data + record->at, record->bytes, NULL};
+    *d = (struct reader_document){.text = b->data + record->at, .bytes = record->bytes};
     size_t valid = utf8_valid(d->text, d->bytes);
     if (valid < d->bytes) {
         *d = (struct reader_document){0};
         return fail_at(b, record->at + valid, "invalid UTF-8");
     }
-    return b->json ? json_text(b, record, key ? key : "text", d) : STATUS_OK;
+    return b->format == READER_JSONL ? json_text(b, record, key ? key : "text", d) : STATUS_OK;
 }
 
 void reader_document_free(struct reader_document *d)

@@ -100,6 +100,68 @@ static void jsonl_gives_the_text_of_every_line(void **state)
     assert_string_equal(joined, "x|");
 }
 
+/* The documents that a reader set to `mark` gives, compared with the end of `joined`, which has all. */
+static void expect_rest(const char *path, const struct reader_config *c, struct reader_mark mark)
+{
+    struct reader *r;
+    struct reader_batch b;
+    struct reader_document d;
+    bool more;
+    char rest[4096];
+    size_t used = 0;
+    assert_int_equal(reader_open(&r, path, c), STATUS_OK);
+    assert_int_equal(reader_seek(r, mark), STATUS_OK);
+    for (;;) {
+        assert_int_equal(reader_next(r, &b, &more), STATUS_OK);
+        if (!more) break;
+        for (int64_t i = 0; i < b.count; i++) {
+            assert_int_equal(reader_text(&b, i, c->key, &d), STATUS_OK);
+            memcpy(rest + used, d.text, d.bytes);
+            used += d.bytes;
+            rest[used++] = '|';
+            reader_document_free(&d);
+        }
+    }
+    rest[used] = 0;
+    reader_close(r);
+    size_t all = strlen(joined);
+    assert_true(used <= all);
+    assert_string_equal(rest, joined + all - used);
+}
+
+static void reading_goes_on_from_every_mark(void **state)
+{
+    (void)state;
+    static const char text[] = "\xef\xbb\xbf one\ntwo\r\n\n\nthree--four\n--\n\nfive\n six\n";
+    temp_write(temp_path("m.txt"), text, sizeof text - 1);
+    for (int separator = READER_FILE; separator <= READER_TEXT; separator++)
+        for (size_t batch = 1; batch < 60; batch += 3) {
+            struct reader_config c = {
+                .separator = (enum reader_separator)separator, .separator_text = "--", .batch_bytes = batch};
+            struct reader *r;
+            struct reader_batch b;
+            bool more = true;
+            struct reader_mark mark = {0, 0};
+            assert_int_equal(read_all(temp_path("m.txt"), &c), STATUS_OK);
+            expect_rest(temp_path("m.txt"), &c, mark);
+            assert_int_equal(reader_open(&r, temp_path("m.txt"), &c), STATUS_OK);
+            while (more) {
+                assert_int_equal(reader_next(r, &b, &more), STATUS_OK);
+                struct reader_mark next = reader_mark(r);
+                assert_true(reader_bytes_done(r) == next.at);
+                assert_true(!more || reader_place(&b, 0) >= mark.at);
+                assert_true(!more || next.at > mark.at);
+                mark = next;
+                expect_rest(temp_path("m.txt"), &c, mark);
+            }
+            assert_int_equal(mark.at, sizeof text - 1);
+            assert_int_equal(mark.row, 9);
+            mark.at++;
+            assert_int_equal(reader_seek(r, mark), STATUS_DATA);
+            reader_close(r);
+        }
+}
+
 static void a_line_of_twelve_megabytes_is_one_document(void **state)
 {
     (void)state;
@@ -186,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_cut_as_asked),
         cmocka_unit_test(jsonl_gives_the_text_of_every_line),
+        cmocka_unit_test(reading_goes_on_from_every_mark),
         cmocka_unit_test(a_line_of_twelve_megabytes_is_one_document),
         cmocka_unit_test(bad_input_is_named_by_file_line_and_byte),
         cmocka_unit_test(a_failing_read_is_an_error_and_not_an_end),
