@@ -57,8 +57,8 @@ static status bench_encode(const struct tokenizer *t, const char *text, size_t b
     return st;
 }
 
-static status train_or_load(struct tokenizer **t, const char *dir, enum split split, int32_t vocab_size,
-                            const char *text, size_t bytes)
+static status train_or_load(struct tokenizer **t, const char *dir, const char *pretokenizer,
+                            int32_t vocab_size, const char *text, size_t bytes)
 {
     double start = clock_s();
     if (dir != NULL) {
@@ -66,7 +66,7 @@ static status train_or_load(struct tokenizer **t, const char *dir, enum split sp
         printf("load     %8.1f ms\n", 1e3 * (clock_s() - start));
         return STATUS_OK;
     }
-    const struct tokenizer_train_config config = {.split = split, .vocab_size = vocab_size};
+    const struct tokenizer_train_config config = {.pretokenizer = pretokenizer, .vocab_size = vocab_size};
     const struct text doc = {text, bytes};
     TRY(tokenizer_train(t, &config, &doc, 1));
     double seconds = clock_s() - start;
@@ -96,16 +96,13 @@ status bench_tokenizer(int argc, char **argv)
                 argv[i]);
     }
     if (path == NULL) return FAIL(STATUS_CONFIG, "a text file is needed: bench tokenizer FILE");
-    bool gpt2 = strcmp(split, "gpt2") == 0;
-    if (!gpt2 && strcmp(split, "llama3") != 0)
-        return FAIL(STATUS_CONFIG, "--split %s: gpt2 or llama3 is expected", split);
     if (vocab_size < 256 || vocab_size > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
     char *text = NULL;
     size_t bytes = 0;
     struct tokenizer *t = NULL;
     TRY(io_read_file(path, FILE_BYTES_MAX, &text, &bytes));
-    status st = train_or_load(&t, dir, gpt2 ? SPLIT_GPT2 : SPLIT_LLAMA3, (int32_t)vocab_size, text, bytes);
+    status st = train_or_load(&t, dir, split, (int32_t)vocab_size, text, bytes);
     if (st == STATUS_OK) st = bench_encode(t, text, bytes);
     tokenizer_free(t);
     free(text);

@@ -88,7 +88,7 @@ static status train_tokenizer(void)
     status st = tokenizer_train(
         &t,
         &(struct tokenizer_train_config){
-            .split = SPLIT_LLAMA3, .vocab_size = VOCAB, .specials = specials, .special_count = 1},
+            .pretokenizer = "llama3", .vocab_size = VOCAB, .specials = specials, .special_count = 1},
         &(struct text){text, bytes}, 1);
     free(text);
     TRY(st);

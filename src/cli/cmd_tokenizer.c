@@ -7,7 +7,6 @@
 #include "data/alphabet.h"
 #include "data/array.h"
 #include "data/reader.h"
-#include "data/split.h"
 #include "data/tokenizer.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,20 +95,6 @@ static status take_specials(int *argc, char **argv, const char **specials, int *
     return STATUS_OK;
 }
 
-static status find_split(const char *word, enum split *split)
-{
-    const char *words[SPLIT_COUNT];
-    for (int i = 0; i < SPLIT_COUNT; i++) {
-        words[i] = split_table[i].word;
-        if (strcmp(word, words[i]) != 0) continue;
-        *split = (enum split)i;
-        return STATUS_OK;
-    }
-    const char *near = text_nearest(word, words, SPLIT_COUNT);
-    return FAIL(STATUS_CONFIG, "--split %s is unknown; it is %s", word,
-                near != NULL ? near : "gpt2 or llama3");
-}
-
 static status train_and_save(const struct tokenizer_train_config *config, const struct documents *docs,
                              const char *out)
 {
@@ -150,7 +135,7 @@ static status train(int argc, char **argv)
     if (vocab_size < 256 || vocab_size > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
     if (config.special_count == 0) specials[config.special_count++] = "<|endoftext|>";
-    TRY(find_split(split, &config.split));
+    config.pretokenizer = split;
     config.vocab_size = (int32_t)vocab_size;
     status st = read_documents(&docs, argc, argv, key);
     if (st == STATUS_OK) st = train_and_save(&config, &docs, out);

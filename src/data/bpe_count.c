@@ -1,11 +1,10 @@
 /* Counting in parallel. The documents are cut into segments of about a megabyte at places where the split
- * does not notice (split_cut), so that one large file keeps all threads busy, too. Each thread counts into
+ * does not notice (pretokenizer_cut), so that one large file keeps all threads busy, too. Each thread counts into
  * tables of its own, PARTS of them by the top bits of the hash; then part p of all threads is added up by one
  * thread. Sums of integers do not depend on the order. */
 #include "data/bpe_count.h"
 #include "base/parallel.h"
 #include "data/array.h"
-#include "data/split.h"
 #define XXH_INLINE_ALL
 #include <assert.h>
 #include <omp.h>
@@ -73,13 +72,12 @@ static status count_piece(struct table *parts, const char *data, size_t bytes)
 }
 static_assert(PARTS == 1 << (64 - 58), "the part is the top bits of the hash");
 
-static status count_segment(struct table *parts, enum split split, const struct segment *s)
+static status count_segment(struct table *parts, const struct pretokenizer *pre, const struct segment *s)
 {
     size_t ends[BATCH], at = 0;
-    while (at < s->bytes) {
-        int n = split_table[split].scan((const uint8_t *)s->data, at, s->bytes, ends, BATCH);
+    struct pretokenizer_cursor c = pretokenizer_begin(s->data, s->bytes);
+    for (int n; (n = pretokenizer_scan(pre, &c, ends, BATCH)) > 0;)
         for (int i = 0; i < n; at = ends[i++]) TRY(count_piece(parts, s->data + at, ends[i] - at));
-    }
     return STATUS_OK;
 }
 
@@ -89,7 +87,7 @@ static status cut_segments(const struct text *docs, int64_t count, struct segmen
     for (int64_t d = 0; d < count; d++) {
         const char *data = docs[d].data;
         for (size_t left = docs[d].bytes; left != 0;) {
-            size_t n = left > SEGMENT_BYTES ? split_cut(data, left, SEGMENT_BYTES) : left;
+            size_t n = left > SEGMENT_BYTES ? pretokenizer_cut(data, left, SEGMENT_BYTES) : left;
             TRY(array_grow(out, &cap, used + 1, sizeof **out));
             (*out)[used++] = (struct segment){data, n, d};
             data += n;
@@ -147,7 +145,8 @@ static status gather(struct bpe_pieces *out, struct table *tables, int threads)
     return STATUS_OK;
 }
 
-status bpe_count(struct bpe_pieces *out, enum split split, const struct text *docs, int64_t count)
+status bpe_count(struct bpe_pieces *out, const struct pretokenizer *pre, const struct text *docs,
+                 int64_t count)
 {
     *out = (struct bpe_pieces){0};
     TRY(check_documents(docs, count));
@@ -160,7 +159,7 @@ status bpe_count(struct bpe_pieces *out, enum split split, const struct text *do
     TRY_OUT(array_new(&tables, (size_t)threads * PARTS, sizeof *tables));
     PARALLEL_CHUNKS(i, (int64_t)segment_count)
     {
-        status mine = count_segment(tables + omp_get_thread_num() * PARTS, split, &segments[i]);
+        status mine = count_segment(tables + omp_get_thread_num() * PARTS, pre, &segments[i]);
         if (mine != STATUS_OK) {
 #pragma omp atomic write
             part_st = mine;

@@ -1,6 +1,7 @@
 /* Which pieces a text consists of, and how often each occurs. */
 #ifndef INGOT_DATA_BPE_COUNT_H
 #define INGOT_DATA_BPE_COUNT_H
+#include "data/pretokenizer.h"
 #include "data/tokenizer.h"
 
 /* Longer pieces are counted in parts of at most this many bytes (cut between characters): the time of
@@ -19,7 +20,7 @@ struct bpe_pieces {
 };
 /* Counts the pieces of two bytes and more; a single byte has nothing to merge. STATUS_DATA names the first
  * document with invalid UTF-8. */
-status bpe_count(struct bpe_pieces *out, enum split split, const struct text *docs,
+status bpe_count(struct bpe_pieces *out, const struct pretokenizer *pre, const struct text *docs,
                  int64_t count) WARN_UNUSED;
 void bpe_count_free(struct bpe_pieces *p);
 #endif

@@ -363,13 +363,13 @@ status bpe_train(struct tokenizer *t, const struct tokenizer_train_config *confi
                  int64_t count)
 {
     TRY(check_config(config));
-    t->split = config->split;
+    TRY(pretokenizer_named(&t->pretokenizer, config->pretokenizer));
     struct trainer r = {.t = t};
     struct bpe_pieces pieces = {0};
     double start = clock_s();
     status st;
     TRY_OUT(add_bytes(&t->vocab));
-    TRY_OUT(bpe_count(&pieces, config->split, docs, count));
+    TRY_OUT(bpe_count(&pieces, &t->pretokenizer, docs, count));
     double counted = clock_s();
     TRY_OUT(load_words(&r, &pieces));
     double loaded = clock_s();

@@ -3,7 +3,7 @@
 #define INGOT_DATA_BPE_TRAIN_H
 #include "data/tokenizer_int.h"
 
-/* Fills split, vocab, merges and added of a zeroed tokenizer (tokenizer_train states the rest);
+/* Fills pretokenizer, vocab, merges and added of a zeroed tokenizer (tokenizer_train states the rest);
  * tokenizer_finish must follow. */
 status bpe_train(struct tokenizer *t, const struct tokenizer_train_config *config, const struct text *docs,
                  int64_t count) WARN_UNUSED;

@@ -14,7 +14,6 @@
  * */
 #include "data/array.h"
 #include "data/bpe_merge.h"
-#include "data/split.h"
 #include "data/tokenizer_int.h"
 #include <assert.h>
 #include <immintrin.h>
@@ -36,6 +35,7 @@ struct encoder {
     int32_t *ids;
     size_t count, cap;
     struct bpe_scratch scratch;
+    struct pretokenizer_room room;
     bool plain_added
         [2]; /* raw, normalized: some added tokens are not special and therefore always looked for */
 };
@@ -69,6 +69,7 @@ void encoder_close(struct encoder *e)
     if (e == NULL) return;
     free(e->memory);
     free(e->ids);
+    free(e->room.data);
     bpe_scratch_fini(&e->scratch);
     free(e);
 }
@@ -158,13 +159,10 @@ static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, si
 /* text[at, end) holds no added token. Bytes up to readable_end may be read. */
 static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, size_t end, size_t readable_end)
 {
-    split_scan_fn *scan = split_table[e->t->split].scan;
-    size_t ends[BATCH];
-    while (at < end) {
-        int n = scan(text, at, end, ends, BATCH);
-        TRY(encode_batch(e, text, at, readable_end, ends, n));
-        at = ends[n - 1];
-    }
+    struct pretokenizer_cursor c = pretokenizer_begin((const char *)text + at, end - at);
+    size_t ends[BATCH], begin = 0;
+    for (int n; (n = pretokenizer_scan(&e->t->pretokenizer, &c, ends, BATCH)) > 0; begin = c.at)
+        TRY(encode_batch(e, text + at, begin, readable_end - at, ends, n));
     return STATUS_OK;
 }
 
@@ -198,13 +196,23 @@ static const struct added *longest_added(const struct tokenizer *t, size_t lo, s
     return best;
 }
 
-/* Level 0 cuts out the raw added tokens, level 1 the normalized ones from what is left between them, level 2
+/* Level 0 cuts out the raw added tokens, level 1 normalizes what is left between them and cuts out the normalized ones, level 2
  * encodes the rest. */
 static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t at, size_t end,
                            size_t bytes, enum specials specials)
 {
     const struct tokenizer *t = e->t;
     if (level == 2) return encode_plain(e, text, at, end, bytes);
+    if (level == 1) {
+        const char *section = (const char *)text + at, *normal;
+        size_t normal_bytes;
+        TRY(pretokenizer_normalize(&t->pretokenizer, section, end - at, &e->room, &normal, &normal_bytes));
+        if (normal != section) {
+            text = (const uint8_t *)normal;
+            at = 0;
+            end = bytes = normal_bytes;
+        }
+    }
     size_t lo = level == 0 ? 0 : t->added_raw, hi = level == 0 ? t->added_raw : t->added_count;
     bool look = lo < hi && (specials == SPECIALS_PARSE || e->plain_added[level]);
     for (size_t i = at; look && i < end; i++) {

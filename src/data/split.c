@@ -10,6 +10,7 @@
 #include "data/split.h"
 #include "data/unicode.h"
 #include "base/utf8.h"
+#include <assert.h>
 #include <immintrin.h>
 #include <stdbool.h>
 
@@ -155,17 +156,14 @@ static inline size_t llama3_end(const uint8_t *text, size_t at, size_t bytes)
 SCAN(gpt2)
 SCAN(llama3)
 
-const struct split_row split_table[] = {
-    [SPLIT_GPT2] = {"gpt2",
-                    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-                    gpt2_scan},
-    [SPLIT_LLAMA3] = {"llama3",
-                      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-                      "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-                      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-                      llama3_scan},
+const struct split_row split_table[SPLIT_COUNT] = {
+    {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", gpt2_scan},
+    {"llama3",
+     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     llama3_scan},
 };
-static_assert(sizeof split_table / sizeof *split_table == SPLIT_COUNT, "one row for each split");
 
 static inline size_t char_before(const uint8_t *text, size_t at)
 {

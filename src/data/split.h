@@ -3,7 +3,6 @@
  * next. */
 #ifndef INGOT_DATA_SPLIT_H
 #define INGOT_DATA_SPLIT_H
-#include "data/tokenizer.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,17 +12,12 @@
 typedef int split_scan_fn(const uint8_t *text, size_t at, size_t bytes, size_t *ends, int max);
 
 struct split_row {
-    const char *word;    /* as in SPLIT_WORDS */
+    const char *name;
     const char *pattern; /* exactly as in tokenizer.json */
     split_scan_fn *scan;
 };
-extern const struct split_row split_table[];
-enum {
-    SPLIT_COUNT = 0
-#define X(value, word) +1
-    SPLIT_WORDS(X)
-#undef X
-};
+enum { SPLIT_COUNT = 2 };
+extern const struct split_row split_table[SPLIT_COUNT];
 
 /* The last place in [1, want], want < bytes, where the text can be cut so that both parts split as the whole
  * does, for every row of the table; `bytes` when there is none. The text must be valid UTF-8. */

@@ -3,7 +3,6 @@
 #include "base/io.h"
 #include "data/array.h"
 #include "data/bpe_train.h"
-#include "data/split.h"
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_int.h"
 #include <stdlib.h>
@@ -165,9 +164,11 @@ void tokenizer_hash(const struct tokenizer *t, char out[65])
 {
     struct sha256 s;
     sha256_init(&s);
-    const char *pattern = split_table[t->split].pattern;
-    hash_u32(&s, (uint32_t)strlen(pattern));
-    sha256_add(&s, pattern, strlen(pattern));
+    char pattern[PRETOKENIZER_TEXT_BYTES];
+    size_t pattern_bytes = pretokenizer_text(&t->pretokenizer, pattern, sizeof pattern);
+    CHECK(pattern_bytes < sizeof pattern, "%zu bytes", pattern_bytes);
+    hash_u32(&s, (uint32_t)pattern_bytes);
+    sha256_add(&s, pattern, pattern_bytes);
     hash_u32(&s, t->ignore_merges);
     hash_u32(&s, (uint32_t)t->vocab.count);
     for (size_t id = 0; id < t->vocab.count; id++) {

@@ -12,13 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPLIT_WORDS(X) X(GPT2, "gpt2") X(LLAMA3, "llama3")
-enum split {
-#define X(value, word) SPLIT_##value,
-    SPLIT_WORDS(X)
-#undef X
-};
-
 /* Opaque and read-only: any number of threads may encode with it, each with its own encoder. */
 struct tokenizer;
 
@@ -28,7 +21,7 @@ struct text { /* need not be NUL-terminated */
 };
 
 struct tokenizer_train_config {
-    enum split split;
+    const char *pretokenizer;    /* a name: pretokenizer.h */
     int32_t vocab_size;          /* 256 bytes, results of merges, specials */
     const char *const *specials; /* e.g. "<|endoftext|>": they get the last ids */
     int special_count;
@@ -37,7 +30,7 @@ struct tokenizer_train_config {
  * (left id, right id); ids of bytes are those of GPT-2. The merges are the same for any number of threads,
  * and the same as those of HF's BpeTrainer (initial_alphabet all bytes) where no piece is longer than
  * BPE_PIECE_MAX. STATUS_DATA: invalid UTF-8 (document and byte offset), or too few pairs in the text (how
- * many tokens it gives); STATUS_CONFIG: a vocabulary size or specials that cannot be. */
+ * many tokens it gives); STATUS_CONFIG: a vocabulary size or specials that cannot be, an unknown pretokenizer. */
 status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config *config,
                        const struct text *docs, int64_t count) WARN_UNUSED;
 

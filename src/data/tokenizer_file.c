@@ -1,12 +1,11 @@
-/* Reading tokenizer.json. The format describes a pipeline of many kinds of parts; this program has one: no
- * normalizer, a pattern of split_table, byte-level BPE. Every part is therefore compared with what is
+/* Reading tokenizer.json. The format describes a pipeline of many kinds of parts; this program has one: what
+ * pretokenizer.h does, byte-level BPE. Every part is therefore compared with what is
  * implemented, and anything else, also a key that is not known, is refused by name: a tokenizer that is read
  * almost right gives ids that are almost right, and nobody sees it. */
 #include "data/tokenizer_file.h"
 #include "base/io.h"
 #include "data/alphabet.h"
 #include "data/array.h"
-#include "data/split.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,64 +47,6 @@ static status expect_flag(const json_t *object, const char *where, const char *k
     bool have = is_absent(value) ? absent : json_is_true(value);
     if ((is_absent(value) || json_is_boolean(value)) && have == wanted) return STATUS_OK;
     return FAIL(STATUS_DATA, "%s with %s=%s is not supported", where, key, wanted ? "false" : "true");
-}
-
-static status parse_byte_level(const json_t *p, bool use_regex)
-{
-    const char *where = "pre_tokenizer ByteLevel";
-    if (strcmp(word_of(json_object_get(p, "type")), "ByteLevel") != 0)
-        return FAIL(STATUS_DATA, "pre_tokenizer %.40s behind a Split is not supported",
-                    word_of(json_object_get(p, "type")));
-    TRY(check_keys(p, where, " type add_prefix_space trim_offsets use_regex "));
-    TRY(expect_flag(p, where, "add_prefix_space", false, true));
-    return expect_flag(p, where, "use_regex", use_regex, true);
-}
-
-static status parse_split(struct tokenizer *t, const json_t *p)
-{
-    TRY(check_keys(p, "pre_tokenizer Split", " type pattern behavior invert "));
-    const json_t *pattern = json_object_get(p, "pattern");
-    const char *behavior = word_of(json_object_get(p, "behavior"));
-    TRY(check_keys(pattern, "pre_tokenizer Split: pattern", " Regex String "));
-    if (strcmp(behavior, "Isolated") != 0)
-        return FAIL(STATUS_DATA, "pre_tokenizer Split with behavior \"%.40s\" is not supported", behavior);
-    TRY(expect_flag(p, "pre_tokenizer Split", "invert", false, false));
-    for (int i = 0; i < SPLIT_COUNT; i++) {
-        if (strcmp(word_of(json_object_get(pattern, "Regex")), split_table[i].pattern) != 0) continue;
-        t->split = (enum split)i;
-        return STATUS_OK;
-    }
-    const char *text =
-        word_of(json_object_get(pattern, json_object_get(pattern, "Regex") != NULL ? "Regex" : "String"));
-    return FAIL(
-        STATUS_DATA,
-        "pre_tokenizer Split: the pattern \"%.200s\" is not supported; known are those of GPT-2 and Llama-3",
-        text);
-}
-
-static status parse_pre_tokenizer(struct tokenizer *t, const json_t *p)
-{
-    if (is_absent(p)) return FAIL(STATUS_DATA, "no pre_tokenizer: byte-level BPE needs one");
-    const char *type = word_of(json_object_get(p, "type"));
-    if (strcmp(type, "ByteLevel") == 0) {
-        t->split = SPLIT_GPT2;
-        return parse_byte_level(p, true);
-    }
-    if (strcmp(type, "Sequence") != 0)
-        return FAIL(STATUS_DATA, "pre_tokenizer type \"%.40s\" is not supported", type);
-    TRY(check_keys(p, "pre_tokenizer Sequence", " type pretokenizers "));
-    const json_t *parts = json_object_get(p, "pretokenizers");
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        const char *part = word_of(json_object_get(json_array_get(parts, i), "type"));
-        if (strcmp(part, i == 0 ? "Split" : "ByteLevel") != 0 || i > 1)
-            return FAIL(STATUS_DATA,
-                        "pre_tokenizer Sequence: part %zu is \"%.40s\"; only Split, ByteLevel is supported",
-                        i + 1, part);
-    }
-    if (json_array_size(parts) != 2)
-        return FAIL(STATUS_DATA, "pre_tokenizer Sequence must be Split, ByteLevel");
-    TRY(parse_split(t, json_array_get(parts, 0)));
-    return parse_byte_level(json_array_get(parts, 1), false);
 }
 
 /* Post-processors add special tokens around the ids or move offsets; this program adds specials only where it
@@ -330,15 +271,16 @@ static status parse_root(struct tokenizer *t, const json_t *root)
     TRY(check_keys(
         root, "tokenizer.json",
         " version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model "));
-    static const char *const must_be_null[] = {"truncation", "padding", "normalizer"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const must_be_null[] = {"truncation", "padding"};
+    for (int i = 0; i < 2; i++) {
         const json_t *part = json_object_get(root, must_be_null[i]);
         const char *type = word_of(json_object_get(part, "type"));
         if (!is_absent(part))
             return FAIL(STATUS_DATA, "%s%s%.40s is not supported", must_be_null[i], type[0] ? " type " : "",
                         type);
     }
-    TRY(parse_pre_tokenizer(t, json_object_get(root, "pre_tokenizer")));
+    TRY(pretokenizer_from_json(&t->pretokenizer, json_object_get(root, "normalizer"),
+                               json_object_get(root, "pre_tokenizer")));
     TRY(check_post_processor(json_object_get(root, "post_processor")));
     const char *decoder = word_of(json_object_get(json_object_get(root, "decoder"), "type"));
     if (strcmp(decoder, "ByteLevel") != 0)
@@ -396,7 +338,7 @@ static status read_pair(struct tokenizer *t, const char *vocab_path, const char 
     if (st == STATUS_OK && (id = json_object_get(vocab, "<|endoftext|>")) != NULL)
         added = json_pack("[{s:O, s:s, s:b, s:b}]", "id", id, "content", "<|endoftext|>", "special", 1,
                           "normalized", 0);
-    t->split = SPLIT_GPT2;
+    if (st == STATUS_OK) st = pretokenizer_named(&t->pretokenizer, "gpt2");
     if (st == STATUS_OK) st = build(t, vocab, merges, added);
     json_decref(vocab);
     json_decref(merges);

@@ -4,7 +4,7 @@
 #define INGOT_DATA_TOKENIZER_FILE_H
 #include "data/tokenizer_int.h"
 
-/* Fills split, ignore_merges, vocab, merges and added of a zeroed tokenizer; tokenizer_finish must follow.
+/* Fills pretokenizer, ignore_merges, vocab, merges and added of a zeroed tokenizer; tokenizer_finish must follow.
  * `path` is a directory or a file. What this program does not do exactly is refused by name: STATUS_DATA. */
 status tokenizer_file_read(struct tokenizer *t, const char *path) WARN_UNUSED;
 /* The same from the text of a tokenizer.json. */

@@ -3,7 +3,6 @@
 #include "base/io.h"
 #include "data/alphabet.h"
 #include "data/array.h"
-#include "data/split.h"
 #include "data/tokenizer_file.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -94,24 +93,21 @@ static json_t *byte_level(bool use_regex)
                      "use_regex", (int)use_regex);
 }
 
-/* GPT-2's pattern is the built-in one of ByteLevel; the others need a Split before it. */
-static json_t *pre_tokenizer_json(const struct tokenizer *t)
-{
-    if (t->split == SPLIT_GPT2) return byte_level(true);
-    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
-                     "Split", "pattern", "Regex", split_table[t->split].pattern, "behavior", "Isolated",
-                     "invert", 0, byte_level(false));
-}
-
 static json_t *tokenizer_json(const struct tokenizer *t)
 {
     json_t *model = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
                               "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
                               "byte_fallback", 0, "ignore_merges", (int)t->ignore_merges, "vocab",
                               vocab_json(&t->vocab), "merges", merges_json(t));
-    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
-                     "padding", "added_tokens", all_added_json(t, false), "normalizer", "pre_tokenizer",
-                     pre_tokenizer_json(t), "post_processor", "decoder", byte_level(true), "model", model);
+    json_t *normalizer = NULL, *pre_tokenizer = NULL;
+    if (pretokenizer_to_json(&t->pretokenizer, &normalizer, &pre_tokenizer) != STATUS_OK) {
+        json_decref(model);
+        return NULL;
+    }
+    return json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
+                     "padding", "added_tokens", all_added_json(t, false), "normalizer", normalizer,
+                     "pre_tokenizer", pre_tokenizer, "post_processor", "decoder", byte_level(true), "model",
+                     model);
 }
 
 static json_t *config_json(const struct tokenizer *t)

@@ -2,6 +2,7 @@
  * bpe_encode.c share. */
 #ifndef INGOT_DATA_TOKENIZER_INT_H
 #define INGOT_DATA_TOKENIZER_INT_H
+#include "data/pretokenizer.h"
 #include "data/tokenizer.h"
 #include "data/vocab.h"
 
@@ -25,7 +26,7 @@ struct added {
 };
 
 struct tokenizer {
-    enum split split;
+    struct pretokenizer pretokenizer;
     bool ignore_merges; /* a piece that is a token as a whole is emitted at once, whatever the merges say */
     struct vocab vocab;
     struct merge *merges; /* in order of priority: the position is the rank */
@@ -43,7 +44,7 @@ struct tokenizer {
 };
 #define PAIR_FREE UINT64_MAX
 
-/* Checks and derives the rest from split, vocab, merges and added. STATUS_DATA for a byte that has no token.
+/* Checks and derives the rest from pretokenizer, vocab, merges and added. STATUS_DATA for a byte that has no token.
  * */
 status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
 

@@ -57,7 +57,7 @@ static int setup(void **state)
     if (io_read_file(text_path, 1 << 20, &text, &bytes) != STATUS_OK) return -1;
     const char *specials[] = {"<|endoftext|>"};
     struct tokenizer_train_config c = {
-        .split = SPLIT_GPT2, .vocab_size = 300, .specials = specials, .special_count = 1};
+        .pretokenizer = "gpt2", .vocab_size = 300, .specials = specials, .special_count = 1};
     struct text doc = {text, bytes};
     struct tokenizer *t;
     status st = tokenizer_train(&t, &c, &doc, 1);

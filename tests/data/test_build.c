@@ -45,7 +45,7 @@ static int setup(void **state)
     if (io_read_file(corpus_path, 1 << 24, &text, &bytes) != STATUS_OK) return -1;
     const char *specials[] = {"<|endoftext|>"};
     struct tokenizer_train_config config = {
-        .split = SPLIT_GPT2, .vocab_size = 400, .specials = specials, .special_count = 1};
+        .pretokenizer = "gpt2", .vocab_size = 400, .specials = specials, .special_count = 1};
     struct text doc = {text, bytes};
     struct tokenizer *t;
     if (tokenizer_train(&t, &config, &doc, 1) != STATUS_OK || tokenizer_save(t, tokenizer_dir) != STATUS_OK)

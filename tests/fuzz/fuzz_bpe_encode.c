@@ -26,7 +26,7 @@ static void open_all(void)
     static const char *const specials[] = {"<|endoftext|>", "<|e"};
     struct text doc = {corpus, sizeof corpus - 1};
     for (int s = 0; s < SPLIT_COUNT; s++) {
-        const struct tokenizer_train_config config = {.split = (enum split)s,
+        const struct tokenizer_train_config config = {.pretokenizer = split_table[s].name,
                                                       .vocab_size = VOCAB_SIZE,
                                                       .specials = specials,
                                                       .special_count = SPECIALS};
