@@ -13,6 +13,7 @@ struct cuda_set {
     int sm, multiprocessors;
     void *workspace;            /* shared by all ops of the stream, one after the other; 256-byte aligned */
     size_t workspace_bytes;
+    void *tensor_map_encode;    /* the driver's cuTensorMapEncodeTiled (tile90.cuh); NULL before CUDA 12.0 */
     struct gemm_choices *gemm;
     struct sdpa *sdpa;
     struct attn_choices *attn;

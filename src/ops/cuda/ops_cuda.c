@@ -1,4 +1,5 @@
 #include "ops/cuda/ops_cuda.h"
+#include "dev/cuda_int.h"
 #include "ops/cuda/cuda_set.h"
 
 #include <stdlib.h>
@@ -13,12 +14,24 @@ static dtype logits_dt(dtype dt)
     return dt; /* logits in bf16: half the traffic; the loss reads them once and writes the gradient over them */
 }
 
+/* From the driver that the runtime has loaded: the program does not link libcuda. */
+static void *tensor_map_encode(void)
+{
+    void *entry = NULL;
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t err =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    if (err != cudaSuccess) (void)cudaGetLastError();
+    return err == cudaSuccess && found == cudaDriverEntryPointSuccess ? entry : NULL;
+}
+
 static status open_libraries(struct stream *s, const struct cuda_options *options)
 {
     struct cuda_set *set = calloc(1, sizeof *set);
     if (set == NULL) return FAIL(STATUS_FIT, "no memory for the CUDA op set");
     *set =
         (struct cuda_set){.options = *options, .sm = s->dev->sm, .multiprocessors = s->dev->multiprocessors};
+    set->tensor_map_encode = tensor_map_encode();
     s->ops = set;
     status st = cuda_gemm_open(set);
     if (st == STATUS_OK) st = cuda_sdpa_open(set, s);
