@@ -15,11 +15,9 @@ int64_t generate_limit(const struct decoder *d)
 static void lay(struct generator *g, const struct feed_shape *shape)
 {
     dtype dt = g->acts->lay.dt;
-    for (int64_t i = 0; i < g->decoder->spec.layer_count; i++) {
-        const struct attn *m = &g->decoder->blocks[i].attn;
-        g->k[i] = tensor_take(&g->memory, "key cache", dt, 2, g->capacity, m->heads_kv * m->hd);
-        g->v[i] = tensor_take(&g->memory, "value cache", dt, 2, g->capacity, m->heads_kv * m->hd);
-    }
+    const struct cache_lay l = {.capacity = g->capacity, .dt = dt, .memory = &g->memory};
+    for (int64_t i = 0; i < g->decoder->spec.layer_count; i++)
+        mixer_cache_lay(&g->decoder->blocks[i].mixer, &g->caches[i], &l);
     g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
     g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
@@ -32,7 +30,7 @@ static status reserve(struct generator *g)
     const struct dev host = {.kind = DEV_CPU}, *dev = s ? s->dev : &host;
     const struct feed_shape shape = {.micro_count = 1, .rows = g->acts->lay.n, .docs_max = 1};
     lay(g, &shape);
-    TRY(dev_arena_reserve(dev, &g->memory, "key/value cache", g->memory.peak));
+    TRY(dev_arena_reserve(dev, &g->memory, "generation cache", g->memory.peak));
     lay(g, &shape);
     TRY(feed_open(&g->feed, dev, s, &shape, g->block));
     g->logits = g->last;
@@ -50,9 +48,8 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
                     "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
                     "for fewer tokens",
                     (long long)capacity, (long long)generate_limit(d));
-    g->k = calloc((size_t)d->spec.layer_count, sizeof *g->k);
-    g->v = calloc((size_t)d->spec.layer_count, sizeof *g->v);
-    status st = g->k && g->v ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
+    g->caches = calloc((size_t)d->spec.layer_count, sizeof *g->caches);
+    status st = g->caches ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
     if (st == STATUS_OK) st = reserve(g);
     if (st != STATUS_OK) generate_close(g);
     return st;
@@ -62,26 +59,15 @@ void generate_close(struct generator *g)
 {
     if (g->logits.data != g->last.data) free(g->logits.data);
     feed_close(&g->feed);
-    free(g->k);
-    free(g->v);
+    free(g->caches);
     arena_free(&g->memory);
     *g = (struct generator){0};
 }
 
-/* Copies the new rows of k and v behind the cached ones. */
-static status cache_append(struct generator *g, int64_t layer, int64_t rows)
+static struct cache_at cache_at(const struct generator *g, int64_t rows)
 {
-    const struct attn *m = &g->decoder->blocks[layer].attn;
-    struct attn_heads h = attn_heads(m, &g->acts->blocks[layer].attn);
-    size_t element = dtype_bytes(g->acts->lay.dt), width = (size_t)(m->heads_kv * m->hd) * element;
-    for (int64_t t = 0; t < rows; t++) {
-        size_t to = (size_t)(g->length + t) * width;
-        TRY(dev_copy(g->run->stream, (char *)g->k[layer].data + to,
-                     (const char *)h.k + (size_t)(t * h.k_stride) * element, width));
-        TRY(dev_copy(g->run->stream, (char *)g->v[layer].data + to,
-                     (const char *)h.v + (size_t)(t * h.v_stride) * element, width));
-    }
-    return STATUS_OK;
+    return (struct cache_at){
+        .at = g->length, .rows = rows, .capacity = g->capacity, .length = g->length_now.data};
 }
 
 static status head(struct generator *g, int64_t rows)
@@ -101,56 +87,31 @@ static status prefill(struct generator *g, const struct batch *b)
 {
     const struct decoder *d = g->decoder;
     struct activations *a = g->acts;
+    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct cache_at at = cache_at(g, b->rows);
     TRY(activations_begin(a, d, b, g->run));
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
-        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &d->rope, b, &io, g->run));
-        TRY(cache_append(g, i, b->rows));
+        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, g->run));
+        TRY(mixer_cache_fill(&d->blocks[i].mixer, &a->blocks[i].mixer, &g->caches[i], &at, g->run));
         io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
 }
 
-static status attend_cache(struct generator *g, int64_t layer, const struct run *r)
-{
-    const struct attn *m = &g->decoder->blocks[layer].attn;
-    struct attn_saved *s = &g->acts->blocks[layer].attn;
-    return r->ops->attn_decode(&(struct attn_decode_args){.q = s->rot.data,
-                                                          .k_cache = g->k[layer].data,
-                                                          .v_cache = g->v[layer].data,
-                                                          .o = s->o.data,
-                                                          .lengths = g->length_now.data,
-                                                          .batch = 1,
-                                                          .capacity = g->capacity,
-                                                          .heads = m->heads,
-                                                          .heads_kv = m->heads_kv,
-                                                          .hd = m->hd,
-                                                          .window = m->window,
-                                                          .scale = m->scale,
-                                                          .dt = s->rot.dt},
-                               r->stream);
-}
-
 static status one_token(struct generator *g, const struct batch *b)
 {
     const struct decoder *d = g->decoder;
-    const struct run *r = g->run;
     struct activations *a = g->acts;
-    TRY(activations_begin(a, d, b, r));
-    struct tensor x = a->x, branch = {0};
+    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct cache_at at = cache_at(g, 1);
+    TRY(activations_begin(a, d, b, g->run));
+    struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
-        const struct block *m = &d->blocks[i];
-        struct block_saved *s = &a->blocks[i];
-        TRY(norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r));
-        TRY(attn_project(&m->attn, &s->attn, &d->rope, b->positions, s->y1, r));
-        TRY(cache_append(g, i, 1));
-        TRY(attend_cache(g, i, r));
-        TRY(linear_fwd(&m->attn.out, s->attn.o, a->branch, r));
-        TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, a->branch, s->s2, s->y2, r));
-        TRY(mlp_fwd(&m->mlp, &s->mlp, s->y2, a->branch, r));
-        x = s->s2, branch = a->branch;
+        TRY(block_step(&d->blocks[i], &a->blocks[i], &g->caches[i], &c, &at, &io, g->run));
+        io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
-    return norm_fwd(&d->norm, &a->norm, x, branch, a->s, a->y, r);
+    return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
 }
 
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count)

@@ -1,7 +1,7 @@
-/* Generation with a key/value cache: one sequence, one token at a time after the prompt.
+/* Generation with a cache per layer: one sequence, one token at a time after the prompt.
  *
- * The caches hold rotated keys and values per layer, [capacity, heads_kv, hd] in the compute type; the prompt runs through the
- * training forward's kernels (attn_fwd), each further token through attn_decode. */
+ * What a cache holds is its mixer's matter (nn/mixer.h); the prompt runs through the training forward, each further token through
+ * mixer_step. */
 #ifndef INGOT_INFER_GENERATE_H
 #define INGOT_INFER_GENERATE_H
 #include "model/decoder.h"
@@ -14,8 +14,8 @@ struct generator {
     struct arena memory;      /* what follows, owned; in the set's memory */
     struct feed feed;
     void *block;              /* the feed's */
-    struct tensor *k, *v;     /* [layer_count] of [capacity, heads_kv * hd], owned */
-    struct tensor length_now; /* [1] i32: valid rows of the caches, for attn_decode */
+    struct mixer_cache *caches; /* [layer_count], owned */
+    struct tensor length_now; /* [1] i32: tokens in the caches, the new ones included */
     struct tensor last;       /* [1, V] f32: logits of the last token, in the set's memory */
     struct tensor logits;     /* the same for the host to read; its own memory on a GPU */
     int64_t length, capacity; /* tokens in the cache */

@@ -6,15 +6,14 @@
 
 static void block_init(struct block *m, struct params *p, const struct model_spec *spec, int64_t layer)
 {
-    char name[64];
-    snprintf(name, sizeof name, "layers.%lld.norm1", (long long)layer);
+    char layer_name[32], name[64];
+    snprintf(layer_name, sizeof layer_name, "layers.%lld", (long long)layer);
+    snprintf(name, sizeof name, "%s.norm1", layer_name);
     norm_init(&m->norm1, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
-    snprintf(name, sizeof name, "layers.%lld.attn", (long long)layer);
-    attn_init(&m->attn, p, name, spec, layer);
-    snprintf(name, sizeof name, "layers.%lld.norm2", (long long)layer);
+    mixer_init(&m->mixer, p, layer_name, spec, layer);
+    snprintf(name, sizeof name, "%s.norm2", layer_name);
     norm_init(&m->norm2, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
-    snprintf(name, sizeof name, "layers.%lld.mlp", (long long)layer);
-    mlp_init(&m->mlp, p, name, spec);
+    ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
 status decoder_init(struct decoder *d, const struct model_spec *spec)
@@ -57,11 +56,11 @@ static void block_lay(const struct block *m, struct block_saved *s, const struct
     s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, l->n, d);
     s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, l->n, d);
     norm_lay(&m->norm1, &s->norm1, l);
-    attn_lay(&m->attn, &s->attn, l);
-    s->s2 = tensor_take(keep_sum, "sum after attention", l->dt, 2, l->n, d);
+    mixer_lay(&m->mixer, &s->mixer, l);
+    s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, l->n, d);
     s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, l->n, d);
     norm_lay(&m->norm2, &s->norm2, l);
-    mlp_lay(&m->mlp, &s->mlp, l);
+    ffn_lay(&m->ffn, &s->ffn, l);
 }
 
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l)
@@ -102,61 +101,65 @@ void activations_fini(struct activations *a)
 }
 
 /* A batch may be shorter than what was laid out (the last one of an evaluation, a prompt): the views shrink, the memory stays. */
-static void set_rows(struct tensor *t, int64_t n)
+static void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 {
-    if (t->rank) t->shape[0] = n;
-}
-static void block_rows(struct block_saved *s, int64_t n)
-{
-    struct tensor *all[] = {&s->s1,           &s->y1,         &s->s2,         &s->y2,       &s->norm1.mean,
-                            &s->norm1.rstd,   &s->norm2.mean, &s->norm2.rstd, &s->attn.qkv, &s->attn.rot,
-                            &s->attn.qk_rstd, &s->attn.o,     &s->attn.dqkv,  &s->attn.do_, &s->mlp.up,
-                            &s->mlp.m,        &s->mlp.dm};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) set_rows(all[i], n);
+    struct tensor *all[] = {&s->s1,         &s->y1,         &s->s2,         &s->y2,
+                            &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
+    mixer_rows(&m->mixer, &s->mixer, n);
+    ffn_rows(&m->ffn, &s->ffn, n);
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
     CHECK(n > 0 && n <= a->lay.n, "%lld tokens in a layout for %lld", (long long)n, (long long)a->lay.n);
     if (a->x.shape[0] == n) return;
     struct tensor *all[] = {&a->x, &a->branch, &a->grad, &a->s, &a->y, &a->dy, &a->norm.mean, &a->norm.rstd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) set_rows(all[i], n);
-    for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&a->blocks[i], n);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
+    for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
 }
 
-status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b,
-                 const struct block_io *io, const struct run *r)
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
+                 const struct run *r)
 {
     TRY(norm_fwd(&m->norm1, &s->norm1, io->x, io->branch, s->s1, s->y1, r));
-    TRY(attn_fwd(&m->attn, &s->attn, rope, b, s->y1, io->out, r));
+    TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
-    return mlp_fwd(&m->mlp, &s->mlp, s->y2, io->out, r);
+    return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
+}
+
+status block_step(const struct block *m, struct block_saved *s, struct mixer_cache *cache,
+                  const struct mix *c, const struct cache_at *at, const struct block_io *io,
+                  const struct run *r)
+{
+    TRY(norm_fwd(&m->norm1, &s->norm1, io->x, io->branch, s->s1, s->y1, r));
+    TRY(mixer_step(&m->mixer, &s->mixer, cache, c, at, s->y1, io->out, r));
+    TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
+    return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
 }
 
 /* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
 static status block_again(const struct block *m, struct block_saved *s, enum recompute policy,
-                          const struct rope *rope, const struct batch *b, struct tensor branch,
-                          const struct run *r)
+                          const struct mix *c, struct tensor branch, const struct run *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL) {
-        TRY(attn_fwd(&m->attn, &s->attn, rope, b, s->y1, branch, r));
+        TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, branch, r));
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r));
-        TRY(linear_fwd(&m->mlp.up, s->y2, s->mlp.up, r));
     } else {
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
     }
-    return mlp_activate(&m->mlp, &s->mlp, r);
+    return ffn_again(&m->ffn, &s->ffn, policy, s->y2, r);
 }
 
 /* G: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
-static status block_bwd(const struct block *m, struct block_saved *s, const struct rope *rope,
-                        const struct batch *b, struct tensor g, struct tensor dy, const struct run *r)
+static status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
+                        struct tensor dy, const struct run *r)
 {
-    TRY(mlp_bwd(&m->mlp, &s->mlp, s->y2, g, dy, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, s->y2, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
-    TRY(attn_bwd(&m->attn, &s->attn, rope, b, s->y1, g, dy, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, s->y1, g, dy, r));
     return norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r);
 }
 
@@ -171,10 +174,11 @@ status activations_begin(struct activations *a, const struct decoder *d, const s
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
 {
     TRY(activations_begin(a, d, b, r));
+    const struct mix c = {.rope = &d->rope, .batch = b};
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         SCOPE("block.fwd", i);
-        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &d->rope, b, &io, r));
+        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, r));
         /* Under FORWARD all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
         io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
@@ -205,10 +209,11 @@ status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const str
         SCOPE("norm.bwd", -1);
         TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, (struct tensor){0}, a->grad, r));
     }
+    const struct mix c = {.rope = &d->rope, .batch = b};
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
         SCOPE("block.bwd", i);
-        TRY(block_again(&d->blocks[i], &a->blocks[i], a->lay.recompute, &d->rope, b, a->branch, r));
-        TRY(block_bwd(&d->blocks[i], &a->blocks[i], &d->rope, b, a->grad, a->dy, r));
+        TRY(block_again(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
     }
     SCOPE("embed.bwd", -1);
     return embed_bwd(&d->embed, b, a->grad, r);

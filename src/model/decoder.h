@@ -1,31 +1,31 @@
 /* The decoder: embedding, L pre-norm blocks, final norm, head. Built from a model spec; knows no training loop.
  *
  * The residual stream. Each norm also performs the pending residual add, so a block is
- *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = attn(y1)
- *     s2 = s1 + a                                                        y2 = norm2(s2)      b = mlp(y2)
+ *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
+ *     s2 = s1 + a                                                        y2 = norm2(s2)      b = ffn(y2)
  * and the final norm adds the last b. Backward walks the same chain with one gradient G of the stream:
- *     G <- G + norm2_bwd(mlp_bwd(G));   G <- G + norm1_bwd(attn_bwd(G)).
+ *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
  * Kept for backward, per token and layer (recompute: none | selective | full), in elements:
  *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D, m F   none. */
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
-#include "nn/attn.h"
 #include "nn/embed.h"
+#include "nn/ffn.h"
 #include "nn/head.h"
-#include "nn/mlp.h"
+#include "nn/mixer.h"
 #include "nn/norm.h"
 
 struct block {
     struct norm_block norm1, norm2;
-    struct attn attn;
-    struct mlp mlp;
+    struct mixer_block mixer;
+    struct ffn_block ffn;
 };
 struct block_saved {
     struct tensor s1, y1, s2, y2; /* [N, D] */
     struct norm_saved norm1, norm2;
-    struct attn_saved attn;
-    struct mlp_saved mlp;
+    struct mixer_saved mixer;
+    struct ffn_saved ffn;
 };
 
 struct decoder {
@@ -85,6 +85,9 @@ status activations_begin(struct activations *a, const struct decoder *d, const s
 struct block_io {
     struct tensor x, branch, out;
 }; /* stream and pending branch in; this block's feed-forward output out */
-status block_fwd(const struct block *m, struct block_saved *s, const struct rope *rope, const struct batch *b,
-                 const struct block_io *io, const struct run *r) WARN_UNUSED;
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
+                 const struct run *r) WARN_UNUSED;
+/* One more token of the sequence in `cache`, in the place of block_fwd. */
+status block_step(const struct block *m, struct block_saved *s, struct mixer_cache *cache, const struct mix *c,
+                  const struct cache_at *at, const struct block_io *io, const struct run *r) WARN_UNUSED;
 #endif

@@ -86,7 +86,7 @@ static void map_llama(struct list *l)
     };
     add_all(l, -1, top, sizeof top / sizeof top[0]);
     for (int64_t i = 0; i < l->d->spec.layer_count; i++) {
-        const struct attn *a = &l->d->blocks[i].attn;
+        const struct attn *a = &l->d->blocks[i].mixer.attn;
         int64_t q = a->heads * a->hd, kv = a->heads_kv * a->hd, f = l->d->spec.ffn_size;
         const struct entry layer[] = {
             {.ours = "norm1.weight", .hf = "minput_layernorm.weight"},

@@ -85,9 +85,10 @@ struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
                                .v_stride = s->qkv.shape[1]};
 }
 
-status attn_project(const struct attn *m, struct attn_saved *s, const struct rope *rope,
-                    const int32_t *positions, struct tensor y, const struct run *r)
+status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                    const struct run *r)
 {
+    const struct rope *rope = c->rope;
     const struct params *p = r->params;
     TRY(linear_fwd(&m->qkv, y, s->qkv, r));
     if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
@@ -95,7 +96,7 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct rop
                                                     .out = s->rot.data,
                                                     .in_stride = s->qkv.shape[1],
                                                     .out_stride = s->rot.shape[1],
-                                                    .positions = positions,
+                                                    .positions = c->batch->positions,
                                                     .cos = rope->cos.data,
                                                     .sin = rope->sin.data,
                                                     .qw = m->q_norm >= 0 ? params_weight(p, m->q_norm) : NULL,
@@ -112,10 +113,17 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct rop
                             r->stream);
 }
 
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b,
-                struct tensor y, struct tensor out, const struct run *r)
+void attn_rows(struct attn_saved *s, int64_t rows)
 {
-    TRY(attn_project(m, s, rope, b->positions, y, r));
+    struct tensor *all[] = {&s->qkv, &s->rot, &s->qk_rstd, &s->o, &s->dqkv, &s->do_};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                struct tensor out, const struct run *r)
+{
+    const struct batch *b = c->batch;
+    TRY(attn_project(m, s, c, y, r));
     struct attn_heads h = attn_heads(m, s);
     TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = h.q,
                                                  .k = h.k,
@@ -141,9 +149,10 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *r
 }
 
 /* From the gradients of the rotated heads to those of the projection, in place in dqkv. */
-static status rotate_back(const struct attn *m, struct attn_saved *s, const struct rope *rope,
-                          const struct batch *b, const struct run *r)
+static status rotate_back(const struct attn *m, struct attn_saved *s, const struct mix *c,
+                          const struct run *r)
 {
+    const struct rope *rope = c->rope;
     const struct params *p = r->params;
     if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
     bool norm = m->q_norm >= 0;
@@ -153,7 +162,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .din_stride = s->dqkv.shape[1],
                                                     .in = s->qkv.data,
                                                     .in_stride = s->qkv.shape[1],
-                                                    .positions = b->positions,
+                                                    .positions = c->batch->positions,
                                                     .cos = rope->cos.data,
                                                     .sin = rope->sin.data,
                                                     .qw = norm ? params_weight(p, m->q_norm) : NULL,
@@ -161,7 +170,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .rstd = s->qk_rstd.data,
                                                     .dqw = norm ? params_grad(p, m->q_norm) : NULL,
                                                     .dkw = norm ? params_grad(p, m->k_norm) : NULL,
-                                                    .rows = b->rows,
+                                                    .rows = c->batch->rows,
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads_kv,
                                                     .hd = m->hd,
@@ -171,9 +180,10 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                             r->stream);
 }
 
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b,
-                struct tensor y, struct tensor dout, struct tensor dy, const struct run *r)
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                struct tensor dout, struct tensor dy, const struct run *r)
 {
+    const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);
     int64_t stride = s->dqkv.shape[1], k_at = q_width(m), v_at = k_at + kv_width(m);
     TRY(linear_dgrad(&m->out, dout, s->do_, r));
@@ -205,7 +215,7 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *r
                                                  .scratch = s->scratch_bwd.data,
                                                  .dt = y.dt},
                          r->stream));
-    TRY(rotate_back(m, s, rope, b, r));
+    TRY(rotate_back(m, s, c, r));
     TRY(linear_wgrad(&m->qkv, y, s->dqkv, r));
     return linear_dgrad(&m->qkv, s->dqkv, dy, r);
 }

@@ -14,9 +14,8 @@
  * FLOPs per token: 2 D (H+2K) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
 #ifndef INGOT_NN_ATTN_H
 #define INGOT_NN_ATTN_H
-#include "data/loader.h"
 #include "nn/linear.h"
-#include "nn/rope.h"
+#include "nn/mix.h"
 
 struct attn {
     struct linear qkv, out;
@@ -32,13 +31,24 @@ struct attn_saved {
 
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor out,
+void attn_rows(struct attn_saved *s, int64_t rows);
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor out,
                 const struct run *r) WARN_UNUSED;
-/* The projection and rotation alone, which generation uses too: fills s->qkv and s->rot. */
-status attn_project(const struct attn *m, struct attn_saved *s, const struct rope *rope, const int32_t *positions, struct tensor y,
-                    const struct run *r) WARN_UNUSED;
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct rope *rope, const struct batch *b, struct tensor y, struct tensor dout,
-                struct tensor dy, const struct run *r) WARN_UNUSED;
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+                const struct run *r) WARN_UNUSED;
+
+/* Generation (attn_cache.c): keys and values [capacity, K hd], as rotated. */
+struct attn_cache {
+    struct tensor k, v;
+};
+void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l);
+status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k, const struct cache_at *at,
+                       const struct run *r) WARN_UNUSED;
+status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c, const struct cache_at *at,
+                 struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+
+/* The projection and rotation alone: fills s->qkv and s->rot. */
+status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, const struct run *r) WARN_UNUSED;
 /* Pointers to the q, k and v heads of the saved tensors; strides are elements from row to row. */
 struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);

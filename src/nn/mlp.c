@@ -24,7 +24,14 @@ void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
         s->dm = tensor_take(l->scratch, "mlp activation gradient", l->dt, 2, l->n, m->f);
 }
 
-status mlp_activate(const struct mlp *m, struct mlp_saved *s, const struct run *r)
+void mlp_rows(struct mlp_saved *s, int64_t rows)
+{
+    struct tensor *all[] = {&s->up, &s->m, &s->dm};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+/* m from up, alone: forward's middle part, and backward's first under recompute. */
+static status activate(const struct mlp *m, struct mlp_saved *s, const struct run *r)
 {
     int64_t n = s->up.shape[0];
     if (m->act == ACT_SWIGLU)
@@ -40,8 +47,15 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
                const struct run *r)
 {
     TRY(linear_fwd(&m->up, y, s->up, r));
-    TRY(mlp_activate(m, s, r));
+    TRY(activate(m, s, r));
     return linear_fwd(&m->down, s->m, out, r);
+}
+
+status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
+                 const struct run *r)
+{
+    if (policy == RECOMPUTE_FULL) TRY(linear_fwd(&m->up, y, s->up, r));
+    return policy == RECOMPUTE_NONE ? STATUS_OK : activate(m, s, r);
 }
 
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout,

@@ -7,7 +7,8 @@ double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
 {
     struct flops f = plan_flops(m, sequence_length);
     double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
-    double scores = 4 * (double)m->layer_count * (double)m->head_count * hd * (double)sequence_length;
+    double layers = (double)(model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA));
+    double scores = 4 * layers * (double)m->head_count * hd * (double)sequence_length;
     return 3 * (f.qkv + f.out + f.mlp + f.head + scores);
 }
 

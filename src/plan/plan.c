@@ -219,18 +219,34 @@ static double keys_seen(int64_t t, int64_t window)
     return window > 0 && window < t ? w - w * (w - 1) / (2 * n) : (n + 1) / 2;
 }
 
-struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
+static void add_attention(struct flops *f, const struct model_spec *m, int64_t sequence_length,
+                          int64_t window)
 {
-    double d = (double)m->hidden_size, f = (double)m->ffn_size, layers = (double)m->layer_count;
-    double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
+    double d = (double)m->hidden_size,
+           hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
     double q = (double)m->head_count * hd,
            kv = (double)(m->head_count_kv ? m->head_count_kv : m->head_count) * hd;
-    struct flops r = {.qkv = layers * 2 * d * (q + 2 * kv),
-                      .out = layers * 2 * q * d,
-                      .mlp = layers * (m->activation == ACT_SWIGLU ? 6 : 4) * d * f,
-                      .head = 2 * d * (double)m->vocab_size};
-    for (int64_t i = 0; i < m->layer_count; i++)
-        r.scores += 4 * q * keys_seen(sequence_length, model_layer_window(m, i) ? m->window : 0);
+    f->qkv += 2 * d * (q + 2 * kv);
+    f->out += 2 * q * d;
+    f->scores += 4 * q * keys_seen(sequence_length, window);
+}
+
+struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
+{
+    double d = (double)m->hidden_size;
+    struct flops r = {.head = 2 * d * (double)m->vocab_size};
+    for (int64_t i = 0; i < m->layer_count; i++) {
+        const struct layer_spec l = model_layer(m, i);
+        switch (l.mixer) {
+        case MIXER_GQA:
+        case MIXER_SWA:
+            add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0);
+            break;
+        }
+        switch (l.ffn) {
+        case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;
+        }
+    }
     return r;
 }
 

@@ -74,20 +74,39 @@ status preset_find(const char *name, struct model_spec *m)
     return STATUS_OK;
 }
 
+static int64_t attention_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size, q = m->head_count * m->head_dim, kv = m->head_count_kv * m->head_dim;
+    return d * q + 2 * d * kv + q * d + (m->qk_norm ? 2 * m->head_dim : 0) + (m->qkv_bias ? q + 2 * kv : 0) +
+           (m->out_bias ? d : 0);
+}
+
+static int64_t mlp_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size, f = m->ffn_size, gates = m->activation == ACT_SWIGLU ? 2 : 1;
+    return (gates + 1) * d * f + (m->mlp_bias ? gates * f + d : 0);
+}
+
+static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
+{
+    int64_t count = 0;
+    switch (l.mixer) {
+    case MIXER_GQA:
+    case MIXER_SWA: count += attention_params(m); break;
+    }
+    switch (l.ffn) {
+    case FFN_MLP: count += mlp_params(m); break;
+    }
+    return count;
+}
+
 int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
 {
     struct model_spec r = *m;
     model_spec_resolve(&r);
-    int64_t d = r.hidden_size, q = r.head_count * r.head_dim, kv = r.head_count_kv * r.head_dim,
-            f = r.ffn_size;
-    int64_t norm = r.norm == NORM_LAYERNORM ? 2 * d : d, gates = r.activation == ACT_SWIGLU ? 2 : 1;
-    int64_t attention = d * q + 2 * d * kv + q * d;
-    if (r.qk_norm) attention += 2 * r.head_dim;
-    if (r.qkv_bias) attention += q + 2 * kv;
-    if (r.out_bias) attention += d;
-    int64_t ffn = (gates + 1) * d * f;
-    if (r.mlp_bias) ffn += gates * f + d;
-    int64_t tables = vocab_size * d * (r.tied_embeddings ? 1 : 2);
-    if (r.position == POS_LEARNED) tables += r.context_length * d;
-    return tables + r.layer_count * (attention + ffn + 2 * norm) + norm;
+    const int64_t d = r.hidden_size, norm = r.norm == NORM_LAYERNORM ? 2 * d : d;
+    int64_t count = vocab_size * d * (r.tied_embeddings ? 1 : 2) + norm;
+    if (r.position == POS_LEARNED) count += r.context_length * d;
+    for (int64_t i = 0; i < r.layer_count; i++) count += layer_params(&r, model_layer(&r, i)) + 2 * norm;
+    return count;
 }

@@ -21,6 +21,8 @@ typedef char spec_TEXT[SPEC_TEXT];
 #define WORD(prefix, value, word) prefix##_##value,
 #define LIST(tag, prefix)         enum tag { prefix##_WORDS(WORD) };
 WORD_LISTS(LIST)
+LIST(mixer, MIXER)
+LIST(ffn, FFN)
 #undef WORD
 #undef LIST
 
@@ -95,6 +97,16 @@ void run_spec_default(struct run_spec *r);
 /* Number of parameters in closed form, with `vocab_size` rows in the embedding (a spec may leave that to the tokenizer). */
 int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size);
 
+/* What a layer is made of: model.layers is "[ONCE;]REPEATED", both lists of [COUNT*]MIXER[/FFN]; FFN is mlp where it is left out.
+ * Needs a checked pattern. */
+struct layer_spec {
+    enum mixer mixer;
+    enum ffn ffn;
+};
+struct layer_spec model_layer(const struct model_spec *m, int64_t layer);
+/* How many layers have this mixer, this feed-forward part. */
+int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer);
+int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn);
 /* True when layer i uses the sliding window. */
 bool model_layer_window(const struct model_spec *m, int64_t layer);
 

@@ -1,45 +1,11 @@
 /* What cannot work, in one line each. Ranges of single keys stand in the rows of the .def files; here are the combinations. */
 #include "spec/keys.h"
-#include "spec/spec.h"
+#include "spec/spec_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef long long ll;
-
-/* One part of "0-3,8" from *at, which moves behind it and its comma; false on a syntax error. */
-static bool layers_part(const char **at, int64_t *first, int64_t *last)
-{
-    const char *p = *at;
-    int64_t bound[2];
-    int count = 0;
-    do {
-        if (count) p++; /* the '-' */
-        if (*p < '0' || *p > '9') return false;
-        for (bound[count] = 0; *p >= '0' && *p <= '9'; p++)
-            if (bound[count] < 1000000) bound[count] = bound[count] * 10 + (*p - '0');
-    } while (++count < 2 && *p == '-');
-    *first = bound[0];
-    *last = bound[count - 1];
-    if (*p == ',' && p[1] != 0)
-        p++;
-    else if (*p != 0)
-        return false;
-    *at = p;
-    return *first <= *last;
-}
-
-bool model_layer_window(const struct model_spec *m, int64_t layer)
-{
-    if (m->window == 0) return false;
-    if (strcmp(m->window_layers, "all") == 0) return true;
-    int64_t first, last;
-    for (const char *p = m->window_layers; *p;) {
-        if (!layers_part(&p, &first, &last)) return false;
-        if (layer >= first && layer <= last) return true;
-    }
-    return false;
-}
 
 static status check_section(const struct spec *s, bool model)
 {
@@ -107,35 +73,13 @@ static status check_positions(const struct model_spec *m)
     return check_rope_scaling(m);
 }
 
-static status check_window(const struct model_spec *m)
-{
-    int64_t first, last;
-    if (m->window > m->context_length)
-        return FAIL(STATUS_CONFIG,
-                    "model.window %lld is larger than model.context_length %lld; 0 is full attention",
-                    (ll)m->window, (ll)m->context_length);
-    if (strcmp(m->window_layers, "all") == 0) return STATUS_OK;
-    const char *p = m->window_layers;
-    do {
-        if (!layers_part(&p, &first, &last))
-            return FAIL(STATUS_CONFIG,
-                        "model.window_layers '%.64s': write all, or indices and ranges such as 0-3,8",
-                        m->window_layers);
-        if (last >= m->layer_count)
-            return FAIL(STATUS_CONFIG,
-                        "model.window_layers '%.64s': there is no layer %lld, the last is %lld",
-                        m->window_layers, (ll)last, (ll)m->layer_count - 1);
-    } while (*p);
-    return STATUS_OK;
-}
-
 status model_spec_check(const struct model_spec *m)
 {
     struct spec s = {.model = *m};
     TRY(check_section(&s, true));
     TRY(check_heads(m));
     TRY(check_positions(m));
-    return check_window(m);
+    return layers_check(m);
 }
 
 static status check_batch(const struct spec *s)

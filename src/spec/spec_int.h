@@ -19,4 +19,7 @@ const char *spec_origin_text(const struct spec_origin *o, int row, char buf[SPEC
 
 /* preset_find without model_spec_resolve, so that keys set beside a preset still decide what follows from them. */
 status preset_apply(const char *name, struct model_spec *m) WARN_UNUSED;
+
+/* model.layers and model.window_layers name what there is (layers.c). */
+status layers_check(const struct model_spec *m) WARN_UNUSED;
 #endif

@@ -15,4 +15,9 @@ struct tensor {
 /* A tensor taken from the arena; `what` is a literal. tensor_take(act, "qkv", DTYPE_BF16, 2, n, width) */
 struct tensor tensor_take(struct arena *a, const char *what, dtype dt, int rank, ...);
 int64_t tensor_count(struct tensor t);
+/* Sets the first dimension, of tensors that are there. */
+static inline void tensor_rows(struct tensor *t, int64_t rows)
+{
+    if (t->rank) t->shape[0] = rows;
+}
 #endif

@@ -305,6 +305,17 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         {"model.window_layers=1-0",
          "model.window_layers '1-0': write all, or indices and ranges such as 0-3,8"},
         {"model.window_layers=0-9", "model.window_layers '0-9': there is no layer 9, the last is 1"},
+        {"model.layers=", "model.layers: '' is no mixer; there are gqa, swa"},
+        {"model.layers=gqa,ssm", "model.layers: 'ssm' is no mixer; there are gqa, swa"},
+        {"model.layers=gqa/dense", "model.layers: 'dense' is no feed-forward part; there are mlp"},
+        {"model.layers=0*gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '0*gqa'"},
+        {"model.layers=3gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '3gqa'"},
+        {"model.layers=gqa gqa",
+         "model.layers: 'gqa' is neither a comma and a layer nor the end; write it as 3*swa,1*gqa"},
+        {"model.layers=gqa;gqa;gqa",
+         "model.layers: a second ';'; layers that come once stand before the only one"},
+        {"model.layers=2*gqa;gqa", "model.layers: 2 layers before the ';', model.layer_count is 2"},
+        {"model.layers=swa,gqa", "model.layers names swa: model.window must say how many tokens it sees"},
         {"train.sequence_length=256", "train.sequence_length 256 is longer than model.context_length 128"},
         {"train.batch_tokens=200",
          "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128"},
@@ -340,6 +351,29 @@ static void window_layers_name_the_layers_that_use_the_window(void **state)
     snprintf(m.window_layers, sizeof m.window_layers, "0-2,5,14-15");
     assert_int_equal(model_spec_check(&m), STATUS_OK);
     for (int64_t i = 0; i < 16; i++) assert_int_equal(model_layer_window(&m, i), i <= 2 || i == 5 || i >= 14);
+}
+
+static void the_pattern_names_every_layer(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    assert_int_equal(preset_find("small", &m), STATUS_OK);
+    assert_int_equal(model_mixer_count(&m, MIXER_GQA), 16);
+    m.window = 16;
+    snprintf(m.layers, sizeof m.layers, "3*swa, 1*gqa/mlp");
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    for (int64_t i = 0; i < 16; i++) {
+        assert_int_equal(model_layer(&m, i).mixer, i % 4 == 3 ? MIXER_GQA : MIXER_SWA);
+        assert_int_equal(model_layer_window(&m, i), i % 4 != 3);
+    }
+    snprintf(m.layers, sizeof m.layers, "2 * gqa ; swa , gqa"); /* the last round is cut short */
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    for (int64_t i = 0; i < 16; i++)
+        assert_int_equal(model_layer(&m, i).mixer, i >= 2 && i % 2 == 0 ? MIXER_SWA : MIXER_GQA);
+    assert_int_equal(model_mixer_count(&m, MIXER_SWA), 7);
+    assert_int_equal(model_ffn_count(&m, FFN_MLP), 16);
+    snprintf(m.window_layers, sizeof m.window_layers, "0-3");
+    assert_int_equal(model_spec_check(&m), STATUS_CONFIG);
 }
 
 /* A value inside the row's range, with awkward digits and characters. */
@@ -575,6 +609,7 @@ int main(void)
         cmocka_unit_test(values_outside_their_range_are_refused_where_they_stand),
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
+        cmocka_unit_test(the_pattern_names_every_layer),
         cmocka_unit_test(a_dump_reads_back_to_the_same_values),
         cmocka_unit_test(a_resolved_spec_loads_to_itself),
         cmocka_unit_test(the_resume_hash_covers_the_frozen_keys_and_no_others),

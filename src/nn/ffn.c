@@ -1,0 +1,69 @@
+#include "nn/ffn.h"
+
+#include <stdio.h>
+
+/* A call of the kind's own function with its members of the unions. */
+#define DISPATCH(m, call)                                                                                    \
+    switch ((m)->kind) {                                                                                     \
+        FFN_TYPES(call)                                                                                      \
+    }
+
+void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
+              int64_t layer)
+{
+    char name[96];
+    m->kind = model_layer(spec, layer).ffn;
+#define CALL(value, type)                                                                                    \
+    case FFN_##value:                                                                                        \
+        snprintf(name, sizeof name, "%s." #type, layer_name);                                                \
+        type##_init(&m->type, p, name, spec);                                                                \
+        break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: type##_lay(&m->type, &s->type, l); break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: type##_rows(&s->type, rows); break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor out,
+               const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_fwd(&m->type, &s->type, y, out, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
+}
+
+status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
+                 const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_again(&m->type, &s->type, policy, y, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
+}
+
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor dout,
+               struct tensor dy, const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_bwd(&m->type, &s->type, y, dout, dy, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
+}

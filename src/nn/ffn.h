@@ -1,0 +1,31 @@
+/* ffn: the feed-forward part of a layer, one row per kind of model.layers. A new one is a file here with
+ *
+ *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h)
+ *   X_again                               what `policy` did not keep, computed again from y before X_bwd */
+#ifndef INGOT_NN_FFN_H
+#define INGOT_NN_FFN_H
+#include "nn/mlp.h"
+
+/*  value  its file */
+#define FFN_TYPES(X) X(MLP, mlp)
+
+struct ffn_block {
+    enum ffn kind;
+    union {
+        struct mlp mlp;
+    };
+};
+struct ffn_saved {
+    union {
+        struct mlp_saved mlp;
+    };
+};
+
+void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
+void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
+void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor dout, struct tensor dy,
+               const struct run *r) WARN_UNUSED;
+#endif

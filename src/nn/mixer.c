@@ -1,0 +1,88 @@
+#include "nn/mixer.h"
+
+#include <stdio.h>
+
+/* A call of the kind's own function with its members of the unions. */
+#define DISPATCH(m, call)                                                                                    \
+    switch ((m)->kind) {                                                                                     \
+        MIXER_TYPES(call)                                                                                    \
+    }
+
+void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name,
+                const struct model_spec *spec, int64_t layer)
+{
+    char name[96];
+    m->kind = model_layer(spec, layer).mixer;
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value:                                                                                      \
+        snprintf(name, sizeof name, "%s." #type, layer_name);                                                \
+        type##_init(&m->type, p, name, spec, layer);                                                         \
+        break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: type##_lay(&m->type, &s->type, l); break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: type##_rows(&s->type, rows); break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
+                 struct tensor out, const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
+status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
+                 struct tensor dout, struct tensor dy, const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return type##_bwd(&m->type, &s->type, c, y, dout, dy, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
+void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: type##_cache_lay(&m->type, &k->type, l); break;
+    DISPATCH(m, CALL)
+#undef CALL
+}
+
+status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k,
+                        const struct cache_at *at, const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return type##_cache_fill(&m->type, &s->type, &k->type, at, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
+status mixer_step(const struct mixer_block *m, struct mixer_saved *s, struct mixer_cache *k,
+                  const struct mix *c, const struct cache_at *at, struct tensor y, struct tensor out,
+                  const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return type##_step(&m->type, &s->type, &k->type, c, at, y, out, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}

@@ -1,0 +1,242 @@
+/* Which layer is what: model.layers and model.window_layers, both short texts that are read again at each question. */
+#include "spec/keys.h"
+#include "spec/spec_int.h"
+
+#include <string.h>
+
+typedef long long ll;
+
+static const char *const mixer_words[] = {
+#define WORD(prefix, value, word) word,
+    MIXER_WORDS(WORD)
+#undef WORD
+};
+static const char *const ffn_words[] = {
+#define WORD(prefix, value, word) word,
+    FFN_WORDS(WORD)
+#undef WORD
+};
+enum {
+    MIXER_COUNT = sizeof mixer_words / sizeof mixer_words[0],
+    FFN_COUNT = sizeof ffn_words / sizeof ffn_words[0]
+};
+
+/* ---- model.layers */
+
+struct item {
+    int64_t count;
+    struct layer_spec layer;
+};
+struct word {
+    const char *at;
+    int bytes;
+};
+
+static struct word word_at(const char *p)
+{
+    return (struct word){p, (int)strcspn(p, "*/,; ")};
+}
+
+/* The row of `words` that w is, or a failure that names what there is. */
+static status word_find(struct word w, const char *const *words, int count, const char *what, int *found)
+{
+    char text[32], all[128] = "";
+    for (int i = 0; i < count; i++) {
+        if ((int)strlen(words[i]) == w.bytes && memcmp(words[i], w.at, (size_t)w.bytes) == 0) {
+            *found = i;
+            return STATUS_OK;
+        }
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", words[i]);
+    }
+    snprintf(text, sizeof text, "%.*s", w.bytes, w.at);
+    return FAIL(STATUS_CONFIG, "model.layers: '%s' is no %s; there are %s", text, what, all);
+}
+
+static const char *blanks(const char *p)
+{
+    return p + strspn(p, " ");
+}
+
+/* [COUNT*]MIXER[/FFN] from *at, which moves behind it and the blanks there. */
+static status read_item(const char **at, struct item *item)
+{
+    enum { COUNT_MAX = 100000 };
+    const char *p = blanks(*at);
+    int mixer = MIXER_GQA, ffn = FFN_MLP;
+    item->count = 1;
+    if (*p >= '0' && *p <= '9') {
+        for (item->count = 0; *p >= '0' && *p <= '9'; p++)
+            if (item->count < COUNT_MAX) item->count = item->count * 10 + (*p - '0');
+        p = blanks(p);
+        if (*p != '*' || item->count == 0 || item->count >= COUNT_MAX)
+            return FAIL(STATUS_CONFIG, "model.layers: write a count as 3*gqa, from 1 to %d, not '%.20s'",
+                        COUNT_MAX - 1, *at);
+        p = blanks(p + 1);
+    }
+    struct word w = word_at(p);
+    TRY(word_find(w, mixer_words, MIXER_COUNT, "mixer", &mixer));
+    p = blanks(p + w.bytes);
+    if (*p == '/') {
+        w = word_at(blanks(p + 1));
+        TRY(word_find(w, ffn_words, FFN_COUNT, "feed-forward part", &ffn));
+        p = blanks(w.at + w.bytes);
+    }
+    item->layer = (struct layer_spec){(enum mixer)mixer, (enum ffn)ffn};
+    *at = p;
+    return STATUS_OK;
+}
+
+/* One list, up to ';' or the end; layers in it. With `out`, the layer at `index` (counted round and round when it repeats). */
+static status read_list(const char **at, int64_t *count, int64_t index, struct layer_spec *out)
+{
+    struct item item;
+    for (*count = 0;; (*at)++) {
+        TRY(read_item(at, &item));
+        if (out && index >= *count && index < *count + item.count) *out = item.layer;
+        *count += item.count;
+        if (**at != ',') break;
+    }
+    if (**at == 0 || **at == ';') return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "model.layers: '%.20s' is neither a comma and a layer nor the end; write it as 3*swa,1*gqa",
+                *at);
+}
+
+/* once: layers before ';', 0 without one; repeated: layers of the list that repeats, from `from` on. */
+static status read_pattern(const struct model_spec *m, int64_t *once, int64_t *repeated, const char **from)
+{
+    const char *p = m->layers;
+    *once = 0;
+    *from = p;
+    TRY(read_list(&p, repeated, 0, NULL));
+    if (*p == 0) return STATUS_OK;
+    *once = *repeated;
+    *from = ++p;
+    TRY(read_list(&p, repeated, 0, NULL));
+    if (*p == 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG, "model.layers: a second ';'; layers that come once stand before the only one");
+}
+
+struct layer_spec model_layer(const struct model_spec *m, int64_t layer)
+{
+    int64_t once, repeated, count;
+    const char *p;
+    struct layer_spec l = {0};
+    status st = read_pattern(m, &once, &repeated, &p);
+    if (st == STATUS_OK && layer < once) {
+        p = m->layers;
+        st = read_list(&p, &count, layer, &l);
+    } else if (st == STATUS_OK) {
+        st = read_list(&p, &count, (layer - once) % repeated, &l);
+    }
+    CHECK(st == STATUS_OK, "a layer of a pattern that was not checked: %s", status_message());
+    return l;
+}
+
+int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < m->layer_count; i++) count += model_layer(m, i).mixer == mixer;
+    return count;
+}
+
+int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < m->layer_count; i++) count += model_layer(m, i).ffn == ffn;
+    return count;
+}
+
+static status check_pattern(const struct model_spec *m)
+{
+    int64_t once, repeated;
+    const char *from;
+    TRY(read_pattern(m, &once, &repeated, &from));
+    if (once >= m->layer_count)
+        return FAIL(STATUS_CONFIG, "model.layers: %lld layers before the ';', model.layer_count is %lld",
+                    (ll)once, (ll)m->layer_count);
+    return STATUS_OK;
+}
+
+/* ---- model.window_layers */
+
+/* One part of "0-3,8" from *at, which moves behind it and its comma; false on a syntax error. */
+static bool read_range(const char **at, int64_t *first, int64_t *last)
+{
+    const char *p = *at;
+    int64_t bound[2];
+    int count = 0;
+    do {
+        if (count) p++; /* the '-' */
+        if (*p < '0' || *p > '9') return false;
+        for (bound[count] = 0; *p >= '0' && *p <= '9'; p++)
+            if (bound[count] < 1000000) bound[count] = bound[count] * 10 + (*p - '0');
+    } while (++count < 2 && *p == '-');
+    *first = bound[0];
+    *last = bound[count - 1];
+    if (*p == ',' && p[1] != 0)
+        p++;
+    else if (*p != 0)
+        return false;
+    *at = p;
+    return *first <= *last;
+}
+
+static bool in_ranges(const struct model_spec *m, int64_t layer)
+{
+    if (strcmp(m->window_layers, "all") == 0) return true;
+    int64_t first, last;
+    for (const char *p = m->window_layers; *p;) {
+        if (!read_range(&p, &first, &last)) return false;
+        if (layer >= first && layer <= last) return true;
+    }
+    return false;
+}
+
+static bool names_swa(const struct model_spec *m)
+{
+    return strstr(m->layers, mixer_words[MIXER_SWA]) != NULL; /* no other word contains it */
+}
+
+bool model_layer_window(const struct model_spec *m, int64_t layer)
+{
+    if (m->window == 0) return false;
+    const enum mixer mixer = model_layer(m, layer).mixer;
+    if (mixer == MIXER_SWA) return true;
+    return mixer == MIXER_GQA && !names_swa(m) && in_ranges(m, layer);
+}
+
+static status check_windows(const struct model_spec *m)
+{
+    int64_t first, last;
+    const bool swa = names_swa(m);
+    if (m->window > m->context_length)
+        return FAIL(STATUS_CONFIG,
+                    "model.window %lld is larger than model.context_length %lld; 0 is full attention",
+                    (ll)m->window, (ll)m->context_length);
+    if (swa && m->window == 0)
+        return FAIL(STATUS_CONFIG, "model.layers names swa: model.window must say how many tokens it sees");
+    if (strcmp(m->window_layers, "all") == 0) return STATUS_OK;
+    if (swa)
+        return FAIL(STATUS_CONFIG,
+                    "model.window_layers does nothing where model.layers names swa; leave it out");
+    const char *p = m->window_layers;
+    do {
+        if (!read_range(&p, &first, &last))
+            return FAIL(STATUS_CONFIG,
+                        "model.window_layers '%.64s': write all, or indices and ranges such as 0-3,8",
+                        m->window_layers);
+        if (last >= m->layer_count)
+            return FAIL(STATUS_CONFIG,
+                        "model.window_layers '%.64s': there is no layer %lld, the last is %lld",
+                        m->window_layers, (ll)last, (ll)m->layer_count - 1);
+    } while (*p);
+    return STATUS_OK;
+}
+
+status layers_check(const struct model_spec *m)
+{
+    TRY(check_pattern(m));
+    return check_windows(m);
+}
