@@ -131,6 +131,47 @@ status io_create(struct io_file *f, const char *path)
     return FAIL_ERRNO("create", path);
 }
 
+/* Cuts an open temporary to `keep` bytes and goes to its end. */
+static status cut(struct io_file *f, int64_t keep)
+{
+    struct stat s;
+    if (SYS(fstat(f->fd, &s)) != 0) return FAIL_ERRNO("stat", f->temp);
+    if (!S_ISREG(s.st_mode) || s.st_size < keep)
+        return FAIL(STATUS_DATA, "'%s' has %lld bytes, expected at least %lld", f->temp, (long long)s.st_size,
+                    (long long)keep);
+    if (SYS(ftruncate(f->fd, keep)) != 0) return FAIL_ERRNO("cut", f->temp);
+    if (SYS(lseek(f->fd, keep, SEEK_SET)) < 0) return FAIL_ERRNO("seek in", f->temp);
+    return STATUS_OK;
+}
+
+status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t keep)
+{
+    f->fd = -1;
+    f->temp[0] = 0;
+    if (strlen(path) >= sizeof f->path || strlen(temp) >= sizeof f->temp)
+        return FAIL(STATUS_IO, "path of %zu bytes is too long: '%.60s...'; %s", strlen(temp), temp,
+                    io_int_advice(ENAMETOOLONG));
+    snprintf(f->path, sizeof f->path, "%s", path);
+    f->fd = (int)SYS(open(temp, O_RDWR | (keep ? 0 : O_CREAT) | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (f->fd < 0) return FAIL_ERRNO("open", temp);
+    snprintf(f->temp, sizeof f->temp, "%s", temp);
+    status st = cut(f, keep);
+    if (st != STATUS_OK) io_leave(f);
+    return st;
+}
+
+status io_sync(struct io_file *f)
+{
+    CHECK(f->fd >= 0, "'%s' is not open for writing", f->path);
+    return SYS(fsync(f->fd)) == 0 ? STATUS_OK : FAIL_ERRNO("sync", f->path);
+}
+
+void io_leave(struct io_file *f)
+{
+    io_close(&f->fd);
+    f->temp[0] = 0;
+}
+
 /* Writes at `at`, or at the file's position when at < 0. */
 static status write_all(struct io_file *f, const char *data, size_t bytes, int64_t at)
 {

@@ -23,6 +23,14 @@ status io_commit(struct io_file *f) WARN_UNUSED;
 /* Closes and removes the temporary; safe after commit. */
 void io_abandon(struct io_file *f);
 
+/* A temporary that outlives its process: made, in place of what has its name, when `keep` is 0; else cut to
+ * its first `keep` bytes (STATUS_DATA: it has fewer), after which writing goes on. io_commit renames it to
+ * `path`, io_abandon removes it, io_leave closes it and lets it stay, io_sync makes what was written durable.
+ */
+status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t keep) WARN_UNUSED;
+status io_sync(struct io_file *f) WARN_UNUSED;
+void io_leave(struct io_file *f);
+
 /* Reading. io_open: a regular file, its size in *bytes; LINKS_REFUSE for files of a directory that we do not
  * trust. io_pread: all of it, or STATUS_IO. io_close sets -1; closed already is fine. */
 enum io_links { LINKS_FOLLOW, LINKS_REFUSE };

@@ -1,6 +1,7 @@
 #include "data/corpus.h"
 
 #include "base/io.h"
+#include "data/corpus_index.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static const char *const split_words[CORPUS_COUNT] = {
 
 struct part {                    /* one split being written */
     struct shard_writer *writer; /* NULL: no shard is open */
-    struct manifest_shard *row;  /* of the open shard */
+    struct corpus_index_writer *index;
+    struct manifest_shard *row; /* of the open shard */
     int shards;
     struct manifest_sum sum;
 };
@@ -34,11 +36,13 @@ enum kind { KIND_OTHER, KIND_PART, KIND_SHARD, KIND_MANIFEST, KIND_PENDING };
 static enum kind kind_of(const struct corpus *c, const char *name)
 {
     char prefix[512], shard[512];
+    static const char *const building[] = {".part", ".open"};
     size_t n = strlen(c->base), length = strlen(name);
     if (strncmp(name, c->base, n) != 0 || length >= sizeof shard) return KIND_OTHER;
     if (strcmp(name + n, "_manifest.json") == 0) return KIND_MANIFEST;
     if (strcmp(name + n, "_manifest.pending") == 0) return KIND_PENDING;
-    bool part = length > 5 && strcmp(name + length - 5, ".part") == 0;
+    bool part = false;
+    for (int i = 0; i < 2; i++) part |= length > 5 && strcmp(name + length - 5, building[i]) == 0;
     snprintf(shard, sizeof shard, "%.*s", (int)(part ? length - 5 : length), name);
     if (!manifest_prefix(shard, prefix, sizeof prefix) || strcmp(prefix, c->base) != 0) return KIND_OTHER;
     for (int i = 0; i < CORPUS_COUNT; i++) {
@@ -118,6 +122,15 @@ static void part_path(const struct corpus *c, const char *file, char out[PATH_MA
     snprintf(out, PATH_MAX, "%s/%s.part", c->dir, file);
 }
 
+static status index_open(struct corpus *c, struct part *p, const char *shard)
+{
+    char file[512], path[PATH_MAX], temp[PATH_MAX];
+    corpus_index_name(shard, file, sizeof file);
+    part_path(c, file, path);
+    snprintf(temp, sizeof temp, "%s/%s.open", c->dir, file);
+    return corpus_index_create(&p->index, path, temp, 0);
+}
+
 static status part_open(struct corpus *c, enum corpus_split split)
 {
     struct part *p = &c->parts[split];
@@ -127,13 +140,15 @@ static status part_open(struct corpus *c, enum corpus_split split)
     TRY(shard_create(&p->writer, path, shard_width(c->config.vocab_size)));
     p->row = manifest_add(&c->rows[split], file, split_words[split]);
     p->shards++;
-    return STATUS_OK;
+    return index_open(c, p, file);
 }
 
 static status part_close(struct part *p)
 {
     if (!p->writer) return STATUS_OK;
     TRY(shard_commit(&p->writer, &p->row->xxh64));
+    TRY(corpus_index_commit(&p->index, p->row->tokens, &p->row->index_xxh64));
+    p->row->indexed = true;
     p->sum.shards++;
     return STATUS_OK;
 }
@@ -145,6 +160,7 @@ status corpus_add(struct corpus *c, enum corpus_split split, const int32_t *ids,
         if (!p->writer) TRY(part_open(c, split));
         int64_t room = c->config.shard_tokens - p->row->tokens, n = count - at < room ? count - at : room,
                 text = 0;
+        if (at == 0) TRY(corpus_index_add(p->index, (uint32_t)p->row->tokens));
         TRY(shard_append(p->writer, ids + at, n));
         for (int64_t i = at; i < at + n; i++) text += c->config.token_bytes[ids[i]];
         p->row->tokens += n;
@@ -173,12 +189,15 @@ static status remove_kind(const struct corpus *c, enum kind kind)
 /* From the pending manifest to the valid one. */
 static status publish(struct corpus *c, const struct manifest *m, const char *pending)
 {
-    char from[PATH_MAX], to[PATH_MAX];
+    char file[512], from[PATH_MAX], to[PATH_MAX];
     TRY(remove_kind(c, KIND_MANIFEST));
     TRY(remove_kind(c, KIND_SHARD));
-    for (int i = 0; i < m->count; i++) {
-        part_path(c, m->shards[i].file, from);
-        snprintf(to, sizeof to, "%s/%s", c->dir, m->shards[i].file);
+    for (int i = 0; i < 2 * m->count; i++) {
+        const char *shard = m->shards[i / 2].file;
+        snprintf(file, sizeof file, "%s", shard);
+        if (i % 2) corpus_index_name(shard, file, sizeof file);
+        part_path(c, file, from);
+        snprintf(to, sizeof to, "%s/%s", c->dir, file);
         TRY(io_rename_dir(from, to));
     }
     snprintf(to, sizeof to, "%s_manifest.json", c->prefix);
@@ -197,7 +216,7 @@ status corpus_commit(struct corpus **out, struct manifest *m)
             const struct manifest_shard *row = &c->rows[split].shards[i];
             struct manifest_shard *copy = manifest_add(m, row->file, row->split);
             copy->tokens = row->tokens, copy->documents = row->documents, copy->text_bytes = row->text_bytes,
-            copy->xxh64 = row->xxh64;
+            copy->xxh64 = row->xxh64, copy->indexed = row->indexed, copy->index_xxh64 = row->index_xxh64;
         }
     }
     snprintf(pending, sizeof pending, "%s_manifest.pending", c->prefix);
@@ -220,15 +239,12 @@ void corpus_abandon(struct corpus **out)
 {
     struct corpus *c = *out;
     if (!c) return;
-    char path[PATH_MAX];
     for (int split = 0; split < CORPUS_COUNT; split++) {
         shard_abandon(&c->parts[split].writer);
-        for (int i = 0; i < c->rows[split].count; i++) {
-            part_path(c, c->rows[split].shards[i].file, path);
-            (void)remove(path); /* gone already after a commit; the next build removes what stays */
-        }
+        corpus_index_leave(&c->parts[split].index);
         manifest_free(&c->rows[split]);
     }
+    (void)remove_kind(c, KIND_PART); /* none after a commit; the next build removes what stays */
     free(c);
     *out = NULL;
 }

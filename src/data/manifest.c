@@ -1,6 +1,7 @@
 #include "data/manifest.h"
 
 #include "base/io.h"
+#include "base/utf8.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -26,8 +27,21 @@ struct manifest_shard *manifest_add(struct manifest *m, const char *file, const 
     return row;
 }
 
+struct manifest_input *manifest_add_input(struct manifest *m, const char *path)
+{
+    struct manifest_input *more = realloc(m->inputs, (size_t)(m->input_count + 1) * sizeof *more);
+    CHECK(more, "no memory for %d inputs of a manifest", m->input_count + 1);
+    m->inputs = more;
+    struct manifest_input *input = &m->inputs[m->input_count++];
+    *input = (struct manifest_input){.path = strdup(path)};
+    CHECK(input->path, "no memory for a name");
+    return input;
+}
+
 void manifest_free(struct manifest *m)
 {
+    for (int i = 0; i < m->input_count; i++) free(m->inputs[i].path);
+    free(m->inputs);
     for (int i = 0; i < m->count; i++) {
         free(m->shards[i].file);
         free(m->shards[i].split);
@@ -53,8 +67,11 @@ struct manifest_sum manifest_split(const struct manifest *m, const char *split)
 bool manifest_prefix(const char *shard_path, char *prefix, size_t size)
 {
     /* PREFIX _ SPLIT _ NNNNNN .bin */
-    size_t length = strlen(shard_path);
-    if (length < 4 || strcmp(shard_path + length - 4, ".bin") != 0) return false;
+    static const char *const ends[] = {".bin", ".npy", ".idx"};
+    size_t length = strlen(shard_path), end_of = 0;
+    if (length < 4) return false;
+    while (end_of < 3 && strcmp(shard_path + length - 4, ends[end_of]) != 0) end_of++;
+    if (end_of == 3) return false;
     size_t at = length - 4, digits = 0;
     while (at > 0 && shard_path[at - 1] >= '0' && shard_path[at - 1] <= '9') at--, digits++;
     if (digits < 6 || at < 2 || shard_path[at - 1] != '_') return false;
@@ -98,9 +115,39 @@ static status copy_text(const char *path, const json_t *o, const char *key, char
     return STATUS_OK;
 }
 
+/* Sixteen hexadecimal digits. */
+static status want_hash(const char *path, const json_t *o, const char *key, uint64_t *out)
+{
+    const char *hash;
+    TRY(want_text(path, o, key, &hash));
+    if (strlen(hash) != 16 || strspn(hash, "0123456789abcdef") != 16)
+        return FAIL(STATUS_DATA, "%s: '%s' is '%s', expected 16 hexadecimal digits", path, key, hash);
+    *out = strtoull(hash, NULL, 16);
+    return STATUS_OK;
+}
+
+static status read_inputs(struct manifest *m, const char *path, const json_t *root)
+{
+    const json_t *rows = json_object_get(root, "inputs"), *o = json_object_get(root, "duplicates");
+    if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'inputs' is missing or not a list", path);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *name;
+        TRY(want_text(path, row, "path", &name));
+        struct manifest_input *input = manifest_add_input(m, name);
+        TRY(want_int(path, row, "bytes", 0, INT64_MAX, &input->bytes));
+        TRY(want_hash(path, row, "xxh64", &input->xxh64));
+    }
+    if (!o) return STATUS_OK;
+    m->duplicates.counted = true;
+    m->duplicates.removed = json_is_true(json_object_get(o, "removed"));
+    TRY(want_int(path, o, "documents", 0, INT64_MAX, &m->duplicates.documents));
+    return want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes);
+}
+
 static status read_row(const char *path, const json_t *o, int width, struct manifest *m)
 {
-    const char *file, *split, *hash;
+    const char *file, *split;
     TRY(want_text(path, o, "file", &file));
     TRY(want_text(path, o, "split", &split));
     if (!*file || strchr(file, '/'))
@@ -111,12 +158,9 @@ static status read_row(const char *path, const json_t *o, int width, struct mani
     TRY(want_int(path, o, "documents", 0, INT32_MAX, &row->documents));
     TRY(want_int(path, o, "text_bytes", 0, INT64_MAX / 2, &row->text_bytes));
     TRY(want_int(path, o, "file_bytes", 1024 + row->tokens * width, 1024 + row->tokens * width, &bytes));
-    TRY(want_text(path, o, "xxh64", &hash));
-    if (strlen(hash) != 16 || strspn(hash, "0123456789abcdef") != 16)
-        return FAIL(STATUS_DATA, "%s: 'xxh64' of %s is '%s', expected 16 hexadecimal digits", path, file,
-                    hash);
-    row->xxh64 = strtoull(hash, NULL, 16);
-    return STATUS_OK;
+    TRY(want_hash(path, o, "xxh64", &row->xxh64));
+    row->indexed = json_object_get(o, "index_xxh64") != NULL;
+    return row->indexed ? want_hash(path, o, "index_xxh64", &row->index_xxh64) : STATUS_OK;
 }
 
 static status read_root(struct manifest *m, const char *path, const json_t *root)
@@ -126,7 +170,8 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
     TRY(want_text(path, root, "format", &text));
     if (strcmp(text, "ingot-shards") != 0)
         return FAIL(STATUS_DATA, "%s: format '%s', expected 'ingot-shards'", path, text);
-    TRY(want_int(path, root, "version", MANIFEST_VERSION, MANIFEST_VERSION, &n));
+    TRY(want_int(path, root, "version", 1, MANIFEST_VERSION, &n));
+    if (n >= 2) TRY(read_inputs(m, path, root));
     const json_t *tokenizer = json_object_get(root, "tokenizer");
     TRY(copy_text(path, tokenizer, "dir", m->tokenizer_dir, sizeof m->tokenizer_dir));
     TRY(copy_text(path, tokenizer, "sha256", m->tokenizer_hash, sizeof m->tokenizer_hash));
@@ -174,14 +219,41 @@ static json_t *sum_json(const struct manifest *m, const char *split)
                      "documents", (json_int_t)s.documents, "text_bytes", (json_int_t)s.text_bytes);
 }
 
+static json_t *hash_json(uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    return json_string(text);
+}
+
 static json_t *row_json(const struct manifest_shard *row, int width)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)row->xxh64);
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "file", row->file, "split", row->split, "tokens",
-                     (json_int_t)row->tokens, "documents", (json_int_t)row->documents, "text_bytes",
-                     (json_int_t)row->text_bytes, "file_bytes", (json_int_t)(1024 + row->tokens * width),
-                     "xxh64", hash);
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "file", row->file, "split", row->split,
+                          "tokens", (json_int_t)row->tokens, "documents", (json_int_t)row->documents,
+                          "text_bytes", (json_int_t)row->text_bytes, "file_bytes",
+                          (json_int_t)(1024 + row->tokens * width), "xxh64", hash_json(row->xxh64));
+    if (o && row->indexed) json_object_set_new(o, "index_xxh64", hash_json(row->index_xxh64));
+    return o;
+}
+
+static json_t *inputs_json(const struct manifest *m)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < m->input_count; i++) {
+        char *path = utf8_clean(m->inputs[i].path, strlen(m->inputs[i].path));
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:o}", "path", path, "bytes",
+                                              (json_int_t)m->inputs[i].bytes, "xxh64",
+                                              hash_json(m->inputs[i].xxh64)));
+        free(path);
+    }
+    return rows;
+}
+
+static json_t *duplicates_json(const struct manifest_duplicates *d)
+{
+    if (!d->counted) return NULL;
+    return json_pack("{s:b, s:I, s:I}", "removed", d->removed, "documents", (json_int_t)d->documents,
+                     "text_bytes", (json_int_t)d->text_bytes);
 }
 
 status manifest_write(const struct manifest *m, const char *path)
@@ -189,11 +261,12 @@ status manifest_write(const struct manifest *m, const char *path)
     json_t *rows = json_array();
     for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m->width));
     json_t *root =
-        json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:I, s:{s:o, s:o}, s:o}", "format",
+        json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}", "format",
                   "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
                   m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod",
-                  eod_words[m->eod], "token_bytes", m->width, "skipped", (json_int_t)m->skipped, "splits",
-                  "train", sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+                  eod_words[m->eod], "token_bytes", m->width, "skipped", (json_int_t)m->skipped, "duplicates",
+                  duplicates_json(&m->duplicates), "inputs", inputs_json(m), "splits", "train",
+                  sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
     if (!root) return FAIL(STATUS_DATA, "%s: a name in the manifest is not UTF-8", path);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(root);

@@ -190,6 +190,9 @@ static struct manifest sample_manifest(void)
         row->tokens = 10 + i, row->documents = 2 + i, row->text_bytes = 50 + i,
         row->xxh64 = 0xfedcba9876543210u + (unsigned)i;
     }
+    struct manifest_input *input = manifest_add_input(&m, "a.txt.gz");
+    input->bytes = 77, input->xxh64 = 0x1234;
+    m.duplicates = (struct manifest_duplicates){.counted = true, .documents = 4, .text_bytes = 9};
     return m;
 }
 
@@ -211,6 +214,10 @@ static void a_set_is_one_stream_with_what_its_manifest_says(void **state)
     assert_int_equal(manifest_read(&m, temp_path("c_manifest.json")), STATUS_OK);
     assert_int_equal(m.count, 3);
     assert_true(m.shards[2].xxh64 == 0xfedcba9876543212u);
+    assert_int_equal(m.input_count, 1);
+    assert_string_equal(m.inputs[0].path, "a.txt.gz");
+    assert_true(m.inputs[0].bytes == 77 && m.inputs[0].xxh64 == 0x1234);
+    assert_true(m.duplicates.counted && !m.duplicates.removed && m.duplicates.documents == 4);
     manifest_free(&m);
     struct shard_set s;
     assert_int_equal(shard_set_open(&s, temp_path("c_train_*.bin")), STATUS_OK);
@@ -258,7 +265,7 @@ static void a_damaged_manifest_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"\"version\": 1", "\"version\": 2"},
+        {"\"version\": 2", "\"version\": 3"},
         {"ingot-shards", "other"},
         {"\"after\"", "\"behind\""},
         {"\"eot\": 999", "\"eot\": 1000"},
