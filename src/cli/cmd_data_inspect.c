@@ -309,7 +309,8 @@ static status inspect_run(struct inspect *o, const char *run)
     spec_origin_free(origin);
     if (!spec.run.data_train[0]) return FAIL(STATUS_CONFIG, "%s: data.train names no shards", path);
     struct shard_set set;
-    TRY(shard_set_open(&set, spec.run.data_train));
+    struct shard_hints hints = shard_hints_of(&spec.run);
+    TRY(shard_set_open_as(&set, spec.run.data_train, &hints));
     if (!o->tokenizer_dir && spec.run.data_tokenizer[0]) o->tokenizer_dir = spec.run.data_tokenizer;
     status st = open_tokenizer(o, &set);
     /* As the training loop opens its loader (train/loop.c). */

@@ -48,8 +48,9 @@ status cmd_eval(int argc, char **argv)
     TRY(restore_open(
         &t, run,
         &(struct restore_options){.sequences = RESTORE_AS_RUN, .override_count = argc, .overrides = argv}));
+    struct shard_hints hints = shard_hints_of(&t.spec.run);
     status st = t.spec.run.data_val[0]
-                    ? shard_set_open(&val, t.spec.run.data_val)
+                    ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
         st = train_eval(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);

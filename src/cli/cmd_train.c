@@ -102,7 +102,8 @@ status cmd_plan(int argc, char **argv)
             return FAIL(
                 STATUS_CONFIG,
                 "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
-        TRY(shard_set_open(&set, spec.run.data_train));
+        struct shard_hints hints = shard_hints_of(&spec.run);
+        TRY(shard_set_open_as(&set, spec.run.data_train, &hints));
         status st = loop_resolve_vocab(&spec, &set);
         shard_set_close(&set);
         TRY(st);

@@ -137,7 +137,7 @@ static status part_open(struct corpus *c, enum corpus_split split)
     char file[512], path[PATH_MAX];
     snprintf(file, sizeof file, "%s_%s_%06d.bin", c->base, split_words[split], p->shards);
     part_path(c, file, path);
-    TRY(shard_create(&p->writer, path, shard_width(c->config.vocab_size)));
+    TRY(shard_create(&p->writer, path, SHARD_LLMC, shard_width(c->config.vocab_size)));
     p->row = manifest_add(&c->rows[split], file, split_words[split]);
     p->shards++;
     return index_open(c, p, file);

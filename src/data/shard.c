@@ -1,234 +1,235 @@
+/* A shard: whose format it is, and its tokens. The parsers are shard_header.c, shard_npy.c, shard_megatron.c. */
 #include "data/shard.h"
 
 #include "base/io.h"
+#include "data/shard_int.h"
 
-#include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
-enum { HEADER_BYTES = 1024, BUFFER_BYTES = 1 << 20 };
-
-struct shard_header {
-    int32_t magic, version, count, zero[253];
+static const char *const format_words[SHARD_FORMAT_COUNT] = {
+#define X(value, word) [SHARD_##value] = (word),
+    SHARD_FORMATS(X)
+#undef X
 };
-static_assert(sizeof(struct shard_header) == HEADER_BYTES, "the header of a shard has 1024 bytes");
-
-struct kind {
-    int32_t magic, version;
-    int width;
+static const struct {
+    const char *word;
+    int bytes;
+} types[SHARD_TYPE_COUNT] = {[SHARD_TYPE_UNKNOWN] = {"unknown", 0},
+#define X(value, text, ctype) [SHARD_TYPE_##value] = {(text), (int)sizeof(ctype)},
+                             SHARD_TYPES(X)
+#undef X
 };
-static const struct kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+/* What a known header begins with, and whose parser reads on. Longer beginnings stand first. */
+static const struct {
+    const char *bytes;
+    int count;
+    status (*parse)(struct shard *s, const uint8_t *data, int64_t bytes);
+} headers[] = {
+    {"BIN.TOK\n", 8, shard_llmq_parse},
+    {"\x93NUMPY", 6, shard_npy_parse},
+    {"\x88\xd8\x34\x01", 4, shard_llmc_parse},
+    {"\xa1\xd9\x34\x01", 4, shard_llmc_parse},
+};
 
 /* Files that people take for shards: better named than called garbage. */
 static const struct {
-    const char *bytes, *text;
+    const char *bytes;
+    int count;
+    const char *text;
 } strangers[] = {
-    {"\x8a\xd8\x34\x01", "an llm.c evaluation file (magic 20240522)"},
-    {"BIN.TOK\n", "an LLMQ token file"},
-    {"\x93NUMPY", "a numpy array"},
-    {"MMIDIDX", "a Megatron index"},
-    {"\x1f\x8b", "gzip data"},
-    {"\x28\xb5\x2f\xfd", "zstd data"},
+    {"\x8a\xd8\x34\x01", 4, "an llm.c evaluation file (magic 20240522)"},
+    {"\x01\x34\xd8\x88", 4, "an llm.c shard of a big-endian machine"},
+    {"\x01\x34\xd9\xa1", 4, "an llm.c shard of a big-endian machine"},
+    {"MMIDIDX", 7, "a Megatron index; name the .bin beside it"},
+    {"TNTIDX", 6, "an index of fairseq or of an old Megatron"},
+    {"PAR1", 4, "a Parquet file: text for `ingot data build`"},
+    {"ARROW1", 6, "an Arrow file"},
+    {"\x1f\x8b", 2, "gzip data; unpack it first"},
+    {"\x28\xb5\x2f\xfd", 4, "zstd data; unpack it first"},
+    {"PK\x03\x04", 4, "a zip archive, as .npz and .pt files are"},
+    {"\x80\x02", 2, "a Python pickle"},
+    {"\x80\x04", 2, "a Python pickle"},
+    {"\x80\x05", 2, "a Python pickle"},
+    {"\x89HDF", 4, "an HDF5 file"},
+    {"GGUF", 4, "a GGUF model"},
+    {"{\"", 2, "JSON: text for `ingot data build`"},
 };
+
+const char *shard_format_word(enum shard_format f)
+{
+    return format_words[f];
+}
+
+const char *shard_type_word(enum shard_type t)
+{
+    return types[t].word;
+}
+
+int shard_type_bytes(enum shard_type t)
+{
+    return types[t].bytes;
+}
+
+enum shard_type shard_type_find(const char *word)
+{
+    for (int t = SHARD_TYPE_UNKNOWN + 1; t < SHARD_TYPE_COUNT; t++)
+        if (strcmp(types[t].word, word) == 0) return (enum shard_type)t;
+    return SHARD_TYPE_UNKNOWN;
+}
+
+void shard_set_type(struct shard *s, enum shard_type t)
+{
+    s->type = t;
+    s->width = types[t].bytes;
+}
 
 int shard_width(int64_t vocab_size)
 {
     return vocab_size <= 65536 ? 2 : 4;
 }
 
-static status header_check(const char *path, const struct shard_header *h, int64_t file_bytes, int *width)
+static status raw_parse(struct shard *s, enum shard_type type, const uint8_t *data, int64_t bytes)
 {
-    const struct kind *kind = NULL;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (kinds[i].magic == h->magic) kind = &kinds[i];
-    for (size_t i = 0; !kind && i < sizeof strangers / sizeof strangers[0]; i++)
-        if (memcmp(h, strangers[i].bytes, strlen(strangers[i].bytes)) == 0)
-            return FAIL(STATUS_DATA, "%s: not a token shard but %s", path, strangers[i].text);
-    if (!kind)
+    if (type == SHARD_TYPE_UNKNOWN) {
+        for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
+            if (bytes >= strangers[i].count &&
+                memcmp(data, strangers[i].bytes, (size_t)strangers[i].count) == 0)
+                return FAIL(STATUS_DATA, "%s: not a token shard but %s", s->path, strangers[i].text);
         return FAIL(STATUS_DATA,
-                    "%s: not a token shard: magic %d, expected 20240520 (u16 tokens) or 20240801 (u32)", path,
-                    h->magic);
-    if (h->version != kind->version)
-        return FAIL(STATUS_DATA, "%s: shard version %d, expected %d with magic %d", path, h->version,
-                    kind->version, h->magic);
-    if (h->count < 0)
-        return FAIL(STATUS_DATA, "%s: token count %d in the header, expected 0 or more", path, h->count);
-    int64_t want = HEADER_BYTES + (int64_t)h->count * kind->width;
-    if (file_bytes != want)
-        return FAIL(STATUS_DATA, "%s: %lld bytes, expected %lld (1024 + %d tokens * %d): the file is %s",
-                    path, (long long)file_bytes, (long long)want, h->count, kind->width,
-                    file_bytes < want ? "truncated" : "longer than its header says");
-    *width = kind->width;
+                    "%s: no header of llm.c, LLMQ or numpy%s; if these are bare ids, data.dtype or --dtype "
+                    "must say how they are stored: uint16 or uint32",
+                    s->path,
+                    strlen(s->path) > 4 && strcmp(s->path + strlen(s->path) - 4, ".bin") == 0
+                        ? ", and no Megatron .idx beside it"
+                        : "");
+    }
+    shard_set_type(s, type);
+    if (bytes % s->width != 0)
+        return FAIL(STATUS_DATA, "%s: %lld bytes are no whole number of %s tokens", s->path, (long long)bytes,
+                    shard_type_word(type));
+    s->format = SHARD_RAW;
+    s->count = bytes / s->width;
+    s->tokens = data;
     return STATUS_OK;
 }
 
-status shard_open(struct shard *s, const char *path)
+static status parse(struct shard *s, enum shard_type type, const uint8_t *data, int64_t bytes)
 {
-    *s = (struct shard){0};
+    status (*parser)(struct shard *, const uint8_t *, int64_t) = s->index ? shard_megatron_parse : NULL;
+    for (size_t i = 0; !parser && i < sizeof headers / sizeof headers[0]; i++)
+        if (bytes >= headers[i].count && memcmp(data, headers[i].bytes, (size_t)headers[i].count) == 0)
+            parser = headers[i].parse;
+    if (!parser) return raw_parse(s, type, data, bytes);
+    TRY(parser(s, data, bytes));
+    if (type != SHARD_TYPE_UNKNOWN && types[type].bytes != s->width)
+        return FAIL(STATUS_CONFIG,
+                    "%s: its tokens are %s, as its %s says; data.dtype or --dtype says %s, and is needed for "
+                    "files without a header alone",
+                    s->path, shard_type_word(s->type), s->index ? ".idx" : "header", shard_type_word(type));
+    return STATUS_OK;
+}
+
+status shard_open_memory(struct shard *s, const char *name, enum shard_type type, const void *data,
+                         int64_t bytes, const void *index, int64_t index_bytes)
+{
+    *s = (struct shard){.path = strdup(name), .index = index, .index_bytes = index_bytes};
+    CHECK(s->path, "no memory for a name");
+    status st = parse(s, type, data, bytes);
+    if (st != STATUS_OK) shard_close(s);
+    return st;
+}
+
+/* An empty file has nothing to map: at stays NULL. */
+static status map_file(const char *path, struct shard_map *m)
+{
     int fd;
     int64_t bytes;
     TRY(io_open(path, LINKS_FOLLOW, &fd, &bytes));
     status st = STATUS_OK;
-    void *map = MAP_FAILED;
-    if (bytes < HEADER_BYTES) {
-        st = FAIL(STATUS_DATA, "%s: %lld bytes: not a token shard, whose header alone has %d", path,
-                  (long long)bytes, HEADER_BYTES);
-        goto out;
-    }
-    map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
+    void *at = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    if (at == MAP_FAILED)
         st = FAIL(STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)bytes, strerror(errno));
-        goto out;
-    }
-    TRY_OUT(header_check(path, map, bytes, &s->width));
-    s->path = strdup(path);
-    CHECK(s->path, "no memory for a path");
-    s->count = ((const struct shard_header *)map)->count;
-    s->tokens = (const char *)map + HEADER_BYTES;
-    s->map = map;
-    s->map_bytes = (size_t)bytes;
-out:
-    if (st != STATUS_OK && map != MAP_FAILED) munmap(map, (size_t)bytes);
+    else
+        *m = (struct shard_map){at, (size_t)bytes};
     io_close(&fd);
     return st;
 }
 
+/* The index beside NAME.bin, when it is one of Megatron's. */
+static status open_index(struct shard *s, const char *path)
+{
+    char name[PATH_MAX];
+    size_t length = strlen(path);
+    if (length < 5 || strcmp(path + length - 4, ".bin") != 0) return STATUS_OK;
+    if (!shard_file(SHARD_MEGATRON, path, 1, name, sizeof name) || !io_exists(name)) return STATUS_OK;
+    TRY(map_file(name, &s->maps[1]));
+    const uint8_t *at = s->maps[1].at;
+    if (s->maps[1].bytes < 7 || memcmp(at, "MMIDIDX", 7) != 0) return STATUS_OK;
+    s->index = at;
+    s->index_bytes = (int64_t)s->maps[1].bytes;
+    return STATUS_OK;
+}
+
+status shard_open_as(struct shard *s, const char *path, enum shard_type type)
+{
+    *s = (struct shard){.path = strdup(path)};
+    CHECK(s->path, "no memory for a path");
+    status st = open_index(s, path);
+    if (st == STATUS_OK) st = map_file(path, &s->maps[0]);
+    if (st == STATUS_OK) st = parse(s, type, s->maps[0].at, (int64_t)s->maps[0].bytes);
+    if (st != STATUS_OK) shard_close(s);
+    return st;
+}
+
+status shard_open(struct shard *s, const char *path)
+{
+    return shard_open_as(s, path, SHARD_TYPE_UNKNOWN);
+}
+
 void shard_close(struct shard *s)
 {
-    if (s->map) munmap(s->map, s->map_bytes);
+    for (int i = 0; i < 2; i++)
+        if (s->maps[i].at) munmap(s->maps[i].at, s->maps[i].bytes);
     free(s->path);
     *s = (struct shard){0};
 }
 
 uint64_t shard_hash(const struct shard *s)
 {
-    return XXH64(s->tokens, s->map_bytes - HEADER_BYTES, 0);
-}
-
-/* Both loops vectorise: the range check is one maximum; the position is searched on failure only. */
-static uint32_t copy_u16(const uint16_t *in, int64_t n, int32_t *out)
-{
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t id = in[i];
-        most = id > most ? id : most;
-        out[i] = (int32_t)id;
-    }
-    return most;
-}
-
-static uint32_t copy_u32(const uint32_t *in, int64_t n, int32_t *out)
-{
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t id = in[i];
-        most = id > most ? id : most;
-        out[i] = (int32_t)id;
-    }
-    return most;
+    return XXH64(s->tokens, (size_t)(s->count * s->width), 0);
 }
 
 status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_size, int32_t *out)
 {
     CHECK(at >= 0 && n >= 0 && at <= s->count - n, "tokens [%lld, +%lld) of %lld", (long long)at,
           (long long)n, (long long)s->count);
-    int64_t limit = vocab_size > 0 && vocab_size <= INT32_MAX ? vocab_size : (int64_t)INT32_MAX + 1;
-    const char *from = (const char *)s->tokens + at * s->width;
-    uint32_t most = s->width == 2 ? copy_u16((const uint16_t *)(const void *)from, n, out)
-                                  : copy_u32((const uint32_t *)(const void *)from, n, out);
-    if (n == 0 || most < limit) return STATUS_OK;
-    for (int64_t i = 0; i < n; i++)
-        if ((uint32_t)out[i] >= limit)
-            return FAIL(STATUS_DATA,
-                        "%s: token %lld is id %u, but the vocabulary has %lld ids: another "
-                        "tokenizer made this shard",
-                        s->path, (long long)(at + i), (uint32_t)out[i], (long long)limit);
-    return FAIL(STATUS_DATA, "%s: changed while it was read", s->path);
-}
-
-struct shard_writer {
-    struct io_file file;
-    const struct kind *kind;
-    int64_t count;
-    size_t used; /* bytes in buffer */
-    XXH64_state_t *hash;
-    char buffer[BUFFER_BYTES];
-};
-
-status shard_create(struct shard_writer **w, const char *path, int width)
-{
-    CHECK(width == 2 || width == 4, "width %d", width);
-    *w = calloc(1, sizeof **w);
-    CHECK(*w, "no memory for a shard writer");
-    (*w)->kind = &kinds[width == 2 ? 0 : 1];
-    CHECK((*w)->hash = XXH64_createState(), "no memory for a hash");
-    XXH64_reset((*w)->hash, 0);
-    static const char zero[HEADER_BYTES]; /* a shard that is cut short has no magic */
-    status st = io_create(&(*w)->file, path);
-    if (st == STATUS_OK) st = io_write(&(*w)->file, zero, sizeof zero);
-    if (st != STATUS_OK) shard_abandon(w);
-    return st;
-}
-
-static status flush(struct shard_writer *w)
-{
-    XXH64_update(w->hash, w->buffer, w->used);
-    TRY(io_write(&w->file, w->buffer, w->used));
-    w->used = 0;
-    return STATUS_OK;
-}
-
-status shard_append(struct shard_writer *w, const int32_t *ids, int64_t count)
-{
-    if (count > INT32_MAX - w->count)
+    uint64_t limit =
+        vocab_size > 0 && vocab_size <= INT32_MAX ? (uint64_t)vocab_size : (uint64_t)INT32_MAX + 1;
+    const uint8_t *from = s->tokens + at * s->width;
+    if (n == 0 || shard_copy(s->type, from, n, out) < limit) return STATUS_OK;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t one;
+        uint64_t id = shard_copy(s->type, from + i * s->width, 1, &one);
+        if (id < limit) continue;
+        /* A narrow signed type comes as 32 bits, a wide one as 64. */
+        bool negative =
+            (s->type == SHARD_TYPE_I64 && id > INT64_MAX) ||
+            ((s->type == SHARD_TYPE_I8 || s->type == SHARD_TYPE_I16 || s->type == SHARD_TYPE_I32) &&
+             id > INT32_MAX);
+        long long value = s->type == SHARD_TYPE_I64 ? (long long)id : (long long)(int32_t)id;
+        if (negative)
+            return FAIL(STATUS_DATA, "%s: token %lld is %lld: ids are not negative", s->path,
+                        (long long)(at + i), value);
         return FAIL(STATUS_DATA,
-                    "%s: more than %d tokens do not fit in one shard; make --shard-tokens smaller",
-                    w->file.path, INT32_MAX);
-    int64_t room = BUFFER_BYTES / w->kind->width;
-    for (int64_t i = 0; i < count;) {
-        int64_t used = (int64_t)w->used / w->kind->width,
-                n = count - i < room - used ? count - i : room - used;
-        if (w->kind->width == 2) {
-            uint16_t *to = (uint16_t *)(void *)w->buffer + used;
-            for (int64_t k = 0; k < n; k++) {
-                CHECK(ids[i + k] >= 0 && ids[i + k] <= UINT16_MAX, "id %d in a u16 shard", ids[i + k]);
-                to[k] = (uint16_t)ids[i + k];
-            }
-        } else {
-            for (int64_t k = 0; k < n; k++) CHECK(ids[i + k] >= 0, "id %d in a shard", ids[i + k]);
-            memcpy(w->buffer + w->used, ids + i, (size_t)n * 4);
-        }
-        w->used += (size_t)(n * w->kind->width);
-        i += n;
-        if (w->used == BUFFER_BYTES) TRY(flush(w));
+                    "%s: token %lld is id %llu, but the vocabulary has %llu ids: another tokenizer made this "
+                    "shard",
+                    s->path, (long long)(at + i), (unsigned long long)id, (unsigned long long)limit);
     }
-    w->count += count;
-    return STATUS_OK;
-}
-
-status shard_commit(struct shard_writer **w, uint64_t *xxh64)
-{
-    status st = STATUS_OK;
-    struct shard_writer *o = *w;
-    const struct shard_header header = {
-        .magic = o->kind->magic, .version = o->kind->version, .count = (int32_t)o->count};
-    TRY_OUT(flush(o));
-    TRY_OUT(io_pwrite(&o->file, &header, sizeof header, 0));
-    TRY_OUT(io_commit(&o->file));
-    if (xxh64) *xxh64 = XXH64_digest(o->hash);
-out:
-    shard_abandon(w);
-    return st;
-}
-
-void shard_abandon(struct shard_writer **w)
-{
-    if (!*w) return;
-    io_abandon(&(*w)->file);
-    XXH64_freeState((*w)->hash);
-    free(*w);
-    *w = NULL;
+    return FAIL(STATUS_DATA, "%s: changed while it was read", s->path);
 }

@@ -2,27 +2,108 @@
 #include "base/io.h"
 #include "data/manifest.h"
 #include "data/shard.h"
+#include "spec/spec.h"
 
+#include <ctype.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LLMC_GPT2_EOT = 50256, LLMC_LLAMA3_EOT = 128000 };
 
-static status open_shards(struct shard_set *s, const char *pattern)
+/* Names as people count: digits by their value, so that x_2 comes before x_10. */
+static int natural(const void *left, const void *right)
+{
+    const char *const *x = left, *const *y = right;
+    const unsigned char *a = (const unsigned char *)*x, *b = (const unsigned char *)*y;
+    while (*a && *b) {
+        if (!isdigit(*a) || !isdigit(*b)) {
+            if (*a != *b) return *a < *b ? -1 : 1;
+            a++, b++;
+            continue;
+        }
+        while (*a == '0') a++;
+        while (*b == '0') b++;
+        size_t n = 0, m = 0;
+        while (isdigit(a[n])) n++;
+        while (isdigit(b[m])) m++;
+        int order = n != m ? (n < m ? -1 : 1) : memcmp(a, b, n);
+        if (order != 0) return order;
+        a += n, b += m;
+    }
+    if (*a || *b) return *a ? 1 : -1;
+    return strcmp(*x, *y); /* leading zeros apart they are equal */
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* What a pattern matches beside shards: their indexes and manifests. */
+static bool passed_over(const char *path)
+{
+    return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
+}
+
+/* The names of a pattern, sorted; malloc'd. One that exists is taken literally, whatever characters it has. */
+static status match(const char *pattern, char ***paths, size_t *count)
 {
     glob_t found = {0};
-    char *literal = (char *)pattern;
-    char **paths = &literal;
-    size_t count = 1;
-    if (!io_exists(pattern)) { /* a name that exists is taken literally, whatever characters it has */
-        int rc = glob(pattern, 0, NULL, &found);
-        if (rc != 0 && rc != GLOB_NOMATCH) return FAIL(STATUS_IO, "%s: cannot list the directory", pattern);
-        paths = found.gl_pathv;
-        count = rc == 0 ? found.gl_pathc : 0;
+    char with[PATH_MAX];
+    const char *one = io_exists(pattern) ? pattern : NULL;
+    *paths = NULL;
+    *count = 0;
+    if (one && ends_in(one, ".idx")) { /* Megatron's data set by its index */
+        int n = snprintf(with, sizeof with, "%.*s.bin", (int)strlen(one) - 4, one);
+        if (n < (int)sizeof with && io_exists(with)) one = with;
     }
+    if (!one) {
+        int n = snprintf(with, sizeof with, "%s.bin", pattern); /* or by its prefix */
+        if (n < (int)sizeof with && io_exists(with)) one = with;
+    }
+    if (!one) {
+        int rc = glob(pattern, GLOB_NOSORT, NULL, &found);
+        if (rc != 0 && rc != GLOB_NOMATCH) return FAIL(STATUS_IO, "%s: cannot list the directory", pattern);
+    }
+    size_t most = one ? 1 : found.gl_pathc;
+    *paths = calloc(most + 1, sizeof **paths);
+    CHECK(*paths, "no memory for %zu names", most);
+    for (size_t i = 0; i < most; i++) {
+        const char *name = one ? one : found.gl_pathv[i];
+        if (!one && passed_over(name)) continue;
+        CHECK((*paths)[*count] = strdup(name), "no memory for a name");
+        ++*count;
+    }
+    qsort(*paths, *count, sizeof **paths, natural);
+    globfree(&found);
+    return STATUS_OK;
+}
+
+static status check_alike(const struct shard *a, const struct shard *b)
+{
+    if (a->format != b->format)
+        return FAIL(STATUS_DATA, "%s is of format %s, %s of %s: a set has one format", b->path,
+                    shard_format_word(b->format), a->path, shard_format_word(a->format));
+    if (a->width != b->width)
+        return FAIL(STATUS_DATA, "%s has %d bytes per token, %s has %d: they cannot be of one tokenizer",
+                    b->path, b->width, a->path, a->width);
+    if (a->vocab_size != b->vocab_size)
+        return FAIL(STATUS_DATA, "%s has a vocabulary of %lld ids, %s of %lld: they are of two tokenizers",
+                    b->path, (long long)b->vocab_size, a->path, (long long)a->vocab_size);
+    return STATUS_OK;
+}
+
+static status open_shards(struct shard_set *s, const char *pattern, enum shard_type type)
+{
+    char **paths;
+    size_t count;
+    TRY(match(pattern, &paths, &count));
     status st = STATUS_OK;
+    enum io_kind kind = IO_NONE;
     if (count == 0) {
         st = FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
         goto out;
@@ -31,22 +112,32 @@ static status open_shards(struct shard_set *s, const char *pattern)
         st = FAIL(STATUS_DATA, "'%s' matches %zu files", pattern, count);
         goto out;
     }
+    TRY_OUT(io_kind(paths[0], &kind));
+    if (kind == IO_DIR) {
+        st = FAIL(STATUS_DATA, "'%s' is a directory; name its shards, as in '%s/*.bin'", paths[0], paths[0]);
+        goto out;
+    }
     s->shards = calloc(count, sizeof *s->shards);
     s->starts = calloc(count + 1, sizeof *s->starts);
     CHECK(s->shards && s->starts, "no memory for %zu shards", count);
     for (size_t i = 0; i < count; i++) {
-        TRY_OUT(shard_open(&s->shards[i], paths[i]));
+        struct shard *shard = &s->shards[i];
+        TRY_OUT(shard_open_as(shard, paths[i], type));
         s->count = (int)i + 1;
-        s->tokens += s->shards[i].count; /* < 2^31 * 2^30 */
-        s->starts[i + 1] = s->tokens;
-        if (s->shards[i].width != s->shards[0].width) {
-            st = FAIL(STATUS_DATA, "%s has %d bytes per token, %s has %d: they cannot be of one tokenizer",
-                      paths[i], s->shards[i].width, paths[0], s->shards[0].width);
+        if (__builtin_add_overflow(s->tokens, shard->count, &s->tokens)) {
+            st = FAIL(STATUS_DATA, "'%s' has more than 2^63 tokens", pattern);
             goto out;
         }
+        s->starts[i + 1] = s->tokens;
+        s->documents += shard->documents;
+        s->masked = s->masked || shard->mask;
+        TRY_OUT(check_alike(&s->shards[0], shard));
     }
+    s->format = s->shards[0].format;
+    s->vocab_size = s->shards[0].vocab_size;
 out:
-    globfree(&found);
+    for (size_t i = 0; i < count; i++) free(paths[i]);
+    free(paths);
     return st;
 }
 
@@ -66,6 +157,7 @@ static status take_manifest(struct shard_set *s, const struct manifest *m, const
 {
     if (!s->manifest) {
         s->manifest = true;
+        s->documents = 0; /* the manifest counts them, match_row adds */
         s->vocab_size = m->vocab_size;
         s->eot = m->eot;
         s->eod = m->eod;
@@ -140,17 +232,83 @@ out:
     return st;
 }
 
-status shard_set_open(struct shard_set *s, const char *pattern)
+/* What stands in for a manifest: the hints, else what the writers of the format do. */
+static status take_hints(struct shard_set *s, const struct shard_hints *h)
+{
+    static const int habits[SHARD_FORMAT_COUNT] = {[SHARD_LLMC] = EOD_BEFORE,
+                                                   [SHARD_LLMQ] = EOD_AFTER,
+                                                   [SHARD_MEGATRON] = EOD_AFTER,
+                                                   [SHARD_NPY] = EOD_AUTO,
+                                                   [SHARD_RAW] = EOD_AUTO};
+    const char *path = s->shards[0].path;
+    s->eot = h->eot;
+    if (h->eot == EOT_AUTO && s->format == SHARD_LLMC)
+        s->eot = s->shards[0].width == 2 ? LLMC_GPT2_EOT : LLMC_LLAMA3_EOT;
+    int eod = h->eod != EOD_AUTO ? h->eod : s->eot == EOT_AUTO ? (int)EOD_NONE : habits[s->format];
+    if (eod == EOD_AUTO)
+        return FAIL(STATUS_CONFIG,
+                    "%s: the end-of-text id %d is given, but not where it stands: data.eod or --eod says "
+                    "before or after each document",
+                    path, s->eot);
+    if (eod != EOD_NONE && s->eot == EOT_AUTO)
+        return FAIL(STATUS_CONFIG,
+                    "%s: data.eod or --eod needs the end-of-text id, which %s files do not hold: data.eot or "
+                    "--eot",
+                    path, shard_format_word(s->format));
+    if (s->vocab_size > 0 && s->eot >= s->vocab_size)
+        return FAIL(STATUS_CONFIG, "%s: the end-of-text id %d lies outside its vocabulary of %lld ids", path,
+                    s->eot, (long long)s->vocab_size);
+    s->eod = (enum eod)eod;
+    return STATUS_OK;
+}
+
+static status check_hints(const struct shard_set *s, const struct shard_hints *h)
+{
+    static const char *const words[] = {
+#define X(value, word) [EOD_##value] = (word),
+        EOD_WORDS(X)
+#undef X
+    };
+    const char *path = s->shards[0].path;
+    if (h->eot != EOT_AUTO && h->eot != s->eot)
+        return FAIL(STATUS_CONFIG, "%s: its manifest says end-of-text id %d, data.eot or --eot says %d", path,
+                    s->eot, h->eot);
+    if (h->eod != EOD_AUTO && h->eod != (int)s->eod)
+        return FAIL(STATUS_CONFIG,
+                    "%s: its manifest says the end-of-text token stands '%s', data.eod or --eod says '%s'",
+                    path, words[s->eod], words[h->eod]);
+    return STATUS_OK;
+}
+
+struct shard_hints shard_hints_of(const struct run_spec *r)
+{
+    static const enum shard_type types[] = {[TOKENS_AUTO] = SHARD_TYPE_UNKNOWN,
+                                            [TOKENS_UINT16] = SHARD_TYPE_U16,
+                                            [TOKENS_UINT32] = SHARD_TYPE_U32,
+                                            [TOKENS_INT32] = SHARD_TYPE_I32,
+                                            [TOKENS_INT64] = SHARD_TYPE_I64};
+    static const int eods[] = {
+        [ENDS_AUTO] = EOD_AUTO, [ENDS_NONE] = EOD_NONE, [ENDS_BEFORE] = EOD_BEFORE, [ENDS_AFTER] = EOD_AFTER};
+    struct shard_hints none = {SHARD_TYPE_UNKNOWN, EOT_AUTO, EOD_AUTO};
+    if (!r) return none;
+    return (struct shard_hints){types[r->data_dtype], (int32_t)r->data_eot, eods[r->data_eod]};
+}
+
+status shard_set_open_as(struct shard_set *s, const char *pattern, const struct shard_hints *hints)
 {
     *s = (struct shard_set){.eot = -1};
-    status st = open_shards(s, pattern);
+    status st = open_shards(s, pattern, hints->type);
     if (st == STATUS_OK) st = read_manifests(s);
-    if (st == STATUS_OK && !s->manifest) {
-        s->eod = EOD_BEFORE;
-        s->eot = s->shards[0].width == 2 ? LLMC_GPT2_EOT : LLMC_LLAMA3_EOT;
-    }
+    if (st == STATUS_OK) st = s->manifest ? check_hints(s, hints) : take_hints(s, hints);
+    s->bounded = s->format == SHARD_MEGATRON || (s->eod != EOD_NONE && s->eot >= 0);
     if (st != STATUS_OK) shard_set_close(s);
     return st;
+}
+
+status shard_set_open(struct shard_set *s, const char *pattern)
+{
+    struct shard_hints none = shard_hints_of(NULL);
+    return shard_set_open_as(s, pattern, &none);
 }
 
 void shard_set_close(struct shard_set *s)
@@ -161,11 +319,10 @@ void shard_set_close(struct shard_set *s)
     *s = (struct shard_set){.eot = -1};
 }
 
-status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t vocab_size, int32_t *out)
+/* The shard that holds token `at`: the last one that starts there or before. */
+static int shard_of(const struct shard_set *s, int64_t at)
 {
-    CHECK(at >= 0 && n >= 0 && at <= s->tokens - n, "tokens [%lld, +%lld) of %lld", (long long)at,
-          (long long)n, (long long)s->tokens);
-    int low = 0, high = s->count; /* the last shard that starts at or before `at` */
+    int low = 0, high = s->count;
     while (high - low > 1) {
         int mid = low + (high - low) / 2;
         if (s->starts[mid] <= at)
@@ -173,11 +330,37 @@ status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t 
         else
             high = mid;
     }
-    for (; n > 0; low++) {
-        int64_t from = at - s->starts[low], part = s->shards[low].count - from;
+    return low;
+}
+
+status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t vocab_size, int32_t *out)
+{
+    CHECK(at >= 0 && n >= 0 && at <= s->tokens - n, "tokens [%lld, +%lld) of %lld", (long long)at,
+          (long long)n, (long long)s->tokens);
+    for (int i = shard_of(s, at); n > 0; i++) {
+        int64_t from = at - s->starts[i], part = s->shards[i].count - from;
         if (part > n) part = n;
-        TRY(shard_read(&s->shards[low], from, part, vocab_size, out));
+        TRY(shard_read(&s->shards[i], from, part, vocab_size, out));
         at += part, n -= part, out += part;
     }
     return STATUS_OK;
+}
+
+int64_t shard_set_mask(const struct shard_set *s, int64_t at, int64_t n, int32_t ignore, int32_t *targets)
+{
+    CHECK(at >= 0 && n >= 0 && at <= s->tokens - n, "tokens [%lld, +%lld) of %lld", (long long)at,
+          (long long)n, (long long)s->tokens);
+    int64_t masked = 0;
+    for (int i = s->masked ? shard_of(s, at) : 0; s->masked && n > 0; i++) {
+        const uint8_t *mask = s->shards[i].mask;
+        int64_t from = at - s->starts[i], part = s->shards[i].count - from;
+        if (part > n) part = n;
+        for (int64_t t = 0; mask && t < part; t++) {
+            if (mask[(from + t) / 8] >> ((from + t) % 8) & 1 || targets[t] == ignore) continue;
+            targets[t] = ignore;
+            masked++;
+        }
+        at += part, n -= part, targets += part;
+    }
+    return masked;
 }

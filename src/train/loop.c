@@ -58,8 +58,9 @@ static status open_data(struct loop *l)
     if (r->data_train[0] == 0)
         return FAIL(STATUS_CONFIG,
                     "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
-    TRY(shard_set_open(&l->train, r->data_train));
-    if (r->data_val[0]) TRY(shard_set_open(&l->val, r->data_val));
+    struct shard_hints hints = shard_hints_of(r);
+    TRY(shard_set_open_as(&l->train, r->data_train, &hints));
+    if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
     if (l->train.manifest && l->val.manifest && strcmp(l->train.tokenizer_hash, l->val.tokenizer_hash) != 0)
         return FAIL(STATUS_DATA,
                     "%s and %s were made with different tokenizers: a validation loss would mean nothing",

@@ -69,7 +69,8 @@ status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
     const char *patterns[] = {s->run.data_train, s->run.data_val};
     for (int i = 0; i < 2; i++) {
         struct shard_set set;
-        if (patterns[i][0] == 0 || shard_set_open(&set, patterns[i]) != STATUS_OK) continue;
+        struct shard_hints hints = shard_hints_of(&s->run);
+        if (patterns[i][0] == 0 || shard_set_open_as(&set, patterns[i], &hints) != STATUS_OK) continue;
         snprintf(out, size, "%s", set.tokenizer_dir);
         shard_set_close(&set);
         if (out[0]) return STATUS_OK;

@@ -30,7 +30,7 @@ static int setup(void **state)
             uint32_t r = rng_at(3, RNG_TEST, 9, (uint64_t)(stream_count + k)).u[0];
             stream[stream_count + k] = r % 11 == 0 ? EOT : (int32_t)(r >> 8) % VOCAB;
         }
-        if (shard_create(&w, temp_path(name), i == 9 ? 4 : 2) != STATUS_OK) return -1;
+        if (shard_create(&w, temp_path(name), SHARD_LLMC, i == 9 ? 4 : 2) != STATUS_OK) return -1;
         if (shard_append(w, stream + stream_count, sizes[i]) != STATUS_OK ||
             shard_commit(&w, NULL) != STATUS_OK)
             return -1;

@@ -15,7 +15,7 @@
 static void write_shard(const char *path, int width, const int32_t *ids, int64_t count)
 {
     struct shard_writer *w;
-    assert_int_equal(shard_create(&w, path, width), STATUS_OK);
+    assert_int_equal(shard_create(&w, path, SHARD_LLMC, width), STATUS_OK);
     int64_t half = count / 3;
     assert_int_equal(shard_append(w, ids, half), STATUS_OK);
     assert_int_equal(shard_append(w, ids + half, count - half), STATUS_OK);
@@ -92,8 +92,8 @@ static void every_damage_is_named(void **state)
         int32_t value;
         const char *what;
     } edits[] = {
-        {0, 20240521, "magic"},
-        {0, 0, "magic"},
+        {0, 20240521, "no header"},
+        {0, 0, "no header"},
         {0, 20240522, "evaluation"},
         {1, 2, "version 2, expected 1"},
         {1, 7, "version 7"},
@@ -113,6 +113,8 @@ static void every_damage_is_named(void **state)
         refuse(good, bytes, bytes < 1024 ? "header" : "truncated");
     memcpy(h, "\x93NUMPY", 6);
     refuse(h, sizeof h, "numpy");
+    memcpy(h, "PAR1", 4);
+    refuse(h, sizeof h, "Parquet");
     struct shard s;
     assert_int_equal(shard_open(&s, temp_path("absent.bin")), STATUS_IO);
     assert_int_equal(shard_open(&s, temp_dir), STATUS_IO);
@@ -347,7 +349,7 @@ static void a_failing_system_call_leaves_no_shard_and_no_temporary(void **state)
     for (int64_t k = 1; k <= calls; k++) {
         io_fault_set(k, ENOSPC);
         struct shard_writer *w;
-        status st = shard_create(&w, temp_path("f.bin"), 4);
+        status st = shard_create(&w, temp_path("f.bin"), SHARD_LLMC, 4);
         if (st == STATUS_OK) st = shard_append(w, ids, 300000);
         if (st == STATUS_OK)
             st = shard_commit(&w, NULL);

@@ -1,0 +1,122 @@
+/* Where documents begin in a set. */
+#include "base/parallel.h"
+#include "data/array.h"
+#include "data/shard_int.h"
+
+#include <stdlib.h>
+
+struct list {
+    int64_t *starts;
+    size_t count, cap;
+    int64_t at; /* tokens before the next document */
+};
+
+static status push(struct list *l, int64_t start)
+{
+    TRY(array_grow(&l->starts, &l->cap, l->count + 1, sizeof *l->starts));
+    l->starts[l->count++] = start;
+    return STATUS_OK;
+}
+
+static status push_document(void *ctx, int64_t tokens)
+{
+    struct list *l = ctx;
+    if (tokens > 0) TRY(push(l, l->at));
+    l->at += tokens;
+    return STATUS_OK;
+}
+
+static status from_indexes(const struct shard_set *s, struct list *l)
+{
+    for (int i = 0; i < s->count; i++) TRY(shard_megatron_walk(&s->shards[i], push_document, l));
+    return STATUS_OK;
+}
+
+/* A piece of a shard. Pieces are counted in one pass over the tokens and filled in a second one, which finds them in
+ * the page cache. */
+struct piece {
+    int shard;
+    int64_t from, count, found, first; /* first: its place among all that are found */
+};
+
+enum { PIECE = 1 << 22 };
+
+static int64_t cut(const struct shard_set *s, struct piece *out)
+{
+    int64_t n = 0;
+    for (int i = 0; i < s->count; i++)
+        for (int64_t from = 0; from < s->shards[i].count; from += PIECE, n++) {
+            int64_t rest = s->shards[i].count - from;
+            if (out) out[n] = (struct piece){.shard = i, .from = from, .count = rest < PIECE ? rest : PIECE};
+        }
+    return n;
+}
+
+static int64_t search(const struct shard_set *s, const struct piece *p, int64_t *at, int64_t room)
+{
+    const struct shard *shard = &s->shards[p->shard];
+    return shard_find_id(shard->type, shard->tokens + p->from * shard->width, p->count, s->eot, at, room);
+}
+
+static status from_tokens(const struct shard_set *s, struct list *l)
+{
+    int64_t count = cut(s, NULL), all = 0;
+    struct piece *pieces;
+    TRY(array_new(&pieces, (size_t)count, sizeof *pieces));
+    cut(s, pieces);
+    PARALLEL_CHUNKS(c, count) pieces[c].found = search(s, &pieces[c], NULL, 0);
+    for (int64_t c = 0; c < count; c++) {
+        pieces[c].first = all;
+        all += pieces[c].found;
+    }
+    status st;
+    TRY_OUT(array_grow(&l->starts, &l->cap, (size_t)all + 2, sizeof *l->starts));
+    int64_t *to = l->starts + 1; /* starts[0] is the beginning of the stream */
+    PARALLEL_CHUNKS(c, count)
+    {
+        struct piece *p = &pieces[c];
+        if (search(s, p, to + p->first, p->found) != p->found) p->shard = -1;
+        for (int64_t i = 0; p->shard >= 0 && i < p->found; i++)
+            to[p->first + i] += s->starts[p->shard] + p->from + (s->eod == EOD_AFTER);
+    }
+    for (int64_t c = 0; c < count; c++)
+        if (pieces[c].shard < 0) {
+            st = FAIL(STATUS_DATA, "%s or a file beside it changed while it was read", s->shards[0].path);
+            goto out;
+        }
+    /* The stream begins with a document and does not end with an empty one. */
+    l->starts[0] = 0;
+    int64_t begin = all > 0 && to[0] == 0 ? 1 : 0;
+    if (begin) memmove(l->starts, to, (size_t)all * sizeof *to);
+    l->count = (size_t)(all + 1 - begin);
+    if (l->count > 0 && l->starts[l->count - 1] == s->tokens) l->count--;
+out:
+    free(pieces);
+    return st;
+}
+
+status shard_set_documents(const struct shard_set *s, struct document_index *out)
+{
+    *out = (struct document_index){0};
+    if (!s->bounded)
+        return FAIL(
+            STATUS_DATA,
+            "%s: nothing says where documents end: data.eot and data.eod (or --eot and --eod) name the "
+            "end-of-text token and its place",
+            s->shards[0].path);
+    struct list l = {0};
+    status st = s->format == SHARD_MEGATRON ? from_indexes(s, &l) : from_tokens(s, &l);
+    if (st == STATUS_OK) st = push(&l, s->tokens);
+    if (st != STATUS_OK) {
+        free(l.starts);
+        return st;
+    }
+    *out = (struct document_index){l.starts, (int64_t)l.count - 1};
+    return STATUS_OK;
+}
+
+void document_index_free(struct document_index *d)
+{
+    free(d->starts);
+    *d = (struct document_index){0};
+}

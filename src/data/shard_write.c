@@ -1,0 +1,152 @@
+/* Writing shards. The ids of every format are the same bytes; a header comes before them, or an index beside. */
+#include "base/io.h"
+#include "data/array.h"
+#include "data/shard.h"
+#include "data/shard_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+enum { BUFFER_BYTES = 1 << 20 };
+
+struct shard_writer {
+    struct io_file file;
+    enum shard_format format;
+    int width;
+    int64_t count, document; /* tokens: in all, before the open document */
+    size_t used;             /* bytes in buffer */
+    int32_t *lengths;        /* megatron: of finished documents */
+    size_t length_count, length_cap;
+    XXH64_state_t *hash;
+    char buffer[BUFFER_BYTES];
+};
+
+/* Bytes before the ids. */
+static size_t header_bytes(enum shard_format f)
+{
+    return f == SHARD_LLMC ? SHARD_LLMC_HEADER : f == SHARD_NPY ? SHARD_NPY_HEADER : 0;
+}
+
+const char *shard_suffix(enum shard_format f, int i)
+{
+    if (i == 0) return f == SHARD_NPY ? ".npy" : ".bin";
+    return i == 1 && f == SHARD_MEGATRON ? ".idx" : NULL;
+}
+
+bool shard_file(enum shard_format f, const char *path, int i, char *out, size_t size)
+{
+    const char *suffix = shard_suffix(f, i), *first = shard_suffix(f, 0), *at = NULL;
+    if (!suffix) return false;
+    for (const char *p = path; (p = strstr(p, first)); p++) at = p; /* the last place */
+    if (!at || strchr(at, '/')) return false;
+    return snprintf(out, size, "%.*s%s%s", (int)(at - path), path, suffix, at + strlen(first)) < (int)size;
+}
+
+status shard_create(struct shard_writer **w, const char *path, enum shard_format format, int width)
+{
+    CHECK(width == 2 || width == 4, "width %d", width);
+    CHECK(format == SHARD_LLMC || format == SHARD_MEGATRON || format == SHARD_NPY, "format %d is not written",
+          format);
+    *w = calloc(1, sizeof **w);
+    CHECK(*w, "no memory for a shard writer");
+    (*w)->format = format;
+    (*w)->width = width;
+    CHECK((*w)->hash = XXH64_createState(), "no memory for a hash");
+    XXH64_reset((*w)->hash, 0);
+    static const char zero[SHARD_LLMC_HEADER]; /* a shard that is cut short has no magic */
+    status st = io_create(&(*w)->file, path);
+    if (st == STATUS_OK) st = io_write(&(*w)->file, zero, header_bytes(format));
+    if (st != STATUS_OK) shard_abandon(w);
+    return st;
+}
+
+static status flush(struct shard_writer *w)
+{
+    XXH64_update(w->hash, w->buffer, w->used);
+    TRY(io_write(&w->file, w->buffer, w->used));
+    w->used = 0;
+    return STATUS_OK;
+}
+
+status shard_append(struct shard_writer *w, const int32_t *ids, int64_t count)
+{
+    if (w->format == SHARD_LLMC && count > INT32_MAX - w->count)
+        return FAIL(STATUS_DATA,
+                    "%s: more than %d tokens do not fit in one shard; make --shard-tokens smaller",
+                    w->file.path, INT32_MAX);
+    int64_t room = BUFFER_BYTES / w->width;
+    for (int64_t i = 0; i < count;) {
+        int64_t used = (int64_t)w->used / w->width, n = count - i < room - used ? count - i : room - used;
+        if (w->width == 2) {
+            uint16_t *to = (uint16_t *)(void *)w->buffer + used;
+            for (int64_t k = 0; k < n; k++) {
+                CHECK(ids[i + k] >= 0 && ids[i + k] <= UINT16_MAX, "id %d in a u16 shard", ids[i + k]);
+                to[k] = (uint16_t)ids[i + k];
+            }
+        } else {
+            for (int64_t k = 0; k < n; k++) CHECK(ids[i + k] >= 0, "id %d in a shard", ids[i + k]);
+            memcpy(w->buffer + w->used, ids + i, (size_t)n * 4);
+        }
+        w->used += (size_t)(n * w->width);
+        i += n;
+        if (w->used == BUFFER_BYTES) TRY(flush(w));
+    }
+    w->count += count;
+    return STATUS_OK;
+}
+
+status shard_document_end(struct shard_writer *w)
+{
+    int64_t length = w->count - w->document;
+    w->document = w->count;
+    if (length == 0 || w->format != SHARD_MEGATRON) return STATUS_OK;
+    if (length > INT32_MAX)
+        return FAIL(STATUS_DATA, "%s: a document of %lld tokens; Megatron's index holds at most %d",
+                    w->file.path, (long long)length, INT32_MAX);
+    TRY(array_grow(&w->lengths, &w->length_cap, w->length_count + 1, sizeof *w->lengths));
+    w->lengths[w->length_count++] = (int32_t)length;
+    return STATUS_OK;
+}
+
+static status write_header(struct shard_writer *w)
+{
+    if (w->format == SHARD_NPY) {
+        char header[SHARD_NPY_HEADER];
+        shard_npy_header(w->count, w->width, header);
+        return io_pwrite(&w->file, header, sizeof header, 0);
+    }
+    if (w->format != SHARD_LLMC) return STATUS_OK;
+    const int32_t v1[3] = {20240520, 1, (int32_t)w->count}, v7[3] = {20240801, 7, (int32_t)w->count};
+    return io_pwrite(&w->file, w->width == 2 ? v1 : v7, sizeof v1, 0);
+}
+
+status shard_commit(struct shard_writer **w, uint64_t *xxh64)
+{
+    status st;
+    struct shard_writer *o = *w;
+    char index[sizeof o->file.path];
+    TRY_OUT(shard_document_end(o));
+    TRY_OUT(flush(o));
+    TRY_OUT(write_header(o));
+    TRY_OUT(io_commit(&o->file));
+    if (o->format == SHARD_MEGATRON) {
+        CHECK(shard_file(o->format, o->file.path, 1, index, sizeof index), "%s has no .bin", o->file.path);
+        st = shard_megatron_index(index, o->width, o->lengths, (int64_t)o->length_count);
+        if (st != STATUS_OK) (void)remove(o->file.path); /* ids alone are of no use */
+    }
+    if (xxh64) *xxh64 = XXH64_digest(o->hash);
+out:
+    shard_abandon(w);
+    return st;
+}
+
+void shard_abandon(struct shard_writer **w)
+{
+    if (!*w) return;
+    io_abandon(&(*w)->file);
+    XXH64_freeState((*w)->hash);
+    free((*w)->lengths);
+    free(*w);
+    *w = NULL;
+}
