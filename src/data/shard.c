@@ -102,7 +102,8 @@ static status raw_parse(struct shard *s, enum shard_type type, const uint8_t *da
                 memcmp(data, strangers[i].bytes, (size_t)strangers[i].count) == 0)
                 return FAIL(STATUS_DATA, "%s: not a token shard but %s", s->path, strangers[i].text);
         return FAIL(STATUS_DATA,
-                    "%s: no header of llm.c, LLMQ or numpy%s; if these are bare ids, data.dtype or --dtype "
+                    "%s: not a token shard: no header of llm.c, LLMQ or numpy%s; if these are bare ids, "
+                    "data.dtype or --dtype "
                     "must say how they are stored: uint16 or uint32",
                     s->path,
                     strlen(s->path) > 4 && strcmp(s->path + strlen(s->path) - 4, ".bin") == 0
