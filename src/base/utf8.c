@@ -1,4 +1,4 @@
-/* Well-formed sequences: The Unicode Standard, table 3-7. ASCII goes 32 bytes at a time. */
+/* Well-formed sequences: The Unicode Standard, table 3-7. 32 bytes at a time. */
 #include "base/utf8.h"
 #include "base/status.h"
 #include <immintrin.h>
@@ -21,26 +21,88 @@ static size_t sequence_bytes(const uint8_t *p, size_t left)
     return need;
 }
 
+/* By characters, from a place where one begins. */
+static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
+{
+    while (at < bytes) {
+        size_t n = sequence_bytes(p + at, bytes - at);
+        if (n == 0) break;
+        at += n;
+    }
+    return at;
+}
+
+/* The vector without its last n bytes, behind the last n bytes of the one before it. */
+#define BEHIND(before, v, n) _mm256_alignr_epi8(v, _mm256_permute2x128_si256(before, v, 0x21), 16 - (n))
+#define TWICE(...)           _mm256_setr_epi8(__VA_ARGS__, __VA_ARGS__)
+
+/* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020): what two neighbouring bytes can be
+ * wrong in, one bit each, is looked up by the first one's halves and by the second one's upper half; a bit
+ * that all three have is an error. Nonzero bytes of the result are errors. */
+static __m256i block_errors(__m256i before, __m256i v)
+{
+    enum {
+        SHORT = 1,
+        LONG = 2,
+        OVERLONG_3 = 4,
+        LARGE = 8,
+        SURROGATE = 16,
+        OVERLONG_2 = 32,
+        LARGE_F5 = 64,
+        OVERLONG_4 = 64,
+        TWO = -128,
+        ANY = SHORT | LONG | TWO,
+        F5 = ANY | LARGE | LARGE_F5
+    };
+    const __m256i low4 = _mm256_set1_epi8(15);
+    const __m256i first_high =
+        TWICE(LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG, TWO, TWO, TWO, TWO, SHORT | OVERLONG_2, SHORT,
+              SHORT | OVERLONG_3 | SURROGATE, SHORT | LARGE | LARGE_F5 | OVERLONG_4);
+    const __m256i first_low = TWICE(ANY | OVERLONG_3 | OVERLONG_2 | OVERLONG_4, ANY | OVERLONG_2, ANY, ANY,
+                                    ANY | LARGE, F5, F5, F5, F5, F5, F5, F5, F5, F5 | SURROGATE, F5, F5);
+    const __m256i second_high =
+        TWICE(SHORT, SHORT, SHORT, SHORT, SHORT, SHORT, SHORT, SHORT,
+              LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE_F5 | OVERLONG_4,
+              LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE, LONG | OVERLONG_2 | TWO | SURROGATE | LARGE,
+              LONG | OVERLONG_2 | TWO | SURROGATE | LARGE, SHORT, SHORT, SHORT, SHORT);
+    __m256i back1 = BEHIND(before, v, 1), back2 = BEHIND(before, v, 2), back3 = BEHIND(before, v, 3);
+    __m256i pair = _mm256_and_si256(
+        _mm256_and_si256(_mm256_shuffle_epi8(first_high, _mm256_and_si256(_mm256_srli_epi16(back1, 4), low4)),
+                         _mm256_shuffle_epi8(first_low, _mm256_and_si256(back1, low4))),
+        _mm256_shuffle_epi8(second_high, _mm256_and_si256(_mm256_srli_epi16(v, 4), low4)));
+    /* Third and fourth bytes follow a continuation, which is TWO: exactly there it is right. */
+    __m256i third = _mm256_or_si256(_mm256_subs_epu8(back2, _mm256_set1_epi8((char)(0xe0 - 0x80))),
+                                    _mm256_subs_epu8(back3, _mm256_set1_epi8((char)(0xf0 - 0x80))));
+    return _mm256_xor_si256(_mm256_and_si256(third, _mm256_set1_epi8(TWO)), pair);
+}
+
+/* Where the character begins that reaches over `at`, or `at`. */
+static size_t character_begin(const uint8_t *p, size_t at)
+{
+    for (size_t back = 1; back <= 3 && back <= at; back++) {
+        if (p[at - back] >= 0xc0) return at - back;
+        if (p[at - back] < 0x80) break;
+    }
+    return at;
+}
+
 size_t utf8_valid(const char *text, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)text;
+    __m256i before = _mm256_setzero_si256();
     size_t at = 0;
-    while (at < bytes) {
-        if (bytes - at >= 32) {
-            uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_loadu_si256((const __m256i *)(p + at)));
-            if (high == 0) {
-                at += 32;
-                continue;
-            }
-            at += (size_t)__builtin_ctz(high);
+    for (; bytes - at >= 32; at += 32) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(p + at));
+        /* A character that the last block left open makes its end non-ASCII, so both must be. */
+        if (!_mm256_movemask_epi8(_mm256_or_si256(v, before))) {
+            before = v;
+            continue;
         }
-        do { /* other scripts come in runs: stay here as long as one lasts */
-            size_t n = sequence_bytes(p + at, bytes - at);
-            if (n == 0) return at;
-            at += n;
-        } while (at < bytes && p[at] >= 0x80);
+        __m256i errors = block_errors(before, v);
+        if (!_mm256_testz_si256(errors, errors)) break;
+        before = v;
     }
-    return at;
+    return valid_from(p, character_begin(p, at), bytes);
 }
 
 char *utf8_clean(const char *text, size_t bytes)

@@ -24,6 +24,7 @@
 #ifndef INGOT_DATA_READER_H
 #define INGOT_DATA_READER_H
 #include "base/status.h"
+#include "data/stream.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ struct reader_config {
     enum reader_separator separator; /* of plain text */
     const char *separator_text;      /* of READER_TEXT, not empty */
     size_t batch_bytes; /* bytes read at once; 0: 16 MiB. A longer record makes its batch longer */
+    struct stream_config stream; /* of compressed files; {0}: decompressed ahead, by a thread */
 };
 
 struct reader_record {
@@ -60,6 +62,9 @@ struct reader_batch {
 struct reader;
 /* STATUS_DATA for formats that are not read, known by their first bytes. */
 status reader_open(struct reader **r, const char *path, const struct reader_config *config) WARN_UNUSED;
+/* The same over bytes in memory, which must outlive the reader; `name` stands for the path. */
+status reader_open_memory(struct reader **r, const char *name, const void *data, size_t bytes,
+                          const struct reader_config *config) WARN_UNUSED;
 /* The next batch, valid until the following call; *more is false at the end of the file. */
 status reader_next(struct reader *r, struct reader_batch *batch, bool *more) WARN_UNUSED;
 void reader_close(struct reader *r);

@@ -10,6 +10,8 @@
 #include "../temp.h"
 
 #include <errno.h>
+#include <zlib.h>
+#include <zstd.h>
 
 static char *joined; /* the documents of the last read, each followed by '|' */
 static int64_t failures;
@@ -100,6 +102,21 @@ static void jsonl_gives_the_text_of_every_line(void **state)
     assert_string_equal(joined, "x|");
 }
 
+static size_t pack(enum stream_codec codec, const void *from, size_t bytes, uint8_t out[4096])
+{
+    if (codec == STREAM_ZSTD) return ZSTD_compress(out, 4096, from, bytes, 1);
+    if (codec == STREAM_PLAIN) {
+        memcpy(out, from, bytes);
+        return bytes;
+    }
+    z_stream z = {.next_in = (Bytef *)from, .avail_in = (uInt)bytes, .next_out = out, .avail_out = 4096};
+    assert_int_equal(deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    size_t made = z.total_out;
+    deflateEnd(&z);
+    return made;
+}
+
 /* The documents that a reader set to `mark` gives, compared with the end of `joined`, which has all. */
 static void expect_rest(const char *path, const struct reader_config *c, struct reader_mark mark)
 {
@@ -159,6 +176,41 @@ static void reading_goes_on_from_every_mark(void **state)
             mark.at++;
             assert_int_equal(reader_seek(r, mark), STATUS_DATA);
             reader_close(r);
+        }
+}
+
+static void compressed_text_is_read_as_what_it_holds(void **state)
+{
+    (void)state;
+    static const char in[] = "{\"text\": \"a\"}\n\n{\"text\": \"b\\n\"}\r\n{\"text\": \"c\"}";
+    static const struct {
+        const char *name, *out;
+    } cases[] = {{"x.jsonl", "a|b\n|c|"},
+                 {"x.jsonl.gz", "a|b\n|c|"},
+                 {"x.json.zst", "a|b\n|c|"},
+                 {"x.ndjson.zstd", "a|b\n|c|"},
+                 {"x.json", "a|b\n|c|"},
+                 {"x.txt.gz", NULL},
+                 {"x", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int codec = STREAM_PLAIN; codec <= STREAM_ZSTD; codec++) {
+            uint8_t packed[4096];
+            size_t bytes = pack((enum stream_codec)codec, in, sizeof in - 1, packed);
+            const char *path = temp_path(cases[i].name); /* the name does not tell the compression */
+            temp_write(path, packed, bytes);
+            for (size_t batch = 0; batch < 60; batch += 7) {
+                struct reader_config c = {.batch_bytes = batch};
+                assert_int_equal(read_all(path, &c), STATUS_OK);
+                if (cases[i].out)
+                    assert_string_equal(joined, cases[i].out);
+                else
+                    assert_memory_equal(joined, in, sizeof in - 1);
+                if (!cases[i].out || codec == STREAM_PLAIN) continue;
+                expect_rest(path, &c, (struct reader_mark){15, 2});
+            }
+            struct reader_config c = {.batch_bytes = 20};
+            temp_write(path, packed, bytes - (codec == STREAM_PLAIN ? 0 : 5));
+            assert_int_equal(read_all(path, &c), codec == STREAM_PLAIN ? STATUS_OK : STATUS_DATA);
         }
 }
 
@@ -249,6 +301,7 @@ int main(void)
         cmocka_unit_test(text_is_cut_as_asked),
         cmocka_unit_test(jsonl_gives_the_text_of_every_line),
         cmocka_unit_test(reading_goes_on_from_every_mark),
+        cmocka_unit_test(compressed_text_is_read_as_what_it_holds),
         cmocka_unit_test(a_line_of_twelve_megabytes_is_one_document),
         cmocka_unit_test(bad_input_is_named_by_file_line_and_byte),
         cmocka_unit_test(a_failing_read_is_an_error_and_not_an_end),
