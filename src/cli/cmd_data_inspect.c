@@ -1,19 +1,16 @@
-/* ingot data inspect: what shards hold, and what a step of a run saw. */
+/* ingot data inspect SHARDS: what shards hold. */
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
-#include "data/loader.h"
+#include "data/shard.h"
 #include "data/tokenizer.h"
-#include "plan/plan.h"
-#include "spec/spec.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define INSPECT_USAGE                                                                                        \
@@ -22,21 +19,13 @@
 
 enum { CHUNK = 1 << 20, BUCKETS = 32, DOCUMENT_TOKENS = 64 };
 
-struct inspect {
-    int64_t documents, step, micro, sequence; /* step: as in the log, from 1; 0: shards are inspected */
-    const char *tokenizer_dir;
-    bool json;
-    struct tokenizer *tokenizer; /* NULL: tokens are shown as numbers */
-};
-
-/* The text of one token, with control characters and what is not UTF-8 on its own written as escapes. */
-static void put_token(const struct inspect *o, int32_t id, FILE *out)
+void cmd_data_put_token(const struct tokenizer *tokenizer, int32_t id, FILE *out)
 {
-    if (!o->tokenizer) {
+    if (!tokenizer) {
         fprintf(out, "%d ", id);
         return;
     }
-    struct text t = tokenizer_bytes(o->tokenizer, id);
+    struct text t = tokenizer_bytes(tokenizer, id);
     bool valid = utf8_valid(t.data, t.bytes) == t.bytes;
     for (size_t i = 0; i < t.bytes; i++) {
         unsigned char c = (unsigned char)t.data[i];
@@ -49,24 +38,24 @@ static void put_token(const struct inspect *o, int32_t id, FILE *out)
     }
 }
 
-/* The tokenizer of a set; its absence only costs the text. */
-static status open_tokenizer(struct inspect *o, const struct shard_set *set)
+status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct shard_set *set)
 {
-    const char *dir = o->tokenizer_dir ? o->tokenizer_dir : set->tokenizer_dir;
+    const char *dir = named ? named : set->tokenizer_dir;
+    *t = NULL;
     if (!dir[0]) return STATUS_OK;
-    status st = tokenizer_load(&o->tokenizer, dir);
-    if (st != STATUS_OK && o->tokenizer_dir) return st;
+    status st = tokenizer_load(t, dir);
+    if (st != STATUS_OK && named) return st;
     if (st != STATUS_OK) {
         log_warn("tokens are shown as numbers: %s; --tokenizer DIR names another place", status_message());
-        o->tokenizer = NULL;
+        *t = NULL;
         return STATUS_OK;
     }
     char hash[65];
-    tokenizer_hash(o->tokenizer, hash);
-    if (set->tokenizer_hash[0] && strcmp(hash, set->tokenizer_hash) != 0)
-        return FAIL(STATUS_DATA, "%s: this is not the tokenizer that made the shards; --tokenizer names it",
-                    dir);
-    return STATUS_OK;
+    tokenizer_hash(*t, hash);
+    if (!set->tokenizer_hash[0] || strcmp(hash, set->tokenizer_hash) == 0) return STATUS_OK;
+    tokenizer_free(*t);
+    *t = NULL;
+    return FAIL(STATUS_DATA, "%s: this is not the tokenizer that made the shards; --tokenizer names it", dir);
 }
 
 /* One pass over all tokens. Lengths count tokens with the end-of-text token; histogram[k] counts documents of
@@ -140,7 +129,8 @@ static void print_survey(const struct shard_set *set, const struct survey *s)
                    "########################################");
 }
 
-static status print_documents(const struct inspect *o, const struct shard_set *set)
+static status print_documents(const struct inspect_options *o, const struct tokenizer *tokenizer,
+                              const struct shard_set *set)
 {
     int64_t room = 1 << 16, n = set->tokens < room ? set->tokens : room, shown = 0, in_document = 0;
     int32_t *ids = malloc((size_t)room * sizeof *ids);
@@ -154,7 +144,7 @@ static status print_documents(const struct inspect *o, const struct shard_set *s
             in_document = 0;
         }
         if (in_document < DOCUMENT_TOKENS)
-            put_token(o, ids[i], stdout);
+            cmd_data_put_token(tokenizer, ids[i], stdout);
         else if (in_document == DOCUMENT_TOKENS)
             fputs(" ...", stdout);
     }
@@ -187,149 +177,27 @@ static void print_survey_json(const struct shard_set *set, const struct survey *
     puts("");
 }
 
-static status inspect_shards(struct inspect *o, const char *pattern)
+static status inspect_shards(const struct inspect_options *o, const char *pattern)
 {
     struct shard_set set;
+    struct tokenizer *tokenizer = NULL;
     struct survey survey;
     TRY(shard_set_open(&set, pattern));
     status st = survey_run(&set, &survey);
     if (st == STATUS_OK && o->json) print_survey_json(&set, &survey);
     if (st == STATUS_OK && !o->json) {
-        st = open_tokenizer(o, &set);
+        st = cmd_data_tokenizer(&tokenizer, o->tokenizer_dir, &set);
         if (st == STATUS_OK) print_survey(&set, &survey);
-        if (st == STATUS_OK && o->documents > 0) st = print_documents(o, &set);
+        if (st == STATUS_OK && o->documents > 0) st = print_documents(o, tokenizer, &set);
+        if (tokenizer) tokenizer_free(tokenizer);
     }
-    shard_set_close(&set);
-    return st;
-}
-
-static void print_rows(const struct inspect *o, const struct batch *b, int64_t from, int64_t t_count)
-{
-    int64_t ignored = 0;
-    for (int64_t r = from; r < from + t_count; r++) {
-        if (b->positions[r] == 0) {
-            int64_t end = r + 1;
-            while (end < from + t_count && b->positions[end] != 0) end++;
-            printf("%s  document of %lld tokens: ", r > from ? "\n" : "", (long long)(end - r));
-        }
-        put_token(o, b->tokens[r], stdout);
-        if (b->targets[r] != LOADER_IGNORE) continue;
-        fputs("[no target]", stdout);
-        ignored++;
-    }
-    int64_t last = from + t_count - 1;
-    fputs("\n  after the last token: ", stdout);
-    if (b->targets[last] == LOADER_IGNORE)
-        fputs("nothing", stdout);
-    else
-        put_token(o, b->targets[last], stdout);
-    printf("\n  %lld of %lld targets count\n", (long long)(t_count - ignored), (long long)t_count);
-}
-
-static void print_rows_json(const struct batch *b, int64_t from, int64_t t_count, json_t *o)
-{
-    json_t *tokens = json_array(), *targets = json_array(), *positions = json_array();
-    for (int64_t r = from; r < from + t_count; r++) {
-        json_array_append_new(tokens, json_integer(b->tokens[r]));
-        json_array_append_new(targets, json_integer(b->targets[r]));
-        json_array_append_new(positions, json_integer(b->positions[r]));
-    }
-    json_object_set_new(o, "tokens", tokens);
-    json_object_set_new(o, "targets", targets);
-    json_object_set_new(o, "positions", positions);
-}
-
-/* One sequence of the step: where it comes from, then its rows. */
-static void print_sequence(const struct inspect *o, const struct shard_set *set,
-                           const struct loader_config *c, const struct step_batch *s, int64_t micro,
-                           int64_t sequence, json_t *list)
-{
-    int64_t index = (s->step * c->micro_count + micro) * c->sequences + sequence,
-            t_count = c->sequence_length;
-    struct sample_place p =
-        loader_place(c->seed, index, loader_window_count(set->tokens, t_count, c->shuffle), c->shuffle);
-    int64_t at = p.window * t_count;
-    int shard = 0;
-    while (shard + 1 < set->count && set->starts[shard + 1] <= at) shard++;
-    if (list) {
-        json_t *row = json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "step", (json_int_t)s->step + 1, "micro",
-            (json_int_t)micro, "sequence", (json_int_t)sequence, "sample", (json_int_t)index, "epoch",
-            (json_int_t)p.epoch, "window", (json_int_t)p.window, "stream_token", (json_int_t)at, "shard",
-            set->shards[shard].path, "shard_token", (json_int_t)(at - set->starts[shard]));
-        print_rows_json(&s->micro[micro], sequence * t_count, t_count, row);
-        json_array_append_new(list, row);
-        return;
-    }
-    printf("step %lld, micro-batch %lld, sequence %lld: sample %lld is window %lld of epoch %lld, token %lld "
-           "of %s\n",
-           (long long)s->step + 1, (long long)micro, (long long)sequence, (long long)index,
-           (long long)p.window, (long long)p.epoch, (long long)(at - set->starts[shard]),
-           set->shards[shard].path);
-    print_rows(o, &s->micro[micro], sequence * t_count, t_count);
-}
-
-static status inspect_step(struct inspect *o, const struct shard_set *set, const struct loader_config *c)
-{
-    if (o->micro >= c->micro_count || o->sequence >= c->sequences)
-        return FAIL(STATUS_CONFIG,
-                    "a step of this run has %lld micro-batches of %lld sequences; --micro and --sequence "
-                    "count from 0",
-                    (long long)c->micro_count, (long long)c->sequences);
-    struct step_batch *s;
-    TRY(loader_step_at(set, c, o->step - 1, &s));
-    json_t *list = o->json ? json_array() : NULL;
-    if (!list)
-        printf("step %lld: %lld micro-batches of %lld sequences of %lld tokens; %lld targets count\n",
-               (long long)o->step, (long long)c->micro_count, (long long)c->sequences,
-               (long long)c->sequence_length, (long long)s->valid);
-    for (int64_t m = 0; m < c->micro_count; m++)
-        for (int64_t q = 0; q < c->sequences; q++)
-            if ((o->micro < 0 || o->micro == m) && (o->sequence < 0 || o->sequence == q))
-                print_sequence(o, set, c, s, m, q, list);
-    if (list) {
-        json_dumpf(list, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
-        json_decref(list);
-        puts("");
-    }
-    step_batch_free(s);
-    return STATUS_OK;
-}
-
-static status inspect_run(struct inspect *o, const char *run)
-{
-    char path[1024];
-    struct stat about;
-    struct spec spec;
-    struct spec_origin *origin;
-    bool dir = stat(run, &about) == 0 && S_ISDIR(about.st_mode);
-    if (snprintf(path, sizeof path, dir ? "%s/config.yaml" : "%s", run) >= (int)sizeof path)
-        return FAIL(STATUS_CONFIG, "%.60s...: the path is too long", run);
-    TRY(spec_load(&spec, path, 0, NULL, &origin));
-    spec_origin_free(origin);
-    if (!spec.run.data_train[0]) return FAIL(STATUS_CONFIG, "%s: data.train names no shards", path);
-    struct shard_set set;
-    struct shard_hints hints = shard_hints_of(&spec.run);
-    TRY(shard_set_open_as(&set, spec.run.data_train, &hints));
-    if (!o->tokenizer_dir && spec.run.data_tokenizer[0]) o->tokenizer_dir = spec.run.data_tokenizer;
-    status st = open_tokenizer(o, &set);
-    /* As the training loop opens its loader (train/loop.c). */
-    if (st == STATUS_OK)
-        st = inspect_step(o, &set,
-                          &(struct loader_config){.seed = (uint64_t)spec.run.run_seed,
-                                                  .sequence_length = spec.run.train_sequence_length,
-                                                  .sequences = spec.run.train_micro_batch,
-                                                  .micro_count = plan_micro_count(&spec),
-                                                  .vocab_size = spec.model.vocab_size,
-                                                  .documents = spec.run.data_packing == PACKING_DOCUMENTS,
-                                                  .shuffle = 1});
     shard_set_close(&set);
     return st;
 }
 
 status cmd_data_inspect(int argc, char **argv)
 {
-    struct inspect o = {.documents = 3, .step = 0, .micro = -1, .sequence = -1};
+    struct inspect_options o = {.documents = 3, .step = 0, .micro = -1, .sequence = -1};
     const struct flag flags[] = {
         {"documents", FLAG_INT, &o.documents,
          "shards: show the beginnings of the first N documents; default 3"},
@@ -347,7 +215,5 @@ status cmd_data_inspect(int argc, char **argv)
         return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
     if (o.step == 0 && (o.micro >= 0 || o.sequence >= 0))
         return FAIL(STATUS_CONFIG, "--micro and --sequence need a RUN and --step N");
-    status st = o.step > 0 ? inspect_run(&o, argv[0]) : inspect_shards(&o, argv[0]);
-    if (o.tokenizer) tokenizer_free(o.tokenizer);
-    return st;
+    return o.step > 0 ? cmd_data_step(&o, argv[0]) : inspect_shards(&o, argv[0]);
 }

@@ -46,7 +46,9 @@ struct shard { /* an open shard: mapped, read-only */
     enum shard_type type;
     int width;          /* bytes per token, of type */
     int64_t count;      /* tokens */
-    int64_t documents;  /* that its index lists, empty ones included (megatron); else 0 */
+    int64_t documents;  /* that begin in it, by its manifest or index (megatron: with empty ones); else 0 */
+    bool indexed;       /* its manifest names an index (data/corpus_index.h) with this checksum */
+    uint64_t index_xxh64;
     int64_t vocab_size; /* that its header names (llmq v2); else 0 */
     const uint8_t *tokens; /* not aligned */
     const uint8_t *mask;   /* llmq: bit i % 8 of byte i / 8 is 0 when token i is no target; NULL: all are */
@@ -151,7 +153,7 @@ static inline bool shard_set_document_begins(const struct shard_set *s, int32_t 
     return s->eod == EOD_AFTER ? previous == s->eot : s->eod == EOD_BEFORE && id == s->eot;
 }
 
-/* Documents as places in the stream, from Megatron's index, or by looking for the end-of-text token. They cover the
+/* Documents as places in the stream, from indexes (ingot's, Megatron's), or by looking for the end-of-text token. They cover the
  * stream without gaps, so the first may be the rest of one that began in an earlier shard; none is empty. */
 struct document_index {
     int64_t *starts; /* [count+1]: first token of each; starts[0] == 0, starts[count] == tokens of the set */

@@ -1,8 +1,11 @@
 /* Where documents begin in a set. */
+#include "base/io.h"
 #include "base/parallel.h"
 #include "data/array.h"
+#include "data/corpus_index.h"
 #include "data/shard_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 struct list {
@@ -26,10 +29,56 @@ static status push_document(void *ctx, int64_t tokens)
     return STATUS_OK;
 }
 
-static status from_indexes(const struct shard_set *s, struct list *l)
+static status from_megatron(const struct shard_set *s, struct list *l)
 {
     for (int i = 0; i < s->count; i++) TRY(shard_megatron_walk(&s->shards[i], push_document, l));
     return STATUS_OK;
+}
+
+static status shard_index_open(struct corpus_index *x, const struct shard *s)
+{
+    char path[PATH_MAX];
+    corpus_index_name(s->path, path, sizeof path);
+    TRY(corpus_index_open(x, path));
+    status st = STATUS_OK;
+    if (x->xxh64 != s->index_xxh64 || x->tokens != s->count || x->documents != s->documents)
+        st = FAIL(STATUS_DATA,
+                  "%s: %lld documents in %lld tokens, checksum %016llx; the manifest says %lld in %lld, "
+                  "%016llx: it "
+                  "belongs to another build",
+                  path, (long long)x->documents, (long long)x->tokens, (unsigned long long)x->xxh64,
+                  (long long)s->documents, (long long)s->count, (unsigned long long)s->index_xxh64);
+    if (st != STATUS_OK) corpus_index_close(x);
+    return st;
+}
+
+static status from_indexes(const struct shard_set *s, struct list *l)
+{
+    for (int i = 0; i < s->count; i++) {
+        const struct shard *shard = &s->shards[i];
+        struct corpus_index x;
+        TRY(shard_index_open(&x, shard));
+        status st = array_grow(&l->starts, &l->cap, l->count + (size_t)x.documents + 2, sizeof *l->starts);
+        if (st == STATUS_OK && l->count == 0 && shard->count > 0 && (x.documents == 0 || x.begins[0] != 0))
+            l->starts[l->count++] = 0; /* the rest of a document of an earlier shard */
+        for (int64_t d = 0; d < x.documents && st == STATUS_OK; d++)
+            l->starts[l->count++] = s->starts[i] + x.begins[d];
+        corpus_index_close(&x);
+        TRY(st);
+    }
+    return STATUS_OK;
+}
+
+/* Where an index was left behind and the tokens tell the same, they do. */
+static bool use_indexes(const struct shard_set *s)
+{
+    char path[PATH_MAX];
+    for (int i = 0; i < s->count; i++) {
+        if (!s->shards[i].indexed) return false;
+        corpus_index_name(s->shards[i].path, path, sizeof path);
+        if (s->eod != EOD_NONE && !io_exists(path)) return false;
+    }
+    return true;
 }
 
 /* A piece of a shard. Pieces are counted in one pass over the tokens and filled in a second one, which finds them in
@@ -105,7 +154,9 @@ status shard_set_documents(const struct shard_set *s, struct document_index *out
             "end-of-text token and its place",
             s->shards[0].path);
     struct list l = {0};
-    status st = s->format == SHARD_MEGATRON ? from_indexes(s, &l) : from_tokens(s, &l);
+    status st = s->format == SHARD_MEGATRON ? from_megatron(s, &l)
+                : use_indexes(s)            ? from_indexes(s, &l)
+                                            : from_tokens(s, &l);
     if (st == STATUS_OK) st = push(&l, s->tokens);
     if (st != STATUS_OK) {
         free(l.starts);

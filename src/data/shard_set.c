@@ -175,7 +175,7 @@ static status take_manifest(struct shard_set *s, const struct manifest *m, const
 
 /* Adds what the manifest says of this shard; `split` is that of the shards before it, "" at first. */
 static status match_row(struct shard_set *s, const struct manifest *m, const char *prefix,
-                        const struct shard *shard, char split[64])
+                        struct shard *shard, char split[64])
 {
     const char *slash = strrchr(shard->path, '/'), *name = slash ? slash + 1 : shard->path;
     for (int i = 0; i < m->count; i++) {
@@ -188,6 +188,9 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
         if (split[0] && strcmp(split, row->split) != 0) s->mixed = true;
         snprintf(split, 64, "%s", row->split);
         s->documents += row->documents;
+        shard->documents = row->documents;
+        shard->indexed = row->indexed;
+        shard->index_xxh64 = row->index_xxh64;
         s->text_bytes += row->text_bytes;
         return STATUS_OK;
     }
@@ -204,7 +207,7 @@ static status read_manifests(struct shard_set *s)
     int with = 0;
     for (int i = 0; i < s->count; i++) {
         char now[sizeof prefix];
-        const struct shard *shard = &s->shards[i];
+        struct shard *shard = &s->shards[i];
         if (!manifest_prefix(shard->path, now, sizeof now)) continue;
         snprintf(path, sizeof path, "%s_manifest.pending", now);
         if (io_exists(path)) {
@@ -300,7 +303,9 @@ status shard_set_open_as(struct shard_set *s, const char *pattern, const struct 
     status st = open_shards(s, pattern, hints->type);
     if (st == STATUS_OK) st = read_manifests(s);
     if (st == STATUS_OK) st = s->manifest ? check_hints(s, hints) : take_hints(s, hints);
-    s->bounded = s->format == SHARD_MEGATRON || (s->eod != EOD_NONE && s->eot >= 0);
+    bool indexed = true;
+    for (int i = 0; i < s->count; i++) indexed = indexed && s->shards[i].indexed;
+    s->bounded = indexed || s->format == SHARD_MEGATRON || (s->eod != EOD_NONE && s->eot >= 0);
     if (st != STATUS_OK) shard_set_close(s);
     return st;
 }

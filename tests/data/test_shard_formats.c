@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "data/corpus_index.h"
+#include "data/manifest.h"
 #include "data/shard.h"
 #include "spec/spec.h"
 #include "../temp.h"
@@ -497,6 +499,74 @@ static void documents_are_found_as_one_by_one(void **state)
     temp_clear();
 }
 
+/* Three shards of a build whose documents cross from one into the next, with their indexes. */
+static void write_indexed(enum eod eod)
+{
+    struct manifest m = {.vocab_size = 100, .eot = eod == EOD_NONE ? -1 : 7, .eod = eod, .width = 2};
+    memset(m.tokenizer_hash, 'a', 64);
+    int32_t previous = -1;
+    for (int i = 0; i < 3; i++) {
+        char name[40], index[40];
+        snprintf(name, sizeof name, "c_train_%06d.bin", i);
+        corpus_index_name(name, index, sizeof index);
+        struct manifest_shard *row = manifest_add(&m, name, "train");
+        struct shard_writer *w;
+        struct corpus_index_writer *x;
+        assert_int_equal(shard_create(&w, temp_path(name), SHARD_LLMC, 2), STATUS_OK);
+        assert_int_equal(corpus_index_create(&x, temp_path(index), temp_path("x.open"), 0), STATUS_OK);
+        for (int t = 0; t < 500; t++) {
+            int32_t id = rng_at(5, RNG_TEST, (uint64_t)i, (uint64_t)t).u[0] % 50 == 0 ? 7 : 8;
+            if ((eod != EOD_AFTER && id == 7) || (eod == EOD_AFTER && (previous == 7 || previous < 0))) {
+                assert_int_equal(corpus_index_add(x, (uint32_t)t), STATUS_OK);
+                row->documents++;
+            }
+            assert_int_equal(shard_append(w, &id, 1), STATUS_OK);
+            previous = id;
+        }
+        row->tokens = 500;
+        row->indexed = true;
+        assert_int_equal(shard_commit(&w, &row->xxh64), STATUS_OK);
+        assert_int_equal(corpus_index_commit(&x, 500, &row->index_xxh64), STATUS_OK);
+    }
+    assert_int_equal(manifest_write(&m, temp_path("c_manifest.json")), STATUS_OK);
+    manifest_free(&m);
+}
+
+static void an_index_tells_what_the_tokens_tell(void **state)
+{
+    (void)state;
+    static int64_t want[1501];
+    for (int eod = EOD_NONE; eod <= EOD_AFTER; eod++) {
+        write_indexed((enum eod)eod);
+        struct shard_set s;
+        struct document_index d, found;
+        assert_int_equal(shard_set_open(&s, temp_path("c_train_*")), STATUS_OK);
+        assert_int_equal(s.count, 3);
+        assert_true(s.bounded);
+        assert_int_equal(shard_set_documents(&s, &d), STATUS_OK);
+        assert_in_range(d.count, 10, 60);
+        assert_int_equal(remove(temp_path("c_train_000001.idx")), 0);
+        assert_int_equal(shard_set_documents(&s, &found), eod == EOD_NONE ? STATUS_IO : STATUS_OK);
+        if (eod != EOD_NONE) {
+            assert_int_equal(naive(&s, want), d.count);
+            assert_int_equal(found.count, d.count);
+            assert_memory_equal(found.starts, d.starts, (size_t)(d.count + 1) * 8);
+            assert_memory_equal(d.starts, want, (size_t)(d.count + 1) * 8);
+        }
+        document_index_free(&d);
+        document_index_free(&found);
+        assert_int_equal(rename(temp_path("c_train_000000.idx"), temp_path("c_train_000001.idx")), 0);
+        temp_write(temp_path("c_train_000000.idx"), "INGOTIDX", 8);
+        expect_error(shard_set_documents(&s, &d), STATUS_DATA, "not an index");
+        assert_int_equal(rename(temp_path("c_train_000001.idx"), temp_path("c_train_000000.idx")), 0);
+        assert_int_equal(rename(temp_path("c_train_000002.idx"), temp_path("c_train_000001.idx")), 0);
+        temp_write(temp_path("c_train_000002.idx"), "", 0);
+        expect_error(shard_set_documents(&s, &d), STATUS_DATA, "belongs to another build");
+        shard_set_close(&s);
+        temp_clear();
+    }
+}
+
 static void an_empty_set_has_no_documents(void **state)
 {
     (void)state;
@@ -687,6 +757,7 @@ int main(void)
         cmocka_unit_test(raw_ids_need_their_type),
         cmocka_unit_test(negative_and_large_ids_are_named_with_their_place),
         cmocka_unit_test(documents_are_found_as_one_by_one),
+        cmocka_unit_test(an_index_tells_what_the_tokens_tell),
         cmocka_unit_test(an_empty_set_has_no_documents),
         cmocka_unit_test(an_end_of_text_no_width_can_hold_is_nowhere),
         cmocka_unit_test(one_megatron_file_beyond_eight_gigabytes),
