@@ -4,7 +4,8 @@
     python3 tools/make_tokenizer_fixture.py          (tokenizers 0.23)
 
 NAME.json is a tokenizer.json; NAME.cases holds one case per line: the text in hex, a space, the ids separated by commas. Special tokens in the
-texts are parsed. `ignore` is `llama3` with ignore_merges and every third merge left out, so that the flag matters.
+texts are parsed. `ignore` is `llama3` with ignore_merges and every third merge left out, so that the flag matters; `strip` is `llama3` with
+added tokens that take white space with them, overlap each other and stand in each other's way.
 """
 import json
 import pathlib
@@ -21,6 +22,7 @@ CORPUS = (
 )
 SPECIAL = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "\u200b", "'s", "'S", "'\u017f", "'LL", "'ve", "'",
            "1", "2345", "\u0661", "\u216b", ".", "...", "!\n\n", "<|endoftext|>", "<|end|>", "<|e", "<tool>", "<", "\x00", "\u0301", "é"]
+STRIP = [("<l>", True, False), ("<r>", False, True), ("<lr>", True, True), ("  ", False, False), ("\n<r>", False, False), ("<l><r>", False, False)]
 
 
 def build(split, vocab_size):
@@ -41,7 +43,14 @@ def build(split, vocab_size):
     return tokenizer
 
 
-def text_of(rng):
+def build_strip(text):
+    tokenizer = Tokenizer.from_str(text)
+    tokenizer.add_special_tokens([AddedToken(t, lstrip=l, rstrip=r, normalized=i % 2 == 1) for i, (t, l, r) in enumerate(STRIP)])
+    tokenizer.add_tokens([AddedToken("<p>", lstrip=True, rstrip=True, normalized=False), AddedToken("<q>", lstrip=True, normalized=True)])
+    return tokenizer.to_str()
+
+
+def text_of(rng, special=SPECIAL):
     parts = []
     for _ in range(rng.randrange(0, 12)):
         kind = rng.randrange(4)
@@ -51,16 +60,16 @@ def text_of(rng):
         elif kind == 1:
             parts.append(chr(rng.choice([rng.randrange(0x20, 0x7F), rng.randrange(0xA0, 0xD800), rng.randrange(0xE000, 0x20000)])))
         else:
-            parts.append(rng.choice(SPECIAL))
+            parts.append(rng.choice(special))
     return "".join(parts)
 
 
-def write(folder, name, text):
+def write(folder, name, text, special=SPECIAL):
     tokenizer = Tokenizer.from_str(text)
     rng = random.Random(name)
     lines = []
     for _ in range(50):
-        case = text_of(rng)
+        case = text_of(rng, special)
         ids = tokenizer.encode(case, add_special_tokens=False).ids
         lines.append(case.encode().hex() + " " + ",".join(map(str, ids)) + "\n")
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
@@ -76,6 +85,8 @@ def main():
     ignore["model"]["ignore_merges"] = True
     ignore["model"]["merges"] = [" ".join(m) for i, m in enumerate(ignore["model"]["merges"]) if i % 3]
     write(folder, "ignore", json.dumps(ignore, ensure_ascii=False))
+    strip = [t for t, _, _ in STRIP] + ["<p>", "<q>", " ", "\n", "\u3000", "  \n ", "a", "<", "\u2003", "\u200b"]
+    write(folder, "strip", build_strip(build("llama3", 340).to_str()), strip)
 
 
 if __name__ == "__main__":

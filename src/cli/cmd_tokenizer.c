@@ -19,6 +19,7 @@
     "NAME]"
 #define ENCODE_USAGE "tokenizer encode DIR [FILE|-] [--ids | --json] [--specials]"
 #define DECODE_USAGE "tokenizer decode DIR [FILE|-]"
+#define IMPORT_USAGE "tokenizer import SOURCE DIR [--pattern NAME]"
 
 enum { SPECIALS_MAX = 1024 };
 
@@ -295,13 +296,40 @@ static status decode(int argc, char **argv)
     return st;
 }
 
+static status import(int argc, char **argv)
+{
+    const char *pattern = NULL;
+    const struct flag flags[] = {
+        {"pattern", FLAG_TEXT, &pattern,
+         "how text is split, for files that do not say it: cl100k, o200k, llama3, ... "
+         "(rank files of tiktoken that are not known; vocab.json, where it is gpt2 when not given)"},
+    };
+    int help;
+    TRY(flags_parse(IMPORT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc != 2)
+        return FAIL(STATUS_CONFIG, "a tokenizer and a new directory are needed: ingot " IMPORT_USAGE);
+    struct tokenizer *t;
+    char hash[65];
+    TRY(tokenizer_import(&t, argv[0], pattern));
+    status st = tokenizer_save(t, argv[1]);
+    if (st == STATUS_OK) {
+        tokenizer_hash(t, hash);
+        log_info("%d tokens, sha256 %s", (int)tokenizer_vocab_size(t), hash);
+        printf("%s/tokenizer.json\n", argv[1]);
+    }
+    tokenizer_free(t);
+    return st;
+}
+
 status cmd_tokenizer(int argc, char **argv)
 {
-    static const char *const names[] = {"train", "encode", "decode"};
-    static status (*const run[])(int, char **) = {train, encode, decode};
+    static const char *const names[] = {"train", "import", "encode", "decode"};
+    static status (*const run[])(int, char **) = {train, import, encode, decode};
     if (argc == 0 || strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
-        fprintf(argc == 0 ? stderr : stdout, "usage: ingot " TRAIN_USAGE "\n       ingot " ENCODE_USAGE
-                                             "\n       ingot " DECODE_USAGE "\n");
+        fprintf(argc == 0 ? stderr : stdout,
+                "usage: ingot " TRAIN_USAGE "\n       ingot " IMPORT_USAGE "\n       ingot " ENCODE_USAGE
+                "\n       ingot " DECODE_USAGE "\n");
         return argc == 0 ? STATUS_CONFIG : STATUS_OK;
     }
     for (int i = 0; i < COUNT(names); i++)

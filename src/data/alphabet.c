@@ -36,6 +36,10 @@ ptrdiff_t alphabet_read(const char *letters, size_t count, char *out)
 {
     ptrdiff_t written = 0;
     for (size_t at = 0; at < count;) {
+        if (letters[at] > 0x20 && letters[at] < 0x7f) { /* nearly all */
+            out[written++] = letters[at++];
+            continue;
+        }
         struct utf8_char c = utf8_read((const uint8_t *)letters + at);
         int byte = alphabet_byte(c.code);
         if (byte < 0) return -1;

@@ -15,6 +15,7 @@
 #include "data/array.h"
 #include "data/bpe_merge.h"
 #include "data/tokenizer_int.h"
+#include "data/unicode.h"
 #include <assert.h>
 #include <immintrin.h>
 #include <stdlib.h>
@@ -169,14 +170,11 @@ static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, si
 /* The longest of the added tokens [lo, hi), sorted by bytes, that text begins with; NULL when none does. Each
  * byte narrows the range. */
 static const struct added *longest_added(const struct tokenizer *t, size_t lo, size_t hi, const uint8_t *text,
-                                         size_t left, enum specials specials)
+                                         size_t left)
 {
     const struct added *best = NULL;
     for (size_t depth = 0; lo < hi; depth++) {
-        if (vocab_bytes(&t->vocab, t->added[lo].id).bytes == depth) {
-            if (specials == SPECIALS_PARSE || !t->added[lo].special) best = &t->added[lo];
-            lo++;
-        }
+        if (vocab_bytes(&t->vocab, t->added[lo].id).bytes == depth) best = &t->added[lo++];
         if (depth == left) break;
         size_t bounds[2] = {lo, hi}; /* the first with a byte >= text[depth], the first with a larger one */
         for (int b = 0; b < 2; b++) {
@@ -196,36 +194,80 @@ static const struct added *longest_added(const struct tokenizer *t, size_t lo, s
     return best;
 }
 
-/* Level 0 cuts out the raw added tokens, level 1 normalizes what is left between them and cuts out the normalized ones, level 2
- * encodes the rest. */
-static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t at, size_t end,
-                           size_t bytes, enum specials specials)
+static size_t blanks_begin(const uint8_t *text, size_t at)
+{
+    while (at > 0) {
+        size_t before = at - 1;
+        while ((text[before] & 0xc0) == 0x80) before--;
+        if (unicode_class_of(utf8_read(text + before).code) != UNICODE_SPACE) break;
+        at = before;
+    }
+    return at;
+}
+
+static size_t blanks_end(const uint8_t *text, size_t at, size_t bytes)
+{
+    while (at < bytes) {
+        struct utf8_char c = utf8_read(text + at);
+        if (unicode_class_of(c.code) != UNICODE_SPACE) break;
+        at += c.bytes;
+    }
+    return at;
+}
+
+static status encode_normalized(struct encoder *e, const uint8_t *text, size_t bytes, size_t readable,
+                                enum specials specials);
+
+/* What lies between the added tokens of a level goes to the next: level 0 cuts out the raw ones, level 1 the
+ * normalized ones, level 2 encodes. */
+static status encode_gap(struct encoder *e, int level, const uint8_t *text, size_t bytes, size_t readable,
+                         enum specials specials)
+{
+    if (bytes == 0) return STATUS_OK;
+    return level == 1 ? encode_normalized(e, text, bytes, readable, specials)
+                      : encode_plain(e, text, 0, bytes, readable);
+}
+
+/* As HF does it: matches are found from left to right, the longest at each place. One that counts as text here
+ * (a special token with SPECIALS_AS_TEXT) still covers shorter ones. Stripping moves the ends of a token, but
+ * the next match may begin in what rstrip took. */
+static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t bytes, size_t readable,
+                           enum specials specials)
 {
     const struct tokenizer *t = e->t;
-    if (level == 2) return encode_plain(e, text, at, end, bytes);
-    if (level == 1) {
-        const char *section = (const char *)text + at, *normal;
-        size_t normal_bytes;
-        TRY(pretokenizer_normalize(&t->pretokenizer, section, end - at, &e->room, &normal, &normal_bytes));
-        if (normal != section) {
-            text = (const uint8_t *)normal;
-            at = 0;
-            end = bytes = normal_bytes;
-        }
-    }
-    size_t lo = level == 0 ? 0 : t->added_raw, hi = level == 0 ? t->added_raw : t->added_count;
-    bool look = lo < hi && (specials == SPECIALS_PARSE || e->plain_added[level]);
-    for (size_t i = at; look && i < end; i++) {
+    size_t lo = level == 0 ? 0 : t->added_raw, hi = level == 0 ? t->added_raw : t->added_count, done = 0;
+    if (lo == hi || (specials == SPECIALS_AS_TEXT && !e->plain_added[level]))
+        return encode_gap(e, level + 1, text, bytes, readable, specials);
+    for (size_t i = 0; i < bytes; i++) {
         if (!t->first_byte[text[i]]) continue;
-        const struct added *found = longest_added(t, lo, hi, text + i, end - i, specials);
+        const struct added *found = longest_added(t, lo, hi, text + i, bytes - i);
         if (found == NULL) continue;
-        TRY(encode_level(e, level + 1, text, at, i, bytes, specials));
-        TRY(array_grow(&e->ids, &e->cap, e->count + 1, sizeof *e->ids));
+        size_t start = i, stop = i + vocab_bytes(&t->vocab, found->id).bytes;
+        i = stop - 1;
+        if (found->special && specials == SPECIALS_AS_TEXT) continue;
+        if (found->lstrip) {
+            start = blanks_begin(text, start);
+            if (start < done) start = done;
+        }
+        if (found->rstrip) stop = blanks_end(text, stop, bytes);
+        if (done < start) TRY(encode_gap(e, level + 1, text + done, start - done, readable - done, specials));
+        TRY(array_grow(&e->ids, &e->cap, e->count + 1 + SLACK, sizeof *e->ids));
         e->ids[e->count++] = found->id;
-        at = i + vocab_bytes(&t->vocab, found->id).bytes;
-        i = at - 1;
+        done = stop;
     }
-    return encode_level(e, level + 1, text, at, end, bytes, specials);
+    return done == bytes ? STATUS_OK
+                         : encode_gap(e, level + 1, text + done, bytes - done, readable - done, specials);
+}
+
+static status encode_normalized(struct encoder *e, const uint8_t *text, size_t bytes, size_t readable,
+                                enum specials specials)
+{
+    const char *normal;
+    size_t normal_bytes;
+    TRY(pretokenizer_normalize(&e->t->pretokenizer, (const char *)text, bytes, &e->room, &normal,
+                               &normal_bytes));
+    if (normal != (const char *)text) readable = normal_bytes;
+    return encode_level(e, 1, (const uint8_t *)normal, normal_bytes, readable, specials);
 }
 
 status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials,
@@ -237,7 +279,7 @@ status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum sp
                     (unsigned)(uint8_t)text[valid]);
     e->count = 0;
     TRY(array_grow(&e->ids, &e->cap, SLACK, sizeof *e->ids));
-    TRY(encode_level(e, 0, (const uint8_t *)text, 0, bytes, bytes, specials));
+    TRY(encode_level(e, 0, (const uint8_t *)text, bytes, bytes, specials));
     *ids = e->ids;
     *count = (int64_t)e->count;
     return STATUS_OK;

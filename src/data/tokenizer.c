@@ -42,10 +42,15 @@ status tokenizer_train(struct tokenizer **out, const struct tokenizer_train_conf
 
 status tokenizer_load(struct tokenizer **out, const char *path)
 {
+    return tokenizer_import(out, path, NULL);
+}
+
+status tokenizer_import(struct tokenizer **out, const char *path, const char *pretokenizer)
+{
     struct tokenizer *t = NULL;
     *out = NULL;
     status st = new_tokenizer(&t);
-    if (st == STATUS_OK) st = tokenizer_file_read(t, path);
+    if (st == STATUS_OK) st = tokenizer_file_read(t, path, pretokenizer);
     if (st == STATUS_OK) st = tokenizer_finish(t);
     if (st == STATUS_OK)
         *out = t;
@@ -89,32 +94,8 @@ static status finish_added(struct tokenizer *t)
     return STATUS_OK;
 }
 
-static status finish_pairs(struct tokenizer *t)
+status tokenizer_pairs_begin(struct tokenizer *t, size_t count)
 {
-    size_t slots = 16;
-    while (slots < 2 * t->merge_count + 1) slots *= 2;
-    TRY(array_new(&t->pairs, slots, sizeof *t->pairs));
-    TRY(array_new(&t->byte_pairs, 256 * 256, sizeof *t->byte_pairs));
-    memset(t->pairs, 0xff, slots * sizeof *t->pairs);
-    t->pair_mask = slots - 1;
-    for (size_t rank = 0; rank < t->merge_count; rank++) {
-        const struct merge *m = &t->merges[rank];
-        uint64_t key = (uint64_t)m->left << TOKEN_BITS | (uint64_t)m->right;
-        size_t i = pair_hash(key) & t->pair_mask;
-        /* A pair that is listed twice has the later rank, as in HF. */
-        while (t->pairs[i] != PAIR_FREE && t->pairs[i] >> RANK_BITS != key) i = (i + 1) & t->pair_mask;
-        t->pairs[i] = key << RANK_BITS | rank;
-    }
-    for (size_t a = 0; a < 256; a++)
-        for (size_t b = 0; b < 256; b++)
-            t->byte_pairs[a * 256 + b] = tokenizer_rank(t, t->byte_id[a], t->byte_id[b]);
-    return STATUS_OK;
-}
-
-status tokenizer_finish(struct tokenizer *t)
-{
-    CHECK(t->vocab.count < TOKEN_MAX, "%zu tokens", t->vocab.count);
-    CHECK(t->merge_count < RANK_MAX, "%zu merges", t->merge_count);
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte;
         t->byte_id[byte] = vocab_find(&t->vocab, &c, 1);
@@ -122,8 +103,42 @@ status tokenizer_finish(struct tokenizer *t)
             return FAIL(STATUS_DATA,
                         "the vocabulary has no token for byte 0x%02x; byte-level BPE needs all 256", byte);
     }
-    TRY(finish_added(t));
-    return finish_pairs(t);
+    size_t slots = 16;
+    while (slots < 2 * count + 1) slots *= 2;
+    free(t->pairs);
+    free(t->byte_pairs);
+    t->pairs = NULL;
+    t->byte_pairs = NULL;
+    TRY(array_new(&t->pairs, slots, sizeof *t->pairs));
+    TRY(array_new(&t->byte_pairs, 256 * 256, sizeof *t->byte_pairs));
+    memset(t->pairs, 0xff, slots * sizeof *t->pairs);
+    memset(t->byte_pairs, 0xff, 256 * 256 * sizeof *t->byte_pairs);
+    t->pair_mask = slots - 1;
+    return STATUS_OK;
+}
+
+void tokenizer_pair_add(struct tokenizer *t, size_t rank)
+{
+    const struct merge *m = &t->merges[rank];
+    uint64_t key = (uint64_t)m->left << TOKEN_BITS | (uint64_t)m->right;
+    size_t i = pair_hash(key) & t->pair_mask;
+    /* A pair that is listed twice has the later rank, as in HF. */
+    while (t->pairs[i] != PAIR_FREE && t->pairs[i] >> RANK_BITS != key) i = (i + 1) & t->pair_mask;
+    t->pairs[i] = key << RANK_BITS | rank;
+    struct text left = vocab_bytes(&t->vocab, m->left), right = vocab_bytes(&t->vocab, m->right);
+    if (left.bytes == 1 && right.bytes == 1)
+        t->byte_pairs[(uint8_t)left.data[0] * 256 + (uint8_t)right.data[0]] = (uint32_t)rank;
+}
+
+status tokenizer_finish(struct tokenizer *t)
+{
+    CHECK(t->vocab.count < TOKEN_MAX, "%zu tokens", t->vocab.count);
+    CHECK(t->merge_count < RANK_MAX, "%zu merges", t->merge_count);
+    if (t->pairs == NULL) {
+        TRY(tokenizer_pairs_begin(t, t->merge_count));
+        for (size_t rank = 0; rank < t->merge_count; rank++) tokenizer_pair_add(t, rank);
+    }
+    return finish_added(t);
 }
 
 int32_t tokenizer_vocab_size(const struct tokenizer *t)

@@ -34,8 +34,13 @@ struct tokenizer_train_config {
 status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config *config,
                        const struct text *docs, int64_t count) WARN_UNUSED;
 
-/* STATUS_DATA when the file is damaged or describes what this program does not do exactly, by name. */
-status tokenizer_load(struct tokenizer **t, const char *path /* directory or tokenizer.json */) WARN_UNUSED;
+/* From a tokenizer.json, a directory with it or with vocab.json and merges.txt (encoder.json, vocab.bpe), or a
+ * rank file of tiktoken that is known (tiktoken.h). STATUS_DATA when the file is damaged or describes what this
+ * program does not do exactly, by name. */
+status tokenizer_load(struct tokenizer **t, const char *path) WARN_UNUSED;
+/* The same, and for files that do not tell it the pretokenizer's name (NULL: as tokenizer_load). */
+status tokenizer_import(struct tokenizer **t, const char *path, const char *pretokenizer) WARN_UNUSED;
+/* tokenizer.json and the files around it, as transformers reads them. */
 status tokenizer_save(const struct tokenizer *t, const char *dir) WARN_UNUSED;
 void tokenizer_free(struct tokenizer *t);
 

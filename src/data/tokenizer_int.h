@@ -1,5 +1,5 @@
-/* Inside of a tokenizer: what tokenizer.c (the object), tokenizer_json.c (files), bpe_train.c and
- * bpe_encode.c share. */
+/* Inside of a tokenizer: what the object (tokenizer.c), its files (tokenizer_json.c, tiktoken.c), bpe_*.c and
+ * encoder.c share. */
 #ifndef INGOT_DATA_TOKENIZER_INT_H
 #define INGOT_DATA_TOKENIZER_INT_H
 #include "data/pretokenizer.h"
@@ -20,9 +20,10 @@ struct merge {
 };
 
 struct added {
-    int32_t id;      /* its text is the token's bytes */
-    bool special;    /* is plain text unless SPECIALS_PARSE */
-    bool normalized; /* the HF flag: these are looked for only where the others did not match */
+    int32_t id;          /* its text is the token's bytes */
+    bool special;        /* is plain text unless SPECIALS_PARSE */
+    bool normalized;     /* the HF flag: these are looked for only where the others did not match */
+    bool lstrip, rstrip; /* takes the white space before or behind it, too */
 };
 
 struct tokenizer {
@@ -44,9 +45,14 @@ struct tokenizer {
 };
 #define PAIR_FREE UINT64_MAX
 
-/* Checks and derives the rest from pretokenizer, vocab, merges and added. STATUS_DATA for a byte that has no token.
- * */
+/* Checks and derives the rest from pretokenizer, vocab, merges and added; the table of pairs unless it is there
+ * already. STATUS_DATA for a byte that has no token. */
 status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
+
+/* The ids of bytes, and an empty table of pairs with room for `count`; STATUS_DATA for a byte without a token.
+ * tokenizer_pair_add enters merges[rank]. */
+status tokenizer_pairs_begin(struct tokenizer *t, size_t count) WARN_UNUSED;
+void tokenizer_pair_add(struct tokenizer *t, size_t rank);
 
 static inline size_t pair_hash(uint64_t key)
 {

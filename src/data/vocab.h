@@ -1,5 +1,4 @@
-/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Append-only; ids count up
- * from 0. */
+/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Tokens are only added. */
 #ifndef INGOT_DATA_VOCAB_H
 #define INGOT_DATA_VOCAB_H
 #include "base/status.h"
@@ -19,17 +18,27 @@ struct vocab_token {
     enum token_kind kind;
 };
 
+struct vocab_slot {
+    uint32_t hash; /* low half of the hash of the bytes: most others are told apart without a look at them */
+    int32_t id;    /* -1: free */
+};
+
 struct vocab {
     size_t count;
     struct vocab_token *tokens;
     char *blob;
-    int32_t *slots; /* open addressing over TOKEN_MODEL: id, -1 free */
+    struct vocab_slot *slots; /* open addressing over TOKEN_MODEL */
     size_t tokens_cap, blob_bytes, blob_cap, model_count, slots_count;
 };
 
-/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole) or too many
- * bytes come together; two TOKEN_MODEL tokens with the same bytes are our bug: look with vocab_find first. */
+/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole), when too many
+ * bytes come together, and when there is a TOKEN_MODEL token with the bytes of this one. */
 status vocab_append(struct vocab *v, const char *bytes, size_t count, enum token_kind kind) WARN_UNUSED;
+/* The same for any id from 0 that is not taken (else STATUS_DATA); ids below it become holes for now. */
+status vocab_place(struct vocab *v, int32_t id, const char *bytes, size_t count,
+                   enum token_kind kind) WARN_UNUSED;
+/* Room for so many tokens and bytes, so that nothing moves while they are added. */
+status vocab_reserve(struct vocab *v, size_t tokens, size_t bytes) WARN_UNUSED;
 void vocab_free(struct vocab *v);
 
 /* Id of the TOKEN_MODEL token, or -1. */

@@ -19,6 +19,21 @@ check "specials are tokens when asked for" grep -q '"count": 2, "ids": \[[0-9]*,
 run 0 tokenizer encode tok special.txt --specials
 check "tokens are shown with their letters" grep -q '^299	<|pad|>$' out
 
+# A rank file: single bytes, then "th" and "the".
+for i in $(seq 0 255); do printf "$(printf '\\x%02x' "$i")" | base64 | tr -d '\n'; echo " $i"; done >ranks
+printf 'dGg= 256\ndGhl 257\n' >>ranks
+run 3 tokenizer encode ranks a.txt
+check "an unknown rank file needs a pattern" grep -q 'tokenizer import FILE DIR --pattern' err
+run 0 tokenizer import ranks imported --pattern gpt2
+check "the path is on stdout" grep -qx imported/tokenizer.json out
+printf 'the th' >the.txt
+run 0 tokenizer encode imported the.txt --ids
+check "ids are ranks" grep -qx '257 32 256' out
+run 2 tokenizer import ranks imported2 --pattern gpt5
+run 2 tokenizer import tok imported2 --pattern gpt2
+run 2 tokenizer import ranks
+check "nothing was written by a refused import" [ ! -e imported2 ]
+
 run 2 tokenizer
 run 2 tokenizer trian
 check "the nearest name" grep -q 'did you mean train' err

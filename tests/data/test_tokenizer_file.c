@@ -30,7 +30,7 @@ static struct tokenizer *loaded(const char *path)
 }
 
 /* One line of a .cases file: the text in hex, a space, ids. Moves *line to the next one. */
-static void check_case(struct encoder *e, const struct tokenizer *t, char **line)
+static void check_case(struct encoder *e, const struct tokenizer *t, char **line, bool there_and_back)
 {
     static char text[4096];
     size_t bytes = 0;
@@ -48,6 +48,7 @@ static void check_case(struct encoder *e, const struct tokenizer *t, char **line
     }
     assert_int_equal(i, count);
     *line = at + 1;
+    if (!there_and_back) return;
     char *back = NULL;
     size_t back_bytes = 0;
     assert_int_equal(tokenizer_decode(t, ids, count, &back, &back_bytes), STATUS_OK);
@@ -64,7 +65,8 @@ static void check_all_cases(const struct tokenizer *t, const char *name)
     struct encoder *e;
     int count = 0;
     assert_int_equal(encoder_open(&e, t), STATUS_OK);
-    for (char *line = cases; *line != 0; count++) check_case(e, t, &line);
+    for (char *line = cases; *line != 0; count++)
+        check_case(e, t, &line, strcmp(name, "strip") != 0); /* the white space is lost */
     assert_int_equal(count, 50);
     encoder_close(e);
     free(cases);
@@ -73,8 +75,8 @@ static void check_all_cases(const struct tokenizer *t, const char *name)
 static void ids_are_those_of_hugging_face_before_and_after_saving(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gpt2", "llama3", "ignore"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"gpt2", "llama3", "ignore", "strip"};
+    for (int i = 0; i < 4; i++) {
         char path[1024], hash[65], hash_again[65];
         snprintf(path, sizeof path, FIXTURES "%s.json", names[i]);
         struct tokenizer *t = loaded(path);
@@ -180,7 +182,9 @@ static const struct refusal {
     {"model.merges", "[[\"Z\", \"Q\"]]", "not in model.vocab"},
     {"added_tokens", "3", "added_tokens is not a list"},
     {"added_tokens", "[{\"id\": 400, \"content\": \"\"}]", "has no content"},
-    {"added_tokens", "[{\"id\": 400, \"content\": \"x\", \"lstrip\": true}]", "lstrip=true is not supported"},
+    {"added_tokens", "[{\"id\": 400, \"content\": \"x\", \"single_word\": true}]",
+     "single_word=true is not supported"},
+    {"added_tokens", "[{\"id\": 400, \"content\": \"x\", \"lstrip\": 1}]", "lstrip is not true or false"},
     {"added_tokens", "[{\"id\": 400, \"content\": \"x\", \"color\": 1}]", "which is not supported"},
     {"added_tokens", "[{\"id\": 400, \"content\": \"A\"}]", "has another id in model.vocab"},
     {"added_tokens", "[{\"id\": 400, \"content\": \"xx\"}, {\"id\": 401, \"content\": \"xx\"}]",
