@@ -32,8 +32,10 @@ static status read_directory(struct tokenizer *t, const char *dir, const char *p
 {
     static const char *const pairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
     char a[PATH_BYTES], b[PATH_BYTES];
+    enum io_kind kind; /* a file that cannot be looked up must not make way for another form */
     snprintf(a, sizeof a, "%s/tokenizer.json", dir);
-    if (io_exists(a)) return tokenizer_file_read(t, a, pretokenizer);
+    TRY(io_kind(a, &kind));
+    if (kind != IO_NONE) return tokenizer_file_read(t, a, pretokenizer);
     snprintf(a, sizeof a, "%s/added_tokens.json", dir);
     if (io_exists(a))
         return FAIL(STATUS_DATA,
