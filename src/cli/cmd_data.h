@@ -12,12 +12,12 @@ status cmd_data_inspect(int argc, char **argv);
 status cmd_data_verify(int argc, char **argv);
 
 struct inspect_options {
-    int64_t documents, step, micro, sequence; /* step: as in the log, from 1; 0: shards are inspected */
-    const char *tokenizer_dir;                /* NULL: that of the manifest */
+    int64_t documents;
+    const char *tokenizer_dir; /* NULL: that of the manifest */
     bool json;
 };
-/* What step `o->step` of the run (its directory, or its config.yaml) saw. */
-status cmd_data_step(const struct inspect_options *o, const char *run);
+/* inspect --step: what a step of a run saw. */
+status cmd_data_step(int argc, char **argv);
 
 /* The tokenizer that is named, else the one of the set's manifest; NULL with STATUS_OK when that one is not there
  * any more or nobody knows one: it only costs the text. */

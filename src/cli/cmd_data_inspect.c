@@ -14,8 +14,8 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define INSPECT_USAGE                                                                                        \
-    "data inspect SHARDS [--documents N] [--json]   |   data inspect RUN --step N [--micro M] [--sequence "  \
-    "S] [--json]"
+    "data inspect SHARDS [--documents N] [--json]   |   data inspect RUN|RUN.yaml|SHARDS --step N [...]   "  \
+    "(data inspect --step=1 --help)"
 
 enum { CHUNK = 1 << 20, BUCKETS = 32, DOCUMENT_TOKENS = 64 };
 
@@ -197,13 +197,13 @@ static status inspect_shards(const struct inspect_options *o, const char *patter
 
 status cmd_data_inspect(int argc, char **argv)
 {
-    struct inspect_options o = {.documents = 3, .step = 0, .micro = -1, .sequence = -1};
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--step") == 0 || strncmp(argv[i], "--step=", 7) == 0)
+            return cmd_data_step(argc, argv);
+    struct inspect_options o = {.documents = 3};
     const struct flag flags[] = {
         {"documents", FLAG_INT, &o.documents,
          "shards: show the beginnings of the first N documents; default 3"},
-        {"step", FLAG_INT, &o.step, "run: the step, as the log counts them (the first is 1)"},
-        {"micro", FLAG_INT, &o.micro, "run: only this micro-batch, from 0"},
-        {"sequence", FLAG_INT, &o.sequence, "run: only this sequence of a micro-batch, from 0"},
         {"tokenizer", FLAG_TEXT, &o.tokenizer_dir,
          "directory with tokenizer.json; default: the one the manifest names"},
         {"json", FLAG_SWITCH, &o.json, "JSON"},
@@ -211,9 +211,6 @@ status cmd_data_inspect(int argc, char **argv)
     int help;
     TRY(flags_parse(INSPECT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
-    if (argc != 1 || o.documents < 0 || o.step < 0)
-        return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
-    if (o.step == 0 && (o.micro >= 0 || o.sequence >= 0))
-        return FAIL(STATUS_CONFIG, "--micro and --sequence need a RUN and --step N");
-    return o.step > 0 ? cmd_data_step(&o, argv[0]) : inspect_shards(&o, argv[0]);
+    if (argc != 1 || o.documents < 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
+    return inspect_shards(&o, argv[0]);
 }

@@ -1,142 +1,297 @@
-/* ingot data inspect RUN --step N: what a step of a run saw. */
+/* ingot data inspect --step: what one rank saw in one step of a run, row by row. The batch comes from the functions that the training
+ * loop uses (train/supply.h, loader_step_at); where its rows lie in the shards is asked of the same samples. */
+#include "base/flags.h"
 #include "cli/cmd_data.h"
-#include "data/loader.h"
-#include "data/shard.h"
 #include "data/tokenizer.h"
 #include "plan/plan.h"
-#include "spec/spec.h"
+#include "train/supply.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static void print_rows(const struct tokenizer *tokenizer, const struct batch *b, int64_t from,
-                       int64_t t_count)
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define STEP_USAGE                                                                                           \
+    "data inspect RUN|RUN.yaml|SHARDS --step N [--rank R --ranks W] [--micro M] [--sequence S] [--full] "    \
+    "[--json] [--section.key=value ...]"
+
+enum { SHOWN_TOKENS = 48 };
+
+struct inspect_step {
+    int64_t step, rank, ranks, micro, sequence; /* step: as in the log, from 1; micro, sequence -1: all */
+    const char *tokenizer_dir;
+    bool full, json;
+    struct spec spec;
+    struct supply data;
+    struct loader_config loader;
+    struct document_index documents[MIXTURE_SOURCES]; /* empty when a source does not know its documents */
+    struct tokenizer *tokenizer;                      /* NULL: tokens are shown as numbers */
+    struct pack_piece *pieces;                        /* [T] */
+    struct mixture_cursor cursor;
+};
+
+/* Rows [from, to) of a sequence that lie behind each other in the stream, in one document. */
+struct stretch {
+    int64_t from, to;
+    int64_t at;               /* in the source's stream; -1: padding */
+    int64_t document, offset; /* of its first token in the document; -1: not known */
+    int shard;
+    int64_t shard_at;
+};
+
+/* Index of the last of ascending values that is <= x. */
+static int64_t last_below(const int64_t *values, int64_t count, int64_t x)
 {
-    int64_t ignored = 0;
-    for (int64_t r = from; r < from + t_count; r++) {
-        if (b->positions[r] == 0) {
-            int64_t end = r + 1;
-            while (end < from + t_count && b->positions[end] != 0) end++;
-            printf("%s  document of %lld tokens: ", r > from ? "\n" : "", (long long)(end - r));
-        }
-        cmd_data_put_token(tokenizer, b->tokens[r], stdout);
-        if (b->targets[r] != LOADER_IGNORE) continue;
-        fputs("[no target]", stdout);
-        ignored++;
+    int64_t low = 0, high = count;
+    while (high - low > 1) {
+        int64_t mid = low + (high - low) / 2;
+        if (values[mid] <= x)
+            low = mid;
+        else
+            high = mid;
     }
-    int64_t last = from + t_count - 1;
-    fputs("\n  after the last token: ", stdout);
-    if (b->targets[last] == LOADER_IGNORE)
-        fputs("nothing", stdout);
-    else
-        cmd_data_put_token(tokenizer, b->targets[last], stdout);
-    printf("\n  %lld of %lld targets count\n", (long long)(t_count - ignored), (long long)t_count);
+    return low;
 }
 
-static void print_rows_json(const struct batch *b, int64_t from, int64_t t_count, json_t *o)
+/* The stretch that begins at row `from` of a sequence whose rows come from `pieces`. */
+static struct stretch stretch_at(const struct inspect_step *o, int source, int64_t pieces, int64_t from)
 {
-    json_t *tokens = json_array(), *targets = json_array(), *positions = json_array();
-    for (int64_t r = from; r < from + t_count; r++) {
-        json_array_append_new(tokens, json_integer(b->tokens[r]));
-        json_array_append_new(targets, json_integer(b->targets[r]));
-        json_array_append_new(positions, json_integer(b->positions[r]));
+    const int64_t t_count = o->spec.run.train_sequence_length;
+    const struct shard_set *set = &o->data.sets[source];
+    const struct document_index *d = &o->documents[source];
+    struct stretch s = {.from = from, .to = t_count, .at = -1, .document = -1, .offset = -1};
+    int64_t row = 0;
+    for (int64_t i = 0; i < pieces; row += o->pieces[i++].count) {
+        if (from >= row + o->pieces[i].count) continue;
+        s.at = o->pieces[i].at + from - row;
+        s.to = row + o->pieces[i].count;
+        break;
     }
-    json_object_set_new(o, "tokens", tokens);
-    json_object_set_new(o, "targets", targets);
-    json_object_set_new(o, "positions", positions);
+    if (s.at < 0) return s;
+    s.shard = (int)last_below(set->starts, set->count, s.at);
+    s.shard_at = s.at - set->starts[s.shard];
+    if (d->starts == NULL) return s;
+    s.document = last_below(d->starts, d->count, s.at);
+    s.offset = s.at - d->starts[s.document];
+    int64_t left = d->starts[s.document + 1] - s.at;
+    if (s.to - s.from > left) s.to = s.from + left;
+    return s;
+}
+
+static void print_stretch(const struct inspect_step *o, const struct shard_set *set, const struct stretch *s,
+                          const struct batch *b, int64_t first)
+{
+    int64_t ignored = 0;
+    for (int64_t r = s->from; r < s->to; r++) ignored += b->targets[first + r] == LOADER_IGNORE;
+    printf("  rows %lld-%lld  ", (long long)s->from, (long long)s->to - 1);
+    if (s->at < 0) {
+        printf("padding\n");
+        return;
+    }
+    if (s->document >= 0)
+        printf("document %lld from its token %lld, ", (long long)s->document, (long long)s->offset);
+    printf("token %lld of %s; positions %d-%d, %lld of %lld targets count\n    ", (long long)s->shard_at,
+           set->shards[s->shard].path, b->positions[first + s->from], b->positions[first + s->to - 1],
+           (long long)(s->to - s->from - ignored), (long long)(s->to - s->from));
+    for (int64_t r = s->from; r < s->to; r++) {
+        if (!o->full && r - s->from == SHOWN_TOKENS) {
+            printf(" ... (%lld more; --full shows them)", (long long)(s->to - r));
+            break;
+        }
+        cmd_data_put_token(o->tokenizer, b->tokens[first + r], stdout);
+        if (b->targets[first + r] == LOADER_IGNORE) fputs("[no target]", stdout);
+    }
+    printf("\n    after the last token: ");
+    if (b->targets[first + s->to - 1] == LOADER_IGNORE)
+        fputs("nothing", stdout);
+    else
+        cmd_data_put_token(o->tokenizer, b->targets[first + s->to - 1], stdout);
+    puts("");
+}
+
+static json_t *stretch_json(const struct shard_set *set, const struct stretch *s)
+{
+    if (s->at < 0)
+        return json_pack("{s:I, s:I, s:b}", "row", (json_int_t)s->from, "rows", (json_int_t)(s->to - s->from),
+                         "padding", 1);
+    json_t *o = json_pack("{s:I, s:I, s:I, s:s, s:I}", "row", (json_int_t)s->from, "rows",
+                          (json_int_t)(s->to - s->from), "stream_token", (json_int_t)s->at, "shard",
+                          set->shards[s->shard].path, "shard_token", (json_int_t)s->shard_at);
+    if (s->document < 0) return o;
+    json_object_set_new(o, "document", json_integer(s->document));
+    json_object_set_new(o, "offset", json_integer(s->offset));
+    return o;
+}
+
+static json_t *column_json(const int32_t *values, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++) json_array_append_new(list, json_integer(values[i]));
+    return list;
 }
 
 /* One sequence of the step: where it comes from, then its rows. */
-static void print_sequence(const struct tokenizer *tokenizer, const struct shard_set *set,
-                           const struct loader_config *c, const struct step_batch *s, int64_t micro,
-                           int64_t sequence, json_t *list)
+static status show_sequence(struct inspect_step *o, const struct step_batch *step, int64_t m, int64_t q,
+                            json_t *list)
 {
-    int64_t index = (s->step * c->micro_count + micro) * c->sequences + sequence,
-            t_count = c->sequence_length;
-    struct sample_place p =
-        loader_place(c->seed, index, loader_window_count(set->tokens, t_count, c->shuffle), c->shuffle);
-    int64_t at = p.window * t_count;
-    int shard = 0;
-    while (shard + 1 < set->count && set->starts[shard + 1] <= at) shard++;
-    if (list) {
-        json_t *row = json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "step", (json_int_t)s->step + 1, "micro",
-            (json_int_t)micro, "sequence", (json_int_t)sequence, "sample", (json_int_t)index, "epoch",
-            (json_int_t)p.epoch, "window", (json_int_t)p.window, "stream_token", (json_int_t)at, "shard",
-            set->shards[shard].path, "shard_token", (json_int_t)(at - set->starts[shard]));
-        print_rows_json(&s->micro[micro], sequence * t_count, t_count, row);
-        json_array_append_new(list, row);
-        return;
-    }
-    printf("step %lld, micro-batch %lld, sequence %lld: sample %lld is window %lld of epoch %lld, token %lld "
-           "of %s\n",
-           (long long)s->step + 1, (long long)micro, (long long)sequence, (long long)index,
-           (long long)p.window, (long long)p.epoch, (long long)(at - set->starts[shard]),
-           set->shards[shard].path);
-    print_rows(tokenizer, &s->micro[micro], sequence * t_count, t_count);
-}
-
-static status inspect_step(const struct inspect_options *o, const struct tokenizer *tokenizer,
-                           const struct shard_set *set, const struct loader_config *c)
-{
-    if (o->micro >= c->micro_count || o->sequence >= c->sequences)
-        return FAIL(STATUS_CONFIG,
-                    "a step of this run has %lld micro-batches of %lld sequences; --micro and --sequence "
-                    "count from 0",
-                    (long long)c->micro_count, (long long)c->sequences);
-    struct step_batch *s;
-    TRY(loader_step_at(set, c, o->step - 1, &s));
-    json_t *list = o->json ? json_array() : NULL;
+    const int64_t t_count = o->spec.run.train_sequence_length, first = q * t_count;
+    const int64_t index = loader_sample(&o->loader, step->step, m, q);
+    const struct batch *b = &step->micro[m];
+    struct sample_place place;
+    TRY(samples_place(o->data.samples, &o->cursor, index, &place));
+    const int64_t pieces = samples_pieces(o->data.samples, &place, o->pieces);
+    const struct shard_set *set = &o->data.sets[place.source];
+    const char *name = o->data.sources->list_of[place.source].name;
+    json_t *parts = list ? json_array() : NULL;
     if (!list)
-        printf("step %lld: %lld micro-batches of %lld sequences of %lld tokens; %lld targets count\n",
-               (long long)o->step, (long long)c->micro_count, (long long)c->sequences,
-               (long long)c->sequence_length, (long long)s->valid);
-    for (int64_t m = 0; m < c->micro_count; m++)
-        for (int64_t q = 0; q < c->sequences; q++)
-            if ((o->micro < 0 || o->micro == m) && (o->sequence < 0 || o->sequence == q))
-                print_sequence(tokenizer, set, c, s, m, q, list);
-    if (list) {
-        json_dumpf(list, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
-        json_decref(list);
-        puts("");
+        printf("micro-batch %lld, sequence %lld: sample %lld is sequence %lld of epoch %lld of %s\n",
+               (long long)m, (long long)q, (long long)index, (long long)place.row, (long long)place.epoch,
+               name);
+    for (int64_t row = 0; row < t_count;) {
+        struct stretch s = stretch_at(o, place.source, pieces, row);
+        if (list)
+            json_array_append_new(parts, stretch_json(set, &s));
+        else
+            print_stretch(o, set, &s, b, first);
+        row = s.to;
     }
-    step_batch_free(s);
+    if (!list) return STATUS_OK;
+    json_t *row =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "step", (json_int_t)step->step + 1, "rank",
+                  (json_int_t)o->loader.rank, "micro", (json_int_t)m, "sequence", (json_int_t)q, "sample",
+                  (json_int_t)index, "source", name, "epoch", (json_int_t)place.epoch, "row",
+                  (json_int_t)place.row, "parts", parts);
+    json_object_set_new(row, "tokens", column_json(b->tokens + first, t_count));
+    json_object_set_new(row, "targets", column_json(b->targets + first, t_count));
+    json_object_set_new(row, "positions", column_json(b->positions + first, t_count));
+    json_array_append_new(list, row);
     return STATUS_OK;
 }
 
-status cmd_data_step(const struct inspect_options *o, const char *run)
+static status show_step(struct inspect_step *o)
 {
-    char path[1024];
+    const struct loader_config *c = &o->loader;
+    const int64_t t_count = o->spec.run.train_sequence_length;
+    if (o->micro >= c->micro_count || o->sequence >= c->sequences)
+        return FAIL(
+            STATUS_CONFIG,
+            "a rank has %lld micro-batches of %lld sequences in a step; --micro and --sequence count from 0",
+            (long long)c->micro_count, (long long)c->sequences);
+    struct step_batch *s;
+    TRY(loader_step_at(o->data.samples, c, o->step - 1, &s));
+    json_t *list = o->json ? json_array() : NULL;
+    if (!list)
+        printf("step %lld, rank %d of %d: %lld micro-batches of %lld sequences of %lld tokens; %lld targets "
+               "count, "
+               "%lld tokens are padding\n",
+               (long long)o->step, c->rank, c->ranks, (long long)c->micro_count, (long long)c->sequences,
+               (long long)t_count, (long long)s->valid, (long long)s->padding);
+    status st = STATUS_OK;
+    for (int64_t m = 0; m < c->micro_count; m++)
+        for (int64_t q = 0; q < c->sequences && st == STATUS_OK; q++)
+            if ((o->micro < 0 || o->micro == m) && (o->sequence < 0 || o->sequence == q))
+                st = show_sequence(o, s, m, q, list);
+    if (list && st == STATUS_OK) {
+        json_dumpf(list, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+        puts("");
+    }
+    json_decref(list);
+    step_batch_free(s);
+    return st;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+/* A run directory's config, a YAML file, or a pattern of shards beside a small model: the order of samples does not ask the model for
+ * more than its context length. */
+static status load_run(struct inspect_step *o, const char *from, int override_count, char **overrides)
+{
     struct stat about;
-    struct spec spec;
-    struct spec_origin *origin;
-    bool dir = stat(run, &about) == 0 && S_ISDIR(about.st_mode);
-    if (snprintf(path, sizeof path, dir ? "%s/config.yaml" : "%s", run) >= (int)sizeof path)
-        return FAIL(STATUS_CONFIG, "%.60s...: the path is too long", run);
-    TRY(spec_load(&spec, path, 0, NULL, &origin));
-    spec_origin_free(origin);
-    if (!spec.run.data_train[0]) return FAIL(STATUS_CONFIG, "%s: data.train names no shards", path);
-    struct shard_set set;
-    struct shard_hints hints = shard_hints_of(&spec.run);
-    TRY(shard_set_open_as(&set, spec.run.data_train, &hints));
-    struct tokenizer *tokenizer;
-    const char *named = o->tokenizer_dir;
-    if (!named && spec.run.data_tokenizer[0]) named = spec.run.data_tokenizer;
-    status st = cmd_data_tokenizer(&tokenizer, named, &set);
-    /* As the training loop opens its loader (train/loop.c). */
-    if (st == STATUS_OK)
-        st = inspect_step(o, tokenizer, &set,
-                          &(struct loader_config){.seed = (uint64_t)spec.run.run_seed,
-                                                  .sequence_length = spec.run.train_sequence_length,
-                                                  .sequences = spec.run.train_micro_batch,
-                                                  .micro_count = plan_micro_count(&spec),
-                                                  .vocab_size = spec.model.vocab_size,
-                                                  .documents = spec.run.data_packing == PACKING_DOCUMENTS,
-                                                  .shuffle = 1});
-    if (tokenizer) tokenizer_free(tokenizer);
-    shard_set_close(&set);
+    char path[SPEC_TEXT + 64];
+    const bool dir = stat(from, &about) == 0 && S_ISDIR(about.st_mode);
+    if (dir || ends_in(from, ".yaml") || ends_in(from, ".yml")) {
+        if (snprintf(path, sizeof path, dir ? "%s/config.yaml" : "%s", from) >= (int)sizeof path)
+            return FAIL(STATUS_CONFIG, "%.60s...: the path is too long", from);
+        return spec_load(&o->spec, path, override_count, overrides, NULL);
+    }
+    char *words[64] = {"model.preset=nano", "model.context_length=1000000", "train.steps=1000000000", path};
+    if (override_count > 60) return FAIL(STATUS_CONFIG, "more than 60 keys on the command line");
+    if (snprintf(path, sizeof path, "data.train=%s", from) >= (int)sizeof path)
+        return FAIL(STATUS_CONFIG, "%.60s...: the pattern is too long", from);
+    for (int i = 0; i < override_count; i++) words[4 + i] = overrides[i];
+    TRY(spec_load(&o->spec, NULL, 4 + override_count, words, NULL));
+    if (o->spec.run.train_sequence_length == 1000000)
+        return FAIL(STATUS_CONFIG,
+                    "shards alone do not say how a run reads them: give --train.sequence_length=T, and "
+                    "what else the run sets: train.micro_batch, train.batch_tokens, run.seed, "
+                    "data.packing; or name the run's directory");
+    return STATUS_OK;
+}
+
+static status inspect(struct inspect_step *o)
+{
+    if (o->spec.run.train_micro_batch == 0)
+        return FAIL(STATUS_CONFIG,
+                    "train.micro_batch is auto: give --train.micro_batch=B, or the run's directory, "
+                    "whose config.yaml knows it");
+    TRY(supply_loader(&o->spec, (int)o->rank, (int)o->ranks, NULL, &o->loader));
+    TRY(supply_open(&o->data, &o->spec.run));
+    TRY(supply_mix(&o->data, &o->spec));
+    if (!o->tokenizer_dir && o->spec.run.data_tokenizer[0]) o->tokenizer_dir = o->spec.run.data_tokenizer;
+    if (!o->json) TRY(cmd_data_tokenizer(&o->tokenizer, o->tokenizer_dir, &o->data.sets[0]));
+    for (int i = 0; i < o->data.sources->count; i++)
+        if (o->data.sets[i].bounded) TRY(shard_set_documents(&o->data.sets[i], &o->documents[i]));
+    o->pieces = malloc((size_t)o->spec.run.train_sequence_length * sizeof *o->pieces);
+    if (!o->pieces) return FAIL(STATUS_FIT, "no memory for one sequence");
+    return show_step(o);
+}
+
+status cmd_data_step(int argc, char **argv)
+{
+    struct inspect_step *o = calloc(1, sizeof *o);
+    CHECK(o, "no memory for a description");
+    o->micro = o->sequence = -1;
+    o->ranks = 1;
+    const struct flag flags[] = {
+        {"step", FLAG_INT, &o->step, "the step, as the log counts them (the first is 1)"},
+        {"rank", FLAG_INT, &o->rank, "which rank, from 0"},
+        {"ranks", FLAG_INT, &o->ranks, "of how many; default 1"},
+        {"micro", FLAG_INT, &o->micro, "only this micro-batch of the rank, from 0"},
+        {"sequence", FLAG_INT, &o->sequence, "only this sequence of a micro-batch, from 0"},
+        {"full", FLAG_SWITCH, &o->full, "whole texts"},
+        {"tokenizer", FLAG_TEXT, &o->tokenizer_dir,
+         "directory with tokenizer.json; default: the run's, or the one the manifest names"},
+        {"json", FLAG_SWITCH, &o->json, "JSON: tokens, targets, positions, and where they come from"},
+    };
+    int help;
+    status st = flags_parse(STEP_USAGE, flags, COUNT(flags), &argc, argv, 1, &help);
+    const char *from = NULL;
+    int kept = 0;
+    for (int i = 0; i < argc && st == STATUS_OK && !help; i++) {
+        if (strncmp(argv[i], "--", 2) == 0)
+            argv[kept++] = argv[i];
+        else if (from == NULL)
+            from = argv[i];
+        else
+            st = FAIL(STATUS_CONFIG, "'%s' is one too many; usage: ingot %s", argv[i], STEP_USAGE);
+    }
+    if (st == STATUS_OK && !help && (!from || o->step < 1 || o->ranks < 1 || o->ranks > INT32_MAX))
+        st = FAIL(STATUS_CONFIG, "usage: ingot %s", STEP_USAGE);
+    if (st == STATUS_OK && !help) {
+        st = load_run(o, from, kept, argv);
+        if (st == STATUS_OK) st = inspect(o);
+    }
+    for (int i = 0; i < MIXTURE_SOURCES; i++) document_index_free(&o->documents[i]);
+    supply_close(&o->data);
+    if (o->tokenizer) tokenizer_free(o->tokenizer);
+    free(o->pieces);
+    free(o);
     return st;
 }

@@ -164,10 +164,10 @@ static status demo_spec(struct spec *s)
         "ckpt.keep=2",
     };
     TRY(spec_load(s, NULL, sizeof keys / sizeof keys[0], keys, NULL));
-    struct shard_set set;
-    TRY(shard_set_open(&set, s->run.data_train));
-    status st = loop_resolve_vocab(s, &set);
-    shard_set_close(&set);
+    struct supply data;
+    TRY(supply_open(&data, &s->run));
+    status st = loop_resolve_vocab(s, &data);
+    supply_close(&data);
     return st;
 }
 
@@ -175,21 +175,17 @@ static status demo_spec(struct spec *s)
 static status calibrate(struct spec *s, double minutes)
 {
     struct trainer t;
-    struct shard_set set;
+    struct supply data;
     struct loader *l = NULL;
+    struct loader_config c;
     double seconds[CALIBRATION_STEPS];
-    TRY(shard_set_open(&set, s->run.data_train));
-    status st = trainer_open(&t, s, NULL, NULL);
-    if (st != STATUS_OK) goto close_set;
+    TRY(supply_open(&data, &s->run));
+    status st = supply_mix(&data, s);
+    if (st == STATUS_OK) st = supply_loader(s, 0, 1, NULL, &c);
+    if (st == STATUS_OK) st = trainer_open(&t, s, NULL, NULL);
+    if (st != STATUS_OK) goto close_data;
     TRY_OUT(trainer_init_weights(&t));
-    TRY_OUT(loader_open(&l, &set,
-                        &(struct loader_config){.seed = 1,
-                                                .sequence_length = s->run.train_sequence_length,
-                                                .sequences = s->run.train_micro_batch,
-                                                .micro_count = plan_micro_count(s),
-                                                .vocab_size = s->model.vocab_size,
-                                                .shuffle = 1},
-                        0));
+    TRY_OUT(loader_open(&l, data.samples, &c, 0));
     for (int i = -1; i < CALIBRATION_STEPS; i++) {
         const struct step_batch *b;
         struct step_result r;
@@ -207,8 +203,8 @@ static status calibrate(struct spec *s, double minutes)
 out:
     loader_close(l);
     trainer_close(&t);
-close_set:
-    shard_set_close(&set);
+close_data:
+    supply_close(&data);
     return st;
 }
 

@@ -97,15 +97,14 @@ status cmd_plan(int argc, char **argv)
     struct spec spec;
     TRY(load_spec("plan", argc, argv, &spec));
     if (spec.model.vocab_size == 0) {
-        struct shard_set set;
+        struct supply data;
         if (spec.run.data_train[0] == 0)
             return FAIL(
                 STATUS_CONFIG,
                 "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
-        struct shard_hints hints = shard_hints_of(&spec.run);
-        TRY(shard_set_open_as(&set, spec.run.data_train, &hints));
-        status st = loop_resolve_vocab(&spec, &set);
-        shard_set_close(&set);
+        TRY(supply_open(&data, &spec.run));
+        status st = loop_resolve_vocab(&spec, &data);
+        supply_close(&data);
         TRY(st);
     }
     return plan_print(&spec, json);

@@ -138,7 +138,7 @@ double plan_bytes(const struct spec *s, const struct dev *dev)
 struct plan_lay_args plan_args(const struct spec *s)
 {
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
-    bool documents = s->run.data_packing == PACKING_DOCUMENTS;
+    bool documents = s->run.data_packing != PACKING_STREAM;
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,

@@ -1,6 +1,7 @@
 #include "spec/keys.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "spec/sources_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -155,6 +156,22 @@ static bool set_text(char *to, const char *text, char *why)
     return true;
 }
 
+/* A pattern as it is; a list in its canonical form. */
+static bool set_sources(char *to, const char *text, char *why)
+{
+    memset(to, 0, SPEC_SOURCES_TEXT);
+    if (!sources_is_list(text)) return set_text(to, text, why);
+    struct sources *s = malloc(sizeof *s);
+    CHECK(s, "no memory for a list of sources");
+    bool good = sources_read(s, text, why);
+    if (good && !sources_text(s, to)) {
+        snprintf(why, SPEC_TEXT, "the list of sources is longer than %d bytes", SPEC_SOURCES_TEXT - 1);
+        good = false;
+    }
+    free(s);
+    return good;
+}
+
 static bool set_word(const struct key *k, int *to, const char *text, char *why)
 {
     for (int i = 0; i < k->word_count; i++) {
@@ -176,6 +193,7 @@ bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPE
     bool good = false;
     switch (k->type) {
     case KEY_TEXT: return set_text(field(k, s), text, why);
+    case KEY_SOURCES: return set_sources(field(k, s), text, why);
     case KEY_ENUM: return set_word(k, field(k, s), text, why);
     case KEY_AUTO:
         if (strcmp(text, "auto") == 0) return *(int64_t *)field(k, s) = 0, true;
@@ -215,7 +233,7 @@ void key_text_clean(char *text)
 }
 
 /* Double quotes; both YAML and JSON know \" \\ \n \t and \uNNNN. What YAML calls not printable is escaped, all else stays readable. */
-static void format_text(char *buf, const char *text)
+void key_quote(char *buf, const char *text)
 {
     char *out = buf;
     *out++ = '"';
@@ -252,7 +270,13 @@ const char *key_format(const struct key *k, const struct spec *s, enum key_style
     case KEY_INT: snprintf(buf, KEY_FORMAT, "%lld", (long long)*(const int64_t *)at); break;
     case KEY_REAL: format_real(buf, *(const double *)at); break;
     case KEY_BOOL: snprintf(buf, KEY_FORMAT, "%s", *(const bool *)at ? "true" : "false"); break;
-    case KEY_TEXT: format_text(buf, at); break;
+    case KEY_TEXT: key_quote(buf, at); break;
+    case KEY_SOURCES:
+        if (sources_is_list(at))
+            snprintf(buf, KEY_FORMAT, "%s", (const char *)at); /* YAML and JSON as it is */
+        else
+            key_quote(buf, at);
+        break;
     case KEY_ENUM: {
         int word = *(const int *)at;
         CHECK(word >= 0 && word < k->word_count, "%s.%s holds %d", k->section, k->name, word);
@@ -266,7 +290,7 @@ const char *key_format(const struct key *k, const struct spec *s, enum key_style
 bool key_equal(const struct key *k, const struct spec *a, const struct spec *b)
 {
     const void *x = field_const(k, a), *y = field_const(k, b);
-    return k->type == KEY_TEXT ? strcmp(x, y) == 0 : memcmp(x, y, k->bytes) == 0;
+    return k->type == KEY_TEXT || k->type == KEY_SOURCES ? strcmp(x, y) == 0 : memcmp(x, y, k->bytes) == 0;
 }
 
 void key_copy(const struct key *k, struct spec *to, const struct spec *from)

@@ -3,7 +3,7 @@
 #define INGOT_SPEC_KEYS_H
 #include "spec/spec.h"
 
-enum key_type { KEY_INT, KEY_AUTO, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_ENUM };
+enum key_type { KEY_INT, KEY_AUTO, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_SOURCES, KEY_ENUM };
 /* What a resumed run may do with a key. */
 enum key_resume { KEY_FROZEN, KEY_ANNOUNCED, KEY_FREE };
 
@@ -33,8 +33,8 @@ struct key {
     int word_count;
 };
 
-/* A long enough buffer for key_format: every byte of a TEXT may become an escape. */
-enum { KEY_FORMAT = 6 * SPEC_TEXT + 3, KEY_NAME = 64, KEY_HINT = KEY_NAME + 32 };
+/* A long enough buffer for key_format: every byte of a TEXT may become an escape; a list of sources is printed as it is. */
+enum { KEY_FORMAT = 6 * SPEC_TEXT + 3 > SPEC_SOURCES_TEXT ? 6 * SPEC_TEXT + 3 : SPEC_SOURCES_TEXT, KEY_NAME = 64, KEY_HINT = KEY_NAME + 32 };
 /* How text in a value is quoted. */
 enum key_style { KEY_YAML, KEY_JSON };
 
@@ -52,6 +52,8 @@ const char *key_suggest(char buf[KEY_HINT], const char *section, const char *nam
 bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPEC_TEXT]);
 /* The value as YAML or JSON. key_set reads it back to the same value, but for TEXT, which is quoted. Returns buf. */
 const char *key_format(const struct key *k, const struct spec *s, enum key_style style, char buf[KEY_FORMAT]);
+/* Text in double quotes, as both YAML and JSON read it; buf has room for 6 bytes per byte and 3 more. */
+void key_quote(char *buf, const char *text);
 /* Bytes that YAML does not take in a comment become '?': all but printable ASCII, unless the whole is UTF-8 that needs no escape. */
 void key_text_clean(char *text);
 bool key_equal(const struct key *k, const struct spec *a, const struct spec *b);

@@ -8,13 +8,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { SPEC_TEXT = 512, SPEC_PRESET_TEXT = 32 };
+enum { SPEC_TEXT = 512, SPEC_PRESET_TEXT = 32, SPEC_SOURCES_TEXT = 16384 };
 enum { SPEC_FILE_BYTES_MAX = 1 << 20 };
 typedef int64_t spec_INT;
 typedef int64_t spec_AUTO; /* a whole number, or the word auto, which is 0 */
 typedef double spec_REAL;
 typedef bool spec_BOOL;
 typedef char spec_TEXT[SPEC_TEXT];
+typedef char spec_SOURCES[SPEC_SOURCES_TEXT]; /* a pattern, or a list of sources: spec/sources.h */
 
 /* enum norm { NORM_RMSNORM, NORM_LAYERNORM }; and so on for every list of words.def. */
 #include "spec/words.def"

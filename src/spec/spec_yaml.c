@@ -1,17 +1,19 @@
 /* libyaml gives events; three nested loops would hide the grammar, so a small state says what the next event means:
  *
  *   AT_STREAM -> AT_TOP (a section's name) -> AT_SECTION (its mapping) -> AT_KEYS (a key) -> AT_VALUE -> AT_KEYS ... AT_TOP ... AT_END
+ *                                                                            |-> AT_SOURCES (spec/sources.c) -> AT_KEYS
  *
  * libyaml checks UTF-8 and the syntax; everything that YAML allows and a spec does not is refused here. */
 #include "spec/spec_yaml.h"
 #include "spec/keys.h"
+#include "spec/sources_int.h"
 
 #include <limits.h>
 #include <string.h>
 #include <yaml.h>
 
 enum { PRESET_ROW = -1, SECTION_MAX = 32 };
-enum state { AT_STREAM, AT_TOP, AT_SECTION, AT_KEYS, AT_VALUE, AT_END };
+enum state { AT_STREAM, AT_TOP, AT_SECTION, AT_KEYS, AT_VALUE, AT_SOURCES, AT_END };
 
 struct reader {
     const char *name; /* of the file */
@@ -20,6 +22,8 @@ struct reader {
     char section[SECTION_MAX];
     bool section_seen[KEY_AT_COUNT]; /* by first row of the section */
     int row;                         /* AT_VALUE: the key; PRESET_ROW for model.preset */
+    struct sources_reader list;      /* AT_SOURCES */
+    struct sources sources;
 };
 
 static struct spec_place place_of(const yaml_mark_t *mark)
@@ -77,7 +81,7 @@ static status take_value(struct reader *r, const char *text, bool plain, struct 
         r->layer->preset_place = at;
         return STATUS_OK;
     }
-    if (!plain && k->type != KEY_TEXT && k->type != KEY_ENUM)
+    if (!plain && k->type != KEY_TEXT && k->type != KEY_SOURCES && k->type != KEY_ENUM)
         return REFUSE(r, at, "%s: \"%.64s\" is text in quotes; write the value without them", full, text);
     if (!key_set(k, &r->layer->spec, text, why)) return REFUSE(r, at, "%s: %s", full, why);
     r->layer->place[r->row] = at;
@@ -130,14 +134,48 @@ static status take_mapping(struct reader *r, const yaml_event_t *e)
     return STATUS_OK;
 }
 
+static status begin_list(struct reader *r, const yaml_event_t *e)
+{
+    struct spec_place at = place_of(&e->start_mark);
+    char full[KEY_NAME];
+    if (r->state != AT_VALUE || r->row == PRESET_ROW)
+        return REFUSE(r, at, "%s", "a list stands where a word belongs");
+    if (key_row(r->row)->type != KEY_SOURCES)
+        return REFUSE(r, at, "%s takes one value, not a list", key_full_name(full, key_row(r->row)));
+    if (e->data.sequence_start.anchor || e->data.sequence_start.tag)
+        return REFUSE(r, at, "%s",
+                      "anchors (&x) and tags (!x) are not part of a spec; write the value itself");
+    sources_begin(&r->list, &r->sources);
+    r->layer->place[r->row] = at;
+    r->state = AT_SOURCES;
+    return STATUS_OK;
+}
+
+/* An event inside the list; at its end the key gets the canonical text. */
+static status take_source(struct reader *r, const yaml_event_t *e)
+{
+    struct spec_place at = place_of(&e->start_mark);
+    char why[SPEC_TEXT], full[KEY_NAME], text[SPEC_SOURCES_TEXT];
+    const struct key *k = key_row(r->row);
+    if (!sources_event(&r->list, e, why)) return REFUSE(r, at, "%s: %s", key_full_name(full, k), why);
+    if (!r->list.done) return STATUS_OK;
+    r->state = AT_KEYS;
+    if (!sources_text(&r->sources, text))
+        return REFUSE(r, at, "%s: the list of sources is longer than %d bytes", key_full_name(full, k),
+                      SPEC_SOURCES_TEXT - 1);
+    if (!key_set(k, &r->layer->spec, text, why)) return REFUSE(r, at, "%s: %s", key_full_name(full, k), why);
+    return STATUS_OK;
+}
+
 static status take_event(struct reader *r, const yaml_event_t *e)
 {
     struct spec_place at = place_of(&e->start_mark);
+    if (r->state == AT_SOURCES && e->type != YAML_DOCUMENT_START_EVENT) return take_source(r, e);
     switch (e->type) {
     case YAML_SCALAR_EVENT: return take_scalar(r, e);
     case YAML_MAPPING_START_EVENT: return take_mapping(r, e);
     case YAML_MAPPING_END_EVENT: r->state = r->state == AT_KEYS ? AT_TOP : AT_END; return STATUS_OK;
-    case YAML_SEQUENCE_START_EVENT: return REFUSE(r, at, "%s", "no key of a spec takes a list");
+    case YAML_SEQUENCE_START_EVENT: return begin_list(r, e);
     case YAML_ALIAS_EVENT:
         return REFUSE(r, at, "%s", "aliases (*x) are not part of a spec; write the value itself");
     case YAML_DOCUMENT_START_EVENT:

@@ -18,10 +18,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* How long steps waited for data since the last verdict. */
+enum { WAIT_AFTER = 3, WAIT_STEPS = 20 };
+struct waiting {
+    double seconds, waited;
+    int64_t steps;
+    int warnings;
+};
 /* What a run holds open. */
 struct loop {
     struct spec spec;
-    struct shard_set train, val;
+    struct supply train;
+    struct shard_set val;
     struct trainer trainer;
     struct loader *loader;
     struct observe *observe;
@@ -32,45 +40,41 @@ struct loop {
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
-    double peak; /* FLOP/s of the card, 0 when not known */
+    struct waiting waiting;
+    struct mixture_cursor cursor; /* of the step's samples */
+    double peak;                  /* FLOP/s of the card, 0 when not known */
     struct breakdown breakdown;
 };
 
-status loop_resolve_vocab(struct spec *spec, const struct shard_set *set)
+status loop_resolve_vocab(struct spec *spec, const struct supply *data)
 {
     struct model_spec *m = &spec->model;
+    const int64_t ids = supply_vocab_size(data);
     if (m->vocab_size == 0) {
-        if (set->vocab_size <= 0)
+        if (ids <= 0)
             return FAIL(STATUS_CONFIG, "model.vocab_size is 0, and the shards have no manifest to take it "
                                        "from; set model.vocab_size");
-        m->vocab_size = (set->vocab_size + 63) / 64 * 64;
+        m->vocab_size = (ids + 63) / 64 * 64;
     }
-    if (set->vocab_size > m->vocab_size)
+    if (ids > m->vocab_size)
         return FAIL(STATUS_CONFIG,
                     "the shards use %lld token ids, model.vocab_size is %lld: set it to at least that",
-                    (long long)set->vocab_size, (long long)m->vocab_size);
+                    (long long)ids, (long long)m->vocab_size);
     return model_spec_check(m);
 }
 
 static status open_data(struct loop *l)
 {
     struct run_spec *r = &l->spec.run;
-    if (r->data_train[0] == 0)
-        return FAIL(STATUS_CONFIG,
-                    "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
-    struct shard_hints hints = shard_hints_of(r);
-    TRY(shard_set_open_as(&l->train, r->data_train, &hints));
+    const struct shard_hints hints = shard_hints_of(r);
+    TRY(supply_open(&l->train, r));
     if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
-    if (l->train.manifest && l->val.manifest && strcmp(l->train.tokenizer_hash, l->val.tokenizer_hash) != 0)
+    const char *trained = l->train.sets[0].tokenizer_hash;
+    if (trained[0] && l->val.tokenizer_hash[0] && strcmp(trained, l->val.tokenizer_hash) != 0)
         return FAIL(STATUS_DATA,
                     "%s and %s were made with different tokenizers: a validation loss would mean nothing",
-                    r->data_train, r->data_val);
-    TRY(loop_resolve_vocab(&l->spec, &l->train));
-    if (r->data_packing == PACKING_DOCUMENTS && l->train.eot < 0)
-        return FAIL(STATUS_CONFIG, "data.packing=documents needs shards with an end-of-text id in their "
-                                   "manifest; rebuild them with `ingot data build`, "
-                                   "or use data.packing=stream");
-    return STATUS_OK;
+                    l->train.sources->list_of[0].path, r->data_val);
+    return loop_resolve_vocab(&l->spec, &l->train);
 }
 
 static status open_run_dir(struct loop *l, const struct loop_options *o)
@@ -155,8 +159,9 @@ static void print_banner(const struct loop *l)
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
              text_count(a, (double)(t->steps_total * r->train_batch_tokens)));
-    log_info("data      %s tokens to train on, %s to validate", text_count(a, (double)l->train.tokens),
-             text_count(b, (double)l->val.tokens));
+    log_info("data      %s tokens to train on, %s to validate",
+             text_count(a, (double)supply_tokens(&l->train)), text_count(b, (double)l->val.tokens));
+    supply_tell(&l->train);
     log_info("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory), reserved,
              text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
     log_info("compute   %s FLOPs per token (3 x forward)",
@@ -191,12 +196,66 @@ static status save(struct loop *l)
     return STATUS_OK;
 }
 
-static void record_step(struct loop *l, const struct step_result *s, double seconds, double waited)
+/* What a step cost beside what it learnt. */
+struct step_cost {
+    double seconds, waited; /* waited: for its batch */
+    int64_t padding;        /* tokens */
+};
+
+/* A step that waits for data wastes the machine: said when it is more than 1 % of a stretch of steps, each time twice as many. */
+static void judge_waiting(struct loop *l, const struct step_cost *cost)
+{
+    struct waiting *w = &l->waiting;
+    if (l->trainer.step - l->start_step <= WAIT_AFTER) return; /* nothing was read ahead yet */
+    w->seconds += cost->seconds;
+    w->waited += cost->waited;
+    if (++w->steps < (int64_t)WAIT_STEPS << w->warnings || w->seconds < 1) return;
+    if (w->waited > 0.01 * w->seconds) {
+        log_warn("%lld steps waited %.1f %% of their time for data: raise data.threads (%lld), or put the "
+                 "shards where "
+                 "they are read faster",
+                 (long long)w->steps, 100 * w->waited / w->seconds, (long long)l->spec.run.data_threads);
+        if (w->warnings < 30) w->warnings++;
+    }
+    *w = (struct waiting){.warnings = w->warnings};
+}
+
+/* Sources that begin another epoch in this step. */
+static void tell_epochs(struct loop *l)
+{
+    const struct run_spec *r = &l->spec.run;
+    double now[MIXTURE_SOURCES], before[MIXTURE_SOURCES];
+    const int64_t per_step = r->train_batch_tokens / r->train_sequence_length;
+    samples_epochs(l->train.samples, &l->cursor, (l->trainer.step - 1) * per_step, before);
+    samples_epochs(l->train.samples, &l->cursor, l->trainer.step * per_step, now);
+    for (int i = 0; i < samples_sources(l->train.samples); i++)
+        if (floor(now[i]) > floor(before[i]))
+            log_info("source    %s: epoch %.0f is over at step %lld", l->train.sources->list_of[i].name,
+                     floor(now[i]), (long long)l->trainer.step);
+}
+
+static void epoch_facts(struct loop *l)
+{
+    const struct run_spec *r = &l->spec.run;
+    double epochs[MIXTURE_SOURCES];
+    char name[SOURCE_NAME + 16];
+    if (l->train.samples == NULL) return;
+    samples_epochs(l->train.samples, &l->cursor,
+                   l->trainer.step * (r->train_batch_tokens / r->train_sequence_length), epochs);
+    for (int i = 0; i < samples_sources(l->train.samples); i++) {
+        snprintf(name, sizeof name, "epochs.%s", l->train.sources->list_of[i].name);
+        observe_fact(l->observe, name, epochs[i]);
+    }
+}
+
+static void record_step(struct loop *l, const struct step_result *s, const struct step_cost *cost)
 {
     const struct trainer *t = &l->trainer;
+    judge_waiting(l, cost);
+    tell_epochs(l);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
-    l->tokens_per_s = tokens / seconds;
+    l->tokens_per_s = tokens / cost->seconds;
     if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total) return;
     struct metrics m = METRICS_NONE;
     m.step = t->step;
@@ -206,8 +265,10 @@ static void record_step(struct loop *l, const struct step_result *s, double seco
     m.grad_norm = s->grad_norm;
     m.grad_norm_clipped = s->grad_norm_clipped;
     m.tokens_per_s = l->tokens_per_s;
-    m.step_s = seconds;
-    m.data_wait_s = waited;
+    m.step_s = cost->seconds;
+    m.data_wait_s = cost->waited;
+    if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
+        m.padding = (double)cost->padding / tokens;
     m.flops_per_s = l->tokens_per_s * plan_model_flops(&l->spec.model, l->spec.run.train_sequence_length);
     m.mfu = mfu_of(m.flops_per_s, l->peak);
     m.mfu_full =
@@ -282,8 +343,12 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         const struct step_batch *b;
         struct step_result s;
         TRY(loader_next(l->loader, &b));
+        const int64_t padding = b->padding;
         TRY(train_step(t, b, &s));
-        record_step(l, &s, clock_s() - begin, loader_wait_s(l->loader) - waited);
+        record_step(l, &s,
+                    &(struct step_cost){.seconds = clock_s() - begin,
+                                        .waited = loader_wait_s(l->loader) - waited,
+                                        .padding = padding});
         device_times_after(l);
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
@@ -321,6 +386,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     if (l->observe) {
         if (l->trainer.step > l->start_step) observe_stages(l->observe, seconds);
         memory_facts(l);
+        epoch_facts(l);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);
         observe_flush(l->observe);
         observe_close(l->observe);
@@ -337,9 +403,9 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
 
 static void close_all(struct loop *l)
 {
-    if (l->loader) loader_close(l->loader);
+    loader_close(l->loader); /* its memory may be the device's */
     trainer_close(&l->trainer);
-    shard_set_close(&l->train);
+    supply_close(&l->train);
     shard_set_close(&l->val);
     log_file_set(NULL);
     if (l->log) fclose(l->log);
@@ -350,6 +416,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     TRY(open_data(l));
+    TRY(supply_mix(&l->train, &l->spec));
     TRY(trainer_open(t, &l->spec, NULL, o->isa));
     l->spec = t->spec; /* train.micro_batch=auto is a number now */
     TRY(open_run_dir(l, o));
@@ -363,15 +430,9 @@ static status open_all(struct loop *l, const struct loop_options *o)
                                                 .precision = precision_name(r),
                                                 .threads = parallel_threads(),
                                                 .parameters = t->decoder.params.unique}));
-    TRY(loader_open(&l->loader, &l->train,
-                    &(struct loader_config){.seed = (uint64_t)r->run_seed,
-                                            .sequence_length = r->train_sequence_length,
-                                            .sequences = r->train_micro_batch,
-                                            .micro_count = plan_micro_count(&l->spec),
-                                            .vocab_size = l->spec.model.vocab_size,
-                                            .documents = r->data_packing == PACKING_DOCUMENTS,
-                                            .shuffle = 1},
-                    t->step));
+    struct loader_config loader;
+    TRY(supply_loader(&l->spec, 0, 1, &t->dev, &loader));
+    TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     TRY(observe_open(&l->observe, r->run_dir, t->step, t->steps_total));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, precision_name(r));

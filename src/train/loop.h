@@ -4,6 +4,7 @@
 #ifndef INGOT_TRAIN_LOOP_H
 #define INGOT_TRAIN_LOOP_H
 #include "observe/observe.h"
+#include "train/supply.h"
 #include "train/trainer.h"
 
 /* What the caller may do at certain points of a run. */
@@ -33,6 +34,6 @@ struct loop_result {
 status loop_run(const struct spec *spec, const struct loop_options *o,
                 struct loop_result *result) WARN_UNUSED;
 
-/* Fills model.vocab_size of a spec from a shard set when it is 0, and checks that the model can hold the set's ids. */
-status loop_resolve_vocab(struct spec *spec, const struct shard_set *set) WARN_UNUSED;
+/* Fills model.vocab_size of a spec from what its shards need when it is 0, and checks that the model can hold their ids. */
+status loop_resolve_vocab(struct spec *spec, const struct supply *data) WARN_UNUSED;
 #endif

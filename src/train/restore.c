@@ -1,4 +1,5 @@
 #include "train/restore.h"
+#include "train/supply.h"
 #include "base/io.h"
 
 #include <string.h>
@@ -66,15 +67,19 @@ status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
         snprintf(out, size, "%s", s->run.data_tokenizer);
         return STATUS_OK;
     }
-    const char *patterns[] = {s->run.data_train, s->run.data_val};
-    for (int i = 0; i < 2; i++) {
-        struct shard_set set;
-        struct shard_hints hints = shard_hints_of(&s->run);
-        if (patterns[i][0] == 0 || shard_set_open_as(&set, patterns[i], &hints) != STATUS_OK) continue;
-        snprintf(out, size, "%s", set.tokenizer_dir);
-        shard_set_close(&set);
-        if (out[0]) return STATUS_OK;
+    struct supply train;
+    struct shard_set val;
+    const struct shard_hints hints = shard_hints_of(&s->run);
+    out[0] = 0;
+    if (s->run.data_train[0] && supply_open(&train, &s->run) == STATUS_OK) {
+        snprintf(out, size, "%s", train.sets[0].tokenizer_dir);
+        supply_close(&train);
     }
+    if (out[0] == 0 && s->run.data_val[0] && shard_set_open_as(&val, s->run.data_val, &hints) == STATUS_OK) {
+        snprintf(out, size, "%s", val.tokenizer_dir);
+        shard_set_close(&val);
+    }
+    if (out[0]) return STATUS_OK;
     return FAIL(STATUS_DATA, "no tokenizer is known: neither data.tokenizer nor the manifest of the shards "
                              "names one; give --data.tokenizer=DIR");
 }

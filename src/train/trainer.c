@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "model/init.h"
+#include "spec/sources.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -292,7 +293,15 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
     fclose(f);
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);
-    if (is_import(c) || spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
+    if (is_import(c)) return STATUS_OK;
+    if (sources_any_relative(t->spec.run.data_train) && spec_step_count(&old) != spec_step_count(&t->spec))
+        return FAIL(
+            STATUS_CONFIG,
+            "%s: the weights of data.train are given for parts of the run, and its length has changed from "
+            "%lld to %lld steps: that is another order of samples; give the points in tokens, or keep the "
+            "length",
+            checkpoint_path(c), (long long)spec_step_count(&old), (long long)spec_step_count(&t->spec));
+    if (spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
     return FAIL(
         STATUS_CONFIG,
         "%s: model, data, batch or optimizer differ from what the run began with (lines above that say so); "
@@ -359,18 +368,20 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     SCOPE("train.eval", t->step);
     int64_t length = t->spec.run.train_sequence_length, at_once = t->acts.lay.n / length;
     struct loader *l = NULL;
-    struct loader_config c = {.sequence_length = length,
-                              .sequences = at_once,
-                              .micro_count = 1,
-                              .vocab_size = t->spec.model.vocab_size,
-                              .documents = t->spec.run.data_packing == PACKING_DOCUMENTS,
-                              .windows_max = tokens > 0 ? (tokens - 1) / length + 1 : 0};
-    TRY(loader_open(&l, val, &c, 0));
-    /* Unshuffled, the loader gives every target once and pads the last batch with targets that do not count. */
-    int64_t windows = loader_windows(l);
+    struct samples *samples;
+    /* Padded training is evaluated as best-fit packing is: whole documents, and the same loss in fewer rows. */
+    int packing = t->spec.run.data_packing == PACKING_PAD ? PACKING_BEST_FIT : t->spec.run.data_packing;
+    TRY(samples_open(&samples, &(struct samples_source){.set = val}, 1,
+                     &(struct samples_config){.sequence_length = length,
+                                              .packing = packing,
+                                              .rows_max = tokens > 0 ? (tokens - 1) / length + 1 : 0}));
+    struct loader_config c = {.sequences = at_once, .micro_count = 1, .vocab_size = t->spec.model.vocab_size};
+    /* Unshuffled, every target comes once, and the last batch is filled up with targets that do not count. */
+    int64_t windows = samples_rows(samples, 0);
     double sum = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
+    TRY_OUT(loader_open(&l, samples, &c, 0));
     for (int64_t i = 0; i < (windows + at_once - 1) / at_once; i++) {
         const struct step_batch *b;
         TRY_OUT(loader_next(l, &b));
@@ -397,5 +408,6 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:
     loader_close(l);
+    samples_close(samples);
     return st;
 }

@@ -139,6 +139,40 @@ static void inspect_counts_what_the_manifest_counts(void **state)
     assert_null(strstr(printed, "document 2:"));
 }
 
+/* What inspect says of where rows come from is where their tokens are. */
+static void assert_stretches_are_the_stream(const json_t *list, const struct shard_set *s)
+{
+    struct document_index documents;
+    assert_int_equal(shard_set_documents(s, &documents), STATUS_OK);
+    size_t i, k;
+    json_t *row, *part;
+    json_array_foreach((json_t *)list, i, row)
+    {
+        int64_t rows = 0;
+        json_array_foreach(json_object_get(row, "parts"), k, part)
+        {
+            int64_t from = json_integer_value(json_object_get(part, "row")),
+                    count = json_integer_value(json_object_get(part, "rows")),
+                    at = json_integer_value(json_object_get(part, "stream_token")),
+                    document = json_integer_value(json_object_get(part, "document")),
+                    offset = json_integer_value(json_object_get(part, "offset"));
+            assert_int_equal(from, rows);
+            rows += count;
+            assert_int_equal(documents.starts[document] + offset, at);
+            assert_true(at + count <= documents.starts[document + 1]);
+            for (int64_t r = 0; r < count; r++) {
+                int32_t id;
+                assert_int_equal(shard_set_read(s, at + r, 1, 0, &id), STATUS_OK);
+                assert_int_equal(
+                    json_integer_value(json_array_get(json_object_get(row, "tokens"), (size_t)(from + r))),
+                    id);
+            }
+        }
+        assert_int_equal(rows, 16);
+    }
+    document_index_free(&documents);
+}
+
 static void inspect_shows_the_rows_that_the_loader_gives(void **state)
 {
     (void)state;
@@ -155,10 +189,13 @@ static void inspect_shows_the_rows_that_the_loader_gives(void **state)
     assert_int_equal(json_array_size(list), 6);
     struct shard_set s;
     struct step_batch *step;
-    const struct loader_config c = {
-        .seed = 5, .sequence_length = 16, .sequences = 2, .micro_count = 3, .documents = 1, .shuffle = 1};
+    struct samples *samples;
+    const struct samples_config order = {
+        .seed = 5, .sequence_length = 16, .packing = LOADER_DOCUMENTS, .shuffle = 1, .samples_total = 54};
+    const struct loader_config c = {.sequences = 2, .micro_count = 3};
     assert_int_equal(shard_set_open(&s, pattern), STATUS_OK);
-    assert_int_equal(loader_step_at(&s, &c, 6, &step), STATUS_OK); /* the log counts from 1 */
+    assert_int_equal(samples_open(&samples, &(struct samples_source){.set = &s}, 1, &order), STATUS_OK);
+    assert_int_equal(loader_step_at(samples, &c, 6, &step), STATUS_OK); /* the log counts from 1 */
     for (int i = 0; i < 6; i++) {
         const json_t *row = json_array_get(list, (size_t)i);
         const struct batch *b = &step->micro[i / 2];
@@ -172,9 +209,26 @@ static void inspect_shows_the_rows_that_the_loader_gives(void **state)
                              b->positions[at]);
         }
     }
-    json_decref(list);
     step_batch_free(step);
+    /* Three ranks share the step's three micro-batches. */
+    assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--rank=1", "--ranks=3", "--json", NULL),
+                     STATUS_OK);
+    json_t *part = json_loads(printed, 0, NULL);
+    assert_int_equal(json_array_size(part), 2);
+    for (size_t q = 0; q < 2; q++) {
+        const json_t *a = json_array_get(part, q), *b = json_array_get(list, 2 + q);
+        static const char *const same[] = {"sample", "tokens", "targets", "positions", "parts"};
+        for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
+            assert_true(json_equal(json_object_get(a, same[k]), json_object_get(b, same[k])));
+    }
+    json_decref(part);
+    assert_stretches_are_the_stream(list, &s);
+    json_decref(list);
+    samples_close(samples);
     shard_set_close(&s);
+    assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--rank=2", "--ranks=2", NULL),
+                     STATUS_CONFIG);
+    assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--ranks=2", NULL), STATUS_CONFIG);
     assert_int_equal(data("inspect", temp_path("run"), "--step=7", "--micro=2", "--sequence=1", NULL),
                      STATUS_OK);
     assert_non_null(strstr(printed, "micro-batch 2, sequence 1"));

@@ -85,7 +85,7 @@ static void wrong_types_are_refused_where_they_stand(void **state)
                                                 "wsd, linear, constant (did you mean 'cosine'?)");
     expect_error("train: {steps: }", "run.yaml:1:16: train.steps has no value (empty text is \"\")");
     expect_error("run: {name: ~}", "run.yaml:1:13: run.name has no value (empty text is \"\")");
-    expect_error("train: {steps: [1, 2]}", "run.yaml:1:16: no key of a spec takes a list");
+    expect_error("train: {steps: [1, 2]}", "run.yaml:1:16: train.steps takes one value, not a list");
     expect_error("train: {steps: {a: 1}}", "run.yaml:1:16: train.steps takes one value, not a mapping");
     expect_error("train: 7", "run.yaml:1:8: section 'train' holds keys, not '7'");
     expect_error("hello", "run.yaml:1:1: 'hello' stands where a section (model, train, ...) belongs");
@@ -404,6 +404,7 @@ static void random_value(const struct key *k, struct spec *s, uint64_t sample, u
                  k->words[(int)(rng_uniform(1, RNG_TEST, sample, row) * k->word_count)]);
         break;
     case KEY_TEXT:
+    case KEY_SOURCES:
         for (uint64_t n = (uint64_t)(rng_uniform(1, RNG_TEST, sample, row) * 20); n > 0; n--)
             strncat(text, pieces[rng_at(n, RNG_TEST, sample, row).u[0] % (sizeof pieces / sizeof pieces[0])],
                     8);
@@ -498,6 +499,7 @@ static void json_is_what_a_json_parser_expects(void **state)
             case KEY_INT: assert_true(json_integer_value(v) == *(const int64_t *)at); break;
             case KEY_REAL: assert_true(json_number_value(v) == *(const double *)at); break;
             case KEY_BOOL: assert_true(json_is_true(v) == *(const bool *)at); break;
+            case KEY_SOURCES:
             case KEY_TEXT: assert_string_equal(json_string_value(v), at); break;
             case KEY_ENUM: assert_string_equal(json_string_value(v), k->words[*(const int *)at]); break;
             }

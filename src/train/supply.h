@@ -1,0 +1,31 @@
+/* What a run draws its steps from: the sources of data.train, opened, cut into samples and put in order. The training loop and
+ * `ingot data inspect --step` ask the same functions, so what inspect shows is what a run sees. */
+#ifndef INGOT_TRAIN_SUPPLY_H
+#define INGOT_TRAIN_SUPPLY_H
+#include "data/loader.h"
+#include "dev/dev.h"
+#include "spec/sources.h"
+
+struct supply {
+    struct sources *sources; /* what the user wrote */
+    struct shard_set *sets;  /* [sources->count] */
+    struct samples *samples;
+    struct mixture_point *points; /* [count * SOURCE_POINTS_MAX] */
+};
+/* The shards of every source. STATUS_CONFIG when data.train is empty; STATUS_DATA as shard_set_open, or when the sources were made
+ * with different tokenizers. */
+status supply_open(struct supply *s, const struct run_spec *r) WARN_UNUSED;
+void supply_close(struct supply *s); /* a zeroed or closed supply is fine */
+/* Ids that a model needs for all sources; 0: no manifest says it. */
+int64_t supply_vocab_size(const struct supply *s);
+int64_t supply_tokens(const struct supply *s);
+
+/* Samples in the order of a run; the spec's length, batch and sequence length are known. */
+status supply_mix(struct supply *s, const struct spec *spec) WARN_UNUSED;
+/* Logs what each source gives to the run; nothing for one pattern without padding. */
+void supply_tell(const struct supply *s);
+/* The loader of a rank of such a run. `dev` is where the batches go (memory pinned for it), or NULL. STATUS_CONFIG when the
+ * micro-batches cannot be divided by the ranks. */
+status supply_loader(const struct spec *spec, int rank, int ranks, const struct dev *dev,
+                     struct loader_config *c) WARN_UNUSED;
+#endif
