@@ -1,98 +1,88 @@
-/* ingot data verify: everything that a shard and its manifest promise, checked token by token. */
+/* ingot data verify: everything that shards, manifests and indexes promise, checked token by token. */
+#include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
 #include "data/manifest.h"
+#include "data/shard_verify.h"
 #include "data/tokenizer.h"
 
+#include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define VERIFY_USAGE "data verify SHARDS|PREFIX_manifest.json ... [--vocab-size N]"
-
-enum { CHUNK = 1 << 20 };
+#define VERIFY_USAGE                                                                                         \
+    "data verify SHARDS|PREFIX_manifest.json ... [--vocab-size N | --tokenizer DIR] [--dtype T] [--eot ID "  \
+    "--eod before|after] [--json]"
 
 struct verify {
     int64_t vocab_size; /* for shards without a manifest; 0: not known */
-    int32_t *chunk;     /* [CHUNK] */
-    int64_t shards, bad, tokens;
+    const char *tokenizer_dir;
+    struct shard_hints hints;
+    json_t *list; /* NULL: lines for people */
+    struct cmd_data_meter meter;
+    int64_t shards, bad, tokens, unchecked;
 };
 
-struct tally {
-    int64_t documents, text_bytes;
-};
-
-/* Reads all of a shard; `previous` is the last token before it (-1: none) and becomes its last one. */
-static status tally_shard(struct verify *v, const struct shard_set *set, const struct tokenizer *tokenizer,
-                          int32_t *previous, struct tally *out)
+static status run(struct verify *v, struct shard_check *checks, int count, struct shard_verify_config *c)
 {
-    *out = (struct tally){0};
-    for (int64_t at = 0; at < set->tokens; at += CHUNK) {
-        int64_t n = set->tokens - at < CHUNK ? set->tokens - at : CHUNK;
-        TRY(shard_set_read(set, at, n, set->vocab_size ? set->vocab_size : v->vocab_size, v->chunk));
-        for (int64_t i = 0; i < n; i++) {
-            int32_t id = v->chunk[i];
-            out->documents +=
-                (*previous < 0 && set->eod == EOD_AFTER) || shard_set_document_begins(set, *previous, id);
-            if (tokenizer && id != set->eot) out->text_bytes += (int64_t)tokenizer_bytes(tokenizer, id).bytes;
-            *previous = id;
-        }
+    c->progress = cmd_data_meter_show;
+    c->ctx = &v->meter;
+    cmd_data_meter_begin(&v->meter, "verified");
+    status st = shard_verify(checks, count, c);
+    cmd_data_meter_end(&v->meter);
+    TRY(st);
+    for (int i = 0; i < count; i++) {
+        const struct shard_check *check = &checks[i];
+        bool ok = check->st == STATUS_OK;
+        v->shards++;
+        v->bad += !ok;
+        v->tokens += check->tokens;
+        if (v->list)
+            json_array_append_new(
+                v->list, json_pack("{s:s, s:b, s:I, s:o, s:o}", "path", check->path, "ok", ok, "tokens",
+                                   (json_int_t)check->tokens, "documents",
+                                   ok && check->documents >= 0 ? json_integer(check->documents) : json_null(),
+                                   "error", ok ? json_null() : json_string(check->message)));
+        else if (ok)
+            printf("ok      %s\n", check->path);
+        else
+            printf("DAMAGED %s\n", check->message);
     }
     return STATUS_OK;
 }
 
-static status check_row(struct verify *v, const char *path, const struct manifest_shard *row,
-                        const struct tokenizer *tokenizer, int32_t *previous)
-{
-    struct shard_set set;
-    struct tally tally;
-    TRY(shard_set_open(&set, path));
-    v->tokens += set.tokens;
-    uint64_t hash = shard_hash(&set.shards[0]);
-    status st = STATUS_OK;
-    if (hash != row->xxh64)
-        st = FAIL(STATUS_DATA, "%s: checksum %016llx, its manifest says %016llx: the file has changed", path,
-                  (unsigned long long)hash, (unsigned long long)row->xxh64);
-    if (st == STATUS_OK) st = tally_shard(v, &set, tokenizer, previous, &tally);
-    if (st == STATUS_OK && set.eod != EOD_NONE && tally.documents != row->documents)
-        st = FAIL(STATUS_DATA, "%s: %lld documents begin here, its manifest says %lld", path,
-                  (long long)tally.documents, (long long)row->documents);
-    if (st == STATUS_OK && tokenizer && tally.text_bytes != row->text_bytes)
-        st = FAIL(STATUS_DATA, "%s: its tokens stand for %lld bytes of text, its manifest says %lld", path,
-                  (long long)tally.text_bytes, (long long)row->text_bytes);
-    shard_set_close(&set);
-    return st;
-}
-
-static void say(struct verify *v, status st, const char *path)
-{
-    v->shards++;
-    v->bad += st != STATUS_OK;
-    if (st == STATUS_OK)
-        printf("ok      %s\n", path);
-    else
-        printf("DAMAGED %s\n", status_message());
-}
-
-/* The tokenizer that made the shards, if it is still there; NULL with a warning otherwise. */
-static struct tokenizer *load_tokenizer(const struct manifest *m, const char *path, int dir)
+/* Bytes of text of each id of the tokenizer that made the shards, if it is still there; NULL with a warning
+ * otherwise. */
+static uint32_t *token_bytes(const struct manifest *m, const char *path, int dir)
 {
     char where[1024], hash[65];
     struct tokenizer *t = NULL;
     snprintf(where, sizeof where, "%.*s%s", m->tokenizer_dir[0] == '/' ? 0 : dir, path, m->tokenizer_dir);
-    if (tokenizer_load(&t, where) != STATUS_OK) {
-        log_warn("%s: text bytes are not checked: %s", path, status_message());
+    if (!m->tokenizer_dir[0] || tokenizer_load(&t, where) != STATUS_OK) {
+        log_warn("%s: text bytes are not checked: %s", path,
+                 m->tokenizer_dir[0] ? status_message() : "it names no tokenizer");
         return NULL;
     }
     tokenizer_hash(t, hash);
-    if (strcmp(hash, m->tokenizer_hash) == 0) return t;
-    log_warn("%s: text bytes are not checked: the tokenizer in %s is another one", path, where);
+    uint32_t *out = NULL;
+    if (strcmp(hash, m->tokenizer_hash) == 0) {
+        out = calloc((size_t)m->vocab_size, sizeof *out);
+        CHECK(out, "no memory for %lld lengths", (long long)m->vocab_size);
+        for (int32_t id = 0; id < m->vocab_size && id < tokenizer_vocab_size(t); id++)
+            if (id != m->eot) out[id] = (uint32_t)tokenizer_bytes(t, id).bytes;
+    } else {
+        log_warn("%s: text bytes are not checked: the tokenizer in %s is another one", path, where);
+    }
     tokenizer_free(t);
-    return NULL;
+    return out;
 }
 
 static status verify_manifest(struct verify *v, const char *path)
@@ -101,77 +91,146 @@ static status verify_manifest(struct verify *v, const char *path)
     TRY(manifest_read(&m, path));
     const char *slash = strrchr(path, '/');
     int dir = slash ? (int)(slash - path) + 1 : 0;
-    struct tokenizer *tokenizer = load_tokenizer(&m, path, dir);
-    int32_t previous = -1;
+    struct shard_verify_config c = {
+        .hints = {.eot = m.eot, .eod = (int)m.eod}, .width = m.width, .vocab_size = m.vocab_size};
+    struct shard_check *checks = calloc((size_t)m.count + 1, sizeof *checks);
+    char(*paths)[PATH_MAX] = calloc((size_t)m.count + 1, sizeof *paths);
+    CHECK(checks && paths, "no memory for %d shards", m.count);
     for (int i = 0; i < m.count; i++) {
-        char shard[1280];
-        if (i > 0 && strcmp(m.shards[i].split, m.shards[i - 1].split) != 0) previous = -1;
-        snprintf(shard, sizeof shard, "%.*s%s", dir, path, m.shards[i].file);
-        say(v, check_row(v, shard, &m.shards[i], tokenizer, &previous), shard);
+        snprintf(paths[i], sizeof paths[i], "%.*s%s", dir, path, m.shards[i].file);
+        checks[i].path = paths[i];
+        checks[i].promise = &m.shards[i];
+        checks[i].first = i == 0 || strcmp(m.shards[i].split, m.shards[i - 1].split) != 0;
     }
-    if (tokenizer) tokenizer_free(tokenizer);
+    uint32_t *lengths = token_bytes(&m, path, dir);
+    c.token_bytes = lengths;
+    status st = run(v, checks, m.count, &c);
+    free(lengths);
+    free(paths);
+    free(checks);
     manifest_free(&m);
-    return STATUS_OK;
+    return st;
 }
 
-/* Shards without a manifest: structure, and ids when the vocabulary is given. */
-static void verify_foreign(struct verify *v, const struct shard_set *all)
+/* Shards without a manifest: structure, ids when a vocabulary is known, the index when an end-of-text id is. */
+static status verify_foreign(struct verify *v, char *const *paths, int count, const struct shard_hints *hints,
+                             int64_t vocab_size)
 {
-    for (int i = 0; i < all->count; i++) {
-        const struct shard *s = &all->shards[i];
-        status st = STATUS_OK;
-        for (int64_t at = 0; at < s->count && st == STATUS_OK; at += CHUNK)
-            st = shard_read(s, at, s->count - at < CHUNK ? s->count - at : CHUNK, v->vocab_size, v->chunk);
-        v->tokens += s->count;
-        say(v, st, s->path);
+    struct shard_check *checks = calloc((size_t)count, sizeof *checks);
+    CHECK(checks, "no memory for %d shards", count);
+    for (int i = 0; i < count; i++) checks[i] = (struct shard_check){.path = paths[i], .first = i == 0};
+    struct shard_verify_config c = {.hints = *hints,
+                                    .vocab_size = v->vocab_size ? v->vocab_size : vocab_size};
+    if (c.vocab_size == 0) v->unchecked += count;
+    status st = run(v, checks, count, &c);
+    free(checks);
+    return st;
+}
+
+/* The manifests of the names, each once, then what has none. */
+static status verify_names(struct verify *v, const struct shard_names *names, const struct shard_hints *hints,
+                           int64_t vocab_size)
+{
+    char prefix[1024], last[1024] = "", path[1056];
+    char **foreign = calloc((size_t)names->count, sizeof *foreign);
+    CHECK(foreign, "no memory for %d names", names->count);
+    int count = 0;
+    status st = STATUS_OK;
+    for (int i = 0; i < names->count && st == STATUS_OK; i++) {
+        bool named = manifest_prefix(names->paths[i], prefix, sizeof prefix);
+        if (named) snprintf(path, sizeof path, "%s_manifest.json", prefix);
+        if (!named || !io_exists(path)) {
+            foreign[count++] = names->paths[i];
+        } else if (strcmp(prefix, last) != 0) { /* the whole corpus of each prefix */
+            memcpy(last, prefix, sizeof last);
+            st = verify_manifest(v, path);
+        }
     }
+    if (st == STATUS_OK && count > 0) st = verify_foreign(v, foreign, count, hints, vocab_size);
+    free(foreign);
+    return st;
 }
 
 static status verify_argument(struct verify *v, const char *argument)
 {
     size_t length = strlen(argument);
     if (length > 5 && strcmp(argument + length - 5, ".json") == 0) return verify_manifest(v, argument);
+    struct shard_names names;
     struct shard_set set;
-    char prefix[1024], last[1024] = "", path[1056];
-    TRY(shard_set_open(&set, argument));
-    status st = STATUS_OK;
-    if (!set.manifest) verify_foreign(v, &set);
-    for (int i = 0; set.manifest && i < set.count && st == STATUS_OK;
-         i++) { /* the whole corpus of each prefix, once */
-        if (!manifest_prefix(set.shards[i].path, prefix, sizeof prefix) || strcmp(prefix, last) == 0)
-            continue;
-        memcpy(last, prefix, sizeof last);
-        snprintf(path, sizeof path, "%s_manifest.json", prefix);
-        st = verify_manifest(v, path);
+    char why[1024];
+    int64_t bad = v->bad;
+    TRY(shard_match(argument, &names));
+    struct shard_hints hints = v->hints;
+    int64_t vocab_size = 0;
+    status opened = shard_set_open_as(&set, argument, &hints), st = opened;
+    snprintf(why, sizeof why, "%s", status_message());
+    if (opened == STATUS_OK) {
+        hints.eot = set.eot;
+        hints.eod = (int)set.eod;
+        vocab_size = set.vocab_size;
+        shard_set_close(&set);
     }
-    shard_set_close(&set);
+    /* One bad shard is no reason not to look at the others; a bad set without a bad shard is an error. */
+    if (opened == STATUS_OK || (names.count > 1 && opened != STATUS_CONFIG)) {
+        st = verify_names(v, &names, &hints, vocab_size);
+        if (st == STATUS_OK && opened != STATUS_OK && v->bad == bad) st = FAIL(opened, "%s", why);
+    }
+    shard_names_free(&names);
     return st;
+}
+
+static void print_json(struct verify *v)
+{
+    json_t *o = json_pack("{s:O, s:I, s:I, s:I}", "shards", v->list, "count", (json_int_t)v->shards, "tokens",
+                          (json_int_t)v->tokens, "damaged", (json_int_t)v->bad);
+    if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    json_decref(o);
+    puts("");
 }
 
 status cmd_data_verify(int argc, char **argv)
 {
     struct verify v = {0};
+    struct cmd_data_hints h = CMD_DATA_HINTS_NONE;
+    bool json = false;
     const struct flag flags[] = {
         {"vocab-size", FLAG_INT, &v.vocab_size,
          "ids at or above it are an error in shards without a manifest"},
+        {"tokenizer", FLAG_TEXT, &v.tokenizer_dir, "the same with the size of this tokenizer's vocabulary"},
+        CMD_DATA_HINT_FLAGS(h),
+        {"json", FLAG_SWITCH, &json, "one JSON object with a row per shard"},
     };
     int help;
     TRY(flags_parse(VERIFY_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", VERIFY_USAGE);
-    if (v.vocab_size < 0)
-        return FAIL(STATUS_CONFIG, "--vocab-size %lld: a positive number is expected",
-                    (long long)v.vocab_size);
-    v.chunk = malloc(CHUNK * sizeof *v.chunk);
-    CHECK(v.chunk, "no memory for a chunk");
+    if (v.vocab_size < 0 || v.vocab_size > (int64_t)INT32_MAX + 1)
+        return FAIL(STATUS_CONFIG, "--vocab-size %lld: 1 to 2147483648 is expected", (long long)v.vocab_size);
+    if (v.vocab_size && v.tokenizer_dir)
+        return FAIL(STATUS_CONFIG, "--vocab-size and --tokenizer exclude each other");
+    TRY(cmd_data_hints(&h, &v.hints));
+    if (v.tokenizer_dir) {
+        struct tokenizer *t;
+        TRY(tokenizer_load(&t, v.tokenizer_dir));
+        v.vocab_size = tokenizer_vocab_size(t);
+        tokenizer_free(t);
+    }
+    if (json) v.list = json_array();
     status st = STATUS_OK;
     for (int i = 0; i < argc && st == STATUS_OK; i++) st = verify_argument(&v, argv[i]);
-    free(v.chunk);
+    if (st == STATUS_OK && json) print_json(&v);
+    json_decref(v.list);
     TRY(st);
     char tokens[32];
     if (v.bad)
         return FAIL(STATUS_DATA, "%lld of %lld shards are damaged", (long long)v.bad, (long long)v.shards);
-    printf("%lld shards, %s tokens: all as they should be\n", (long long)v.shards,
-           text_count(tokens, (double)v.tokens));
+    if (v.unchecked)
+        log_warn(
+            "%lld shards name no vocabulary: their ids are only known to lie below 2^31; --vocab-size or "
+            "--tokenizer checks them",
+            (long long)v.unchecked);
+    if (!json)
+        printf("%lld shards, %s tokens: all as they should be\n", (long long)v.shards,
+               text_count(tokens, (double)v.tokens));
     return STATUS_OK;
 }

@@ -115,9 +115,18 @@ struct shard_hints {
 struct run_spec;
 struct shard_hints shard_hints_of(const struct run_spec *r); /* NULL: none */
 
-/* All shards that match a pattern ("data/kjv_train_*.bin" or one file), as one stream of tokens, in natural order of
- * their names (x_2 before x_10). All are of one format and type. NAME.idx and manifests that match are passed over;
- * Megatron's users may leave ".bin" out. */
+/* The files that a pattern names, in natural order (x_2 before x_10). One that exists is taken literally, whatever
+ * characters it has; NAME.idx and manifests that match a pattern are passed over; Megatron's users may leave ".bin" out.
+ * STATUS_DATA: there are none, or it is a directory. On success: shard_names_free. */
+struct shard_names {
+    char **paths;
+    int count;
+};
+status shard_match(const char *pattern, struct shard_names *out) WARN_UNUSED;
+void shard_names_free(struct shard_names *n);
+
+/* All shards that match a pattern ("data/kjv_train_*.bin" or one file), as one stream of tokens, in the order of
+ * shard_match. All are of one format and type. */
 struct shard_set {
     struct shard *shards;
     int64_t *starts; /* [count+1]: first token of each shard in the stream; starts[count] == tokens */

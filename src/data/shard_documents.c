@@ -35,7 +35,7 @@ static status from_megatron(const struct shard_set *s, struct list *l)
     return STATUS_OK;
 }
 
-static status shard_index_open(struct corpus_index *x, const struct shard *s)
+status shard_index_open(struct corpus_index *x, const struct shard *s)
 {
     char path[PATH_MAX];
     corpus_index_name(s->path, path, sizeof path);

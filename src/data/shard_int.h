@@ -22,6 +22,10 @@ status shard_megatron_index(const char *path, int width, const int32_t *lengths,
 typedef status shard_length_fn(void *ctx, int64_t tokens);
 status shard_megatron_walk(const struct shard *s, shard_length_fn *each, void *ctx) WARN_UNUSED;
 
+/* The index beside a shard with `documents` and `index_xxh64` of its manifest, which must be of one build. */
+struct corpus_index;
+status shard_index_open(struct corpus_index *x, const struct shard *s) WARN_UNUSED;
+
 /* Copies n ids of a type to int32 and returns the largest as an unsigned number, so that negative ones are large. */
 uint64_t shard_copy(enum shard_type t, const uint8_t *from, int64_t n, int32_t *out);
 /* The places in [0, n) at which `id` stands: how many; the first `room` of them to `at`. */

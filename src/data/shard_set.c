@@ -1,5 +1,6 @@
 /* Many shards as one stream, with what their manifest says. */
 #include "base/io.h"
+#include "data/array.h"
 #include "data/manifest.h"
 #include "data/shard.h"
 #include "spec/spec.h"
@@ -49,14 +50,12 @@ static bool passed_over(const char *path)
     return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
 }
 
-/* The names of a pattern, sorted; malloc'd. One that exists is taken literally, whatever characters it has. */
-static status match(const char *pattern, char ***paths, size_t *count)
+status shard_match(const char *pattern, struct shard_names *out)
 {
     glob_t found = {0};
     char with[PATH_MAX];
     const char *one = io_exists(pattern) ? pattern : NULL;
-    *paths = NULL;
-    *count = 0;
+    *out = (struct shard_names){0};
     if (one && ends_in(one, ".idx")) { /* Megatron's data set by its index */
         int n = snprintf(with, sizeof with, "%.*s.bin", (int)strlen(one) - 4, one);
         if (n < (int)sizeof with && io_exists(with)) one = with;
@@ -70,17 +69,33 @@ static status match(const char *pattern, char ***paths, size_t *count)
         if (rc != 0 && rc != GLOB_NOMATCH) return FAIL(STATUS_IO, "%s: cannot list the directory", pattern);
     }
     size_t most = one ? 1 : found.gl_pathc;
-    *paths = calloc(most + 1, sizeof **paths);
-    CHECK(*paths, "no memory for %zu names", most);
+    status st = STATUS_OK;
+    CHECK(most < INT32_MAX, "'%s' matches %zu files", pattern, most);
+    TRY_OUT(array_new(&out->paths, most, sizeof *out->paths));
     for (size_t i = 0; i < most; i++) {
         const char *name = one ? one : found.gl_pathv[i];
         if (!one && passed_over(name)) continue;
-        CHECK((*paths)[*count] = strdup(name), "no memory for a name");
-        ++*count;
+        CHECK(out->paths[out->count] = strdup(name), "no memory for a name");
+        out->count++;
     }
-    qsort(*paths, *count, sizeof **paths, natural);
+    qsort(out->paths, (size_t)out->count, sizeof *out->paths, natural);
+    if (out->count == 0) st = FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
+    enum io_kind kind = IO_NONE;
+    if (st == STATUS_OK) st = io_kind(out->paths[0], &kind);
+    if (st == STATUS_OK && kind == IO_DIR)
+        st = FAIL(STATUS_DATA, "'%s' is a directory; name its shards, as in '%s/*.bin'", out->paths[0],
+                  out->paths[0]);
+out:
     globfree(&found);
-    return STATUS_OK;
+    if (st != STATUS_OK) shard_names_free(out);
+    return st;
+}
+
+void shard_names_free(struct shard_names *n)
+{
+    for (int i = 0; i < n->count; i++) free(n->paths[i]);
+    free(n->paths);
+    *n = (struct shard_names){0};
 }
 
 static status check_alike(const struct shard *a, const struct shard *b)
@@ -99,31 +114,15 @@ static status check_alike(const struct shard *a, const struct shard *b)
 
 static status open_shards(struct shard_set *s, const char *pattern, enum shard_type type)
 {
-    char **paths;
-    size_t count;
-    TRY(match(pattern, &paths, &count));
-    status st = STATUS_OK;
-    enum io_kind kind = IO_NONE;
-    if (count == 0) {
-        st = FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
-        goto out;
-    }
-    if (count > INT32_MAX / 2) {
-        st = FAIL(STATUS_DATA, "'%s' matches %zu files", pattern, count);
-        goto out;
-    }
-    TRY_OUT(io_kind(paths[0], &kind));
-    if (kind == IO_DIR) {
-        st = FAIL(STATUS_DATA, "'%s' is a directory; name its shards, as in '%s/*.bin'", paths[0], paths[0]);
-        goto out;
-    }
-    s->shards = calloc(count, sizeof *s->shards);
-    s->starts = calloc(count + 1, sizeof *s->starts);
-    CHECK(s->shards && s->starts, "no memory for %zu shards", count);
-    for (size_t i = 0; i < count; i++) {
+    struct shard_names names;
+    TRY(shard_match(pattern, &names));
+    status st;
+    TRY_OUT(array_new(&s->shards, (size_t)names.count, sizeof *s->shards));
+    TRY_OUT(array_new(&s->starts, (size_t)names.count + 1, sizeof *s->starts));
+    for (int i = 0; i < names.count; i++) {
         struct shard *shard = &s->shards[i];
-        TRY_OUT(shard_open_as(shard, paths[i], type));
-        s->count = (int)i + 1;
+        TRY_OUT(shard_open_as(shard, names.paths[i], type));
+        s->count = i + 1;
         if (__builtin_add_overflow(s->tokens, shard->count, &s->tokens)) {
             st = FAIL(STATUS_DATA, "'%s' has more than 2^63 tokens", pattern);
             goto out;
@@ -136,8 +135,7 @@ static status open_shards(struct shard_set *s, const char *pattern, enum shard_t
     s->format = s->shards[0].format;
     s->vocab_size = s->shards[0].vocab_size;
 out:
-    for (size_t i = 0; i < count; i++) free(paths[i]);
-    free(paths);
+    shard_names_free(&names);
     return st;
 }
 
