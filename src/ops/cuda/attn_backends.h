@@ -16,6 +16,10 @@ status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSE
 size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 const char *cuda_own_attn_refuses(const struct attn_shape *shape);  /* NULL: serves it; else the reason */
 
+/* The same on Hopper (sm_90), for BF16 heads of 64 and 128 whose operands lie on 16-byte boundaries (pointers and strides) and a positive
+ * scale (attn_hopper_fwd.cu): `own` there. lse is own's. */
+status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
+
 /* One warp per row and head, any head dim up to 512, any alignment (attn_reference.cu). */
 status cuda_reference_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;

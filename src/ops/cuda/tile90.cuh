@@ -47,7 +47,7 @@ __device__ constexpr uint32_t slab_offset(int row, int col) { return row * SLAB_
 //   operand_k    the tile's columns are the product's k: A [64][k] or B [n][k]. It begins at a row that is a multiple of 8.
 //   operand_mn   the tile's rows are k: A [k][64] or B [k][n], the "transposed" forms. n above 64 goes on in the slab `slab` bytes behind.
 //
-// The k-th k16 step of a product: add step_k or step_mn of it to `at`.
+// The k-th k16 step of a product: operand_step(the operand of the tile, step_k or step_mn of it), one addition.
 
 __device__ inline uint64_t operand_of(uint32_t at, uint32_t lead, uint32_t stride)
 {
@@ -55,6 +55,11 @@ __device__ inline uint64_t operand_of(uint32_t at, uint32_t lead, uint32_t strid
 }
 __device__ inline uint64_t operand_k(uint32_t at) { return operand_of(at, 16, 8 * SLAB_ROW); }
 __device__ inline uint64_t operand_mn(uint32_t at, uint32_t slab) { return operand_of(at, slab, 8 * SLAB_ROW); }
+// The operand `bytes` further on (not across the end of the shared window).
+__device__ inline uint64_t operand_step(uint64_t operand, uint32_t bytes)
+{
+    return (operand >> 32) << 32 | ((uint32_t)operand + (bytes >> 4));
+}
 // rows: of the tile, which is the distance of its slabs.
 __device__ constexpr uint32_t step_k(int k, int rows) { return k / 4 * (rows * SLAB_ROW) + k % 4 * 32; }
 __device__ constexpr uint32_t step_mn(int k) { return k * (16 * SLAB_ROW); }

@@ -1,0 +1,418 @@
+// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608): heads of 64 and 128 in BF16, products by wgmma,
+// tiles by TMA (tile90.cuh). What it serves, and lse, are those of attn_own.cu: causal, groups of heads, window, documents.
+//
+// As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each row has its limits
+// (attn_docs.cuh). A block is M = 64 WGS query rows of one head. Blocks of the SM stay (one per multiprocessor) and take one block of rows
+// after another by tickets, late rows first: they see most keys, and the last tickets are short. Heads of a group have neighbouring tickets
+// and read their keys from L2.
+//
+//   warps 0-3         of which three work, with few registers
+//     scheduler       draws tickets, finds the limits of the rows, loads the query rows of each warpgroup
+//     keys, values    load tiles of N keys, from the last that the block sees to the first, into rings of STAGES tiles
+//   warpgroups 1..    64 rows each: S = Q K^T, softmax in registers, O += P V with P from registers
+//
+// Two overlaps keep the tensor cores busy. Within a warpgroup, S of the next tile is queued before O += P V of this one, so that the
+// softmax of the next tile runs beside P V. Between warpgroups, products are queued in turns: while one computes its softmax, the others'
+// products run.
+//
+// The running max is only moved when a row's max grows by more than 2^LAZY: sums and O are scaled by one number either way, and most tiles
+// need no pass over O. A row's weights stay below 2^LAZY, far from the limits of bf16 and f32.
+#include "ops/cuda/attn_docs.cuh"
+#include "ops/cuda/tile90.cuh"
+extern "C" {
+#include "ops/cuda/attn_backends.h"
+}
+
+// What the kernel takes beside the maps.
+struct hopper_fwd {
+    attn_docs docs;
+    int heads, group;
+    float scale, scale2; // scale2: for exp2
+    float *lse;          // [heads, rows]; NULL: not saved
+    int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
+};
+
+template <int HD> struct fwd_tile {
+    enum { WGS = HD == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = 128, THREADS = WARPGROUP * (WGS + 1) };
+    enum { REGISTERS = HD == 64 ? 160 : 240, REGISTERS_LOAD = HD == 64 ? 32 : 24 };
+    enum { Q = 64 * HD * 2, KV = N * HD * 2, O = 16 * HD * 2 }; // bytes: of a warpgroup, of a stage, of a warp
+    enum { K_AT = WGS * Q, V_AT = K_AT + STAGES * KV, O_AT = V_AT + STAGES * KV, SLOTS_AT = O_AT + 4 * WGS * O };
+    struct slot { int row, head, begin, tiles, first[M]; };    // a block of rows: row < 0: no more; first[i]: first key of row + i
+    // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
+    enum { BARS_AT = SLOTS_AT + 2 * (int)sizeof(slot), SLOT_FULL = BARS_AT, SLOT_EMPTY = SLOT_FULL + 16 };
+    enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 8 * WGS, K_FULL = Q_EMPTY + 8 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
+    enum { V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES, BYTES = V_EMPTY + 8 * STAGES };
+};
+
+constexpr float LAZY = 8;
+
+#ifdef TILE90
+// ---- Warps that load.
+
+template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
+{
+    using tile = fwd_tile<HD>;
+    const uint32_t at = shared_at(shared);
+    const int lane = threadIdx.x % WARP, total = (a.docs.rows + tile::M - 1) / tile::M * a.heads;
+    auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
+    int ticket = blockIdx.x;
+    uint32_t q_parity = 1;
+    for (ring<2> slot;; slot.next(), q_parity ^= 1) {
+        auto &s = slots[slot.stage];
+        const int row = ticket < total ? ((total - 1 - ticket) / a.heads) * tile::M : -1, head = ticket % a.heads;
+        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
+        int begin = 0;
+        if (row >= 0) {
+#pragma unroll 2
+            for (int i = lane; i < tile::M; i += WARP) {
+                const int first = first_key(a.docs, min(row + i, a.docs.rows - 1));
+                s.first[i] = first;
+                if (i == 0) begin = first;
+            }
+        }
+        if (lane == 0) {
+            s.row = row;
+            s.head = head;
+            s.begin = begin;
+            s.tiles = (min(row + tile::M, a.docs.rows) - begin + tile::N - 1) / tile::N;
+        }
+        __syncwarp();
+        if (lane == 0) mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        if (row < 0) return;
+        if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
+        ticket = __shfl_sync(0xffffffffu, ticket, 0);
+        if (lane == 0)
+            for (int w = 0; w < tile::WGS; w++) {
+                mbar_wait(at + tile::Q_EMPTY + 8 * w, q_parity);
+                mbar_arrive_expect(at + tile::Q_FULL + 8 * w, tile::Q);
+                tma_load(at + w * tile::Q, q, at + tile::Q_FULL + 8 * w, row + 64 * w, head * (HD / SLAB_COLS));
+            }
+        __syncwarp();
+    }
+}
+
+// Keys or values, by one thread: full, empty and to are offsets of the first stage's.
+template <int HD>
+__device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared, int to, int full, int empty)
+{
+    using tile = fwd_tile<HD>;
+    const uint32_t at = shared_at(shared);
+    const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
+    ring<tile::STAGES> kv;
+    for (ring<2> slot;; slot.next()) {
+        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
+        const auto &s = slots[slot.stage];
+        if (s.row < 0) return;
+        const int slab = s.head / a.group * (HD / SLAB_COLS), begin = s.begin, tiles = s.tiles;
+        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        for (int j = tiles - 1; j >= 0; j--, kv.next()) {
+            mbar_wait(at + empty + 8 * kv.stage, kv.parity ^ 1);
+            mbar_arrive_expect(at + full + 8 * kv.stage, tile::KV);
+            tma_load(at + to + kv.stage * tile::KV, map, at + full + 8 * kv.stage, begin + j * tile::N, slab);
+        }
+    }
+}
+
+// ---- Warpgroups that compute.
+
+// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HD / 2 elements of O.
+template <int HD> struct fwd_group {
+    using tile = fwd_tile<HD>;
+    using slot = typename tile::slot;
+    enum { N = tile::N, WGS = tile::WGS };
+    const hopper_fwd &a;
+    const CUtensorMap *map_o;
+    const slot *slots; // what is needed of a block is read from there again and again: registers are what is short
+    uint32_t at;       // of the shared memory
+    int wg, warp, lane;
+    float s[N / 2], o[HD / 2];
+    uint32_t p[N / 16][4];  // s as operand A
+    float max[2], sum[2];   // of raw scores, as far as it was moved; of this thread's columns
+    uint32_t tiles, blocks; // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
+
+    __device__ fwd_group(const CUtensorMap *map, const hopper_fwd &a_, unsigned char *shared)
+        : a(a_), map_o(map), slots((const slot *)(shared + tile::SLOTS_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP - 1),
+          warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP), tiles(0), blocks(0)
+    {
+    }
+
+    __device__ const slot &block() const { return slots[blocks & 1]; }
+    __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
+    __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
+    // This warp has done reading.
+    __device__ void release(uint32_t offset) const
+    {
+        if (lane == 0) mbar_arrive(at + offset);
+    }
+    __device__ void keys_wait() const { mbar_wait(at + tile::K_FULL + 8 * stage(tiles), parity(tiles)); }
+    __device__ void keys_done() { release(tile::K_EMPTY + 8 * stage(tiles++)); }
+    // Values of tile n.
+    __device__ void values_wait(uint32_t n) const { mbar_wait(at + tile::V_FULL + 8 * stage(n), parity(n)); }
+    __device__ void values_done(uint32_t n) const { release(tile::V_EMPTY + 8 * stage(n)); }
+    // The warpgroups queue their products in turns, one turn for each tile of the block.
+    __device__ void turn() const { named_sync(1 + wg, 2 * WARPGROUP); }
+    __device__ void turn_over() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
+
+    // S = Q K^T of the next tile, queued.
+    __device__ void scores_queue()
+    {
+        const uint64_t q = operand_k(at + wg * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::KV);
+#pragma unroll
+        for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
+        wgmma_commit();
+    }
+    // O += P V of tile n, queued; add 0: O = P V.
+    __device__ void values_queue(uint32_t n, int add)
+    {
+        const uint64_t v = operand_mn(at + tile::V_AT + stage(n) * tile::KV, N * SLAB_ROW);
+#pragma unroll
+        for (int i = 0; i < N / 16; i++) wgmma_rs<HD, 1>(o, p[i], operand_step(v, step_mn(i)), i > 0 || add);
+        wgmma_commit();
+    }
+
+    // Scores of tile j of the block that a row does not see become -inf.
+    __device__ void mask(int j)
+    {
+        const slot &b = block();
+        const int key = b.begin + j * N, mine = wg * 64 + warp * 16 + lane / 4;
+        if (key + N - 1 <= b.row + wg * 64 && key >= b.first[wg * 64 + 63]) return; // every row sees all
+        const int base = key + lane % 4 * 2, from[2] = {b.first[mine] - base, b.first[mine + 8] - base};
+        const int to[2] = {b.row + mine - base, b.row + mine + 8 - base};
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            const int col = i / 4 * 8 + i % 2, half = i / 2 % 2;
+            if (col < from[half] || col > to[half]) s[i] = -INFINITY;
+        }
+    }
+
+    // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer in the whole warp.
+    __device__ bool softmax(float (&factor)[2])
+    {
+        float top[2] = {s[0], s[2]}, part[2] = {0, 0};
+#pragma unroll
+        for (int i = 1; i < N / 2; i++)
+            if (i != 2) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+        bool grown = false;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
+            grown = grown || (top[half] - max[half]) * a.scale2 > LAZY; // not a number while no key was seen: not grown
+        }
+        grown = __any_sync(0xffffffffu, grown);
+        if (grown) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float now = fmaxf(max[half], top[half]);
+                factor[half] = now == -INFINITY ? 1.0f : exp2_fast((max[half] - now) * a.scale2);
+                max[half] = now;
+                sum[half] *= factor[half];
+            }
+        }
+        const float base[2] = {max[0] == -INFINITY ? 0.0f : max[0] * a.scale2, max[1] == -INFINITY ? 0.0f : max[1] * a.scale2};
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            const int half = i / 2 % 2;
+            s[i] = exp2_fast(fmaf(s[i], a.scale2, -base[half]));
+            part[half] += s[i];
+        }
+        sum[0] += part[0];
+        sum[1] += part[1];
+        return grown;
+    }
+    __device__ void pack()
+    {
+#pragma unroll
+        for (int i = 0; i < N / 16; i++) {
+            pack_a(p[i], s, i);
+            hold(p[i]);
+        }
+    }
+
+    // A tile of keys that no row of this warpgroup sees.
+    __device__ void skip()
+    {
+        keys_wait();
+        keys_done();
+        turn();
+        turn_over();
+        values_wait(tiles - 1);
+        values_done(tiles - 1);
+    }
+
+    // Tiles high, high - 1, .. low of the block, all that some row sees.
+    __device__ void attend(int high, int low)
+    {
+        float factor[2];
+        max[0] = max[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+        keys_wait();
+        turn();
+        hold(s);
+        wgmma_fence();
+        scores_queue();
+        turn_over();
+        wgmma_wait<0>();
+        hold(s);
+        keys_done();
+        mask(high);
+        softmax(factor);
+        pack();
+        for (int j = high - 1; j >= low; j--) {
+            keys_wait();
+            turn();
+            hold(s);
+            hold(o);
+            wgmma_fence();
+            scores_queue();
+            values_wait(tiles - 1);
+            wgmma_fence();
+            values_queue(tiles - 1, j < high - 1);
+            turn_over();
+            wgmma_wait<1>();
+            hold(s);
+            keys_done();
+            mask(j);
+            const bool grown = softmax(factor);
+            wgmma_wait<0>();
+            hold(o);
+            values_done(tiles - 2);
+            pack();
+            if (grown)
+#pragma unroll
+                for (int i = 0; i < HD / 2; i++) o[i] *= factor[i / 2 % 2];
+        }
+        release(tile::Q_EMPTY + 8 * wg);
+        values_wait(tiles - 1);
+        hold(o);
+        wgmma_fence();
+        values_queue(tiles - 1, high > low);
+        wgmma_wait<0>();
+        hold(o);
+        values_done(tiles - 1);
+    }
+
+    // This warp's part of lse, and of O by way of its own 16 rows of shared memory.
+    __device__ void store()
+    {
+        const int row = block().row + wg * 64 + warp * 16, head = block().head;
+        const uint32_t o_at = at + tile::O_AT + (wg * 4 + warp) * tile::O;
+        float inverse[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float l = sum[half];
+            l += __shfl_xor_sync(0xffffffffu, l, 1);
+            l += __shfl_xor_sync(0xffffffffu, l, 2);
+            const int t = row + 8 * half + lane / 4;
+            if (a.lse && lane % 4 == 0 && t < a.docs.rows) a.lse[(int64_t)head * a.docs.rows + t] = max[half] * a.scale + logf(l);
+            inverse[half] = 1 / l;
+        }
+        if (lane == 0) bulk_wait_read<0>(); // the store of the block before
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++) {
+            uint32_t r[4];
+            for (int i = 0; i < 4; i++) r[i] = two_bf16(o[8 * k + 2 * i] * inverse[i % 2], o[8 * k + 2 * i + 1] * inverse[i % 2]);
+            store8x8x4(o_at + k / 4 * (16 * SLAB_ROW) + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+            tma_store(map_o, o_at, row, head * (HD / SLAB_COLS));
+            bulk_commit();
+        }
+    }
+
+    __device__ void run()
+    {
+        if (wg == WGS - 1) turn_over(); // the first turn is warpgroup 0's
+        for (;; blocks++) {
+            mbar_wait(at + tile::SLOT_FULL + 8 * (blocks & 1), blocks >> 1 & 1);
+            const slot &b = block();
+            if (b.row < 0) break;
+            const int row = b.row + wg * 64, last = min(row + 63, a.docs.rows - 1);
+            const int high = row <= last ? (last - b.begin) / N : -1, low = row <= last ? (b.first[wg * 64] - b.begin) / N : 0;
+            for (int j = b.tiles - 1; j > high; j--) skip();
+            mbar_wait(at + tile::Q_FULL + 8 * wg, blocks & 1);
+            if (high >= low) {
+                attend(high, low);
+                store();
+                for (int j = low - 1; j >= 0; j--) skip();
+            } else {
+                release(tile::Q_EMPTY + 8 * wg);
+            }
+            __syncwarp();
+            release(tile::SLOT_EMPTY + 8 * (blocks & 1));
+        }
+        if (lane == 0) bulk_wait<0>();
+    }
+};
+#endif
+
+template <int HD>
+__global__ void __launch_bounds__(fwd_tile<HD>::THREADS, 1)
+    hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+                      const __grid_constant__ CUtensorMap o, const hopper_fwd a)
+{
+#ifdef TILE90
+    using tile = fwd_tile<HD>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t at = shared_at(shared);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
+            mbar_init(at + tile::SLOT_EMPTY + 8 * i, 2 + 4 * tile::WGS);
+        }
+        for (int i = 0; i < tile::WGS; i++) {
+            mbar_init(at + tile::Q_FULL + 8 * i, 1);
+            mbar_init(at + tile::Q_EMPTY + 8 * i, 4);
+        }
+        for (int i = 0; i < tile::STAGES; i++) {
+            mbar_init(at + tile::K_FULL + 8 * i, 1);
+            mbar_init(at + tile::V_FULL + 8 * i, 1);
+            mbar_init(at + tile::K_EMPTY + 8 * i, 4 * tile::WGS);
+            mbar_init(at + tile::V_EMPTY + 8 * i, 4 * tile::WGS);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    if (threadIdx.x < WARPGROUP) {
+        registers_give<tile::REGISTERS_LOAD>();
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+        if (warp == 0) fwd_schedule<HD>(&q, a, shared);
+        if (warp == 1 && lane == 0) fwd_load<HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
+        if (warp == 2 && lane == 0) fwd_load<HD>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+    } else {
+        registers_take<tile::REGISTERS>();
+        fwd_group<HD>(&o, a, shared).run();
+    }
+#endif
+}
+
+// ---- Launcher.
+
+template <int HD> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    using tile = fwd_tile<HD>;
+    CUtensorMap q, k, v, o;
+    const int64_t cols = a->heads * HD, cols_kv = a->heads_kv * HD;
+    TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, cols, 64, HD / SLAB_COLS));
+    TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_kv, tile::N, HD / SLAB_COLS));
+    TRY(tile_map_rows(&o, s, a->o, a->rows, cols, cols, 16, HD / SLAB_COLS));
+    int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
+    const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv),
+                          (float)a->scale, (float)(a->scale * 1.4426950408889634), (float *)a->lse, drawn};
+    const int64_t total = (a->rows + tile::M - 1) / tile::M * a->heads, each = cuda_set(s)->multiprocessors;
+    cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    hopper_fwd_kernel<HD><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    return cuda_set_launched(s, "attn_fwd (hopper)");
+}
+
+extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    CHECK((a->hd == 64 || a->hd == 128) && a->dt == DTYPE_BF16, "heads of %lld %s", (long long)a->hd, dtype_name(a->dt));
+    return a->hd == 64 ? queue_fwd<64>(a, s) : queue_fwd<128>(a, s);
+}
