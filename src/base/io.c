@@ -113,6 +113,7 @@ void io_int_parent(const char *path, char out[PATH_MAX])
 status io_create(struct io_file *f, const char *path)
 {
     f->fd = -1;
+    f->stays = false;
     f->temp[0] = 0;
     if (strlen(path) >= sizeof f->path)
         return FAIL(STATUS_IO, "path of %zu bytes is too long: '%.60s...'; %s", strlen(path), path,
@@ -153,7 +154,9 @@ status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t 
                     io_int_advice(ENAMETOOLONG));
     snprintf(f->path, sizeof f->path, "%s", path);
     f->fd = (int)SYS(open(temp, O_RDWR | (keep ? 0 : O_CREAT) | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (f->fd < 0 && errno == ENOENT && keep > 0) return FAIL(STATUS_DATA, "'%s' is not there", temp);
     if (f->fd < 0) return FAIL_ERRNO("open", temp);
+    f->stays = true;
     snprintf(f->temp, sizeof f->temp, "%s", temp);
     status st = cut(f, keep);
     if (st != STATUS_OK) io_leave(f);
@@ -226,7 +229,10 @@ status io_commit(struct io_file *f)
     if (st == STATUS_OK && SYS(rename(f->temp, f->path)) != 0)
         st = FAIL_ERRNO("rename a temporary to", f->path);
     if (st != STATUS_OK) {
-        io_abandon(f);
+        if (f->stays)
+            io_leave(f);
+        else
+            io_abandon(f);
         return st;
     }
     f->temp[0] = 0;

@@ -11,7 +11,8 @@
 /* A file being written under a temporary name beside its final place; nothing appears there until io_commit.
  * */
 struct io_file {
-    int fd; /* -1: closed */
+    int fd;     /* -1: closed */
+    bool stays; /* of io_reopen: a failing io_commit leaves the temporary */
     char path[1024], temp[1056];
 };
 /* The temporary is PATH.tmp-PID-RANDOM, created exclusively and not through links. */
@@ -24,7 +25,7 @@ status io_commit(struct io_file *f) WARN_UNUSED;
 void io_abandon(struct io_file *f);
 
 /* A temporary that outlives its process: made, in place of what has its name, when `keep` is 0; else cut to
- * its first `keep` bytes (STATUS_DATA: it has fewer), after which writing goes on. io_commit renames it to
+ * its first `keep` bytes (STATUS_DATA: it has fewer, or is not there), after which writing goes on. io_commit renames it to
  * `path`, io_abandon removes it, io_leave closes it and lets it stay, io_sync makes what was written durable.
  */
 status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t keep) WARN_UNUSED;

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "data/build.h"
+#include "train/signals.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -16,9 +17,11 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define BUILD_USAGE                                                                                          \
-    "data build INPUT... -o PREFIX --tokenizer DIR [--val-fraction X | --val-every-n N | --val-tail X]"
+    "data build INPUT... -o PREFIX --tokenizer DIR [--val-fraction X | --val-every-n N | --val-tail X]\n"    \
+    "INPUT: text, JSONL, Parquet, each also in gzip or zstd, known by content; or token shards of any "      \
+    "format.\nA build that was stopped or killed goes on when the same command is given again."
 
-enum { TERMINAL_MS = 200, LINE_MS = 10000 };
+enum { TERMINAL_MS = 200, LINE_MS = 10000, BAR_COLUMNS = 24 };
 
 struct meter {
     int64_t start_ns, next_ns;
@@ -36,13 +39,18 @@ static void show_progress(const struct build_progress *p, void *ctx)
     int64_t now = clock_ns();
     if (now < m->next_ns) return;
     m->next_ns = now + (m->terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
-    double s = (double)(now - m->start_ns) * 1e-9, rate = (double)p->bytes_done / s;
-    char done[32], total[32], tokens[32], speed[32], eta[32], line[256];
+    double s = (double)(now - m->start_ns) * 1e-9, rate = (double)(p->bytes_done - p->bytes_before) / s;
+    double part = p->bytes_total ? (double)p->bytes_done / (double)p->bytes_total : 1;
+    char done[32], total[32], tokens[32], per_s[32], eta[32], bar[BAR_COLUMNS + 1], line[320];
+    memset(bar, '-', BAR_COLUMNS);
+    memset(bar, '=', (size_t)(part * BAR_COLUMNS));
+    bar[BAR_COLUMNS] = 0;
     text_duration(eta, rate > 0 ? (double)(p->bytes_total - p->bytes_done) / rate : 0);
-    snprintf(line, sizeof line, "%s of %s (%d%%), %s tokens, %s/s, ETA %s",
-             text_bytes(done, (double)p->bytes_done), text_bytes(total, (double)p->bytes_total),
-             (int)(100.0 * (double)p->bytes_done / (double)(p->bytes_total ? p->bytes_total : 1)),
-             text_count(tokens, (double)p->tokens), text_bytes(speed, rate), eta);
+    snprintf(line, sizeof line, "%s%s%3d%%  %s of %s  %.1f MB/s  %s tokens  %s tok/s  ETA %s",
+             m->terminal ? bar : "", m->terminal ? " " : "", (int)(100 * part),
+             text_bytes(done, (double)p->bytes_done), text_bytes(total, (double)p->bytes_total), rate * 1e-6,
+             text_count(tokens, (double)p->tokens),
+             text_count(per_s, (double)(p->tokens - p->tokens_before) / s), eta);
     if (m->terminal)
         fprintf(stderr, "\r\033[K%s", line);
     else
@@ -50,11 +58,26 @@ static void show_progress(const struct build_progress *p, void *ctx)
 }
 
 struct build_flags {
-    const char *out, *tokenizer, *eod, *key, *separator, *format, *on_error;
-    double val_fraction, val_tail;
-    int64_t val_every, shard_tokens;
+    const char *out, *tokenizer, *eod, *key, *separator, *input, *format, *on_error, *dedup, *dedup_report,
+        *dtype;
+    double val_fraction, val_tail, sync_s;
+    int64_t val_every, shard_tokens, vocab_size, eot, batch_bytes;
     bool force, json;
 };
+
+static bool stop_asked(void *ctx)
+{
+    (void)ctx;
+    return signals_pending() != 0;
+}
+
+/* The place of a word in a list; -1: it is not there. */
+static int word_of(const char *word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (words[i] && strcmp(words[i], word) == 0) return i;
+    return -1;
+}
 
 static status take_val(const struct build_flags *f, struct build_config *c)
 {
@@ -87,13 +110,14 @@ static status take_words(const struct build_flags *f, struct build_config *c)
     while (eod < COUNT(eods) && strcmp(f->eod, eods[eod]) != 0) eod++;
     if (eod == COUNT(eods)) return FAIL(STATUS_CONFIG, "--eod %s: before, after or none is expected", f->eod);
     c->eod = (enum eod)eod;
-    static const char *const formats[] = {
-        [READER_AUTO] = "auto", [READER_PLAIN] = "text", [READER_JSONL] = "jsonl"};
-    int format = 0;
-    while (format < COUNT(formats) && strcmp(f->format, formats[format]) != 0) format++;
-    if (format == COUNT(formats))
-        return FAIL(STATUS_CONFIG, "--format %s: auto, text or jsonl is expected", f->format);
-    c->reader.format = (enum reader_format)format;
+    static const char *const inputs[] = {[READER_AUTO] = "auto",
+                                         [READER_PLAIN] = "text",
+                                         [READER_JSONL] = "jsonl",
+                                         [READER_PARQUET] = "parquet"};
+    int input = word_of(f->input, inputs, COUNT(inputs));
+    if (input < 0)
+        return FAIL(STATUS_CONFIG, "--input %s: auto, text, jsonl or parquet is expected", f->input);
+    c->reader.format = (enum reader_format)input;
     static const char *const separators[] = {
         [READER_FILE] = "file", [READER_BLANK] = "blank", [READER_LINE] = "line"};
     if (!f->separator[0]) return FAIL(STATUS_CONFIG, "--separator: file, blank, line or a text is expected");
@@ -102,15 +126,49 @@ static status take_words(const struct build_flags *f, struct build_config *c)
     for (int i = 0; i < COUNT(separators); i++)
         if (strcmp(f->separator, separators[i]) == 0) c->reader.separator = (enum reader_separator)i;
     c->skip_errors = strcmp(f->on_error, "skip") == 0;
-    if (!c->skip_errors && strcmp(f->on_error, "fail") != 0)
-        return FAIL(STATUS_CONFIG, "--on-error %s: fail or skip is expected", f->on_error);
+    if (!c->skip_errors && strcmp(f->on_error, "stop") != 0 && strcmp(f->on_error, "fail") != 0)
+        return FAIL(STATUS_CONFIG, "--on-error %s: stop or skip is expected", f->on_error);
+    return STATUS_OK;
+}
+
+static status take_output(const struct build_flags *f, struct build_config *c)
+{
+    static const char *const formats[] = {
+        [SHARD_LLMC] = "llmc", [SHARD_MEGATRON] = "megatron", [SHARD_NPY] = "npy"};
+    /* ingot's own shards are llm.c's, with a manifest and indexes beside them; the other formats get these too */
+    int format = strcmp(f->format, "ingot") == 0 ? SHARD_LLMC : word_of(f->format, formats, COUNT(formats));
+    if (format < 0)
+        return FAIL(STATUS_CONFIG,
+                    "--format %s: ingot, llmc, megatron or npy is expected (--input names what is read)",
+                    f->format);
+    c->format = (enum shard_format)format;
+    static const char *const dedups[] = {
+        [BUILD_DEDUP_REPORT] = "report", [BUILD_DEDUP_EXACT] = "exact", [BUILD_DEDUP_OFF] = "off"};
+    int dedup = word_of(f->dedup, dedups, COUNT(dedups));
+    if (dedup < 0) return FAIL(STATUS_CONFIG, "--dedup %s: report, exact or off is expected", f->dedup);
+    c->dedup = (enum build_dedup)dedup;
+    c->near_report = strcmp(f->dedup_report, "near") == 0;
+    if (!c->near_report && strcmp(f->dedup_report, "exact") != 0)
+        return FAIL(STATUS_CONFIG, "--dedup-report %s: exact or near is expected", f->dedup_report);
+    c->hints = (struct shard_hints){.eot = EOT_AUTO, .eod = EOD_AUTO};
+    if (f->dtype && (c->hints.type = shard_type_find(f->dtype)) == SHARD_TYPE_UNKNOWN)
+        return FAIL(STATUS_CONFIG, "--dtype %s: uint16, uint32, int32, ... is expected", f->dtype);
+    c->vocab_size = f->vocab_size;
+    if (f->eot < -1 || f->eot > INT32_MAX)
+        return FAIL(STATUS_CONFIG, "--eot %lld: the id of a token is expected", (long long)f->eot);
+    c->eot = (int32_t)f->eot;
+    if (f->batch_bytes < 0 || f->batch_bytes > 1 << 30)
+        return FAIL(STATUS_CONFIG, "--batch-bytes %lld: at most 1 GiB is expected",
+                    (long long)f->batch_bytes);
+    c->reader.batch_bytes = (size_t)f->batch_bytes;
+    c->sync_s = f->sync_s > 0 ? f->sync_s : -1;
+    c->stop = stop_asked;
     return STATUS_OK;
 }
 
 static status take_flags(const struct build_flags *f, struct build_config *c)
 {
-    if (!f->out || !f->tokenizer || c->input_count == 0)
-        return FAIL(STATUS_CONFIG, "usage: ingot %s", BUILD_USAGE);
+    if (!f->out || c->input_count == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", BUILD_USAGE);
     if (f->shard_tokens < 1 || f->shard_tokens > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--shard-tokens %lld: 1 to %d is expected", (long long)f->shard_tokens,
                     INT32_MAX);
@@ -120,17 +178,19 @@ static status take_flags(const struct build_flags *f, struct build_config *c)
     c->shard_tokens = f->shard_tokens;
     c->force = f->force;
     TRY(take_val(f, c));
-    return take_words(f, c);
+    TRY(take_words(f, c));
+    return take_output(f, c);
 }
 
-static void print_sum_text(const char *name, const char *prefix, const struct manifest_sum *s)
+static void print_sum_text(const char *name, const char *prefix, const char *suffix,
+                           const struct manifest_sum *s)
 {
     if (s->shards == 0) return;
     char tokens[32], bytes[32];
-    printf("%-6s %9s tokens  %8lld documents  %10s of text  %5.3f bytes/token  %s_%s_*.bin (%lld)\n", name,
+    printf("%-6s %9s tokens  %8lld documents  %10s of text  %5.3f bytes/token  %s_%s_*%s (%lld)\n", name,
            text_count(tokens, (double)s->tokens), (long long)s->documents,
            text_bytes(bytes, (double)s->text_bytes), (double)s->text_bytes / (double)s->tokens, prefix, name,
-           (long long)s->shards);
+           suffix, (long long)s->shards);
 }
 
 static json_t *sum_json(const struct manifest_sum *s)
@@ -139,21 +199,82 @@ static json_t *sum_json(const struct manifest_sum *s)
                      "documents", (json_int_t)s->documents, "text_bytes", (json_int_t)s->text_bytes);
 }
 
-static void print_report(const struct build_flags *f, const struct build_report *r, double seconds)
+static json_t *near_json(const struct dedup_near_report *r)
 {
-    if (f->json) {
-        json_t *o = json_pack("{s:s, s:f, s:I, s:o, s:o}", "prefix", f->out, "seconds", seconds, "skipped",
-                              (json_int_t)r->skipped, "train", sum_json(&r->train), "val", sum_json(&r->val));
-        if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
-        json_decref(o);
-        puts("");
-        return;
-    }
-    print_sum_text("train", f->out, &r->train);
-    print_sum_text("val", f->out, &r->val);
+    json_t *examples = json_array();
+    for (int i = 0; i < r->example_count; i++)
+        json_array_append_new(examples,
+                              json_pack("{s:I, s:I, s:f}", "document", (json_int_t)r->examples[i].b, "like",
+                                        (json_int_t)r->examples[i].a, "jaccard", r->examples[i].similarity));
+    return json_pack("{s:I, s:I, s:f, s:I, s:o}", "documents", (json_int_t)r->documents, "near",
+                     (json_int_t)r->near, "threshold", r->threshold, "pairs_compared", (json_int_t)r->pairs,
+                     "examples", examples);
+}
+
+static void print_json(const struct build_flags *f, const struct build_config *c,
+                       const struct build_report *r, double seconds)
+{
+    json_t *o = json_pack(
+        "{s:s, s:f, s:I, s:{s:I, s:I, s:b}, s:o*, s:o, s:o}", "prefix", f->out, "seconds", seconds, "skipped",
+        (json_int_t)r->skipped, "duplicates", "documents", (json_int_t)r->duplicates.documents, "text_bytes",
+        (json_int_t)r->duplicates.text_bytes, "removed", r->duplicates.removed, "near",
+        c->near_report ? near_json(&r->near) : NULL, "train", sum_json(&r->train), "val", sum_json(&r->val));
+    if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    json_decref(o);
+    puts("");
+}
+
+static void print_duplicates(const struct build_report *r, const struct build_config *c)
+{
+    char bytes[32];
+    const struct manifest_duplicates *d = &r->duplicates;
+    if (d->counted)
+        printf("duplicates: %lld documents with a text that was there before (%s)%s\n",
+               (long long)d->documents, text_bytes(bytes, (double)d->text_bytes),
+               d->documents == 0 ? ""
+               : d->removed      ? ", left out"
+                                 : "; --dedup exact leaves them out");
+    const struct dedup_near_report *n = &r->near;
+    if (!c->near_report) return;
+    printf("near duplicates: %lld of %lld documents are like one before them (estimated Jaccard of 5-word "
+           "shingles at least %.1f)\n",
+           (long long)n->near, (long long)n->documents, n->threshold);
+    for (int i = 0; i < n->example_count; i++)
+        printf("  document %lld is like document %lld: %.2f\n", (long long)n->examples[i].b,
+               (long long)n->examples[i].a, n->examples[i].similarity);
+}
+
+static void print_report(const struct build_flags *f, const struct build_config *c,
+                         const struct build_report *r, double seconds)
+{
+    if (f->json) return print_json(f, c, r, seconds);
+    const char *suffix = shard_suffix(c->format, 0);
+    print_sum_text("train", f->out, suffix, &r->train);
+    print_sum_text("val", f->out, suffix, &r->val);
+    print_duplicates(r, c);
     char speed[32], time[32];
     printf("%s_manifest.json written in %s (%s/s)\n", f->out, text_duration(time, seconds),
            text_bytes(speed, (double)(r->train.text_bytes + r->val.text_bytes) / seconds));
+}
+
+static status run_build(const struct build_flags *f, int argc, char **argv)
+{
+    struct meter meter = {.start_ns = clock_ns(), .terminal = isatty(STDERR_FILENO)};
+    meter.next_ns = meter.start_ns + (meter.terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
+    struct build_config c = {
+        .inputs = (const char *const *)argv, .input_count = argc, .progress = show_progress, .ctx = &meter};
+    TRY(take_flags(f, &c));
+    struct build_report r;
+    if (meter.terminal) log_before_line_set(wipe);
+    signals_catch();
+    status st = build_run(&c, &r);
+    log_before_line_set(NULL);
+    if (meter.terminal) wipe();
+    TRY(st);
+    if (r.skipped > 0) log_warn("%lld documents could not be read and were left out", (long long)r.skipped);
+    if (c.val == BUILD_VAL_NONE) log_info("no validation part; --val-fraction 0.05 makes one");
+    print_report(f, &c, &r, (double)(clock_ns() - meter.start_ns) * 1e-9);
+    return STATUS_OK;
 }
 
 static status data_build(int argc, char **argv)
@@ -161,12 +282,17 @@ static status data_build(int argc, char **argv)
     struct build_flags f = {.eod = "before",
                             .key = "text",
                             .separator = "file",
-                            .format = "auto",
-                            .on_error = "fail",
+                            .input = "auto",
+                            .format = "ingot",
+                            .on_error = "stop",
+                            .dedup = "report",
+                            .dedup_report = "exact",
+                            .eot = -1,
+                            .sync_s = 10,
                             .shard_tokens = 100000000};
     const struct flag flags[] = {
         {"out", FLAG_TEXT, &f.out, "-o PREFIX: writes PREFIX_train_000000.bin, ..., PREFIX_manifest.json"},
-        {"tokenizer", FLAG_TEXT, &f.tokenizer, "directory with tokenizer.json"},
+        {"tokenizer", FLAG_TEXT, &f.tokenizer, "directory with tokenizer.json; not needed for token ids"},
         {"val-fraction", FLAG_REAL, &f.val_fraction,
          "validation: this part of the documents, chosen by a hash of the text"},
         {"val-every-n", FLAG_INT, &f.val_every, "validation: every n-th document"},
@@ -175,32 +301,32 @@ static status data_build(int argc, char **argv)
         {"eod", FLAG_TEXT, &f.eod,
          "end-of-text token before (default, as llm.c) | after each document | none"},
         {"shard-tokens", FLAG_INT, &f.shard_tokens, "tokens per shard; default 100M"},
-        {"format", FLAG_TEXT, &f.format, "auto (default: by the file's name) | text | jsonl"},
-        {"key", FLAG_TEXT, &f.key, "key of the text in .jsonl; default text"},
+        {"format", FLAG_TEXT, &f.format,
+         "what is written: ingot (default; llm.c's shards) | llmc | megatron | npy"},
+        {"input", FLAG_TEXT, &f.input, "what is read: auto (default: by content) | text | jsonl | parquet"},
+        {"key", FLAG_TEXT, &f.key, "key of the text in JSONL, column of Parquet; default text"},
         {"separator", FLAG_TEXT, &f.separator,
          "documents of plain text: file (default) | blank | line | any other text"},
-        {"on-error", FLAG_TEXT, &f.on_error, "documents that cannot be read: fail (default) | skip, counted"},
-        {"force", FLAG_SWITCH, &f.force, "replace shards that have this prefix"},
+        {"on-error", FLAG_TEXT, &f.on_error, "documents that cannot be read: stop (default) | skip, counted"},
+        {"dedup", FLAG_TEXT, &f.dedup,
+         "equal texts: report (default: counted) | exact (all but the first left out) | off (20 to 25 bytes "
+         "of "
+         "memory per document less)"},
+        {"dedup-report", FLAG_TEXT, &f.dedup_report,
+         "exact (default) | near: also counts similar texts (MinHash; 456 bytes of disk per document)"},
+        {"vocab-size", FLAG_INT, &f.vocab_size, "of token ids without a tokenizer"},
+        {"eot", FLAG_INT, &f.eot, "end-of-text id of token ids without a tokenizer"},
+        {"dtype", FLAG_TEXT, &f.dtype, "inputs are raw token ids of this type: uint16, uint32, ..."},
+        {"sync-seconds", FLAG_REAL, &f.sync_s, "work that a kill may cost; default 10; 0: none but a batch"},
+        {"batch-bytes", FLAG_INT, &f.batch_bytes, "text that is read at once; default 4 MiB"},
+        {"force", FLAG_SWITCH, &f.force,
+         "replace shards that have this prefix; leave an interrupted build that had other inputs or "
+         "settings"},
         {"json", FLAG_SWITCH, &f.json, "the result as one JSON object"},
     };
     int help;
     TRY(flags_parse(BUILD_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    struct meter meter = {.start_ns = clock_ns(), .terminal = isatty(STDERR_FILENO)};
-    meter.next_ns = meter.start_ns + (meter.terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
-    struct build_config c = {
-        .inputs = (const char *const *)argv, .input_count = argc, .progress = show_progress, .ctx = &meter};
-    TRY(take_flags(&f, &c));
-    struct build_report r;
-    if (meter.terminal) log_before_line_set(wipe);
-    status st = build_run(&c, &r);
-    log_before_line_set(NULL);
-    if (meter.terminal) wipe();
-    TRY(st);
-    if (r.skipped > 0) log_warn("%lld documents could not be read and were left out", (long long)r.skipped);
-    if (c.val == BUILD_VAL_NONE) log_info("no validation part; --val-fraction 0.05 makes one");
-    print_report(&f, &r, (double)(clock_ns() - meter.start_ns) * 1e-9);
-    return STATUS_OK;
+    return help ? STATUS_OK : run_build(&f, argc, argv);
 }
 
 status cmd_data(int argc, char **argv)

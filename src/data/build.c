@@ -1,190 +1,112 @@
-/* Reading, cutting into records and writing are sequential and cheap; between them the records of one batch
- * (16 MiB of input) are put into groups of about 64 KiB, which depend on the input alone, and each group is
- * parsed and encoded by one thread. */
-#include "data/build.h"
+/* Beginning, writing in input order, and end. The rest: build_int.h. */
+#include "data/build_int.h"
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "data/corpus.h"
-#include "data/tokenizer.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 #include <limits.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { GROUP_BYTES = 64 << 10, SKIPS_SHOWN = 5 };
+enum { SKIPS_SHOWN = 5 };
+static const double sync_s_default = 10;
 
-struct piece { /* one document of a group */
-    enum corpus_split split;
-    int64_t tokens;
-};
-struct group {
-    int64_t begin, end; /* records of the batch */
-    int32_t *ids;
-    int64_t id_count, id_room;
-    struct piece *pieces;
-    int64_t piece_count, piece_room;
-    int64_t skipped;
-    status st;         /* what ended the group */
-    char message[512]; /* of st, or of the first record that was skipped */
-};
+/* --- writing -------------------------------------------------------------------------------------------- */
 
-struct build {
-    const struct build_config *config;
-    struct tokenizer *tokenizer;
-    struct encoder **encoders; /* one per thread */
-    int encoder_count;
-    uint32_t *token_bytes;
-    int32_t eot;
-    struct corpus *corpus;
-    struct reader *reader; /* of the current input */
-    struct group *groups;
-    int64_t group_room;
-    struct build_progress progress;
-    int64_t record_base, byte_base; /* records and bytes of the input before this batch and this file */
-    int64_t tail_at;                /* TAIL: input byte from which documents are validation */
-    int64_t skipped;
-};
-
-static void *room_for(void *array, int64_t *room, int64_t count, size_t size)
+/* A piece with its ids; *sketch goes on behind that of a whole one. */
+static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids, bool ends,
+                          const uint32_t **sketch)
 {
-    if (count <= *room) return array;
-    *room = count > 2 * *room ? count : 2 * *room;
-    array = realloc(array, (size_t)*room * size);
-    CHECK(array, "no memory for %lld elements of %zu bytes", (long long)*room, size);
-    return array;
+    if (piece->whole) {
+        bool seen = false;
+        if (b->dedup) TRY(dedup_add(b->dedup, piece->hash, &seen));
+        b->duplicates.documents += seen;
+        b->duplicates.text_bytes += seen ? piece->bytes : 0;
+        b->dropping = seen && b->config->dedup == BUILD_DEDUP_EXACT;
+        if (b->near && !seen) TRY(dedup_near_add(b->near, piece->record, *sketch));
+        if (b->near) *sketch += DEDUP_PERMUTATIONS;
+    }
+    if (b->dropping) return STATUS_OK;
+    b->progress.tokens += piece->tokens;
+    b->progress.documents += piece->begins;
+    return corpus_add(b->corpus, &(struct corpus_piece){.split = piece->split,
+                                                        .ids = ids,
+                                                        .count = piece->tokens,
+                                                        .text_bytes = piece->text_bytes,
+                                                        .begins = piece->begins,
+                                                        .ends = ends});
 }
 
-static status encode_text(struct build *b, struct group *g, struct encoder *e, const char *text, size_t bytes,
-                          enum corpus_split split)
+static bool must_stop(const struct build *b)
 {
-    const int32_t *ids;
-    int64_t count;
-    TRY(encoder_encode(e, text, bytes, SPECIALS_AS_TEXT, &ids, &count));
-    enum eod eod = b->config->eod;
-    g->ids = room_for(g->ids, &g->id_room, g->id_count + count + 1, sizeof *g->ids);
-    g->pieces = room_for(g->pieces, &g->piece_room, g->piece_count + 1, sizeof *g->pieces);
-    int32_t *to = g->ids + g->id_count;
-    if (eod == EOD_BEFORE) *to++ = b->eot;
-    memcpy(to, ids, (size_t)count * sizeof *ids);
-    if (eod == EOD_AFTER) to[count] = b->eot;
-    int64_t tokens = count + (eod != EOD_NONE);
-    g->id_count += tokens;
-    g->pieces[g->piece_count++] = (struct piece){split, tokens};
+    return b->config->stop && b->config->stop(b->config->ctx);
+}
+
+static status write_parts(struct build *b, struct build_group *g)
+{
+    struct build_part *part;
+    const uint32_t *sketch = g->out.sketches;
+    while ((part = build_pipe_part(&b->pipe, g))) {
+        if (part->st != STATUS_OK) return FAIL(part->st, "%s", part->message);
+        TRY(write_piece(b, &part->out.pieces[0], part->out.ids, part->ends, &sketch));
+        build_pipe_part_written(&b->pipe, g);
+        if (must_stop(b)) return STATUS_STOPPED; /* the last durable point is before this document */
+    }
     return STATUS_OK;
 }
 
-static enum corpus_split split_of(const struct build *b, int64_t record, int64_t at,
-                                  const struct reader_document *d)
+static status write_group(struct build *b, struct build_group *g)
 {
-    const struct build_config *c = b->config;
-    bool val = false;
-    switch (c->val) {
-    case BUILD_VAL_NONE: break;
-    case BUILD_VAL_HASH: val = (double)(XXH64(d->text, d->bytes, 0) >> 11) * 0x1p-53 < c->val_fraction; break;
-    case BUILD_VAL_EVERY: val = record % c->val_every == c->val_every - 1; break;
-    case BUILD_VAL_TAIL: val = at >= b->tail_at; break;
-    }
-    return val ? CORPUS_VAL : CORPUS_TRAIN;
-}
-
-/* Bytes of the last document that stay in training when the tail begins inside it; else all of them. */
-static size_t tail_cut(const struct build *b, const struct reader_batch *batch, int64_t i, int64_t at,
-                       const struct reader_document *d)
-{
-    bool last = batch->last && i == batch->count - 1 &&
-                b->byte_base + batch->offset + (int64_t)batch->bytes == b->progress.bytes_total;
-    if (b->config->val != BUILD_VAL_TAIL || !last || batch->format != READER_PLAIN || at >= b->tail_at)
-        return d->bytes;
-    int64_t from = b->tail_at - at;
-    if (from >= (int64_t)d->bytes) return d->bytes;
-    const char *lf = memchr(d->text + from, '\n', d->bytes - (size_t)from);
-    return lf ? (size_t)(lf - d->text) + 1 : d->bytes;
-}
-
-static status encode_record(struct build *b, const struct reader_batch *batch, struct group *g,
-                            struct encoder *e, int64_t i)
-{
-    struct reader_document d;
-    TRY(reader_text(batch, i, b->config->reader.key, &d));
-    int64_t at = b->byte_base + batch->offset + (int64_t)batch->records[i].at;
-    size_t cut = tail_cut(b, batch, i, at, &d);
-    status st = STATUS_OK;
-    if (d.bytes > 0) st = encode_text(b, g, e, d.text, cut, split_of(b, b->record_base + i, at, &d));
-    if (st == STATUS_OK && cut < d.bytes) st = encode_text(b, g, e, d.text + cut, d.bytes - cut, CORPUS_VAL);
-    reader_document_free(&d);
-    return st;
-}
-
-static void encode_group(struct build *b, const struct reader_batch *batch, struct group *g)
-{
-    struct encoder *e = b->encoders[omp_get_thread_num()];
-    g->id_count = g->piece_count = g->skipped = 0;
-    g->st = STATUS_OK;
-    for (int64_t i = g->begin; i < g->end; i++) {
-        status st = encode_record(b, batch, g, e, i);
-        if (st == STATUS_OK) continue;
-        bool skip = st == STATUS_DATA && b->config->skip_errors;
-        if (!skip || g->skipped == 0) snprintf(g->message, sizeof g->message, "%s", status_message());
-        g->skipped += skip;
-        if (skip) continue;
-        g->st = st; /* with its message: the error record is this thread's */
-        return;
-    }
-}
-
-static int64_t make_groups(struct build *b, const struct reader_batch *batch)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < batch->count; count++) {
-        if (count == b->group_room) {
-            int64_t before = b->group_room;
-            b->groups = room_for(b->groups, &b->group_room, count + 1, sizeof *b->groups);
-            memset(b->groups + before, 0, (size_t)(b->group_room - before) * sizeof *b->groups);
-        }
-        struct group *g = &b->groups[count];
-        g->begin = i;
-        for (size_t bytes = 0; i < batch->count && bytes < GROUP_BYTES; i++)
-            bytes += batch->records[i].bytes + 1;
-        g->end = i;
-    }
-    return count;
-}
-
-static status write_group(struct build *b, const struct group *g)
-{
+    build_pipe_wait(&b->pipe, g);
     if (g->st != STATUS_OK) return FAIL(g->st, "%s", g->message);
     if (g->skipped > 0 && b->skipped < SKIPS_SHOWN) log_warn("skipped: %s", g->message);
     b->skipped += g->skipped;
-    const int32_t *ids = g->ids;
-    for (int64_t i = 0; i < g->piece_count; i++) {
-        TRY(corpus_add(b->corpus, g->pieces[i].split, ids, g->pieces[i].tokens));
-        ids += g->pieces[i].tokens;
-        b->progress.tokens += g->pieces[i].tokens;
+    if (g->part_count > 0) return write_parts(b, g);
+    const int32_t *ids = g->out.ids;
+    const uint32_t *sketch = g->out.sketches;
+    for (int64_t i = 0; i < g->out.piece_count; i++) {
+        TRY(write_piece(b, &g->out.pieces[i], ids, true, &sketch));
+        ids += g->out.pieces[i].tokens;
     }
-    b->progress.documents += g->piece_count;
     return STATUS_OK;
 }
 
-static status build_file(struct build *b, struct reader *r)
+static bool is_due(const struct build *b)
 {
-    struct reader_batch batch;
-    for (;;) {
-        bool more;
-        TRY(reader_next(r, &batch, &more));
-        if (!more) return STATUS_OK;
-        int64_t count = make_groups(b, &batch);
-        PARALLEL_CHUNKS(c, count) encode_group(b, &batch, &b->groups[c]);
-        for (int64_t i = 0; i < count; i++) TRY(write_group(b, &b->groups[i]));
-        b->record_base += batch.count;
-        b->progress.bytes_done = b->byte_base + batch.offset + (int64_t)batch.bytes;
-        if (b->config->progress) b->config->progress(&b->progress, b->config->ctx);
-    }
+    double s = b->config->sync_s;
+    return s < 0 || (double)(clock_ns() - b->durable_ns) * 1e-9 >= (s > 0 ? s : sync_s_default);
 }
+
+/* *mark: the end of the input. */
+static status write_slots(struct build *b, struct build_mark *mark)
+{
+    struct build_slot *slot;
+    *mark = b->pipe.from;
+    while ((slot = build_pipe_next(&b->pipe))) {
+        if (slot->st != STATUS_OK) return FAIL(slot->st, "%s", slot->message);
+        for (int64_t i = 0; i < slot->group_count; i++) {
+            status st = write_group(b, &slot->groups[i]);
+            if (st == STATUS_STOPPED) return FAIL(st, "stopped; the same command goes on");
+            TRY(st);
+        }
+        b->progress.bytes_done = slot->bytes_done;
+        *mark = slot->after;
+        build_pipe_release(&b->pipe);
+        if (b->config->progress) b->config->progress(&b->progress, b->config->ctx);
+        bool stop = must_stop(b);
+        if (stop || is_due(b)) TRY(build_resume_save(b, *mark));
+        if (stop) return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
+    }
+    return STATUS_OK;
+}
+
+/* --- beginning ------------------------------------------------------------------------------------------ */
 
 /* `to` as seen from directory `from`; absolute when the two share no more than the root. */
 static status relative_path(const char *from, const char *to, char *out, size_t size)
@@ -222,29 +144,63 @@ static status open_tokenizer(struct build *b)
         return FAIL(STATUS_CONFIG, "%s: the tokenizer has no end-of-text token; use --eod none",
                     c->tokenizer_dir);
     int32_t vocab = tokenizer_vocab_size(b->tokenizer);
+    b->vocab_size = vocab;
+    tokenizer_hash(b->tokenizer, b->tokenizer_hash);
     b->token_bytes = calloc((size_t)vocab, sizeof *b->token_bytes);
-    b->encoder_count = parallel_threads();
-    b->encoders = calloc((size_t)b->encoder_count, sizeof *b->encoders);
-    CHECK(b->token_bytes && b->encoders, "no memory for a table of %d tokens", vocab);
+    CHECK(b->token_bytes, "no memory for a table of %d tokens", vocab);
     for (int32_t i = 0; i < vocab; i++)
         b->token_bytes[i] = i == b->eot ? 0 : (uint32_t)tokenizer_bytes(b->tokenizer, i).bytes;
-    for (int i = 0; i < b->encoder_count; i++) TRY(encoder_open(&b->encoders[i], b->tokenizer));
     return STATUS_OK;
 }
 
-static status open_inputs(struct build *b)
+static status check_ids_config(struct build *b)
 {
     const struct build_config *c = b->config;
-    for (int i = 0; i < c->input_count; i++) {
-        /* Looked at before the work begins, and closed again: a descriptor for each would be too many. */
-        TRY(reader_open(&b->reader, c->inputs[i], &c->reader));
-        b->progress.bytes_total += reader_bytes(b->reader);
-        reader_close(b->reader);
-        b->reader = NULL;
-    }
-    b->tail_at = b->progress.bytes_total - (int64_t)(c->val_fraction * (double)b->progress.bytes_total);
+    b->vocab_size = c->vocab_size;
+    b->eot = c->eot;
+    if (b->vocab_size < 1 || b->vocab_size > (int64_t)INT32_MAX + 1)
+        return FAIL(STATUS_CONFIG,
+                    "token ids without a tokenizer need the size of their vocabulary: --vocab-size N");
+    if (c->eod != EOD_NONE && (b->eot < 0 || b->eot >= b->vocab_size))
+        return FAIL(STATUS_CONFIG,
+                    "--eod needs the id of the end-of-text token, below %lld: --eot ID, or --eod none",
+                    (long long)b->vocab_size);
     return STATUS_OK;
 }
+
+/* All that decides on the output but the inputs, a setting per line. What --on-error says does not belong to it: a
+ * build that was ended by a bad document may go on with another word. */
+static void take_settings(struct build *b)
+{
+    const struct build_config *c = b->config;
+    const char *key = c->reader.key ? c->reader.key : "text",
+               *separator = c->reader.separator_text ? c->reader.separator_text : "";
+    char text[4096];
+    int n = snprintf(text, sizeof text,
+                     "tokenizer %s\nvocabulary %lld\neot %d\neod %d\ninput format %d\nkey %.1000s\n"
+                     "separator %d %.1000s (%016llx)\nvalidation %d %.17g %lld\nshard tokens %lld\n"
+                     "output format %s\ndedup %d %d\ninput type %d\n",
+                     b->tokenizer_hash, (long long)b->vocab_size, b->eot, (int)c->eod, (int)c->reader.format,
+                     key, (int)c->reader.separator, separator,
+                     (unsigned long long)XXH64(separator, strlen(separator), 0), (int)c->val, c->val_fraction,
+                     (long long)c->val_every, (long long)c->shard_tokens, shard_format_word(c->format),
+                     (int)c->dedup, (int)c->near_report, (int)c->hints.type);
+    CHECK(n < (int)sizeof text, "settings of %d bytes", n);
+    b->settings = utf8_clean(text, strlen(text));
+}
+
+static status start(struct build *b)
+{
+    const struct build_config *c = b->config;
+    b->progress.bytes_total = b->inputs.bytes;
+    b->tail_at = b->inputs.bytes - (int64_t)(c->val_fraction * (double)b->inputs.bytes);
+    b->duplicates.counted = c->dedup != BUILD_DEDUP_OFF;
+    b->duplicates.removed = c->dedup == BUILD_DEDUP_EXACT;
+    TRY(build_inputs_hash(&b->inputs, b->inputs.hashed));
+    return build_pipe_start(b);
+}
+
+/* --- end ------------------------------------------------------------------------------------------------ */
 
 static status check_parts(const struct build *b)
 {
@@ -260,65 +216,100 @@ static status check_parts(const struct build *b)
     return STATUS_OK;
 }
 
+static void take_report(const struct manifest *m, struct build_report *report)
+{
+    report->skipped = m->skipped;
+    report->duplicates = m->duplicates;
+    report->train = manifest_split(m, "train");
+    report->val = manifest_split(m, "val");
+}
+
 static status finish(struct build *b, struct build_report *report)
 {
     const struct build_config *c = b->config;
-    TRY(check_parts(b));
-    struct manifest m = {.vocab_size = tokenizer_vocab_size(b->tokenizer),
+    if (b->near) TRY(dedup_near_report(b->near, &report->near));
+    struct manifest m = {.vocab_size = b->vocab_size,
                          .eot = b->eot,
                          .eod = c->eod,
-                         .skipped = b->skipped};
-    tokenizer_hash(b->tokenizer, m.tokenizer_hash);
+                         .skipped = b->skipped,
+                         .duplicates = b->duplicates};
+    memcpy(m.tokenizer_hash, b->tokenizer_hash, sizeof m.tokenizer_hash);
     const char *slash = strrchr(c->prefix, '/');
     char dir[PATH_MAX];
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - c->prefix) + 1 : 1, slash ? c->prefix : ".");
-    status st = relative_path(dir, c->tokenizer_dir, m.tokenizer_dir, sizeof m.tokenizer_dir);
-    report->skipped = b->skipped;
-    if (st == STATUS_OK) st = corpus_commit(&b->corpus, &m);
-    report->train = manifest_split(&m, "train");
-    report->val = manifest_split(&m, "val");
+    if (b->tokenizer) TRY(relative_path(dir, c->tokenizer_dir, m.tokenizer_dir, sizeof m.tokenizer_dir));
+    for (int i = 0; i < b->inputs.count; i++) {
+        struct manifest_input *row = manifest_add_input(&m, b->inputs.files[i].name);
+        row->bytes = b->inputs.files[i].bytes;
+        row->xxh64 = b->inputs.files[i].xxh64;
+    }
+    status st = corpus_commit(&b->corpus, &m);
+    take_report(&m, report);
     manifest_free(&m);
     return st;
 }
 
-static void build_free(struct build *b)
+static status run(struct build *b, struct build_report *report)
 {
-    corpus_abandon(&b->corpus);
-    reader_close(b->reader);
-    for (int i = 0; b->encoders && i < b->encoder_count; i++)
-        if (b->encoders[i]) encoder_close(b->encoders[i]);
-    for (int64_t i = 0; i < b->group_room; i++) {
-        free(b->groups[i].ids);
-        free(b->groups[i].pieces);
+    struct build_journal j = {0};
+    struct manifest done = {0};
+    struct build_mark mark;
+    enum build_begin begin;
+    status st;
+    TRY_OUT(build_resume_look(b, &j, &done, &begin));
+    if (begin == BUILD_IS_DONE) {
+        take_report(&done, report);
+        manifest_free(&done);
+        return build_resume_clear(b);
     }
-    free(b->groups);
-    free(b->encoders);
+    TRY_OUT(build_resume_open(b, begin == BUILD_GOES_ON ? &j : NULL));
+    TRY_OUT(start(b));
+    TRY_OUT(write_slots(b, &mark));
+    build_pipe_stop(&b->pipe);
+    TRY_OUT(check_parts(b));
+    TRY_OUT(build_inputs_finish(&b->inputs));
+    /* From here on a failure costs no work: the corpus is built, it only has to become visible. */
+    TRY_OUT(build_resume_save(b, mark));
+    TRY_OUT(finish(b, report));
+    st = build_resume_clear(b);
+out:
+    build_journal_free(&j);
+    return st;
+}
+
+static void build_free(struct build *b, status st)
+{
+    char why[2048];
+    snprintf(why, sizeof why, "%s", status_message());
+    build_pipe_stop(&b->pipe);
+    build_inputs_close(&b->inputs);
+    if (b->durable)
+        corpus_leave(&b->corpus);
+    else
+        corpus_abandon(&b->corpus);
+    dedup_close(&b->dedup, st != STATUS_OK && b->durable);
+    dedup_near_close(&b->near, st != STATUS_OK && b->durable);
+    if (st != STATUS_OK && b->opened && !b->durable && build_resume_clear(b) != STATUS_OK)
+        log_warn("%s", status_message());
+    build_journal_unlock(b->config->prefix, &b->lock);
+    free(b->settings);
     free(b->token_bytes);
     if (b->tokenizer) tokenizer_free(b->tokenizer);
+    if (st != STATUS_OK && strcmp(why, status_message()) != 0) (void)FAIL(st, "%s", why);
 }
 
 status build_run(const struct build_config *config, struct build_report *report)
 {
-    struct build b = {.config = config};
+    struct build b = {.config = config, .lock = -1};
     *report = (struct build_report){0};
     CHECK(config->input_count > 0, "no input");
     status st;
-    TRY_OUT(open_tokenizer(&b));
-    TRY_OUT(open_inputs(&b));
-    TRY_OUT(corpus_open(&b.corpus, &(struct corpus_config){.prefix = config->prefix,
-                                                           .vocab_size = tokenizer_vocab_size(b.tokenizer),
-                                                           .token_bytes = b.token_bytes,
-                                                           .shard_tokens = config->shard_tokens,
-                                                           .force = config->force}));
-    for (int i = 0; i < config->input_count; i++) {
-        TRY_OUT(reader_open(&b.reader, config->inputs[i], &config->reader));
-        TRY_OUT(build_file(&b, b.reader));
-        b.byte_base += reader_bytes(b.reader);
-        reader_close(b.reader);
-        b.reader = NULL;
-    }
-    TRY_OUT(finish(&b, report));
+    TRY_OUT(config->tokenizer_dir ? open_tokenizer(&b) : check_ids_config(&b));
+    TRY_OUT(build_inputs_open(&b.inputs, config));
+    take_settings(&b);
+    TRY_OUT(build_journal_lock(config->prefix, &b.lock));
+    st = run(&b, report);
 out:
-    build_free(&b);
+    build_free(&b, st);
     return st;
 }

@@ -174,6 +174,35 @@ out:
     return st;
 }
 
+status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins)
+{
+    *begins = NULL;
+    if (documents == 0) return STATUS_OK;
+    int fd;
+    int64_t bytes;
+    TRY(io_open(temp, LINKS_REFUSE, &fd, &bytes));
+    status st = STATUS_OK;
+    if ((bytes - HEADER_BYTES) / ENTRY_BYTES < documents)
+        st = FAIL(STATUS_DATA, "'%s' has %lld bytes, expected at least %lld entries", temp, (long long)bytes,
+                  (long long)documents);
+    if (st == STATUS_OK) {
+        *begins = malloc((size_t)documents * ENTRY_BYTES);
+        CHECK(*begins, "no memory for %lld documents", (long long)documents);
+        st = io_pread(fd, temp, *begins, (size_t)documents * ENTRY_BYTES, HEADER_BYTES);
+    }
+    io_close(&fd);
+    if (st == STATUS_OK) return st;
+    free(*begins);
+    *begins = NULL;
+    return st;
+}
+
+void corpus_index_abandon(struct corpus_index_writer **out)
+{
+    if (*out) io_abandon(&(*out)->file);
+    corpus_index_leave(out);
+}
+
 void corpus_index_leave(struct corpus_index_writer **out)
 {
     if (!*out) return;

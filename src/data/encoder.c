@@ -284,3 +284,10 @@ status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum sp
     *count = (int64_t)e->count;
     return STATUS_OK;
 }
+
+size_t encoder_cut(const struct encoder *e, const char *text, size_t bytes, size_t want)
+{
+    /* An added token that is looked for in all text may stand across any cut. */
+    if (e->plain_added[0] || e->plain_added[1]) return bytes;
+    return pretokenizer_cut(text, bytes, want);
+}

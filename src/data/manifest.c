@@ -145,7 +145,7 @@ static status read_inputs(struct manifest *m, const char *path, const json_t *ro
     return want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes);
 }
 
-static status read_row(const char *path, const json_t *o, int width, struct manifest *m)
+static status read_row(const char *path, const json_t *o, struct manifest *m)
 {
     const char *file, *split;
     TRY(want_text(path, o, "file", &file));
@@ -154,13 +154,29 @@ static status read_row(const char *path, const json_t *o, int width, struct mani
         return FAIL(STATUS_DATA, "%s: shard file '%s': a name without directories is expected", path, file);
     struct manifest_shard *row = manifest_add(m, file, split);
     int64_t bytes;
-    TRY(want_int(path, o, "tokens", 0, INT32_MAX, &row->tokens));
-    TRY(want_int(path, o, "documents", 0, INT32_MAX, &row->documents));
+    TRY(want_int(path, o, "tokens", 0, m->format == SHARD_LLMC ? INT32_MAX : INT64_MAX / 16, &row->tokens));
+    TRY(want_int(path, o, "documents", 0, row->tokens, &row->documents));
     TRY(want_int(path, o, "text_bytes", 0, INT64_MAX / 2, &row->text_bytes));
-    TRY(want_int(path, o, "file_bytes", 1024 + row->tokens * width, 1024 + row->tokens * width, &bytes));
+    int64_t file_bytes = shard_file_bytes(m->format, m->width, row->tokens);
+    TRY(want_int(path, o, "file_bytes", file_bytes, file_bytes, &bytes));
     TRY(want_hash(path, o, "xxh64", &row->xxh64));
     row->indexed = json_object_get(o, "index_xxh64") != NULL;
     return row->indexed ? want_hash(path, o, "index_xxh64", &row->index_xxh64) : STATUS_OK;
+}
+
+/* Absent: llm.c's, as in version 1. */
+static status read_format(struct manifest *m, const char *path, const json_t *root)
+{
+    const char *text;
+    m->format = SHARD_LLMC;
+    if (!json_object_get(root, "shard_format")) return STATUS_OK;
+    TRY(want_text(path, root, "shard_format", &text));
+    static const enum shard_format written[] = {SHARD_LLMC, SHARD_NPY, SHARD_MEGATRON};
+    for (int i = 0; i < 3; i++) {
+        m->format = written[i];
+        if (strcmp(text, shard_format_word(written[i])) == 0) return STATUS_OK;
+    }
+    return FAIL(STATUS_DATA, "%s: 'shard_format' is '%s', expected llmc, npy or megatron", path, text);
 }
 
 static status read_root(struct manifest *m, const char *path, const json_t *root)
@@ -188,12 +204,20 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
         return FAIL(STATUS_DATA, "%s: 'eod' is '%s', but 'eot' names no token", path, text);
     TRY(want_int(path, root, "token_bytes", 2, 4, &n));
     m->width = (int)n;
+    TRY(read_format(m, path, root));
     TRY(want_int(path, root, "skipped", 0, INT64_MAX, &m->skipped));
     const json_t *rows = json_object_get(root, "shards");
     if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'shards' is missing or not a list", path);
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        TRY(read_row(path, json_array_get(rows, i), m->width, m));
+    for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(path, json_array_get(rows, i), m));
     return STATUS_OK;
+}
+
+status manifest_from_json(struct manifest *m, const char *path, const json_t *root)
+{
+    *m = (struct manifest){0};
+    status st = read_root(m, path, root);
+    if (st != STATUS_OK) manifest_free(m);
+    return st;
 }
 
 status manifest_read(struct manifest *m, const char *path)
@@ -205,10 +229,9 @@ status manifest_read(struct manifest *m, const char *path)
     json_error_t where;
     json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &where);
     free(data);
-    status st = root ? read_root(m, path, root)
+    status st = root ? manifest_from_json(m, path, root)
                      : FAIL(STATUS_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
     json_decref(root);
-    if (st != STATUS_OK) manifest_free(m);
     return st;
 }
 
@@ -226,12 +249,13 @@ static json_t *hash_json(uint64_t hash)
     return json_string(text);
 }
 
-static json_t *row_json(const struct manifest_shard *row, int width)
+static json_t *row_json(const struct manifest_shard *row, const struct manifest *m)
 {
     json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "file", row->file, "split", row->split,
                           "tokens", (json_int_t)row->tokens, "documents", (json_int_t)row->documents,
                           "text_bytes", (json_int_t)row->text_bytes, "file_bytes",
-                          (json_int_t)(1024 + row->tokens * width), "xxh64", hash_json(row->xxh64));
+                          (json_int_t)shard_file_bytes(m->format, m->width, row->tokens), "xxh64",
+                          hash_json(row->xxh64));
     if (o && row->indexed) json_object_set_new(o, "index_xxh64", hash_json(row->index_xxh64));
     return o;
 }
@@ -256,17 +280,22 @@ static json_t *duplicates_json(const struct manifest_duplicates *d)
                      "text_bytes", (json_int_t)d->text_bytes);
 }
 
-status manifest_write(const struct manifest *m, const char *path)
+json_t *manifest_to_json(const struct manifest *m)
 {
     json_t *rows = json_array();
-    for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m->width));
-    json_t *root =
-        json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}", "format",
-                  "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
-                  m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod",
-                  eod_words[m->eod], "token_bytes", m->width, "skipped", (json_int_t)m->skipped, "duplicates",
-                  duplicates_json(&m->duplicates), "inputs", inputs_json(m), "splits", "train",
-                  sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+    for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m));
+    return json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}",
+                     "format", "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir",
+                     m->tokenizer_dir, "sha256", m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size,
+                     "eot", m->eot, "eod", eod_words[m->eod], "token_bytes", m->width, "shard_format",
+                     shard_format_word(m->format), "skipped", (json_int_t)m->skipped, "duplicates",
+                     duplicates_json(&m->duplicates), "inputs", inputs_json(m), "splits", "train",
+                     sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+}
+
+status manifest_write(const struct manifest *m, const char *path)
+{
+    json_t *root = manifest_to_json(m);
     if (!root) return FAIL(STATUS_DATA, "%s: a name in the manifest is not UTF-8", path);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(root);

@@ -35,6 +35,7 @@ struct manifest {
     int64_t vocab_size;
     int32_t eot;
     enum eod eod;
+    enum shard_format format; /* LLMC, NPY, MEGATRON */
     int width;
     int64_t skipped; /* documents left out by --on-error skip */
     struct manifest_duplicates duplicates;
@@ -43,6 +44,10 @@ struct manifest {
     struct manifest_input *inputs;
     int input_count;
 };
+struct json_t; /* jansson's */
+/* As a JSON object (a new reference), and from one; `path` is for messages. */
+struct json_t *manifest_to_json(const struct manifest *m);
+status manifest_from_json(struct manifest *m, const char *path, const struct json_t *root) WARN_UNUSED;
 /* STATUS_DATA names the file and the faulty key. On success: manifest_free. */
 status manifest_read(struct manifest *m, const char *path) WARN_UNUSED;
 /* Writes and commits `path`. */

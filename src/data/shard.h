@@ -87,8 +87,23 @@ status shard_document_end(struct shard_writer *w) WARN_UNUSED;
 /* Also closes, whether or not it succeeds. xxh64 (may be NULL) gets the hash of the token bytes. */
 status shard_commit(struct shard_writer **w, uint64_t *xxh64) WARN_UNUSED;
 void shard_abandon(struct shard_writer **w);
+/* For builds that go on after a kill: as shard_create, with a temporary of the caller's name, which stays when the
+ * process dies (io_reopen). Goes on after `tokens` ids, which are read back (STATUS_DATA: there are fewer), and, for
+ * Megatron, the documents that begin at `begins`, the last of which has ended; 0: begins. */
+struct shard_resume_config {
+    const char *path, *temp;
+    enum shard_format format;
+    int width;
+    int64_t tokens, documents;
+    const uint32_t *begins;
+};
+status shard_resume(struct shard_writer **w, const struct shard_resume_config *c) WARN_UNUSED;
+status shard_sync(struct shard_writer *w) WARN_UNUSED; /* all that was appended is on disk when it returns */
+void shard_leave(struct shard_writer **w);             /* closes; the temporary stays */
 /* How the names of a shard's files end: ".bin", ".npy"; i = 1: ".idx" of megatron; NULL: it has no such file. */
 const char *shard_suffix(enum shard_format f, int i);
+/* Size of a shard's file 0, of the formats that are written. */
+int64_t shard_file_bytes(enum shard_format f, int width, int64_t tokens);
 /* The name of file i of the shard at `path` (file 0): "d/x.bin.part" -> "d/x.idx.part". False: no such file, or too long. */
 bool shard_file(enum shard_format f, const char *path, int i, char *out, size_t size);
 

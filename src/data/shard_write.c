@@ -28,6 +28,11 @@ static size_t header_bytes(enum shard_format f)
     return f == SHARD_LLMC ? SHARD_LLMC_HEADER : f == SHARD_NPY ? SHARD_NPY_HEADER : 0;
 }
 
+int64_t shard_file_bytes(enum shard_format f, int width, int64_t tokens)
+{
+    return (int64_t)header_bytes(f) + tokens * width;
+}
+
 const char *shard_suffix(enum shard_format f, int i)
 {
     if (i == 0) return f == SHARD_NPY ? ".npy" : ".bin";
@@ -43,21 +48,71 @@ bool shard_file(enum shard_format f, const char *path, int i, char *out, size_t 
     return snprintf(out, size, "%.*s%s%s", (int)(at - path), path, suffix, at + strlen(first)) < (int)size;
 }
 
-status shard_create(struct shard_writer **w, const char *path, enum shard_format format, int width)
+static struct shard_writer *writer_new(enum shard_format format, int width)
 {
     CHECK(width == 2 || width == 4, "width %d", width);
     CHECK(format == SHARD_LLMC || format == SHARD_MEGATRON || format == SHARD_NPY, "format %d is not written",
           format);
-    *w = calloc(1, sizeof **w);
-    CHECK(*w, "no memory for a shard writer");
-    (*w)->format = format;
-    (*w)->width = width;
-    CHECK((*w)->hash = XXH64_createState(), "no memory for a hash");
-    XXH64_reset((*w)->hash, 0);
-    static const char zero[SHARD_LLMC_HEADER]; /* a shard that is cut short has no magic */
+    struct shard_writer *w = calloc(1, sizeof *w);
+    CHECK(w, "no memory for a shard writer");
+    w->format = format;
+    w->width = width;
+    w->file.fd = -1;
+    CHECK(w->hash = XXH64_createState(), "no memory for a hash");
+    XXH64_reset(w->hash, 0);
+    return w;
+}
+
+/* A shard that is cut short has no magic. */
+static status write_blank(struct shard_writer *w)
+{
+    static const char zero[SHARD_LLMC_HEADER];
+    return io_write(&w->file, zero, header_bytes(w->format));
+}
+
+status shard_create(struct shard_writer **w, const char *path, enum shard_format format, int width)
+{
+    *w = writer_new(format, width);
     status st = io_create(&(*w)->file, path);
-    if (st == STATUS_OK) st = io_write(&(*w)->file, zero, header_bytes(format));
+    if (st == STATUS_OK) st = write_blank(*w);
     if (st != STATUS_OK) shard_abandon(w);
+    return st;
+}
+
+/* Takes the ids that are there into the checksum. */
+static status read_back(struct shard_writer *w, int64_t tokens)
+{
+    int fd;
+    int64_t bytes, left = tokens * w->width, at = (int64_t)header_bytes(w->format);
+    TRY(io_open(w->file.temp, LINKS_REFUSE, &fd, &bytes));
+    status st = STATUS_OK;
+    while (st == STATUS_OK && left > 0) {
+        size_t n = left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES;
+        st = io_pread(fd, w->file.temp, w->buffer, n, at);
+        if (st == STATUS_OK) XXH64_update(w->hash, w->buffer, n);
+        at += (int64_t)n;
+        left -= (int64_t)n;
+    }
+    io_close(&fd);
+    w->count = tokens;
+    return st;
+}
+
+status shard_resume(struct shard_writer **out, const struct shard_resume_config *c)
+{
+    struct shard_writer *w = *out = writer_new(c->format, c->width);
+    int64_t keep = c->tokens > 0 ? (int64_t)header_bytes(c->format) + c->tokens * c->width : 0;
+    status st;
+    TRY_OUT(io_reopen(&w->file, c->path, c->temp, keep));
+    st = c->tokens > 0 ? read_back(w, c->tokens) : write_blank(w);
+    for (int64_t i = 0; st == STATUS_OK && c->format == SHARD_MEGATRON && i < c->documents; i++) {
+        int64_t end = i + 1 < c->documents ? (int64_t)c->begins[i + 1] : c->tokens;
+        TRY_OUT(array_grow(&w->lengths, &w->length_cap, w->length_count + 1, sizeof *w->lengths));
+        w->lengths[w->length_count++] = (int32_t)(end - c->begins[i]);
+        w->document = end;
+    }
+out:
+    if (st != STATUS_OK) shard_leave(out);
     return st;
 }
 
@@ -109,6 +164,12 @@ status shard_document_end(struct shard_writer *w)
     return STATUS_OK;
 }
 
+status shard_sync(struct shard_writer *w)
+{
+    TRY(flush(w));
+    return io_sync(&w->file);
+}
+
 static status write_header(struct shard_writer *w)
 {
     if (w->format == SHARD_NPY) {
@@ -133,12 +194,21 @@ status shard_commit(struct shard_writer **w, uint64_t *xxh64)
     if (o->format == SHARD_MEGATRON) {
         CHECK(shard_file(o->format, o->file.path, 1, index, sizeof index), "%s has no .bin", o->file.path);
         st = shard_megatron_index(index, o->width, o->lengths, (int64_t)o->length_count);
-        if (st != STATUS_OK) (void)remove(o->file.path); /* ids alone are of no use */
+        if (st != STATUS_OK && !o->file.stays) (void)remove(o->file.path); /* ids alone are of no use */
     }
     if (xxh64) *xxh64 = XXH64_digest(o->hash);
 out:
-    shard_abandon(w);
+    if (st != STATUS_OK && o->file.stays)
+        shard_leave(w);
+    else
+        shard_abandon(w);
     return st;
+}
+
+void shard_leave(struct shard_writer **w)
+{
+    if (*w) io_leave(&(*w)->file);
+    shard_abandon(w);
 }
 
 void shard_abandon(struct shard_writer **w)

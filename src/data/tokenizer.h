@@ -65,6 +65,9 @@ void encoder_close(struct encoder *e);
  * invalid sequence. */
 status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum specials specials,
                       const int32_t **ids, int64_t *count) WARN_UNUSED;
+/* The last place in [1, want], want < bytes, where valid text can be cut so that both parts, encoded apart with
+ * SPECIALS_AS_TEXT, give the ids of the whole; `bytes` when there is none. */
+size_t encoder_cut(const struct encoder *e, const char *text, size_t bytes, size_t want);
 /* Appends the bytes of ids to *out (malloc'd, caller frees; *out may be NULL at first). STATUS_DATA for an id
  * outside the vocabulary. */
 status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t count, char **out,
