@@ -24,7 +24,7 @@ struct shape {
 static const struct shape shapes[] = {
     {64, 1024, 12, 12, 64, 0, false},   {32, 2048, 16, 8, 64, 0, false}, {8, 4096, 32, 8, 64, 0, false},
     {4, 4096, 32, 8, 128, 0, false},    {2, 8192, 32, 8, 128, 0, false}, {24, 16384, 32, 8, 128, 0, true},
-    {2, 8192, 32, 8, 128, 1024, false},
+    {2, 8192, 32, 8, 128, 1024, false}, {24, 16384, 32, 8, 64, 0, true},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

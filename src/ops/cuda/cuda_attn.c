@@ -96,11 +96,26 @@ static struct attn_shape shape_of(const struct choice *c)
                                .dt = (dtype)c->dt};
 }
 
-/* cuDNN's deterministic backward writes and reads all pairs of rows, also those that a window hides. (H200, 2 x 8192 rows, 32/8 heads of
- * 128, window 1024: 7.5 ms, own 2.9 ms; `ingot bench attention --device cuda`.) */
-static bool own_is_faster(const struct choice *c, dev_stream s)
+/* Hopper's kernels take own's place in what they serve. The passes need not agree: lse is the same. */
+static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
-    return c->window > 0 && 4 * c->window <= c->len_max && !cuda_set(s)->options.attention_atomic;
+    const struct cuda_set *set = cuda_set(s);
+    return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
+           (a->hd == 64 || a->hd == 128) && a->scale > 0 && aligned_inputs(a);
+}
+
+/* Why own is taken where cuDNN could serve too; NULL: it is not. (H200, `ingot bench attention --device cuda`, 32/8 heads of 128.)
+ *
+ *   documents   24 in 16384 rows: own's forward 340 TFLOP/s on Hopper (237 elsewhere)
+ *   windows     cuDNN's deterministic backward writes and reads all pairs of rows, also those that a window hides: 2 x 8192 rows,
+ *               window 1024: 7.5 ms, own's portable one 2.9 ms. On Hopper own's forward does 520 TFLOP/s there */
+static const char *own_is_faster(const struct attn_fwd_args *a, const struct choice *c, dev_stream s)
+{
+    const bool hopper = hopper_serves(a, s), atomic = cuda_set(s)->options.attention_atomic;
+    if (hopper && c->docs * c->len_max != c->rows) return "documents of several lengths";
+    if (c->window > 0 && (hopper ? c->window < c->len_max : 4 * c->window <= c->len_max && !atomic))
+        return "a window, which cuDNN's deterministic backward does not use";
+    return NULL;
 }
 
 /* Why cuDNN does not serve it; "" when it does. */
@@ -128,9 +143,9 @@ static status decide(const struct attn_fwd_args *a, struct choice *c, dev_stream
     const enum cuda_attention want = cuda_set(s)->options.attention;
     const struct attn_shape shape = shape_of(c);
     const char *no_own = cuda_own_attn_refuses(&shape), *reason = "";
-    if (want == CUDA_ATTENTION_AUTO && !no_own && own_is_faster(c, s))
-        snprintf(no_cudnn, sizeof no_cudnn,
-                 "a narrow window, which cuDNN's deterministic backward does not use");
+    const char *faster = no_own ? NULL : own_is_faster(a, c, s);
+    if (want == CUDA_ATTENTION_AUTO && faster)
+        snprintf(no_cudnn, sizeof no_cudnn, "%s", faster);
     else if (want == CUDA_ATTENTION_AUTO || want == CUDA_ATTENTION_CUDNN)
         TRY(cudnn_refuses(a, c, s, no_cudnn));
     if (want == CUDA_ATTENTION_CUDNN && no_cudnn[0])
@@ -177,14 +192,6 @@ static status choose(const struct attn_fwd_args *a, dev_stream s, enum cuda_atte
 }
 
 /* ---- slots */
-
-/* Hopper's kernels take own's place in what they serve. The passes need not agree: lse is the same. */
-static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
-{
-    const struct cuda_set *set = cuda_set(s);
-    return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
-           (a->hd == 64 || a->hd == 128) && a->scale > 0 && aligned_inputs(a);
-}
 
 static status own_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
