@@ -19,6 +19,8 @@ const char *cuda_own_attn_refuses(const struct attn_shape *shape);  /* NULL: ser
 /* The same on Hopper (sm_90), for BF16 heads of 64 and 128 whose operands lie on 16-byte boundaries (pointers and strides) and a positive
  * scale (attn_hopper_fwd.cu): `own` there. lse is own's. */
 status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED; /* attn_hopper_bwd.cu; dq, dk, dv likewise */
+size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 
 /* One warp per row and head, any head dim up to 512, any alignment (attn_reference.cu). */
 status cuda_reference_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;

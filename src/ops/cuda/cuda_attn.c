@@ -198,6 +198,12 @@ static status own_fwd(const struct attn_fwd_args *a, dev_stream s)
     return hopper_serves(a, s) ? cuda_hopper_attn_fwd(a, s) : cuda_own_attn_fwd(a, s);
 }
 
+static status own_bwd(const struct attn_bwd_args *a, const struct attn_fwd_args *forward, dev_stream s)
+{
+    if (hopper_serves(forward, s) && aligned_grads(a)) return cuda_hopper_attn_bwd(a, s);
+    return cuda_own_attn_bwd(a, s);
+}
+
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
@@ -245,7 +251,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
                     "has left its statistics in cuDNN's order");
     switch (backend) {
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_bwd(a, s);
-    case CUDA_ATTENTION_OWN: return cuda_own_attn_bwd(a, s);
+    case CUDA_ATTENTION_OWN: return own_bwd(a, &forward, s);
     default: return cuda_reference_attn_bwd(a, s);
     }
 }
@@ -253,7 +259,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
 {
     const size_t each[] = {cuda_sdpa_scratch(shape, pass), cuda_own_attn_scratch(shape, pass),
-                           cuda_reference_attn_scratch(shape, pass)};
+                           cuda_hopper_attn_scratch(shape, pass), cuda_reference_attn_scratch(shape, pass)};
     size_t most = 0;
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
         if (most < each[i]) most = each[i];
