@@ -64,10 +64,10 @@ void generate_close(struct generator *g)
     *g = (struct generator){0};
 }
 
-static struct cache_at cache_at(const struct generator *g, int64_t rows)
+static struct cache_at cache_at(const struct generator *g, const struct batch *b)
 {
     return (struct cache_at){
-        .at = g->length, .rows = rows, .capacity = g->capacity, .length = g->length_now.data};
+        .at = g->length, .rows = b->rows, .capacity = g->capacity, .batch = b, .length = g->length_now.data};
 }
 
 static status head(struct generator *g, int64_t rows)
@@ -88,7 +88,7 @@ static status prefill(struct generator *g, const struct batch *b)
     const struct decoder *d = g->decoder;
     struct activations *a = g->acts;
     const struct mix c = {.rope = &d->rope, .batch = b};
-    const struct cache_at at = cache_at(g, b->rows);
+    const struct cache_at at = cache_at(g, b);
     TRY(activations_begin(a, d, b, g->run));
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
@@ -104,7 +104,7 @@ static status one_token(struct generator *g, const struct batch *b)
     const struct decoder *d = g->decoder;
     struct activations *a = g->acts;
     const struct mix c = {.rope = &d->rope, .batch = b};
-    const struct cache_at at = cache_at(g, 1);
+    const struct cache_at at = cache_at(g, b);
     TRY(activations_begin(a, d, b, g->run));
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {

@@ -1,4 +1,5 @@
 #include "model/init.h"
+#include "base/rng.h"
 #include "dev/dev.h"
 
 #include <math.h>
@@ -6,12 +7,25 @@
 #include <string.h>
 #include <xxhash.h>
 
-static status fill(const struct param *row, void *master, dtype acc, const struct run *r)
+static uint64_t name_key(const struct param *row)
+{
+    return XXH64(row->name, strlen(row->name), 0);
+}
+
+/* ln A, A uniform in (0.01, 16): decay rates of a linear mixer (Mamba-2; HF's Qwen3-Next). */
+static double rate(uint64_t seed, uint64_t key, int64_t i)
+{
+    return log(0.01 + 15.99 * rng_uniform(seed, RNG_INIT, key, (uint64_t)i));
+}
+
+static status fill(const struct param *row, void *master, dtype acc, uint64_t seed, const struct run *r)
 {
     const size_t bytes = (size_t)row->count * dtype_bytes(acc);
     void *values = malloc(bytes);
     if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
-    for (int64_t k = 0; k < row->count; k++) dtype_store(values, k, acc, (double)row->init_value);
+    const uint64_t key = name_key(row);
+    for (int64_t k = 0; k < row->count; k++)
+        dtype_store(values, k, acc, row->role == ROLE_RATE ? rate(seed, key, k) : (double)row->init_value);
     status st = dev_upload(r->stream, master, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
@@ -23,8 +37,8 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        if (row->role == ROLE_NORM || row->role == ROLE_BIAS) {
-            TRY(fill(row, params_master(p, i), dtype_acc(p->dt), r));
+        if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE) {
+            TRY(fill(row, params_master(p, i), dtype_acc(p->dt), seed, r));
             continue;
         }
         double std = d->spec.init_std;
@@ -33,7 +47,7 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
                                                  .count = row->count,
                                                  .std = std,
                                                  .seed = seed,
-                                                 .key = XXH64(row->name, strlen(row->name), 0),
+                                                 .key = name_key(row),
                                                  .dt = dtype_acc(p->dt)},
                            r->stream));
     }

@@ -17,6 +17,7 @@ struct cache_lay {
 };
 struct cache_at {
     int64_t at, rows, capacity;  /* tokens [at, at + rows) are new */
+    const struct batch *batch;   /* of them */
     const int32_t *length;       /* in the op set's memory: at + rows */
 };
 #endif

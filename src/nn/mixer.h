@@ -12,24 +12,28 @@
 #ifndef INGOT_NN_MIXER_H
 #define INGOT_NN_MIXER_H
 #include "nn/attn.h"
+#include "nn/gdn.h"
 
 /*  value  its file */
-#define MIXER_TYPES(X) X(GQA, attn) X(SWA, attn)
+#define MIXER_TYPES(X) X(GQA, attn) X(SWA, attn) X(GDN, gdn)
 
 struct mixer_block {
     enum mixer kind;
     union {
         struct attn attn;
+        struct gdn gdn;
     };
 };
 struct mixer_saved {
     union {
         struct attn_saved attn;
+        struct gdn_saved gdn;
     };
 };
 struct mixer_cache {
     union {
         struct attn_cache attn;
+        struct gdn_cache gdn;
     };
 };
 

@@ -27,6 +27,7 @@ void ops_oracle(struct ops *o)
     oracle_rope(o);
     oracle_attn(o);
     oracle_act(o);
+    oracle_gdn(o);
     oracle_xent(o);
     oracle_normal(o);
     oracle_optim(o);

@@ -16,6 +16,7 @@
 #ifndef INGOT_OPS_OPS_H
 #define INGOT_OPS_OPS_H
 #include "base/status.h"
+#include "ops/ops_gdn.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -30,7 +31,8 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
     X(xent) X(sum)                                                                                                     \
-    X(update) X(cast) X(normal)
+    X(update) X(cast) X(normal)                                                                                        \
+    X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)
 
 enum accum { ACCUM_STORE, ACCUM_ADD };
 
@@ -319,6 +321,7 @@ struct ops {
 #undef X
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
+    size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);
     size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
     dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */
     int64_t logits_max;                     /* elements of a chunk of logits: each chunk costs a pass over the head's gradient */

@@ -31,10 +31,12 @@ static bool decays(const struct run_spec *spec, enum role role)
 {
     switch (role) {
     case ROLE_MATRIX:
+    case ROLE_CONV:
     case ROLE_RESIDUAL: return true;
     case ROLE_EMBED:
     case ROLE_POSITION:
     case ROLE_HEAD: return spec->optim_decay_embeddings;
+    case ROLE_RATE:
     case ROLE_NORM:
     case ROLE_BIAS:
     case ROLE_COUNT: break;

@@ -231,6 +231,17 @@ static void add_attention(struct flops *f, const struct model_spec *m, int64_t s
     f->scores += 4 * q * keys_seen(sequence_length, window);
 }
 
+/* The delta rule in chunks of 64 rows: states, products inside a chunk, the triangular solve. */
+static void add_gdn(struct flops *f, const struct model_spec *m)
+{
+    const double d = (double)m->hidden_size, heads = (double)m->gdn_value_heads, dk = (double)m->gdn_key_dim,
+                 dv = (double)m->gdn_value_dim, keys = (double)m->gdn_key_heads * dk, values = heads * dv,
+                 chunk = 64;
+    f->qkv += 2 * d * (2 * keys + 2 * values + 2 * heads);
+    f->out += 2 * values * d;
+    f->scores += heads * (6 * dk * dv + 2 * chunk * (3 * dk + 2 * dv) + 2 * chunk * chunk / 3);
+}
+
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size;
@@ -242,6 +253,7 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
         case MIXER_SWA:
             add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0);
             break;
+        case MIXER_GDN: add_gdn(&r, m); break;
         }
         switch (l.ffn) {
         case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;

@@ -63,9 +63,9 @@ int64_t plan_micro_count(const struct spec *s); /* micro-batches per step */
 
 /*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */
 #define FLOP_LIST(X)                                                                                         \
-    X(qkv, "qkv projection")                                                                                 \
-    X(scores, "attention scores and values")                                                                 \
-    X(out, "attention output") X(mlp, "feed-forward") X(head, "output head")
+    X(qkv, "mixer projections")                                                                              \
+    X(scores, "scores and values, states")                                                                      \
+    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)

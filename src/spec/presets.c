@@ -81,6 +81,14 @@ static int64_t attention_params(const struct model_spec *m)
            (m->out_bias ? d : 0);
 }
 
+static int64_t gdn_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size, keys = m->gdn_key_heads * m->gdn_key_dim,
+                  values = m->gdn_value_heads * m->gdn_value_dim;
+    return d * (2 * keys + 2 * values + 2 * m->gdn_value_heads) + values * d +
+           m->gdn_conv * (2 * keys + values) + 2 * m->gdn_value_heads + m->gdn_value_dim;
+}
+
 static int64_t mlp_params(const struct model_spec *m)
 {
     const int64_t d = m->hidden_size, f = m->ffn_size, gates = m->activation == ACT_SWIGLU ? 2 : 1;
@@ -93,6 +101,7 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     switch (l.mixer) {
     case MIXER_GQA:
     case MIXER_SWA: count += attention_params(m); break;
+    case MIXER_GDN: count += gdn_params(m); break;
     }
     switch (l.ffn) {
     case FFN_MLP: count += mlp_params(m); break;

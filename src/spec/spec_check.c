@@ -34,6 +34,18 @@ static status check_heads(const struct model_spec *m)
     return STATUS_OK;
 }
 
+static status check_gdn(const struct model_spec *m)
+{
+    if (model_mixer_count(m, MIXER_GDN) == 0) return STATUS_OK;
+    if (m->gdn_key_heads == 0 || m->gdn_value_heads == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names gdn: set model.gdn_key_heads and model.gdn_value_heads");
+    if (m->gdn_value_heads % m->gdn_key_heads != 0)
+        return FAIL(STATUS_CONFIG, "model.gdn_value_heads %lld is not a multiple of model.gdn_key_heads %lld",
+                    (ll)m->gdn_value_heads, (ll)m->gdn_key_heads);
+    return STATUS_OK;
+}
+
 static status check_rope_scaling(const struct model_spec *m)
 {
     const char *const *words = key_row(KEY_AT_model_rope_scaling)->words;
@@ -79,7 +91,8 @@ status model_spec_check(const struct model_spec *m)
     TRY(check_section(&s, true));
     TRY(check_heads(m));
     TRY(check_positions(m));
-    return layers_check(m);
+    TRY(layers_check(m));
+    return check_gdn(m);
 }
 
 static status check_batch(const struct spec *s)

@@ -19,6 +19,8 @@
     X(HEAD,       "output head, [V, D]")                                                                               \
     X(MATRIX,     "hidden matrix [out, in]")                                                                           \
     X(RESIDUAL,   "hidden matrix that writes to the residual stream [out, in]: smaller initialisation")                \
+    X(CONV,       "depthwise convolution, [channels, width]")                                                          \
+    X(RATE,       "logarithm of decay rates, one per head")                                                            \
     X(NORM,       "norm weight or bias")                                                                               \
     X(BIAS,       "bias of a matrix")
 enum role {

@@ -82,6 +82,11 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         f.norm = NORM_LAYERNORM, f.activation = ACT_GELU, f.position = POS_LEARNED,
         f.qkv_bias = f.out_bias = f.mlp_bias = true;
         check_family(&f, (enum plan_use)use, 6);
+        f = s;
+        snprintf(f.layers, sizeof f.layers, "2*gdn,1*gqa");
+        f.gdn_key_heads = 2, f.gdn_value_heads = 4, f.gdn_key_dim = 8, f.gdn_value_dim = 16;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
     }
 }
 

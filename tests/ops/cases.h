@@ -36,6 +36,7 @@ enum op_flag {
     MOMENTS_BF16 = 16384, /* update */
     NO_CLIP = 32768,      /* update */
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
+    NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them */
 };
 
@@ -85,6 +86,20 @@ struct op_case {
     ATTN(op_, 2, 2, 48, 9, FUSED, 1, {50})
 #define XENT(rows_, vocab_, used_, f_) \
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
+
+#define CONV(op_, channels_, width_, f_, docs_, ...) \
+    {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+#define CONVS(op_) \
+    CONV(op_, 1, 2, 0, 1, {1}), CONV(op_, 7, 4, GAPS, 3, {5, 0, 2}), CONV(op_, 64, 4, 0, 2, {70, 33}), \
+    CONV(op_, 33, 8, GAPS, 2, {3, 19}), CONV(op_, 130, 3, 0, 1, {129}), CONV(op_, 8, 4, 0, 2, {0, 0})
+#define HEADS(op_, rows_, heads_, d_, f_) {.op = OP_##op_, .rows = rows_, .heads = heads_, .d = d_, .flags = f_}
+#define DELTA(op_, h_, hk_, dk_, dv_, f_, docs_, ...) \
+    {.op = OP_##op_, .heads = h_, .heads_kv = hk_, .hd = dk_, .d = dv_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+#define DELTAS(op_) \
+    DELTA(op_, 1, 1, 4, 4, 0, 1, {1}), DELTA(op_, 2, 1, 16, 8, QK_NORM | GAPS, 3, {3, 0, 20}), \
+    DELTA(op_, 4, 2, 16, 16, QK_NORM, 2, {63, 65}), DELTA(op_, 2, 2, 32, 16, GAPS, 1, {64}), \
+    DELTA(op_, 4, 1, 16, 32, QK_NORM, 1, {150}), DELTA(op_, 2, 1, 16, 16, NO_DELTA, 2, {70, 5}), \
+    DELTA(op_, 1, 1, 7, 5, QK_NORM, 1, {9}), DELTA(op_, 1, 1, 16, 16, 0, 2, {0, 0})
 
 static const struct op_case op_cases[] = {
     GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A),
@@ -138,6 +153,14 @@ static const struct op_case op_cases[] = {
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
+
+    CONVS(conv_fwd), CONVS(conv_bwd), CONV(conv_fwd, 12, 4, BRANCH, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
+    HEADS(gates_fwd, 1, 1, 0, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0, 0),
+    HEADS(gates_bwd, 1, 1, 0, 0), HEADS(gates_bwd, 70, 6, 0, GAPS), HEADS(gates_bwd, 333, 16, 0, 0),
+    HEADS(gated_norm_fwd, 1, 1, 4, 0), HEADS(gated_norm_fwd, 9, 3, 17, GAPS), HEADS(gated_norm_fwd, 65, 4, 128, 0),
+    HEADS(gated_norm_bwd, 1, 1, 4, 0), HEADS(gated_norm_bwd, 9, 3, 17, GAPS), HEADS(gated_norm_bwd, 65, 4, 128, IN_PLACE),
+    DELTAS(delta_fwd), DELTAS(delta_bwd), DELTA(delta_fwd, 2, 1, 16, 8, QK_NORM | BRANCH, 2, {40, 0}),
+    DELTA(delta_fwd, 4, 2, 128, 128, QK_NORM, 1, {100}), DELTA(delta_bwd, 2, 1, 128, 128, QK_NORM, 1, {100}),
 };
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* From a row of the case table to one call. A gradient's buffer is "d" + the forward's name of what it
  * belongs to: the gradient check pairs buffers by that rule. Inputs that only a forward can give (rstd, lse,
  * o) are computed by the oracle. */
-#include "probe.h"
+#include "run.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,21 +9,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define X(op)                                                                                                \
-    static status call_##op(const struct ops *o, const void *args, dev_stream s)                             \
-    {                                                                                                        \
-        return o->op(args, s);                                                                               \
-    }
+#define X(op) RUN_CALL(op)
 OPS(X)
 #undef X
 
-/* The op of `o` on the buffers of a local `p`. */
-#define RUN(o, op, ...)                                                                                      \
-    probe_call(p, o, call_##op, &(struct op##_args){__VA_ARGS__}, sizeof(struct op##_args))
-/* The oracle's, on the host wherever `p` runs: for inputs that only a forward can give. */
-#define GIVEN(op, ...) oracle_call(call_##op, &(struct op##_args){__VA_ARGS__})
-
-static void oracle_call(probe_op *op, const void *args)
+void oracle_call(probe_op *op, const void *args)
 {
     struct ops o;
     ops_oracle(&o);
@@ -229,14 +219,19 @@ struct attn_run {
     double scale, tol;
 };
 
+int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p)
+{
+    int32_t *cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1);
+    for (int64_t i = 0; i < c->docs; i++) cu[i + 1] = cu[i] + c->len[i];
+    return cu;
+}
+
 static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
 {
-    struct attn_run r = {.cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1)};
+    struct attn_run r = {.cu = run_cu_seqlens(c, p)};
     int64_t len_max = 0, gaps = (c->flags & GAPS) != 0;
-    for (int64_t i = 0; i < c->docs; i++) {
-        r.cu[i + 1] = r.cu[i] + c->len[i];
+    for (int64_t i = 0; i < c->docs; i++)
         if (len_max < c->len[i]) len_max = c->len[i];
-    }
     int64_t rows = r.cu[c->docs];
     r.shape = (struct attn_shape){.rows = rows,
                                   .docs = c->docs,
@@ -501,7 +496,6 @@ static void run_normal(const struct ops *o, const struct op_case *c, struct prob
 
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
 {
-    typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
     static run_fn *const runs[OP_COUNT] = {
         [OP_gemm] = run_gemm,
         [OP_bias_bwd] = run_bias_bwd,
@@ -525,6 +519,14 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_update] = run_update,
         [OP_cast] = run_cast,
         [OP_normal] = run_normal,
+        [OP_conv_fwd] = run_conv,
+        [OP_conv_bwd] = run_conv,
+        [OP_gates_fwd] = run_gates,
+        [OP_gates_bwd] = run_gates,
+        [OP_delta_fwd] = run_delta,
+        [OP_delta_bwd] = run_delta,
+        [OP_gated_norm_fwd] = run_gated_norm,
+        [OP_gated_norm_bwd] = run_gated_norm,
     };
     p->tokens = tokens_of(c);
     runs[c->op](o, c, p);

@@ -26,6 +26,10 @@ static const struct {
     {OP_swiglu_bwd, OP_swiglu_fwd},
     {OP_gelu_bwd, OP_gelu_fwd},
     {OP_xent, OP_xent},
+    {OP_conv_bwd, OP_conv_fwd},
+    {OP_gates_bwd, OP_gates_fwd},
+    {OP_delta_bwd, OP_delta_fwd},
+    {OP_gated_norm_bwd, OP_gated_norm_fwd},
 };
 static const double STEP = 1e-5;
 

@@ -13,6 +13,7 @@ void oracle_norm(struct ops *o);
 void oracle_rope(struct ops *o);
 void oracle_attn(struct ops *o);
 void oracle_act(struct ops *o);
+void oracle_gdn(struct ops *o);
 void oracle_xent(struct ops *o);
 void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);

@@ -1,0 +1,278 @@
+#include "nn/gdn.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static int64_t key_width(const struct gdn *m)
+{
+    return m->heads_k * m->dk;
+}
+static int64_t value_width(const struct gdn *m)
+{
+    return m->heads * m->dv;
+}
+static int64_t channels(const struct gdn *m)
+{
+    return 2 * key_width(m) + value_width(m);
+}
+static void *column(struct tensor t, int64_t at)
+{
+    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
+}
+
+/* Columns of `in` and of its gradient behind the channels of the convolution. */
+static int64_t z_at(const struct gdn *m)
+{
+    return channels(m);
+}
+static int64_t b_at(const struct gdn *m)
+{
+    return z_at(m) + value_width(m);
+}
+static int64_t a_at(const struct gdn *m)
+{
+    return b_at(m) + m->heads;
+}
+
+void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer)
+{
+    (void)layer;
+    char full[96];
+    *m = (struct gdn){.heads_k = spec->gdn_key_heads,
+                      .heads = spec->gdn_value_heads,
+                      .dk = spec->gdn_key_dim,
+                      .dv = spec->gdn_value_dim,
+                      .width = spec->gdn_conv,
+                      .eps = spec->norm_eps};
+    snprintf(full, sizeof full, "%s.in", name);
+    linear_init(&m->in, p, full, ROLE_MATRIX, a_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
+    m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
+    m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
+    m->dt_bias = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.dt_bias", name);
+    m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
+    snprintf(full, sizeof full, "%s.out", name);
+    linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, value_width(m), BIAS_NONE);
+}
+
+static struct delta_shape shape_of(const struct gdn *m, int64_t docs, int64_t rows, dtype dt)
+{
+    return (struct delta_shape){.docs = docs,
+                                .rows = rows,
+                                .heads = m->heads,
+                                .heads_k = m->heads_k,
+                                .dk = m->dk,
+                                .dv = m->dv,
+                                .dt = dt};
+}
+
+void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l)
+{
+    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    const dtype acc = dtype_acc(l->dt);
+    const struct delta_shape shape = shape_of(m, l->docs_max, l->n, l->dt);
+    *s = (struct gdn_saved){.in = tensor_take(keep, "gdn projections", l->dt, 2, l->n, m->in.out),
+                            .conv = tensor_take(cheap, "gdn convolution", l->dt, 2, l->n, channels(m)),
+                            .g = tensor_take(keep, "gdn decay", acc, 2, l->n, m->heads),
+                            .beta = tensor_take(keep, "gdn beta", acc, 2, l->n, m->heads),
+                            .o = tensor_take(keep, "gdn output", l->dt, 2, l->n, value_width(m)),
+                            .rstd = tensor_take(keep, "gdn rstd", acc, 2, l->n, m->heads),
+                            .gated = tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(m)),
+                            .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    if (l->mode == LAY_TRAIN)
+        s->saved =
+            tensor_take(keep, "gdn states", DTYPE_U8, 1, (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
+    s->scratch_fwd = tensor_take(l->scratch, "gdn forward scratch", DTYPE_U8, 1,
+                                 (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
+    if (l->mode != LAY_TRAIN) return;
+    s->scratch_bwd = tensor_take(l->scratch, "gdn backward scratch", DTYPE_U8, 1,
+                                 (int64_t)l->ops->delta_bytes(&shape, DELTA_BWD));
+    s->din = tensor_take(l->scratch, "gdn projection gradients", l->dt, 2, l->n, m->in.out);
+    s->dconv = tensor_take(l->scratch, "gdn convolution gradient", l->dt, 2, l->n, channels(m));
+    s->do_ = tensor_take(l->scratch, "gdn output gradient", l->dt, 2, l->n, value_width(m));
+    s->dg = tensor_take(l->scratch, "gdn decay gradient", acc, 2, l->n, m->heads);
+    s->dbeta = tensor_take(l->scratch, "gdn beta gradient", acc, 2, l->n, m->heads);
+}
+
+void gdn_rows(struct gdn_saved *s, int64_t rows)
+{
+    struct tensor *all[] = {&s->in,    &s->conv, &s->g,     &s->beta, &s->o,  &s->rstd,
+                            &s->gated, &s->din,  &s->dconv, &s->do_,  &s->dg, &s->dbeta};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+static status convolve(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                       const void *before, const struct run *r)
+{
+    return r->ops->conv_fwd(&(struct conv_fwd_args){.x = s->in.data,
+                                                    .w = params_weight(r->params, m->conv),
+                                                    .before = before,
+                                                    .y = s->conv.data,
+                                                    .x_stride = m->in.out,
+                                                    .y_stride = channels(m),
+                                                    .cu_seqlens = b->cu_seqlens,
+                                                    .docs = b->docs,
+                                                    .rows = b->rows,
+                                                    .channels = channels(m),
+                                                    .width = m->width,
+                                                    .dt = s->in.dt},
+                            r->stream);
+}
+
+static status gate(const struct gdn *m, const struct gdn_saved *s, const struct batch *b, const struct run *r)
+{
+    return r->ops->gated_norm_fwd(&(struct gated_norm_fwd_args){.x = s->o.data,
+                                                                .z = column(s->in, z_at(m)),
+                                                                .w = params_weight(r->params, m->norm),
+                                                                .y = s->gated.data,
+                                                                .rstd = s->rstd.data,
+                                                                .rows = b->rows,
+                                                                .heads = m->heads,
+                                                                .d = m->dv,
+                                                                .z_stride = m->in.out,
+                                                                .eps = m->eps,
+                                                                .dt = s->o.dt},
+                                  r->stream);
+}
+
+status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                const struct gdn_carry *carry, const struct run *r)
+{
+    TRY(convolve(m, s, b, carry->before, r));
+    TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = column(s->in, a_at(m)),
+                                                   .b = column(s->in, b_at(m)),
+                                                   .a_log = params_master(r->params, m->a_log),
+                                                   .dt_bias = params_master(r->params, m->dt_bias),
+                                                   .g = s->g.data,
+                                                   .beta = s->beta.data,
+                                                   .rows = b->rows,
+                                                   .heads = m->heads,
+                                                   .stride = m->in.out,
+                                                   .dt = s->in.dt},
+                          r->stream));
+    TRY(r->ops->delta_fwd(&(struct delta_fwd_args){.q = s->conv.data,
+                                                   .k = column(s->conv, key_width(m)),
+                                                   .v = column(s->conv, 2 * key_width(m)),
+                                                   .g = s->g.data,
+                                                   .beta = s->beta.data,
+                                                   .o = s->o.data,
+                                                   .saved = s->saved.data,
+                                                   .state_in = carry->state_in,
+                                                   .state_out = carry->state_out,
+                                                   .q_stride = channels(m),
+                                                   .k_stride = channels(m),
+                                                   .v_stride = channels(m),
+                                                   .cu_seqlens = b->cu_seqlens,
+                                                   .shape = shape_of(m, b->docs, b->rows, s->conv.dt),
+                                                   .scale = 1 / sqrt((double)m->dk),
+                                                   .normalize = true,
+                                                   .scratch = s->scratch_fwd.data},
+                          r->stream));
+    return gate(m, s, b, r);
+}
+
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
+               struct tensor out, const struct run *r)
+{
+    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(gdn_core(m, s, c->batch, &(struct gdn_carry){0}, r));
+    return linear_fwd(&m->out, s->gated, out, r);
+}
+
+static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                        const struct run *r)
+{
+    const int64_t n = channels(m);
+    return r->ops->delta_bwd(&(struct delta_bwd_args){.q = s->conv.data,
+                                                      .k = column(s->conv, key_width(m)),
+                                                      .v = column(s->conv, 2 * key_width(m)),
+                                                      .g = s->g.data,
+                                                      .beta = s->beta.data,
+                                                      .do_ = s->do_.data,
+                                                      .saved = s->saved.data,
+                                                      .dq = s->dconv.data,
+                                                      .dk = column(s->dconv, key_width(m)),
+                                                      .dv = column(s->dconv, 2 * key_width(m)),
+                                                      .dg = s->dg.data,
+                                                      .dbeta = s->dbeta.data,
+                                                      .q_stride = n,
+                                                      .k_stride = n,
+                                                      .v_stride = n,
+                                                      .dq_stride = n,
+                                                      .dk_stride = n,
+                                                      .dv_stride = n,
+                                                      .cu_seqlens = b->cu_seqlens,
+                                                      .shape = shape_of(m, b->docs, b->rows, s->conv.dt),
+                                                      .scale = 1 / sqrt((double)m->dk),
+                                                      .normalize = true,
+                                                      .scratch = s->scratch_bwd.data},
+                             r->stream);
+}
+
+/* From the gradients of the core's inputs to those of the projections, din. */
+static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                         const struct run *r)
+{
+    const struct params *p = r->params;
+    TRY(r->ops->gates_bwd(&(struct gates_bwd_args){.dg = s->dg.data,
+                                                   .dbeta = s->dbeta.data,
+                                                   .a = column(s->in, a_at(m)),
+                                                   .b = column(s->in, b_at(m)),
+                                                   .a_log = params_master(p, m->a_log),
+                                                   .dt_bias = params_master(p, m->dt_bias),
+                                                   .da = column(s->din, a_at(m)),
+                                                   .db = column(s->din, b_at(m)),
+                                                   .da_log = params_grad(p, m->a_log),
+                                                   .ddt_bias = params_grad(p, m->dt_bias),
+                                                   .rows = b->rows,
+                                                   .heads = m->heads,
+                                                   .stride = m->in.out,
+                                                   .d_stride = m->in.out,
+                                                   .dt = s->in.dt},
+                          r->stream));
+    return r->ops->conv_bwd(&(struct conv_bwd_args){.dy = s->dconv.data,
+                                                    .x = s->in.data,
+                                                    .w = params_weight(p, m->conv),
+                                                    .dx = s->din.data,
+                                                    .dw = params_grad(p, m->conv),
+                                                    .dy_stride = channels(m),
+                                                    .x_stride = m->in.out,
+                                                    .dx_stride = m->in.out,
+                                                    .cu_seqlens = b->cu_seqlens,
+                                                    .docs = b->docs,
+                                                    .rows = b->rows,
+                                                    .channels = channels(m),
+                                                    .width = m->width,
+                                                    .dt = s->in.dt},
+                            r->stream);
+}
+
+status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
+               struct tensor dout, struct tensor dy, const struct run *r)
+{
+    const struct batch *b = c->batch;
+    if (!s->conv_kept) {
+        TRY(convolve(m, s, b, NULL, r));
+        TRY(gate(m, s, b, r));
+    }
+    TRY(linear_dgrad(&m->out, dout, s->do_, r));
+    TRY(linear_wgrad(&m->out, s->gated, dout, r));
+    TRY(r->ops->gated_norm_bwd(&(struct gated_norm_bwd_args){.dy = s->do_.data,
+                                                             .x = s->o.data,
+                                                             .z = column(s->in, z_at(m)),
+                                                             .w = params_weight(r->params, m->norm),
+                                                             .rstd = s->rstd.data,
+                                                             .dx = s->do_.data,
+                                                             .dz = column(s->din, z_at(m)),
+                                                             .dw = params_grad(r->params, m->norm),
+                                                             .rows = b->rows,
+                                                             .heads = m->heads,
+                                                             .d = m->dv,
+                                                             .z_stride = m->in.out,
+                                                             .dz_stride = m->in.out,
+                                                             .dt = s->o.dt},
+                               r->stream));
+    TRY(delta_bwd(m, s, b, r));
+    TRY(inputs_bwd(m, s, b, r));
+    TRY(linear_wgrad(&m->in, y, s->din, r));
+    return linear_dgrad(&m->in, s->din, dy, r);
+}

@@ -1,0 +1,62 @@
+/* gdn: Gated DeltaNet (Yang et al., arXiv:2412.06464) as Qwen3-Next and fla have it: one projection, a short causal convolution over
+ * q, k and v, the gated delta rule per value head, a gated norm, the output projection.
+ *
+ *   tensor   shape          dtype  lives                           backward
+ *   y        [N, D]         dt     act, by caller                  dy =  (may be dout's memory: it is written last)
+ *   in       [N, W]         dt     act; scratch under full         rows are [q Hk dk | k Hk dk | v Hv dv | z Hv dv | b Hv | a Hv]
+ *   conv     [N, C]         dt     act; scratch from selective     C: the q, k and v columns after convolution and SiLU; formed again
+ *   g, beta  [N, Hv]        A      act; scratch under full
+ *   saved    bytes          U8     act; scratch under full         what the op set keeps (ops.delta_bytes)
+ *   o        [N, Hv dv]     dt     act; scratch under full
+ *   rstd     [N, Hv]        A      the same
+ *   gated    [N, Hv dv]     dt     act; scratch from selective     the output projection's input; formed again
+ *   out      [N, D]         dt     scratch, by caller              dout read
+ *   din, dconv, do_, dg, dbeta     scratch                         gradients of the above
+ *   A_log, dt_bias [Hv], conv.weight [C, K], norm.weight [dv]      param; the first two are read as masters: exp sees all their bits
+ *
+ * FLOPs per token: 2 D W + 2 Hv dv D + Hv (6 dk dv + 2C (3 dk + 2 dv) + 2 C^2 / 3), chunks of C = 64. */
+#ifndef INGOT_NN_GDN_H
+#define INGOT_NN_GDN_H
+#include "nn/linear.h"
+#include "nn/mix.h"
+
+struct gdn {
+    struct linear in, out;
+    int conv, a_log, dt_bias, norm; /* parameter rows */
+    int64_t heads_k, heads, dk, dv, width;
+    double eps;
+};
+struct gdn_saved {
+    struct tensor in, conv, g, beta, saved, o, rstd, gated;
+    struct tensor din, dconv, do_, dg, dbeta;   /* scratch of backward */
+    struct tensor scratch_fwd, scratch_bwd;
+    bool conv_kept;                             /* conv and gated lie in act */
+};
+
+void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
+void gdn_rows(struct gdn_saved *s, int64_t rows);
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor out,
+               const struct run *r) WARN_UNUSED;
+status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+               const struct run *r) WARN_UNUSED;
+
+/* Generation (gdn_cache.c): the last rows before the convolution [K-1, C], and the state [Hv, dk, dv]. */
+struct gdn_cache {
+    struct tensor before, state;
+};
+void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l);
+status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k, const struct cache_at *at,
+                      const struct run *r) WARN_UNUSED;
+status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c, const struct cache_at *at,
+                struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+
+/* The parts of forward that generation shares. `before`: rows before the convolution's first; state: in and out, or NULL. */
+struct gdn_carry {
+    const void *before;
+    const void *state_in;
+    void *state_out;
+};
+status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct batch *b, const struct gdn_carry *carry,
+                const struct run *r) WARN_UNUSED;
+#endif

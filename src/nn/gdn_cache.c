@@ -1,0 +1,46 @@
+#include "dev/dev.h"
+#include "nn/gdn.h"
+
+void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l)
+{
+    const int64_t channels = 2 * m->heads_k * m->dk + m->heads * m->dv;
+    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, m->width - 1, channels);
+    k->state = tensor_take(l->memory, "delta state", dtype_acc(l->dt), 3, m->heads, m->dk, m->dv);
+}
+
+/* The rows of `in` that the next convolution looks back on; there are zeros before the sequence. */
+static status keep_rows(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
+                        const struct cache_at *at, const struct run *r)
+{
+    const size_t element = dtype_bytes(k->before.dt), width = (size_t)k->before.shape[1] * element;
+    char *to = k->before.data;
+    for (int64_t i = 0; i < m->width - 1; i++) {
+        const int64_t from = at->rows - (m->width - 1) + i; /* a row of this batch, or one that was kept */
+        const char *row = (const char *)s->in.data + (size_t)(from * m->in.out) * element;
+        if (from < 0) row = to + (size_t)(i + at->rows) * width;
+        if (from >= 0 || at->at > 0)
+            TRY(dev_copy(r->stream, to + (size_t)i * width, row, width));
+        else
+            TRY(dev_zero(r->stream, to + (size_t)i * width, width));
+    }
+    return STATUS_OK;
+}
+
+/* Forward threw its last state away: it is formed again, from the same inputs, so with the same bits. */
+status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
+                      const struct cache_at *at, const struct run *r)
+{
+    TRY(gdn_core(m, s, at->batch, &(struct gdn_carry){.state_out = k->state.data}, r));
+    return keep_rows(m, s, k, at, r);
+}
+
+status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
+                const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+{
+    TRY(linear_fwd(&m->in, y, s->in, r));
+    const struct gdn_carry carry = {
+        .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
+    TRY(gdn_core(m, s, c->batch, &carry, r));
+    TRY(keep_rows(m, s, k, at, r));
+    return linear_fwd(&m->out, s->gated, out, r);
+}

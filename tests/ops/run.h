@@ -1,0 +1,22 @@
+/* From a row of the case table to one call: what support_run*.c share. */
+#ifndef INGOT_TESTS_OPS_RUN_H
+#define INGOT_TESTS_OPS_RUN_H
+#include "probe.h"
+
+#define RUN_CALL(op)                                                                                         \
+    static inline status call_##op(const struct ops *o, const void *args, dev_stream s)                      \
+    {                                                                                                        \
+        return o->op(args, s);                                                                               \
+    }
+/* The op of `o` on the buffers of a local `p`. */
+#define RUN(o, op, ...)                                                                                      \
+    probe_call(p, o, call_##op, &(struct op##_args){__VA_ARGS__}, sizeof(struct op##_args))
+/* The oracle's, on the host wherever `p` runs: for inputs that only a forward can give. */
+#define GIVEN(op, ...) oracle_call(call_##op, &(struct op##_args){__VA_ARGS__})
+
+void oracle_call(probe_op *op, const void *args);
+int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p); /* from c->docs and c->len */
+
+typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
+run_fn run_conv, run_gates, run_delta, run_gated_norm;
+#endif
