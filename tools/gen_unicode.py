@@ -1,53 +1,162 @@
 #!/usr/bin/env python3
-"""Writes src/data/unicode.c: the character classes that tokenizer patterns need, of one pinned Unicode version.
+"""Writes src/data/unicode.c and src/data/unicode_nfc.c: what tokenizers need to know of characters, from one pinned Unicode version.
 
-    pip install unicodedata2==16.0.0 && python3 tools/gen_unicode.py | clang-format > src/data/unicode.c
+    pip install unicodedata2==16.0.0 && python3 tools/gen_unicode.py
 
-16.0.0 is the version inside the regex engines of Hugging Face tokenizers 0.23 and tiktoken 0.14: with it, \\p{L}, \\p{N}
-and \\s agree with both on every code point. Python's own unicodedata and Debian's unicode-data are other versions.
+16.0.0 is the version inside the regex engines of Hugging Face tokenizers 0.23.3 (Oniguruma) and tiktoken 0.14.0 (fancy-regex): with it, every
+class below agrees with both on every code point; tools/check_pretokenizers.py compares them. Python's own unicodedata and Debian's unicode-data are
+other versions. Three parts of tokenizers do not ask that engine, but crates with tables of their own; the same script compares them:
+
+    NFC           the data of Unicode 9.0: what came later is left alone (NFC_LATER)
+    Punctuation   the data of Unicode 8.0 (PUNCTUATION_LATER, PUNCTUATION_THEN)
+    Digits        the data of Unicode 17.0 (NUMBER_LATER)
+
+The composition of what is assigned never changes (the stability policy), so the tables of an older version are those of 16.0.0 without the later ones.
 """
 import sys
 import unicodedata2 as ucd
 
 VERSION = "16.0.0"
-BLOCK = 128  # code points per block: four 64-bit words of two bits each
+BLOCK = 128  # code points per block
 # PropList.txt, White_Space=yes. Not the same as str.isspace(), and without U+180E, which lost the property in Unicode 6.3.
 WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
-OTHER, SPACE, LETTER, NUMBER = range(4)
+CLASSES = ["OTHER", "SPACE", "NUMBER", "UPPER", "LOWER", "TITLE", "MODIFIER", "LETTER", "MARK", "PUNCT", "SYMBOL"]
+CATEGORY = {"Lu": 3, "Ll": 4, "Lt": 5, "Lm": 6, "Lo": 7, "M": 8, "P": 9, "S": 10, "N": 2}
+
+
+def code_set(text):
+    out = set()
+    for part in text.split():
+        first, _, last = part.partition("-")
+        out.update(range(int(first, 16), int(last or first, 16) + 1))
+    return out
+
+
+# Assigned after Unicode 9.0, with a combining class or a canonical decomposition.
+NFC_LATER = code_set("""
+    7FD 897-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C 105C9 105E4 10D24-10D27 10D69-10D6D 10EAB-10EAC 10EFD-10EFF
+    10F46-10F50 10F82-10F85 11070 1133B 11383 11385 1138E 11391 113C5 113C7-113C8 113CE-113D0 1145E 11839-1183A 11938 1193D-1193E 11943
+    119E0 11A34 11A47 11A99 11D42 11D44-11D45 11D97 11F41-11F42 16121-16128 1612F 16D68-16D6A 16FF0-16FF1 1E08F 1E130-1E136 1E2AE
+    1E2EC-1E2EF 1E4EC-1E4EF 1E5EE-1E5EF""")
+# Category P in 16.0.0, but not yet in 8.0; and the other way round.
+PUNCTUATION_LATER = code_set("""
+    61D 9FD A76 C77 C84 1B4E-1B4F 1B7D-1B7F 2E43-2E4F 2E52-2E5D 10D6E 10EAD 10F55-10F59 10F86-10F89 113D4-113D5 113D7-113D8 1144B-1144F
+    1145A-1145B 1145D 11660-1166C 116B9 1183B 11944-11946 119E2 11A3F-11A46 11A9A-11A9C 11A9E-11AA2 11B00-11B09 11BE1 11C41-11C45 11C70-11C71
+    11EF7-11EF8 11F43-11F4F 11FFF 12FF1-12FF2 16D6D-16D6F 16E97-16E9A 16FE2 1E5FF 1E95E-1E95F""")
+PUNCTUATION_THEN = code_set("166D 111C9")
+NUMBER_LATER = code_set("11DE0-11DE9 16FF4-16FF6")
 
 
 def char_class(code):
     if code in WHITE_SPACE:
-        return SPACE
-    return {"L": LETTER, "N": NUMBER}.get(ucd.category(chr(code))[0], OTHER)
+        return 1
+    category = ucd.category(chr(code))
+    return CATEGORY.get(category, CATEGORY.get(category[0], 0))
+
+
+def ranges_of(codes):
+    out = []
+    for code in sorted(codes):
+        if out and out[-1][1] == code - 1:
+            out[-1][1] = code
+        else:
+            out.append([code, code])
+    return out
+
+
+def two_stages(values):
+    """values without their zero tail -> end, index of blocks, distinct blocks"""
+    end = max(c for c, v in enumerate(values) if v) + 1
+    end = (end + BLOCK - 1) // BLOCK * BLOCK
+    blocks, index = {}, []
+    for start in range(0, end, BLOCK):
+        index.append(blocks.setdefault(tuple(values[start : start + BLOCK]), len(blocks)))
+    assert len(blocks) <= 256
+    return end, index, list(blocks)
+
+
+def write_rows(f, items, in_row=8):
+    for i in range(0, len(items), in_row):
+        f.write("    " + ", ".join(items[i : i + in_row]) + ",\n")
+
+
+def write_numbers(f, numbers):
+    write_rows(f, [str(n) for n in numbers], 64)
+
+
+def write_ranges(f, name, codes):
+    f.write(f"const uint32_t {name}[][2] = {{\n")
+    write_rows(f, [f"{{0x{a:x}, 0x{b:x}}}" for a, b in ranges_of(codes)])
+    f.write("};\n")
+    f.write(f"const int {name}_count = sizeof {name} / sizeof *{name};\n\n")
+
+
+def write_classes(f):
+    end, index, blocks = two_stages([char_class(c) for c in range(0x110000)])
+    f.write(f"/* Generated by tools/gen_unicode.py from Unicode {VERSION}; do not edit. */\n/* clang-format off */\n")
+    f.write('#include "data/unicode.h"\n\n')
+    f.write(f'static_assert(UNICODE_END == 0x{end:x}, "unicode.h states where the table ends");\n')
+    for value, name in enumerate(CLASSES):
+        f.write(f'static_assert(UNICODE_{name} == {value}, "the classes are numbered as in the table");\n')
+    f.write("\nconst uint8_t unicode_index[UNICODE_END / UNICODE_BLOCK] = {\n")
+    write_numbers(f, index)
+    f.write("};\n\nconst uint8_t unicode_blocks[][UNICODE_BLOCK] = {\n")
+    for block in blocks:
+        f.write("    {" + ", ".join(str(v) for v in block) + "},\n")
+    f.write("};\n\n")
+    write_ranges(f, "unicode_punct_later", PUNCTUATION_LATER)
+
+
+def write_nfc(f):
+    parts, pairs, seconds = {}, [], set()  # code -> its canonical decomposition in one step
+    for c in range(0x110000):
+        if c in NFC_LATER or 0xAC00 <= c < 0xD7A4:
+            continue  # Hangul syllables are computed
+        text = ucd.decomposition(chr(c))
+        if not text or text[0] == "<":
+            continue
+        codes = [int(x, 16) for x in text.split()]
+        assert len(codes) <= 2 and (len(codes) == 1 or ucd.decomposition(chr(codes[1]))[:1] in ("", "<"))
+        parts[c] = codes
+        if ucd.normalize("NFC", chr(c)) == chr(c):
+            pairs.append((codes[0], codes[1], c))
+            seconds.add(codes[1])
+    seconds.update(range(0x1161, 0x1176), range(0x11A8, 0x11C3))
+    found = []
+    for c in range(0x110000):
+        ccc = 0 if c in NFC_LATER else ucd.combining(chr(c))
+        quick = "NO" if c in parts and ucd.normalize("NFC", chr(c)) != chr(c) else "MAYBE" if c in seconds else "YES"
+        found.append((ccc, {"YES": 0, "MAYBE": 1, "NO": 2}[quick], *(parts.get(c, []) + [0, 0])[:2]))
+    records = sorted(set(found), key=lambda r: (r[0] != 0 or r[1] != 0, r))  # first those that a quick check passes over
+    assert records[0] == (0, 0, 0, 0)
+    numbers = {r: i for i, r in enumerate(records)}
+    values = [numbers[r] for r in found]
+    trouble = sum(r[0] == 0 and r[1] == 0 for r in records)
+    end, index, blocks = two_stages(values)
+    f.write(f"/* Generated by tools/gen_unicode.py from Unicode {VERSION} without what came after 9.0; do not edit. */\n/* clang-format off */\n")
+    f.write('#include "data/unicode.h"\n\n')
+    f.write(f'static_assert(UNICODE_NFC_END == 0x{end:x}, "unicode.h states where the table ends");\n')
+    f.write(f'static_assert(UNICODE_NFC_TROUBLE == {trouble}, "unicode.h states which records are no trouble");\n\n')
+    f.write("const uint8_t unicode_nfc_index[UNICODE_NFC_END / UNICODE_BLOCK] = {\n")
+    write_numbers(f, index)
+    f.write("};\n\nconst uint16_t unicode_nfc_blocks[][UNICODE_BLOCK] = {\n")
+    for block in blocks:
+        f.write("    {" + ", ".join(str(v) for v in block) + "},\n")
+    f.write("};\n\nconst struct unicode_nfc unicode_nfc_records[] = {\n")
+    write_rows(f, [f"{{0x{a:x}, 0x{b:x}, {ccc}, {quick}}}" for ccc, quick, a, b in records])
+    f.write("};\n\nconst uint32_t unicode_nfc_pairs[][3] = {\n")
+    write_rows(f, [f"{{0x{a:x}, 0x{b:x}, 0x{c:x}}}" for a, b, c in sorted(pairs)])
+    f.write("};\nconst int unicode_nfc_pair_count = sizeof unicode_nfc_pairs / sizeof *unicode_nfc_pairs;\n")
 
 
 def main():
     if ucd.unidata_version != VERSION:
-        sys.exit(f"unicodedata2 is version {ucd.unidata_version}; this table is pinned to {VERSION}")
+        sys.exit(f"unicodedata2 is version {ucd.unidata_version}; these tables are pinned to {VERSION}")
     assert len(WHITE_SPACE) == 25
-    classes = [char_class(c) for c in range(0x110000)]
-    end = max(c for c in range(0x110000) if classes[c] != OTHER) + 1
-    end = (end + BLOCK - 1) // BLOCK * BLOCK
-    blocks, index = [], []
-    for start in range(0, end, BLOCK):
-        bits = sum(classes[start + i] << (2 * i) for i in range(BLOCK))
-        words = tuple((bits >> (64 * w)) & (2**64 - 1) for w in range(4))
-        if words not in blocks:
-            blocks.append(words)
-        index.append(blocks.index(words))
-    assert len(blocks) <= 256
-
-    print(f"/* Generated by tools/gen_unicode.py from Unicode {VERSION}; do not edit. */")
-    print('#include "data/unicode.h"\n')
-    print(f'static_assert(UNICODE_END == 0x{end:x}, "unicode.h states where the table ends");\n')
-    print("const uint8_t unicode_index[UNICODE_END / UNICODE_BLOCK] = {")
-    for i in range(0, len(index), 24):
-        print("    " + ", ".join(str(b) for b in index[i : i + 24]) + ",")
-    print("};\n\nconst uint64_t unicode_blocks[][4] = {")
-    for words in blocks:
-        print("    {" + ", ".join(f"0x{w:016x}" for w in words) + "},")
-    print("};")
+    with open("src/data/unicode.c", "w") as f:
+        write_classes(f)
+    with open("src/data/unicode_nfc.c", "w") as f:
+        write_nfc(f)
 
 
 if __name__ == "__main__":

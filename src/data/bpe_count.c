@@ -14,10 +14,11 @@
 
 enum { SEGMENT_BYTES = 1 << 20, PARTS = 64, BATCH = 256 };
 
-struct segment {
+struct segment { /* normalized by count_segment: then `own` holds it */
     const char *data;
     size_t bytes;
     int64_t doc;
+    struct pretokenizer_room own;
 };
 
 struct table {
@@ -72,24 +73,26 @@ static status count_piece(struct table *parts, const char *data, size_t bytes)
 }
 static_assert(PARTS == 1 << (64 - 58), "the part is the top bits of the hash");
 
-static status count_segment(struct table *parts, const struct pretokenizer *pre, const struct segment *s)
+static status count_segment(struct table *parts, const struct pretokenizer *pre, struct segment *s)
 {
     size_t ends[BATCH], at = 0;
+    TRY(pretokenizer_normalize(pre, s->data, s->bytes, &s->own, &s->data, &s->bytes));
     struct pretokenizer_cursor c = pretokenizer_begin(s->data, s->bytes);
     for (int n; (n = pretokenizer_scan(pre, &c, ends, BATCH)) > 0;)
         for (int i = 0; i < n; at = ends[i++]) TRY(count_piece(parts, s->data + at, ends[i] - at));
     return STATUS_OK;
 }
 
-static status cut_segments(const struct text *docs, int64_t count, struct segment **out, size_t *out_count)
+static status cut_segments(const struct pretokenizer *pre, const struct text *docs, int64_t count,
+                           struct segment **out, size_t *out_count)
 {
     size_t cap = 0, used = 0;
     for (int64_t d = 0; d < count; d++) {
         const char *data = docs[d].data;
         for (size_t left = docs[d].bytes; left != 0;) {
-            size_t n = left > SEGMENT_BYTES ? pretokenizer_cut(data, left, SEGMENT_BYTES) : left;
+            size_t n = left > SEGMENT_BYTES ? pretokenizer_cut(pre, data, left, SEGMENT_BYTES) : left;
             TRY(array_grow(out, &cap, used + 1, sizeof **out));
-            (*out)[used++] = (struct segment){data, n, d};
+            (*out)[used++] = (struct segment){.data = data, .bytes = n, .doc = d};
             data += n;
             left -= n;
         }
@@ -145,6 +148,19 @@ static status gather(struct bpe_pieces *out, struct table *tables, int threads)
     return STATUS_OK;
 }
 
+/* Pieces may lie in the normalized copies of segments, so these now belong to `out`. */
+static status keep_normalized(struct bpe_pieces *out, struct segment *segments, size_t count)
+{
+    size_t cap = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (segments[i].own.data == NULL) continue;
+        TRY(array_grow(&out->normalized, &cap, out->normalized_count + 1, sizeof *out->normalized));
+        out->normalized[out->normalized_count++] = segments[i].own.data;
+        segments[i].own.data = NULL;
+    }
+    return STATUS_OK;
+}
+
 status bpe_count(struct bpe_pieces *out, const struct pretokenizer *pre, const struct text *docs,
                  int64_t count)
 {
@@ -155,7 +171,7 @@ status bpe_count(struct bpe_pieces *out, const struct pretokenizer *pre, const s
     struct table *tables = NULL;
     size_t segment_count = 0;
     status st, part_st = STATUS_OK;
-    TRY_OUT(cut_segments(docs, count, &segments, &segment_count));
+    TRY_OUT(cut_segments(pre, docs, count, &segments, &segment_count));
     TRY_OUT(array_new(&tables, (size_t)threads * PARTS, sizeof *tables));
     PARALLEL_CHUNKS(i, (int64_t)segment_count)
     {
@@ -170,6 +186,8 @@ status bpe_count(struct bpe_pieces *out, const struct pretokenizer *pre, const s
 out:
     for (int i = 0; tables != NULL && i < threads * PARTS; i++) free(tables[i].slots);
     free(tables);
+    if (st == STATUS_OK) st = keep_normalized(out, segments, segment_count);
+    for (size_t i = 0; i < segment_count; i++) free(segments[i].own.data);
     free(segments);
     if (st != STATUS_OK) bpe_count_free(out);
     return st;
@@ -177,6 +195,8 @@ out:
 
 void bpe_count_free(struct bpe_pieces *p)
 {
+    for (size_t i = 0; i < p->normalized_count; i++) free(p->normalized[i]);
+    free(p->normalized);
     free(p->items);
     *p = (struct bpe_pieces){0};
 }

@@ -9,7 +9,7 @@
 enum { BPE_PIECE_MAX = 512 };
 
 struct bpe_piece {
-    const char *data; /* in the documents */
+    const char *data; /* in the documents, or in what they were normalized to */
     uint32_t bytes;
     uint64_t hash;
     int64_t count;
@@ -17,6 +17,8 @@ struct bpe_piece {
 struct bpe_pieces {
     struct bpe_piece *items; /* in no particular order: it depends on the threads; the set does not */
     size_t count;
+    char **normalized; /* segments that a normalizer changed */
+    size_t normalized_count;
 };
 /* Counts the pieces of two bytes and more; a single byte has nothing to merge. STATUS_DATA names the first
  * document with invalid UTF-8. */

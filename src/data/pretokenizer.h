@@ -12,21 +12,26 @@
 #ifndef INGOT_DATA_PRETOKENIZER_H
 #define INGOT_DATA_PRETOKENIZER_H
 #include "base/status.h"
+#include "data/split_stage.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct json_t; /* jansson's */
-struct split_row;
 
 /* A value: copied by assignment, owns nothing. Its members are for the files pretokenizer*.c alone. */
+enum { PRETOKENIZER_STAGES_MAX = 8 };
 struct pretokenizer {
     bool nfc;
-    const struct split_row *row; /* the pattern, of split_table */
+    int count; /* each stage divides the pieces of the one before it, as if each were a text of its own */
+    struct split_stage stages[PRETOKENIZER_STAGES_MAX];
 };
 
-/* One that has a name: "gpt2", "llama3", ... (split_table). STATUS_CONFIG lists the names. */
+/* One that has a name: gpt2 (also r50k, p50k), cl100k, o200k (also llama4), llama3, qwen2 (also qwen, qwen3),
+ * qwen3.5, nanochat, tekken, deepseek-v3, deepseek-coder, starcoder. STATUS_CONFIG lists the names. */
 status pretokenizer_named(struct pretokenizer *p, const char *name) WARN_UNUSED;
+/* Name number i, from 0 on; NULL behind the last. Each pretokenizer comes once, without its other names. */
+const char *pretokenizer_word(int i);
 /* The name; NULL for one that has none. */
 const char *pretokenizer_name(const struct pretokenizer *p);
 /* From the two members of tokenizer.json; NULL where the file has no such member. STATUS_DATA names the JSON
@@ -36,7 +41,7 @@ status pretokenizer_from_json(struct pretokenizer *p, const struct json_t *norma
 /* The two members, new references, as Hugging Face tokenizers reads them. STATUS_FIT. */
 status pretokenizer_to_json(const struct pretokenizer *p, struct json_t **normalizer,
                             struct json_t **pre_tokenizer) WARN_UNUSED;
-/* The canonical text, for hashes: equal exactly when all texts have equal pieces. Writes at most `cap` bytes
+/* The canonical text, for hashes: equal only when all texts have equal pieces. Writes at most `cap` bytes
  * with the NUL and returns the length, as snprintf does; PRETOKENIZER_TEXT_BYTES are enough. */
 enum { PRETOKENIZER_TEXT_BYTES = 4096 };
 size_t pretokenizer_text(const struct pretokenizer *p, char *out, size_t cap);
@@ -56,10 +61,11 @@ status pretokenizer_normalize(const struct pretokenizer *p, const char *text, si
 struct pretokenizer_cursor {
     const uint8_t *text; /* valid UTF-8, normalized */
     size_t at, bytes;
+    size_t ends[PRETOKENIZER_STAGES_MAX]; /* of the piece of each stage that `at` is in */
 };
 static inline struct pretokenizer_cursor pretokenizer_begin(const char *text, size_t bytes)
 {
-    struct pretokenizer_cursor c = {(const uint8_t *)text, 0, bytes};
+    struct pretokenizer_cursor c = {(const uint8_t *)text, 0, bytes, {0}};
     return c;
 }
 /* The next pieces: they end at ends[0] < ends[1] < ..., the first one begins at c->at. Returns how many were
@@ -68,7 +74,7 @@ static inline struct pretokenizer_cursor pretokenizer_begin(const char *text, si
 int pretokenizer_scan(const struct pretokenizer *p, struct pretokenizer_cursor *c, size_t *ends, int max);
 
 /* The last place in [1, want], want < bytes, where the text can be cut so that both parts, normalized and
- * scanned apart, give the pieces of the whole, whatever the pretokenizer; `bytes` when there is none. The
- * text must be valid UTF-8, not yet normalized. */
-size_t pretokenizer_cut(const char *text, size_t bytes, size_t want);
+ * scanned apart, give the pieces of the whole; `bytes` when there is none. The text must be valid UTF-8, not
+ * yet normalized. */
+size_t pretokenizer_cut(const struct pretokenizer *p, const char *text, size_t bytes, size_t want);
 #endif

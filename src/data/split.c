@@ -2,69 +2,66 @@
  * text from its own start, so each scanner is one function (text, start) -> end; its alternatives are tried
  * in the order of the pattern.
  *
+ * Most patterns are one family with small differences (struct family): a word with at most one other character
+ * before it, a few digits, punctuation with line ends behind it, white space. The members of a family are
+ * constants to the compiler, so each row gets code of its own.
+ *
  * Three things carry the speed: ASCII letters are found 32 bytes at a time, the class of any other character
  * is one table look-up (ASCII) or two (unicode.h), and ends come in batches, so that the caller can fetch
  * cache lines ahead.
  *
- * Classes: L = \p{L}, N = \p{N}, S = \s, O = everything else. */
+ * In the comments U, N, S, ... are sets of classes as in split_int.h. */
 #include "data/split.h"
-#include "data/unicode.h"
-#include "base/utf8.h"
+#include "data/split_int.h"
 #include <assert.h>
 #include <immintrin.h>
-#include <stdbool.h>
 
-enum class { O = UNICODE_OTHER, S = UNICODE_SPACE, L = UNICODE_LETTER, N = UNICODE_NUMBER, END };
-static_assert((int)UNICODE_NUMBER < (int)END, "END is not a class of characters");
-
-static const uint8_t ascii_class[128] = {
-    ['\t'] = S, ['\n'] = S,        ['\v'] = S,        ['\f'] = S,        ['\r'] = S,
-    [' '] = S,  ['0' ... '9'] = N, ['A' ... 'Z'] = L, ['a' ... 'z'] = L,
+enum {
+    S = SPLIT_S,
+    N = SPLIT_N,
+    L = SPLIT_L,
+    M = SPLIT_M,
+    P = SPLIT_P | SPLIT_Y,
+    C = SPLIT_C,
+    LOWER = SPLIT_SET(LOWER),
+    BOTH = SPLIT_SET(MODIFIER) | SPLIT_SET(LETTER) | SPLIT_M, /* in words of either case */
+    UPPERISH = SPLIT_SET(UPPER) | SPLIT_SET(TITLE) | BOTH,    /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
+    LOWERISH = LOWER | BOTH,                                  /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
+    NOT_SLN = SPLIT_ALL & ~(SPLIT_S | SPLIT_L | SPLIT_N),     /* [^\s\p{L}\p{N}] */
 };
 
-struct unit { /* one character; END with 0 bytes behind the text */
-    enum class class;
-    uint32_t bytes;
-};
-
-static inline struct unit unit_at(const uint8_t *text, size_t at, size_t bytes)
+static inline size_t run_end(const uint8_t *text, size_t at, size_t bytes, uint32_t set)
 {
-    if (at >= bytes) return (struct unit){END, 0};
-    if (text[at] < 0x80) return (struct unit){ascii_class[text[at]], 1};
-    struct utf8_char c = utf8_read(text + at);
-    return (struct unit){(enum class)unicode_class_of(c.code), c.bytes};
-}
-
-static inline size_t run_end(const uint8_t *text, size_t at, size_t bytes, enum class class)
-{
-    for (struct unit u; (u = unit_at(text, at, bytes)).class == class;) at += u.bytes;
+    for (struct split_unit u; (u = split_unit_at(text, at, bytes)).set & set;) at += u.bytes;
     return at;
 }
 
-/* Bit i: byte i is an ASCII letter. */
-static inline uint32_t letters_mask(const uint8_t *p)
+/* Bit i: byte i is an ASCII letter, of any case or (any_case false) a lower one. */
+static inline uint32_t letters_mask(const uint8_t *p, bool any_case)
 {
-    __m256i lower = _mm256_or_si256(_mm256_loadu_si256((const __m256i *)p), _mm256_set1_epi8(0x20));
+    __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    if (any_case) v = _mm256_or_si256(v, _mm256_set1_epi8(0x20));
     __m256i above =
-        _mm256_cmpgt_epi8(lower, _mm256_set1_epi8('a' - 1)); /* bytes >= 0x80 are negative: no letters */
-    __m256i below = _mm256_cmpgt_epi8(_mm256_set1_epi8('z' + 1), lower);
+        _mm256_cmpgt_epi8(v, _mm256_set1_epi8('a' - 1)); /* bytes >= 0x80 are negative: no letters */
+    __m256i below = _mm256_cmpgt_epi8(_mm256_set1_epi8('z' + 1), v);
     return (uint32_t)_mm256_movemask_epi8(_mm256_and_si256(above, below));
 }
 
-static inline size_t letters_end(const uint8_t *text, size_t at, size_t bytes)
+/* run_end for a set that holds the letters of ASCII (the lower ones alone: any_case false). */
+static inline size_t letters_end(const uint8_t *text, size_t at, size_t bytes, uint32_t set, bool any_case)
 {
     while (bytes - at >= 32) {
-        uint32_t others = ~letters_mask(text + at);
+        uint32_t others = ~letters_mask(text + at, any_case);
         if (others == 0) {
             at += 32;
             continue;
         }
         at += (size_t)__builtin_ctz(others);
         if (text[at] < 0x80) return at;
-        for (struct unit u; at < bytes && text[at] >= 0x80; at += u.bytes)
-            if ((u = unit_at(text, at, bytes)).class != L) return at;
+        for (struct split_unit u; at < bytes && text[at] >= 0x80; at += u.bytes)
+            if (!((u = split_unit_at(text, at, bytes)).set & set)) return at;
     }
-    return run_end(text, at, bytes, L);
+    return run_end(text, at, bytes, set);
 }
 
 /* Bytes of 's 't 'm 'd 're 've 'll at `at`, which holds an apostrophe; else 0. With fold_case as (?i:...)
@@ -90,7 +87,7 @@ struct blank { /* a run of white space */
 static inline struct blank blank_run(const uint8_t *text, size_t at, size_t bytes)
 {
     struct blank b = {at, at, 0};
-    for (struct unit u; (u = unit_at(text, b.end, bytes)).class == S; b.end += u.bytes) {
+    for (struct split_unit u; (u = split_unit_at(text, b.end, bytes)).set & S; b.end += u.bytes) {
         b.last = b.end;
         if (text[b.end] == '\n' || text[b.end] == '\r') b.newline_end = b.end + 1;
     }
@@ -104,7 +101,24 @@ static inline size_t blank_end(struct blank b, size_t at, size_t bytes)
     return b.end == bytes || b.last == at ? b.end : b.last;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+static inline bool is_newline(uint8_t c)
+{
+    return c == '\n' || c == '\r';
+}
+
+static inline size_t newlines_end(const uint8_t *text, size_t at, size_t bytes)
+{
+    while (at < bytes && is_newline(text[at])) at++;
+    return at;
+}
+
+static inline size_t numbers_end(const uint8_t *text, size_t at, size_t bytes, int max)
+{
+    struct split_unit u;
+    for (int i = 0; i < max && (u = split_unit_at(text, at, bytes)).set & N; i++) at += u.bytes;
+    return at;
+}
+
 static inline size_t gpt2_end(const uint8_t *text, size_t at, size_t bytes)
 {
     if (text[at] == '\'') {
@@ -112,37 +126,159 @@ static inline size_t gpt2_end(const uint8_t *text, size_t at, size_t bytes)
         if (n != 0) return at + n;
     }
     size_t begin = at + (text[at] == ' ');
-    struct unit u = unit_at(text, begin, bytes);
-    if (u.class == L) return letters_end(text, begin + u.bytes, bytes);
-    if (u.class == N || u.class == O) return run_end(text, begin + u.bytes, bytes, u.class);
+    struct split_unit u = split_unit_at(text, begin, bytes);
+    if (u.set & L) return letters_end(text, begin + u.bytes, bytes, L, true);
+    if (u.set & N) return run_end(text, begin + u.bytes, bytes, N);
+    if (u.set & NOT_SLN) return run_end(text, begin + u.bytes, bytes, NOT_SLN);
     return blank_end(blank_run(text, at, bytes), at, bytes);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
- * ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
-static inline size_t llama3_end(const uint8_t *text, size_t at, size_t bytes)
+/* What differs between the patterns
+ *
+ *   contraction | [^\r\n\p{L}\p{N}]?word | \p{N}{1,digits} | ?[punct]+[tail]* | \s*[\r\n]+ | \s+(?!\S) | \s+
+ */
+struct family {
+    enum { NO_CONTRACTION, CONTRACTION_FIRST, CONTRACTION_BEHIND } contraction; /* alone, or ending a word */
+    bool cased;        /* a word is [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*; else [word]+ */
+    bool slash;        /* the tail of punctuation is [\r\n/]*; else [\r\n]* */
+    bool blank_to_end; /* \s++$ comes before \s*[\r\n] */
+    int digits;
+    uint32_t word, punct;
+};
+
+/* [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*. The first alternative takes all it can of UPPERISH; without a
+ * lower letter behind, it gives back up to the last character that is in both sets; without one, the second
+ * alternative takes all. */
+static inline size_t cased_end(const uint8_t *text, size_t at, size_t bytes)
+{
+    size_t both = 0;
+    struct split_unit u;
+    for (; (u = split_unit_at(text, at, bytes)).set & UPPERISH; at += u.bytes)
+        if (u.set & BOTH) both = at + u.bytes;
+    if (u.set & LOWER) return letters_end(text, at + u.bytes, bytes, LOWERISH, false);
+    return both != 0 ? both : at;
+}
+
+/* The word that begins at `at`, where a character of f.word stands. */
+static inline __attribute__((always_inline)) size_t word_end(struct family f, const uint8_t *text, size_t at,
+                                                             size_t bytes)
+{
+    size_t end = f.cased ? cased_end(text, at, bytes) : letters_end(text, at, bytes, f.word, true);
+    if (f.contraction == CONTRACTION_BEHIND && end < bytes && text[end] == '\'')
+        end += contraction_bytes(text, end, bytes, true);
+    return end;
+}
+
+/* A mark can be the one character before a word and, where f.word has marks, the first of one. Both readings
+ * end at the same place, so no mark is looked at as that one character. */
+static inline __attribute__((always_inline)) size_t family_end(struct family f, const uint8_t *text,
+                                                               size_t at, size_t bytes)
 {
     uint8_t c = text[at];
-    if (c == '\'') {
+    if (f.contraction == CONTRACTION_FIRST && c == '\'') {
         size_t n = contraction_bytes(text, at, bytes, true);
         if (n != 0) return at + n;
     }
-    struct unit u = unit_at(text, at, bytes);
+    struct split_unit u = split_unit_at(text, at, bytes);
+    if (u.set & f.word) return word_end(f, text, at, bytes);
+    if (u.set & N) return numbers_end(text, at, bytes, f.digits);
     size_t end = at + u.bytes;
-    if (u.class == L) return letters_end(text, end, bytes);
-    if (u.class == N) {
-        for (int i = 1; i < 3 && (u = unit_at(text, end, bytes)).class == N; i++) end += u.bytes;
-        return end;
-    }
-    struct unit next = unit_at(text, end, bytes);
-    if (next.class == L && c != '\r' && c != '\n') return letters_end(text, end + next.bytes, bytes);
-    if (u.class == O || (c == ' ' && next.class == O)) {
-        end = run_end(text, end, bytes, O);
-        while (end < bytes && (text[end] == '\r' || text[end] == '\n')) end++;
+    struct split_unit next = split_unit_at(text, end, bytes);
+    if (next.set & f.word && !is_newline(c)) return word_end(f, text, end, bytes);
+    if (u.set & f.punct || (c == ' ' && next.set & f.punct)) {
+        end = run_end(text, end, bytes, f.punct);
+        while (end < bytes && (is_newline(text[end]) || (f.slash && text[end] == '/'))) end++;
         return end;
     }
     struct blank b = blank_run(text, at, bytes);
+    if (f.blank_to_end && b.end == bytes) return bytes;
     return b.newline_end != 0 ? b.newline_end : blank_end(b, at, bytes);
+}
+
+#define FAMILY(name, ...)                                                                                    \
+    static inline size_t name##_end(const uint8_t *text, size_t at, size_t bytes)                            \
+    {                                                                                                        \
+        static const struct family f = {__VA_ARGS__};                                                        \
+        return family_end(f, text, at, bytes);                                                               \
+    }
+FAMILY(llama3, .contraction = CONTRACTION_FIRST, .word = L, .punct = NOT_SLN, .digits = 3)
+FAMILY(cl100k, .contraction = CONTRACTION_FIRST, .word = L, .punct = NOT_SLN, .digits = 3,
+       .blank_to_end = true)
+FAMILY(nanochat, .contraction = CONTRACTION_FIRST, .word = L, .punct = NOT_SLN, .digits = 2)
+FAMILY(qwen2, .contraction = CONTRACTION_FIRST, .word = L, .punct = NOT_SLN, .digits = 1)
+FAMILY(qwen35, .contraction = CONTRACTION_FIRST, .word = L | M, .punct = NOT_SLN & ~M, .digits = 1)
+FAMILY(o200k, .contraction = CONTRACTION_BEHIND, .word = L | M, .punct = NOT_SLN, .digits = 3, .cased = true,
+       .slash = true)
+FAMILY(tekken, .word = L | M, .punct = NOT_SLN, .digits = 1, .cased = true, .slash = true)
+
+/* DeepSeek-V3: numbers are cut out first, then runs of Chinese and Japanese characters; the third pattern divides what is
+ * between them and each such run, as texts of their own. So to it, a number is the end of the text, and so is a
+ * character of the other side: `inside` a run or not. */
+static inline bool is_deepseek_cjk(uint32_t code)
+{
+    return (code >= 0x4e00 && code <= 0x9fa5) || (code >= 0x3040 && code <= 0x30ff);
+}
+
+static inline struct split_unit part_unit_at(const uint8_t *text, size_t at, size_t bytes, bool inside)
+{
+    struct split_unit u = split_unit_at(text, at, bytes);
+    if (u.set & N || is_deepseek_cjk(u.code) != inside) u.set = 0;
+    return u;
+}
+
+static inline size_t part_run_end(const uint8_t *text, size_t at, size_t bytes, uint32_t set, bool inside)
+{
+    for (struct split_unit u; (u = part_unit_at(text, at, bytes, inside)).set & set;) at += u.bytes;
+    return at;
+}
+
+static inline size_t part_letters_end(const uint8_t *text, size_t at, size_t bytes, bool inside)
+{
+    while (!inside && bytes - at >= 32) {
+        uint32_t others = ~letters_mask(text + at, true);
+        at += others == 0 ? 32 : (size_t)__builtin_ctz(others);
+        if (others == 0) continue;
+        if (text[at] < 0x80) return at;
+        for (struct split_unit u; at < bytes && text[at] >= 0x80; at += u.bytes)
+            if (!((u = part_unit_at(text, at, bytes, false)).set & (L | M))) return at;
+    }
+    return part_run_end(text, at, bytes, L | M, inside);
+}
+
+static inline bool is_ascii_letter(uint8_t c)
+{
+    return (uint8_t)((c | 0x20) - 'a') < 26;
+}
+
+static inline size_t deepseek3_end(const uint8_t *text, size_t at, size_t bytes)
+{
+    uint8_t c = text[at];
+    struct split_unit u = split_unit_at(text, at, bytes);
+    if (u.set & N) return numbers_end(text, at, bytes, 3);
+    bool inside = is_deepseek_cjk(u.code);
+    size_t end = at + u.bytes;
+    if (u.set & P && c < 0x80 && end < bytes && is_ascii_letter(text[end])) {
+        while (end < bytes && is_ascii_letter(text[end])) end++;
+        return end;
+    }
+    if (u.set & (L | M)) return part_letters_end(text, end, bytes, inside);
+    struct split_unit next = part_unit_at(text, end, bytes, inside);
+    if (!(u.set & P) && !is_newline(c) && next.set & (L | M))
+        return part_letters_end(text, end, bytes, inside);
+    if (u.set & P || (c == ' ' && next.set & P)) {
+        end = part_run_end(text, end, bytes, P, inside);
+        return inside ? end : newlines_end(text, end, bytes);
+    }
+    if (u.set & S) {
+        struct blank b = blank_run(text, at, bytes);
+        if (b.newline_end != 0) return b.newline_end;
+        return part_unit_at(text, b.end, bytes, false).set == 0 ? b.end : blank_end(b, at, bytes);
+    }
+    /* No alternative begins with a control or unassigned character that has no word behind it: such characters
+     * are left over between two matches, all in one piece. */
+    for (; next.set & C; end += next.bytes, next = u)
+        if ((u = part_unit_at(text, end + next.bytes, bytes, inside)).set & (L | M)) break;
+    return end;
 }
 
 /* The loop around a scanner, with the scanner compiled into it. */
@@ -154,15 +290,67 @@ static inline size_t llama3_end(const uint8_t *text, size_t at, size_t bytes)
         return count;                                                                                        \
     }
 SCAN(gpt2)
+SCAN(cl100k)
+SCAN(o200k)
 SCAN(llama3)
+SCAN(qwen2)
+SCAN(qwen35)
+SCAN(nanochat)
+SCAN(tekken)
+SCAN(deepseek3)
+
+#define CONTRACTIONS  "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define UPPERISH_TEXT "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWERISH_TEXT "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED_TEXT(suffix)                                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPERISH_TEXT "*" LOWERISH_TEXT "+" suffix                                      \
+    "|[^\\r\\n\\p{L}\\p{N}]?" UPPERISH_TEXT "+" LOWERISH_TEXT "*" suffix
+#define LLAMA3_TEXT(numbers)                                                                                 \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"                 \
+                 "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+/* cl100k as tiktoken had it up to 0.6: the same pieces as LLAMA3_TEXT, since \s* takes all line ends but one. */
+#define POSSESSIVE_TEXT(numbers)                                                                             \
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"       \
+    "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
 
 const struct split_row split_table[SPLIT_COUNT] = {
-    {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", gpt2_scan},
-    {"llama3",
-     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     llama3_scan},
+    /* Also r50k and p50k; the second is how tiktoken spells it since 0.7. */
+    [SPLIT_GPT2] =
+        {{"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+          "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s"},
+         1,
+         gpt2_scan},
+    /* tiktoken since 0.7 writes \p{N}{1,3}+, which to Oniguruma is not possessive but ({1,3})+: in tokenizer.json
+     * that text means numbers of any length, so it is not among the spellings. */
+    [SPLIT_CL100K] = {{"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| "
+                       "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
+                      1,
+                      cl100k_scan},
+    /* Also Llama-4's: models/llama4/tokenizer.py of github.com/meta-llama/llama-models, O200K_PATTERN. */
+    [SPLIT_O200K] = {{CASED_TEXT(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*"
+                                                   "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+                     1,
+                     o200k_scan},
+    [SPLIT_LLAMA3] = {{LLAMA3_TEXT("\\p{N}{1,3}"), POSSESSIVE_TEXT("\\p{N}{1,3}")}, 1, llama3_scan},
+    [SPLIT_QWEN2] = {{LLAMA3_TEXT("\\p{N}"), POSSESSIVE_TEXT("\\p{N}"), LLAMA3_TEXT("\\p{N}{1}")},
+                     1,
+                     qwen2_scan},
+    [SPLIT_QWEN35] = {{CONTRACTIONS
+                       "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+                       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+                      1,
+                      qwen35_scan},
+    [SPLIT_NANOCHAT] = {{POSSESSIVE_TEXT("\\p{N}{1,2}")}, 1, nanochat_scan},
+    /* Mistral's, as in the Nemo models. */
+    [SPLIT_TEKKEN] = {{CASED_TEXT(
+                          "") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+                      1,
+                      tekken_scan},
+    [SPLIT_DEEPSEEK3] = {{"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+                          "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
+                          "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+                         3,
+                         deepseek3_scan},
 };
 
 static inline size_t char_before(const uint8_t *text, size_t at)
@@ -173,15 +361,15 @@ static inline size_t char_before(const uint8_t *text, size_t at)
 }
 
 /* No pattern has white space behind a letter or a number in one piece. A single \n between two other
- * characters ends a piece in all of them (alone, or behind punctuation), with or without something after it.
- * */
+ * characters ends a piece in all of them (alone, or behind punctuation), with or without something after it,
+ * but for a slash, which may belong to the same piece. */
 static bool cut_is_safe(const uint8_t *text, size_t at, size_t bytes)
 {
-    enum class next = unit_at(text, at, bytes).class;
+    uint32_t next = split_unit_at(text, at, bytes).set;
     size_t before = char_before(text, at);
-    enum class class = unit_at(text, before, bytes).class;
-    if (next == S) return class == L || class == N;
-    return text[before] == '\n' && before > 0 && unit_at(text, char_before(text, before), bytes).class != S;
+    if (next & S) return (split_unit_at(text, before, bytes).set & (L | N)) != 0;
+    return text[before] == '\n' && text[at] != '/' && before > 0 &&
+           !(split_unit_at(text, char_before(text, before), bytes).set & S);
 }
 
 size_t split_cut(const char *text, size_t bytes, size_t want)

@@ -133,24 +133,12 @@ static void set(json_t *root, const char *path, const char *value)
 static const struct refusal {
     const char *path, *value, *message;
 } refusals[] = {
-    {"normalizer", "{\"type\":\"NFC\"}", "normalizer: type \"NFC\" is not supported"},
+    {"normalizer", "{\"type\":\"NFD\"}", "normalizer: type \"NFD\" is not supported"},
     {"truncation", "{\"max_length\":5}", "truncation is not supported"},
     {"padding", "{}", "padding is not supported"},
     {"sparkle", "1", "tokenizer.json has \"sparkle\""},
     {"pre_tokenizer", "null", "no pre_tokenizer"},
     {"pre_tokenizer", "{\"type\":\"Metaspace\"}", "pre_tokenizer: type \"Metaspace\" is not supported"},
-    {"pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}",
-     "add_prefix_space=true is not supported"},
-    {"pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}",
-     "use_regex=false is not supported"},
-    {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}]}",
-     "only Split, ByteLevel"},
-    {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[]}", "only Split, ByteLevel"},
-    {"pre_tokenizer",
-     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a+\"},"
-     "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":"
-     "\"ByteLevel\",\"use_regex\":false}]}",
-     "the pattern \"a+\" is not supported"},
     {"decoder", "{\"type\":\"Metaspace\"}", "decoder type \"Metaspace\" is not supported"},
     {"decoder", "null", "decoder type \"\" is not supported"},
     {"post_processor", "{\"type\":\"BertProcessing\"}",

@@ -1,7 +1,7 @@
-/* Any bytes as text, with a tokenizer for each split: invalid UTF-8 is refused at its place; valid text
- * decodes to itself, its special tokens appear only when they are asked for, and encoding in two calls of one
+/* Any bytes as text, with a tokenizer for each pretokenizer: invalid UTF-8 is refused at its place; valid text
+ * decodes to itself, normalized, its special tokens appear only when they are asked for, and encoding in two calls of one
  * encoder gives what a fresh one gives. */
-#include "data/split.h"
+#include "data/pretokenizer.h"
 #include "data/tokenizer.h"
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,11 +9,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { VOCAB_SIZE = 330, SPECIALS = 2 };
+enum { VOCAB_SIZE = 330, SPECIALS = 2, TOKENIZERS_MAX = 32 };
 
 /* Kept from one input to the next: the cache of an encoder must not change ids. */
-static struct tokenizer *tokenizers[SPLIT_COUNT];
-static struct encoder *encoders[SPLIT_COUNT];
+static struct tokenizer *tokenizers[TOKENIZERS_MAX];
+static struct encoder *encoders[TOKENIZERS_MAX];
+static struct pretokenizer_room room;
 
 static void open_all(void)
 {
@@ -25,8 +26,9 @@ static void open_all(void)
         "she said that this is what was left of those, and we'll see more of them when we've got there";
     static const char *const specials[] = {"<|endoftext|>", "<|e"};
     struct text doc = {corpus, sizeof corpus - 1};
-    for (int s = 0; s < SPLIT_COUNT; s++) {
-        const struct tokenizer_train_config config = {.pretokenizer = split_table[s].name,
+    for (int s = 0; pretokenizer_word(s) != NULL; s++) {
+        CHECK(s < TOKENIZERS_MAX, "room");
+        const struct tokenizer_train_config config = {.pretokenizer = pretokenizer_word(s),
                                                       .vocab_size = VOCAB_SIZE,
                                                       .specials = specials,
                                                       .special_count = SPECIALS};
@@ -46,7 +48,13 @@ static void check(int s, const char *text, size_t size, enum specials specials)
     char *back = NULL;
     CHECK(tokenizer_decode(tokenizers[s], ids, count, &back, &back_bytes) == STATUS_OK, "%s",
           status_message());
-    CHECK(back_bytes == size && memcmp(back, text, size) == 0, "the text does not come back");
+    struct pretokenizer p;
+    const char *normal;
+    size_t normal_bytes;
+    CHECK(pretokenizer_named(&p, pretokenizer_word(s)) == STATUS_OK, "%s", status_message());
+    CHECK(pretokenizer_normalize(&p, text, size, &room, &normal, &normal_bytes) == STATUS_OK, "memory");
+    CHECK(back_bytes == normal_bytes && memcmp(back, normal, normal_bytes) == 0,
+          "the text does not come back");
     free(back);
     for (int64_t i = 0; i < count; i++)
         CHECK(specials == SPECIALS_PARSE || ids[i] < VOCAB_SIZE - SPECIALS,
@@ -63,7 +71,7 @@ static void check(int s, const char *text, size_t size, enum specials specials)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (tokenizers[0] == NULL) open_all();
-    for (int s = 0; s < SPLIT_COUNT; s++) {
+    for (int s = 0; tokenizers[s] != NULL; s++) {
         check(s, (const char *)data, size, SPECIALS_AS_TEXT);
         check(s, (const char *)data, size, SPECIALS_PARSE);
     }
