@@ -11,11 +11,6 @@ struct tokenizer;
 status cmd_data_inspect(int argc, char **argv);
 status cmd_data_verify(int argc, char **argv);
 
-struct inspect_options {
-    int64_t documents;
-    const char *tokenizer_dir; /* NULL: that of the manifest */
-    bool json;
-};
 /* inspect --step: what a step of a run saw. */
 status cmd_data_step(int argc, char **argv);
 

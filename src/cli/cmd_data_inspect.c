@@ -1,12 +1,15 @@
 /* ingot data inspect SHARDS: what shards hold. */
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
 #include "data/shard.h"
+#include "data/shard_tally.h"
 #include "data/tokenizer.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +17,16 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define INSPECT_USAGE                                                                                        \
-    "data inspect SHARDS [--documents N] [--json]   |   data inspect RUN|RUN.yaml|SHARDS --step N [...]   "  \
-    "(data inspect --step=1 --help)"
+    "data inspect SHARDS [--documents N | --document N] [--tokenizer DIR] [--dtype T] [--eot ID --eod "      \
+    "before|after] [--json]   |   data inspect RUN --step N ... (--step 1 --help)"
 
-enum { CHUNK = 1 << 20, BUCKETS = 32, DOCUMENT_TOKENS = 64 };
+enum { BUCKETS = 40, DOCUMENT_TOKENS = 64, SHARDS_SHOWN = 8, UNUSED_SHOWN = 12, EXACT = 1 << 20 };
+
+static const char *const eod_words[] = {
+#define X(value, word) [EOD_##value] = (word),
+    EOD_WORDS(X)
+#undef X
+};
 
 void cmd_data_put_token(const struct tokenizer *tokenizer, int32_t id, FILE *out)
 {
@@ -58,140 +67,371 @@ status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct 
     return FAIL(STATUS_DATA, "%s: this is not the tokenizer that made the shards; --tokenizer names it", dir);
 }
 
-/* One pass over all tokens. Lengths count tokens with the end-of-text token; histogram[k] counts documents of
- * 2^k to 2^(k+1)-1 tokens. */
-struct survey {
-    int32_t id_min, id_max;
-    int64_t documents, longest, histogram[BUCKETS];
+struct inspect_options {
+    int64_t documents, document, top; /* beginnings shown; the one shown whole, or -1; frequent ids shown */
+    const char *tokenizer_dir;        /* NULL: that of the manifest */
+    bool json;
 };
 
-static void end_document(struct survey *s, int64_t length)
+/* Lengths count tokens with the end-of-text token; histogram[k] counts documents of 2^k to 2^(k+1)-1 tokens. */
+struct lengths {
+    int64_t count, longest, median, p90, p99, histogram[BUCKETS];
+};
+
+/* What `inspect` knows after its pass. */
+struct survey {
+    struct shard_set set;
+    struct shard_hints hints;
+    struct tokenizer *tokenizer; /* NULL: unknown */
+    struct shard_tally tally;
+    struct document_index documents; /* starts NULL: unknown */
+    struct lengths lengths;
+    int64_t id_min, used, vocab_size; /* vocab_size: of the set, else of the tokenizer; 0 unknown */
+    int64_t text_bytes;               /* 0 unknown */
+    int64_t masked;                   /* tokens that are no targets */
+};
+
+/* Percentiles are exact below 2^20 tokens; longer documents count as 2^20. */
+static status measure(const struct document_index *d, struct lengths *out)
 {
-    if (length == 0) return;
-    int k = 63 - __builtin_clzll((uint64_t)length);
-    s->documents++;
-    s->histogram[k < BUCKETS ? k : BUCKETS - 1]++;
-    if (length > s->longest) s->longest = length;
+    *out = (struct lengths){.count = d->count};
+    int64_t *exact = calloc(EXACT + 1, sizeof *exact), seen = 0;
+    if (!exact) return FAIL(STATUS_FIT, "no memory for lengths");
+    for (int64_t i = 0; i < d->count; i++) {
+        int64_t n = d->starts[i + 1] - d->starts[i];
+        int k = 63 - __builtin_clzll((uint64_t)n);
+        out->histogram[k < BUCKETS ? k : BUCKETS - 1]++;
+        exact[n < EXACT ? n : EXACT]++;
+        if (n > out->longest) out->longest = n;
+    }
+    for (int64_t n = 0; n <= EXACT; n++) {
+        seen += exact[n];
+        if (!out->median && 2 * seen >= d->count) out->median = n;
+        if (!out->p90 && 10 * seen >= 9 * d->count) out->p90 = n;
+        if (!out->p99 && 100 * seen >= 99 * d->count) out->p99 = n;
+    }
+    free(exact);
+    return STATUS_OK;
 }
 
-static status survey_run(const struct shard_set *set, struct survey *s)
+static int64_t count_masked(const struct shard_set *set)
 {
-    int32_t *ids = malloc(CHUNK * sizeof *ids), previous = -1;
-    CHECK(ids, "no memory for a chunk");
-    *s = (struct survey){.id_min = INT32_MAX, .id_max = -1};
-    int64_t length = 0;
-    status st = STATUS_OK;
-    for (int64_t at = 0; at < set->tokens && st == STATUS_OK; at += CHUNK) {
-        int64_t n = set->tokens - at < CHUNK ? set->tokens - at : CHUNK;
-        st = shard_set_read(set, at, n, set->vocab_size, ids);
-        for (int64_t i = 0; i < n && st == STATUS_OK; i++) {
-            if (ids[i] < s->id_min) s->id_min = ids[i];
-            if (ids[i] > s->id_max) s->id_max = ids[i];
-            if (shard_set_document_begins(set, previous, ids[i])) {
-                end_document(s, length);
-                length = 0;
-            }
-            length++;
-            previous = ids[i];
+    int64_t masked = 0;
+    for (int i = 0; i < set->count; i++) {
+        const struct shard *s = &set->shards[i];
+        for (int64_t t = 0; s->mask && t < s->count; t += 8) {
+            int bits = s->count - t < 8 ? (int)(s->count - t) : 8;
+            masked += bits - __builtin_popcount(s->mask[t / 8] & ((1 << bits) - 1));
         }
     }
-    if (set->eod != EOD_NONE) end_document(s, length);
-    free(ids);
-    return st;
+    return masked;
 }
 
-static void print_survey(const struct shard_set *set, const struct survey *s)
+static void survey_close(struct survey *s)
 {
-    static const char *const eods[] = {[EOD_NONE] = "none", [EOD_BEFORE] = "before", [EOD_AFTER] = "after"};
-    char a[32], b[32];
-    for (int i = 0; i < set->count; i++)
-        printf("%s  %lld tokens of %d bytes\n", set->shards[i].path, (long long)set->shards[i].count,
-               set->shards[i].width);
-    printf("tokens      %lld (%s) in %d shards, ids %d to %d", (long long)set->tokens,
-           text_count(a, (double)set->tokens), set->count, s->id_max < 0 ? 0 : s->id_min, s->id_max);
-    if (set->vocab_size) printf(", vocabulary %lld", (long long)set->vocab_size);
-    printf("\n");
-    if (set->text_bytes)
-        printf("text        %s, %.3f bytes per token\n", text_bytes(b, (double)set->text_bytes),
-               (double)set->text_bytes / (double)set->tokens);
-    printf("tokenizer   %s\n", set->tokenizer_dir[0] ? set->tokenizer_dir : "unknown: there is no manifest");
-    printf("documents   end-of-text token %d, %s each document%s\n", set->eot, eods[set->eod],
-           set->manifest ? "" : " (assumed: there is no manifest)");
-    if (set->eod == EOD_NONE || s->documents == 0) return;
-    printf("            %lld, mean %.1f tokens, longest %lld\n", (long long)s->documents,
-           (double)set->tokens / (double)s->documents, (long long)s->longest);
+    shard_tally_close(&s->tally);
+    document_index_free(&s->documents);
+    if (s->tokenizer) tokenizer_free(s->tokenizer);
+    shard_set_close(&s->set);
+}
+
+static status survey_run(struct survey *s)
+{
+    const struct shard_set *set = &s->set;
+    TRY(shard_tally_set(&s->tally, set, set->vocab_size));
+    if (set->bounded) TRY(shard_set_documents(set, &s->documents));
+    if (set->bounded) TRY(measure(&s->documents, &s->lengths));
+    const struct shard_tally *t = &s->tally;
+    s->id_min = t->id_max;
+    s->vocab_size = set->vocab_size;
+    s->text_bytes = set->text_bytes;
+    s->masked = count_masked(set);
+    if (s->tokenizer && s->vocab_size == 0) s->vocab_size = tokenizer_vocab_size(s->tokenizer);
+    for (int64_t id = t->ids - 1; id >= 0; id--) {
+        if (t->counts[id] == 0) continue;
+        s->used++;
+        s->id_min = id;
+        if (!s->tokenizer || set->text_bytes || id == set->eot) continue;
+        s->text_bytes += t->counts[id] * (int64_t)tokenizer_bytes(s->tokenizer, (int32_t)id).bytes;
+    }
+    if (s->tokenizer && t->id_max >= tokenizer_vocab_size(s->tokenizer))
+        log_warn("%s: ids up to %lld, but the tokenizer has %d: it is not the one that made these shards",
+                 set->shards[0].path, (long long)t->id_max, tokenizer_vocab_size(s->tokenizer));
+    return STATUS_OK;
+}
+
+/* The ids that stand most often, most often first; returns how many there are, at most `room`. */
+static int most_frequent(const struct shard_tally *t, int room, int64_t *out)
+{
+    int n = 0;
+    for (int64_t id = 0; id < t->ids; id++) {
+        if (t->counts[id] == 0 || (n == room && t->counts[id] <= t->counts[out[n - 1]])) continue;
+        int at = n < room ? n++ : n - 1;
+        for (; at > 0 && t->counts[out[at - 1]] < t->counts[id]; at--) out[at] = out[at - 1];
+        out[at] = id;
+    }
+    return n;
+}
+
+static void print_ids(const struct inspect_options *o, const struct survey *s)
+{
+    const struct shard_tally *t = &s->tally;
+    int64_t *most = malloc((size_t)(o->top + 1) * sizeof *most);
+    CHECK(most, "no memory for ids");
+    int n = most_frequent(t, (int)o->top, most), shown = 0;
+    printf("ids         %lld are used", (long long)s->used);
+    if (s->vocab_size > 0 && s->vocab_size <= t->ids && s->vocab_size > s->used) {
+        printf(" of %lld; %lld are not:", (long long)s->vocab_size, (long long)(s->vocab_size - s->used));
+        for (int64_t id = 0; id < s->vocab_size && shown < UNUSED_SHOWN; id++)
+            if (t->counts[id] == 0) shown++, printf(" %lld", (long long)id);
+        if (s->vocab_size - s->used > shown) printf(" ...");
+    }
+    puts("");
+    for (int i = 0; i < n; i++) {
+        printf("  %8lld  %6.2f %%  ", (long long)most[i],
+               100.0 * (double)t->counts[most[i]] / (double)s->set.tokens);
+        if (s->tokenizer) putchar('\'');
+        if (s->tokenizer) cmd_data_put_token(s->tokenizer, (int32_t)most[i], stdout);
+        puts(s->tokenizer ? "'" : "");
+    }
+    free(most);
+    int first = 1;
+    for (int32_t id = 0; s->tokenizer && id < tokenizer_vocab_size(s->tokenizer) && id < t->ids; id++) {
+        if (!tokenizer_added(s->tokenizer, id) || (t->counts[id] == 0 && id != s->set.eot)) continue;
+        printf("%s%lld x ", first ? "special     " : ", ", (long long)t->counts[id]);
+        cmd_data_put_token(s->tokenizer, id, stdout);
+        first = 0;
+        if (id == s->set.eot) printf(" (end of text)");
+    }
+    if (!first) puts("");
+}
+
+/* The text of tokens together: a letter may be split among them. Escapes as cmd_data_put_token. */
+static void put_text(const struct tokenizer *tokenizer, const int32_t *ids, int64_t n)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!tokenizer || tokenizer_decode(tokenizer, ids, n, &text, &bytes) != STATUS_OK) {
+        for (int64_t i = 0; i < n; i++) cmd_data_put_token(NULL, ids[i], stdout);
+        return;
+    }
+    for (size_t at = 0; at < bytes;) {
+        size_t good = utf8_valid(text + at, bytes - at);
+        for (size_t end = at + good; at < end; at++) {
+            unsigned char c = (unsigned char)text[at];
+            if (c == '\n')
+                fputs("\\n", stdout);
+            else if (c < 32 || c == 127)
+                printf("\\x%02x", c);
+            else
+                putchar(c);
+        }
+        if (at < bytes) printf("\\x%02x", (unsigned char)text[at++]);
+    }
+    free(text);
+}
+
+static void print_lengths(const struct shard_set *set, const struct lengths *l)
+{
+    printf(
+        "            %lld, mean %.1f tokens, median %lld, 90 %% up to %lld, 99 %% up to %lld, longest %lld\n",
+        (long long)l->count, (double)set->tokens / (double)l->count, (long long)l->median, (long long)l->p90,
+        (long long)l->p99, (long long)l->longest);
     int64_t most = 1;
-    for (int k = 0; k < BUCKETS; k++) most = s->histogram[k] > most ? s->histogram[k] : most;
+    for (int k = 0; k < BUCKETS; k++) most = l->histogram[k] > most ? l->histogram[k] : most;
     for (int k = 0; k < BUCKETS; k++)
-        if (s->histogram[k])
+        if (l->histogram[k])
             printf("  %8lld to %8lld tokens  %9lld  %.*s\n", 1ll << k, (2ll << k) - 1,
-                   (long long)s->histogram[k], (int)(40 * s->histogram[k] / most),
+                   (long long)l->histogram[k], (int)(40 * l->histogram[k] / most),
                    "########################################");
 }
 
-static status print_documents(const struct inspect_options *o, const struct tokenizer *tokenizer,
-                              const struct shard_set *set)
+static void print_survey(const struct inspect_options *o, const struct survey *s)
 {
-    int64_t room = 1 << 16, n = set->tokens < room ? set->tokens : room, shown = 0, in_document = 0;
-    int32_t *ids = malloc((size_t)room * sizeof *ids);
-    CHECK(ids, "no memory for a chunk");
-    status st = shard_set_read(set, 0, n, set->vocab_size, ids);
-    for (int64_t i = 0; i < n && st == STATUS_OK; i++, in_document++) {
-        if (i == 0 || shard_set_document_begins(set, ids[i - 1], ids[i])) {
-            if (shown == o->documents) break;
-            printf("%sdocument %lld: ", shown ? "\n" : "", (long long)shown);
-            shown++;
-            in_document = 0;
-        }
-        if (in_document < DOCUMENT_TOKENS)
-            cmd_data_put_token(tokenizer, ids[i], stdout);
-        else if (in_document == DOCUMENT_TOKENS)
-            fputs(" ...", stdout);
+    char a[32], b[32];
+    const struct shard_set *set = &s->set;
+    for (int i = 0; i < set->count && (i < SHARDS_SHOWN || set->count == SHARDS_SHOWN + 1); i++)
+        printf("%s  %lld tokens of %d bytes\n", set->shards[i].path, (long long)set->shards[i].count,
+               set->shards[i].width);
+    if (set->count > SHARDS_SHOWN + 1) printf("... and %d more\n", set->count - SHARDS_SHOWN);
+    printf("format      %s, %s%s\n", shard_format_word(set->format), shard_type_word(set->shards[0].type),
+           set->manifest ? ", with a manifest" : "");
+    printf("tokens      %lld (%s) in %d shards, ids %lld to %lld", (long long)set->tokens,
+           text_count(a, (double)set->tokens), set->count, (long long)(s->tally.id_max < 0 ? 0 : s->id_min),
+           (long long)(s->tally.id_max < 0 ? 0 : s->tally.id_max));
+    if (set->vocab_size) printf(", vocabulary %lld", (long long)set->vocab_size);
+    printf("\n");
+    if (s->text_bytes)
+        printf("text        %s, %.3f bytes per token\n", text_bytes(b, (double)s->text_bytes),
+               (double)s->text_bytes / (double)set->tokens);
+    printf("tokenizer   %s\n", o->tokenizer_dir ? o->tokenizer_dir
+                               : set->tokenizer_dir[0]
+                                   ? set->tokenizer_dir
+                                   : "unknown: there is no manifest; --tokenizer DIR names it");
+    if (set->masked)
+        printf("mask        %lld tokens are no targets (%.1f %%)\n", (long long)s->masked,
+               100.0 * (double)s->masked / (double)(set->tokens ? set->tokens : 1));
+    if (set->eot >= 0)
+        printf("documents   end-of-text token %d, %s each document%s\n", set->eot, eod_words[set->eod],
+               set->manifest || s->hints.eot >= 0 ? "" : " (assumed: there is no manifest)");
+    else
+        printf("documents   %s\n", set->bounded ? "by the index; no end-of-text token is known"
+                                                : "unknown: --eot ID and --eod before|after name their ends");
+    if (s->lengths.count) print_lengths(set, &s->lengths);
+    if (set->tokens) print_ids(o, s);
+}
+
+/* Tokens [at, at+n) of the set; NULL when they cannot be read (*st says why). */
+static int32_t *read_tokens(const struct shard_set *set, int64_t at, int64_t n, status *st)
+{
+    int32_t *ids = malloc((size_t)n * sizeof *ids + 1);
+    *st =
+        ids ? shard_set_read(set, at, n, set->vocab_size, ids) : FAIL(STATUS_FIT, "no memory for a document");
+    if (*st == STATUS_OK) return ids;
+    free(ids);
+    return NULL;
+}
+
+static status print_beginnings(const struct inspect_options *o, const struct survey *s)
+{
+    status st = STATUS_OK;
+    int64_t count = s->documents.starts ? s->documents.count : s->set.tokens > 0;
+    for (int64_t d = 0; d < count && d < o->documents && st == STATUS_OK; d++) {
+        int64_t at = s->documents.starts ? s->documents.starts[d] : 0,
+                length = (s->documents.starts ? s->documents.starts[d + 1] : s->set.tokens) - at,
+                n = length < DOCUMENT_TOKENS ? length : DOCUMENT_TOKENS;
+        int32_t *ids = read_tokens(&s->set, at, n, &st);
+        if (!ids) break;
+        if (s->documents.starts)
+            printf("document %lld: ", (long long)d);
+        else
+            printf("the first tokens: ");
+        put_text(s->tokenizer, ids, n);
+        puts(n < length ? " ..." : "");
+        free(ids);
     }
-    if (shown) puts("");
+    return st;
+}
+
+/* The whole of document o->document. */
+static status print_document(const struct inspect_options *o, const struct survey *s)
+{
+    const struct shard_set *set = &s->set;
+    const struct document_index *d = &s->documents;
+    if (o->document >= d->count)
+        return FAIL(STATUS_CONFIG, "--document %lld: there are %lld documents, counted from 0",
+                    (long long)o->document, (long long)d->count);
+    int64_t at = d->starts[o->document], n = d->starts[o->document + 1] - at;
+    int shard = 0;
+    while (set->starts[shard + 1] <= at) shard++;
+    status st;
+    int32_t *ids = read_tokens(set, at, n, &st);
+    TRY(st);
+    if (!o->json) {
+        printf("document %lld: %lld tokens from token %lld of %s\n", (long long)o->document, (long long)n,
+               (long long)(at - set->starts[shard]), set->shards[shard].path);
+        put_text(s->tokenizer, ids, n);
+        puts("");
+    } else {
+        json_t *list = json_array(), *text = NULL;
+        char *bytes = NULL;
+        size_t length = 0;
+        for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+        if (s->tokenizer) st = tokenizer_decode(s->tokenizer, ids, n, &bytes, &length);
+        if (st == STATUS_OK && bytes) text = json_stringn(bytes, length); /* NULL: not UTF-8 */
+        json_t *j = json_pack("{s:I, s:s, s:I, s:o, s:o}", "document", (json_int_t)o->document, "shard",
+                              set->shards[shard].path, "shard_token", (json_int_t)(at - set->starts[shard]),
+                              "tokens", list, "text", text ? text : json_null());
+        if (j && st == STATUS_OK) json_dumpf(j, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+        if (j && st == STATUS_OK) puts("");
+        json_decref(j);
+        free(bytes);
+    }
     free(ids);
     return st;
 }
 
-static void print_survey_json(const struct shard_set *set, const struct survey *s)
+/* An id, how often, and its text as put_token shows it. */
+static json_t *id_json(const struct survey *s, int64_t id)
 {
-    static const char *const eods[] = {[EOD_NONE] = "none", [EOD_BEFORE] = "before", [EOD_AFTER] = "after"};
-    json_t *shards = json_array(), *histogram = json_array();
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = s->tokenizer ? open_memstream(&text, &bytes) : NULL;
+    if (f) cmd_data_put_token(s->tokenizer, (int32_t)id, f);
+    if (f) fclose(f);
+    json_t *o = json_pack("{s:I, s:I, s:o}", "id", (json_int_t)id, "count", (json_int_t)s->tally.counts[id],
+                          "text", text ? json_stringn(text, bytes) : json_null());
+    free(text);
+    return o;
+}
+
+static json_t *documents_json(const struct survey *s)
+{
+    const struct lengths *l = &s->lengths;
+    if (!s->documents.starts) return json_null();
+    return json_pack("{s:I, s:f, s:I, s:I, s:I, s:I}", "count", (json_int_t)l->count, "mean",
+                     l->count ? (double)s->set.tokens / (double)l->count : 0.0, "median",
+                     (json_int_t)l->median, "p90", (json_int_t)l->p90, "p99", (json_int_t)l->p99, "longest",
+                     (json_int_t)l->longest);
+}
+
+static void print_survey_json(const struct inspect_options *o, const struct survey *s)
+{
+    const struct shard_set *set = &s->set;
+    const struct shard_tally *t = &s->tally;
+    json_t *shards = json_array(), *histogram = json_array(), *most = json_array(), *special = json_array();
     for (int i = 0; i < set->count; i++)
         json_array_append_new(shards, json_pack("{s:s, s:I, s:i}", "path", set->shards[i].path, "tokens",
                                                 (json_int_t)set->shards[i].count, "token_bytes",
                                                 set->shards[i].width));
     for (int k = 0; k < BUCKETS; k++)
-        if (s->histogram[k])
+        if (s->lengths.histogram[k])
             json_array_append_new(histogram, json_pack("{s:I, s:I}", "tokens_min", (json_int_t)(1ll << k),
-                                                       "documents", (json_int_t)s->histogram[k]));
-    json_t *o =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:i, s:i, s:b, s:i, s:s, s:s, s:s, s:I, s:o}", "shards", shards,
-                  "tokens", (json_int_t)set->tokens, "text_bytes", (json_int_t)set->text_bytes, "vocab_size",
-                  (json_int_t)set->vocab_size, "documents", (json_int_t)s->documents, "id_min",
-                  s->id_max < 0 ? 0 : s->id_min, "id_max", s->id_max, "manifest", set->manifest, "eot",
-                  set->eot, "eod", eods[set->eod], "tokenizer", set->tokenizer_dir, "tokenizer_sha256",
-                  set->tokenizer_hash, "longest", (json_int_t)s->longest, "lengths", histogram);
-    if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
-    json_decref(o);
+                                                       "documents", (json_int_t)s->lengths.histogram[k]));
+    int64_t *ids = malloc((size_t)(o->top + 1) * sizeof *ids);
+    CHECK(ids, "no memory for ids");
+    int n = most_frequent(t, (int)o->top, ids);
+    for (int i = 0; i < n; i++) json_array_append_new(most, id_json(s, ids[i]));
+    free(ids);
+    for (int32_t id = 0; s->tokenizer && id < tokenizer_vocab_size(s->tokenizer) && id < t->ids; id++)
+        if (tokenizer_added(s->tokenizer, id)) json_array_append_new(special, id_json(s, id));
+    json_t *j = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:s, s:s, s:s, s:I, "
+                          "s:o, s:o, s:o, s:o}",
+                          "shards", shards, "format", shard_format_word(set->format), "type",
+                          shard_type_word(set->shards[0].type), "tokens", (json_int_t)set->tokens,
+                          "text_bytes", (json_int_t)s->text_bytes, "vocab_size", (json_int_t)s->vocab_size,
+                          "documents", (json_int_t)s->lengths.count, "id_min",
+                          (json_int_t)(t->id_max < 0 ? 0 : s->id_min), "id_max", (json_int_t)t->id_max,
+                          "ids_used", (json_int_t)s->used, "manifest", set->manifest, "eot", set->eot, "eod",
+                          eod_words[set->eod], "tokenizer", set->tokenizer_dir, "tokenizer_sha256",
+                          set->tokenizer_hash, "masked", (json_int_t)s->masked, "document_lengths",
+                          documents_json(s), "lengths", histogram, "most_frequent", most, "special", special);
+    if (j) json_dumpf(j, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    json_decref(j);
     puts("");
 }
 
-static status inspect_shards(const struct inspect_options *o, const char *pattern)
+static status inspect_shards(const struct inspect_options *o, const struct shard_hints *hints,
+                             const char *pattern)
 {
-    struct shard_set set;
-    struct tokenizer *tokenizer = NULL;
-    struct survey survey;
-    TRY(shard_set_open(&set, pattern));
-    status st = survey_run(&set, &survey);
-    if (st == STATUS_OK && o->json) print_survey_json(&set, &survey);
-    if (st == STATUS_OK && !o->json) {
-        st = cmd_data_tokenizer(&tokenizer, o->tokenizer_dir, &set);
-        if (st == STATUS_OK) print_survey(&set, &survey);
-        if (st == STATUS_OK && o->documents > 0) st = print_documents(o, tokenizer, &set);
-        if (tokenizer) tokenizer_free(tokenizer);
+    struct survey s = {.hints = *hints};
+    char config[PATH_MAX];
+    if (snprintf(config, sizeof config, "%s/config.yaml", pattern) < (int)sizeof config && io_exists(config))
+        return FAIL(STATUS_CONFIG,
+                    "%s is a run: --step N shows what a step of it saw; its shards are data.train of %s",
+                    pattern, config);
+    TRY(shard_set_open_as(&s.set, pattern, hints));
+    status st = cmd_data_tokenizer(&s.tokenizer, o->tokenizer_dir, &s.set);
+    if (st == STATUS_OK && o->document >= 0) {
+        st = shard_set_documents(&s.set, &s.documents);
+        if (st == STATUS_OK) st = print_document(o, &s);
+    } else if (st == STATUS_OK) {
+        st = survey_run(&s);
+        if (st == STATUS_OK && o->json) print_survey_json(o, &s);
+        if (st == STATUS_OK && !o->json) print_survey(o, &s);
+        if (st == STATUS_OK && !o->json) st = print_beginnings(o, &s);
     }
-    shard_set_close(&set);
+    survey_close(&s);
     return st;
 }
 
@@ -200,17 +440,29 @@ status cmd_data_inspect(int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--step") == 0 || strncmp(argv[i], "--step=", 7) == 0)
             return cmd_data_step(argc, argv);
-    struct inspect_options o = {.documents = 3};
+    struct inspect_options o = {.documents = 3, .document = -1, .top = 10};
+    struct cmd_data_hints h = CMD_DATA_HINTS_NONE;
+    struct shard_hints hints;
     const struct flag flags[] = {
-        {"documents", FLAG_INT, &o.documents,
-         "shards: show the beginnings of the first N documents; default 3"},
+        {"documents", FLAG_INT, &o.documents, "show the beginnings of the first N documents; default 3"},
+        {"document", FLAG_INT, &o.document, "show the whole of document N alone, from 0"},
+        {"top", FLAG_INT, &o.top, "show the N most frequent ids; default 10"},
         {"tokenizer", FLAG_TEXT, &o.tokenizer_dir,
          "directory with tokenizer.json; default: the one the manifest names"},
+        CMD_DATA_HINT_FLAGS(h),
         {"json", FLAG_SWITCH, &o.json, "JSON"},
     };
     int help;
     TRY(flags_parse(INSPECT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
-    if (argc != 1 || o.documents < 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
-    return inspect_shards(&o, argv[0]);
+    if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
+    if (argc > 1)
+        return FAIL(STATUS_CONFIG,
+                    "%s and %s: one pattern is expected; put it in quotes, as in 'data/train_*.bin'", argv[0],
+                    argv[1]);
+    if (o.documents < 0 || o.top < 0 || o.top > 1 << 20 || o.document < -1)
+        return FAIL(STATUS_CONFIG, "--documents, --document and --top are not negative (usage: ingot %s)",
+                    INSPECT_USAGE);
+    TRY(cmd_data_hints(&h, &hints));
+    return inspect_shards(&o, &hints, argv[0]);
 }

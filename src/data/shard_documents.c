@@ -81,14 +81,16 @@ static bool use_indexes(const struct shard_set *s)
     return true;
 }
 
-/* A piece of a shard. Pieces are counted in one pass over the tokens and filled in a second one, which finds them in
- * the page cache. */
+/* A piece of a shard, and the places in the stream where documents begin by its tokens. */
 struct piece {
     int shard;
-    int64_t from, count, found, first; /* first: its place among all that are found */
+    int64_t from, count;
+    int64_t *begins;
+    size_t found, cap;
+    status st;
 };
 
-enum { PIECE = 1 << 22 };
+enum { PIECE = 1 << 22, BLOCK = 1 << 14 };
 
 static int64_t cut(const struct shard_set *s, struct piece *out)
 {
@@ -101,45 +103,43 @@ static int64_t cut(const struct shard_set *s, struct piece *out)
     return n;
 }
 
-static int64_t search(const struct shard_set *s, const struct piece *p, int64_t *at, int64_t room)
+static status search(const struct shard_set *s, struct piece *p)
 {
     const struct shard *shard = &s->shards[p->shard];
-    return shard_find_id(shard->type, shard->tokens + p->from * shard->width, p->count, s->eot, at, room);
+    int64_t places[BLOCK];
+    for (int64_t at = p->from, end = p->from + p->count; at < end; at += BLOCK) {
+        int64_t n = end - at < BLOCK ? end - at : BLOCK,
+                base = s->starts[p->shard] + at + (s->eod == EOD_AFTER);
+        int64_t found = shard_find_id(shard->type, shard->tokens + at * shard->width, n, s->eot, places, n);
+        TRY(array_grow(&p->begins, &p->cap, p->found + (size_t)found, sizeof *p->begins));
+        for (int64_t i = 0; i < found; i++) p->begins[p->found++] = base + places[i];
+    }
+    return STATUS_OK;
 }
 
 static status from_tokens(const struct shard_set *s, struct list *l)
 {
-    int64_t count = cut(s, NULL), all = 0;
+    int64_t count = cut(s, NULL);
     struct piece *pieces;
     TRY(array_new(&pieces, (size_t)count, sizeof *pieces));
     cut(s, pieces);
-    PARALLEL_CHUNKS(c, count) pieces[c].found = search(s, &pieces[c], NULL, 0);
+    PARALLEL_CHUNKS(c, count) pieces[c].st = search(s, &pieces[c]);
+    size_t all = s->tokens > 0; /* the stream begins with a document */
+    status st = STATUS_OK;
     for (int64_t c = 0; c < count; c++) {
-        pieces[c].first = all;
         all += pieces[c].found;
+        if (pieces[c].st != STATUS_OK)
+            st = FAIL(STATUS_FIT, "no memory for the places of %zu documents", all);
     }
-    status st;
-    TRY_OUT(array_grow(&l->starts, &l->cap, (size_t)all + 2, sizeof *l->starts));
-    int64_t *to = l->starts + 1; /* starts[0] is the beginning of the stream */
-    PARALLEL_CHUNKS(c, count)
-    {
-        struct piece *p = &pieces[c];
-        if (search(s, p, to + p->first, p->found) != p->found) p->shard = -1;
-        for (int64_t i = 0; p->shard >= 0 && i < p->found; i++)
-            to[p->first + i] += s->starts[p->shard] + p->from + (s->eod == EOD_AFTER);
-    }
-    for (int64_t c = 0; c < count; c++)
-        if (pieces[c].shard < 0) {
-            st = FAIL(STATUS_DATA, "%s or a file beside it changed while it was read", s->shards[0].path);
-            goto out;
+    if (st == STATUS_OK) st = array_grow(&l->starts, &l->cap, all + 1, sizeof *l->starts);
+    if (st == STATUS_OK && s->tokens > 0) l->starts[l->count++] = 0;
+    for (int64_t c = 0; c < count; c++) {
+        for (size_t i = 0; i < pieces[c].found && st == STATUS_OK; i++) {
+            int64_t begin = pieces[c].begins[i];
+            if (begin > 0 && begin < s->tokens) l->starts[l->count++] = begin; /* no empty one at the end */
         }
-    /* The stream begins with a document and does not end with an empty one. */
-    l->starts[0] = 0;
-    int64_t begin = all > 0 && to[0] == 0 ? 1 : 0;
-    if (begin) memmove(l->starts, to, (size_t)all * sizeof *to);
-    l->count = (size_t)(all + 1 - begin);
-    if (l->count > 0 && l->starts[l->count - 1] == s->tokens) l->count--;
-out:
+        free(pieces[c].begins);
+    }
     free(pieces);
     return st;
 }

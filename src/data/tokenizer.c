@@ -167,6 +167,13 @@ struct text tokenizer_bytes(const struct tokenizer *t, int32_t id)
     return vocab_bytes(&t->vocab, id);
 }
 
+bool tokenizer_added(const struct tokenizer *t, int32_t id)
+{
+    if (id < 0 || (size_t)id >= t->vocab.count) return false;
+    enum token_kind kind = t->vocab.tokens[id].kind;
+    return kind == TOKEN_ADDED || kind == TOKEN_RAW;
+}
+
 static void hash_u32(struct sha256 *s, uint32_t value)
 {
     uint8_t le[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16), (uint8_t)(value >> 24)};

@@ -54,6 +54,9 @@ void tokenizer_hash(const struct tokenizer *t, char out[65]);
 /* Bytes of a token, not NUL-terminated; owned by the tokenizer. Length 0 for ids that no token has. */
 struct text tokenizer_bytes(const struct tokenizer *t, int32_t id);
 
+/* True for tokens beside the model's own, such as the end-of-text token. */
+bool tokenizer_added(const struct tokenizer *t, int32_t id);
+
 /* Per-thread encoding state (piece cache, output buffer). */
 struct encoder;
 /* Added tokens that the file does not call special are cut out either way, as HF does with

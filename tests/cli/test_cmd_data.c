@@ -173,6 +173,128 @@ static void assert_stretches_are_the_stream(const json_t *list, const struct sha
     document_index_free(&documents);
 }
 
+static int64_t number(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_integer(v)) fail_msg("no number '%s'", key);
+    return json_integer_value(v);
+}
+
+static void inspect_counts_ids_and_text(void **state)
+{
+    (void)state;
+    assert_int_equal(build(), STATUS_OK);
+    struct shard_set s;
+    assert_int_equal(shard_set_open(&s, pattern), STATUS_OK);
+    assert_int_equal(data("inspect", pattern, "--json", "--top=300", NULL), STATUS_OK);
+    json_t *o = json_loads(printed, 0, NULL), *row;
+    assert_non_null(o);
+    assert_int_equal(number(o, "text_bytes"), s.text_bytes);
+    assert_int_equal(number(json_object_get(o, "document_lengths"), "count"), s.documents);
+    const json_t *special = json_object_get(o, "special"), *most = json_object_get(o, "most_frequent");
+    assert_int_equal(json_array_size(special), 1);
+    assert_int_equal(number(json_array_get(special, 0), "id"), s.eot);
+    assert_int_equal(number(json_array_get(special, 0), "count"), s.documents);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(special, 0), "text")),
+                        "<|endoftext|>");
+    assert_int_equal(json_array_size(most), number(o, "ids_used"));
+    int64_t all = 0, before = INT64_MAX;
+    size_t i;
+    json_array_foreach(most, i, row)
+    {
+        assert_true(number(row, "count") <= before);
+        before = number(row, "count");
+        all += before;
+    }
+    assert_int_equal(all, s.tokens);
+    json_decref(o);
+    shard_set_close(&s);
+    /* The same bytes of text without a manifest, from the tokenizer. */
+    char foreign[1100], path[1100];
+    snprintf(foreign, sizeof foreign, "%s", temp_path("foreign.bin"));
+    snprintf(path, sizeof path, "%s_train_000000.bin", prefix);
+    assert_int_equal(rename(path, foreign), 0);
+    assert_int_equal(
+        data("inspect", foreign, "--json", "--tokenizer", tokenizer_dir, "--eot=299", "--eod=after", NULL),
+        STATUS_OK);
+    o = json_loads(printed, 0, NULL);
+    assert_int_equal(number(o, "tokens"), 1000);
+    assert_in_range(number(o, "text_bytes"), 1000, 10000);
+    assert_false(json_boolean_value(json_object_get(o, "manifest")));
+    json_decref(o);
+}
+
+static void inspect_shows_whole_documents(void **state)
+{
+    (void)state;
+    assert_int_equal(build(), STATUS_OK);
+    assert_int_equal(data("inspect", pattern, "--document=3", "--json", NULL), STATUS_OK);
+    json_t *o = json_loads(printed, 0, NULL);
+    assert_non_null(o);
+    char text[200];
+    snprintf(text, sizeof text, "%s", json_string_value(json_object_get(o, "text")));
+    assert_ptr_equal(strstr(text, "line "), text);
+    assert_string_equal(text + strlen(text) - 13, "<|endoftext|>");
+    json_decref(o);
+    assert_int_equal(data("inspect", pattern, "--document=3", NULL), STATUS_OK);
+    assert_non_null(strstr(printed, text));
+    assert_non_null(strstr(printed, "document 3: "));
+    assert_int_equal(data("inspect", pattern, "--document=100000", NULL), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "counted from 0"));
+    assert_int_equal(data("inspect", pattern, "--document=-2", NULL), STATUS_CONFIG);
+    assert_int_equal(data("inspect", pattern, pattern, NULL), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "in quotes"));
+}
+
+static void raw_ids_are_inspected_and_verified_when_their_type_is_said(void **state)
+{
+    (void)state;
+    const uint16_t ids[9] = {5, 6, 299, 7, 299, 299, 1, 2, 3};
+    const char *raw = temp_path("raw.bin");
+    temp_write(raw, ids, sizeof ids);
+    assert_int_equal(data("inspect", raw, NULL), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "--dtype"));
+    assert_int_equal(data("inspect", raw, "--dtype=u16", NULL), STATUS_CONFIG);
+    assert_int_equal(data("inspect", raw, "--dtype=uint16", NULL), STATUS_OK);
+    assert_non_null(strstr(printed, "the first tokens: 5 6 299"));
+    assert_int_equal(data("inspect", raw, "--dtype=uint16", "--eot=299", NULL), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "--eod"));
+    assert_int_equal(data("inspect", raw, "--dtype=uint16", "--eot=299", "--eod=after", "--json", NULL),
+                     STATUS_OK);
+    json_t *o = json_loads(printed, 0, NULL);
+    assert_int_equal(number(o, "documents"), 4);
+    assert_string_equal(json_string_value(json_object_get(o, "format")), "raw");
+    json_decref(o);
+    assert_int_equal(data("verify", raw, "--dtype=uint16", "--vocab-size=300", "--json", NULL), STATUS_OK);
+    o = json_loads(printed, 0, NULL);
+    assert_int_equal(number(o, "damaged"), 0);
+    json_decref(o);
+    assert_int_equal(data("verify", raw, "--dtype=uint16", "--vocab-size=299", "--json", NULL), STATUS_DATA);
+    o = json_loads(printed, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(o, "shards"), 0);
+    assert_non_null(strstr(json_string_value(json_object_get(row, "error")), "token 2 is id 299"));
+    json_decref(o);
+    assert_int_equal(
+        data("verify", raw, "--dtype=uint16", "--vocab-size=299", "--tokenizer", tokenizer_dir, NULL),
+        STATUS_CONFIG);
+}
+
+static void verify_looks_at_all_shards_though_one_is_bad(void **state)
+{
+    (void)state;
+    const uint16_t ids[4] = {1, 2, 3, 4};
+    temp_write(temp_path("v_1.bin"), ids, 7);
+    temp_write(temp_path("v_2.bin"), ids, 8);
+    temp_write(temp_path("v_3.bin"), ids, 8);
+    assert_int_equal(data("verify", temp_path("v_*.bin"), "--dtype=uint16", "--vocab-size=9", NULL),
+                     STATUS_DATA);
+    assert_non_null(strstr(status_message(), "1 of 3 shards"));
+    assert_non_null(strstr(printed, "v_1.bin: 7 bytes"));
+    assert_non_null(strstr(printed, "ok      "));
+    assert_int_equal(data("verify", temp_path("v_[23].bin"), "--dtype=uint16", "--vocab-size=9", NULL),
+                     STATUS_OK);
+}
+
 static void inspect_shows_the_rows_that_the_loader_gives(void **state)
 {
     (void)state;
@@ -272,6 +394,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_built_verifies_and_what_was_changed_does_not),
         cmocka_unit_test(inspect_counts_what_the_manifest_counts),
+        cmocka_unit_test(inspect_counts_ids_and_text),
+        cmocka_unit_test(inspect_shows_whole_documents),
+        cmocka_unit_test(raw_ids_are_inspected_and_verified_when_their_type_is_said),
+        cmocka_unit_test(verify_looks_at_all_shards_though_one_is_bad),
         cmocka_unit_test(inspect_shows_the_rows_that_the_loader_gives),
         cmocka_unit_test(mistakes_on_the_command_line_are_refused),
     };
