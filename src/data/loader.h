@@ -24,8 +24,8 @@ struct batch {    /* one micro-batch */
     const int32_t *targets;    /* [rows], LOADER_IGNORE where there is none */
     const int32_t *positions;  /* [rows], from 0 in each document (stream packing: in each sequence) */
     const int32_t *cu_seqlens; /* [docs+1]; padding is a document, too */
-    /* The four arrays follow each other in one piece of memory, each at a multiple of LOADER_ALIGN, and cu_seqlens goes on
-     * with `rows` up to [rows+1] (stream packing: to [docs+1]). */
+    /* The four arrays follow each other in one piece of memory that was lent (struct loader_memory), each at a multiple of
+     * LOADER_ALIGN, and cu_seqlens goes on with `rows` up to [rows+1] (stream packing: to [docs+1]). */
     bool block;
 };
 struct step_batch { /* all micro-batches of one optimizer step and rank */

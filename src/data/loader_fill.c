@@ -62,7 +62,7 @@ status slot_open(struct slot *s, int64_t sequence_length, const struct loader_co
                                      .targets = at + aligned(rows),
                                      .positions = at + 2 * aligned(rows),
                                      .cu_seqlens = at + 3 * aligned(rows),
-                                     .block = true};
+                                     .block = c->memory.open != NULL};
     }
     s->batch.micro = s->micro;
     s->batch.micro_count = (int)c->micro_count;

@@ -1,5 +1,4 @@
 #include "data/samples.h"
-#include "base/log.h"
 #include "data/shuffle.h"
 
 #include <stdlib.h>
@@ -47,9 +46,6 @@ static status check_source(const struct samples *s, const struct shard_set *set)
             "with --eod before or after, give data.eot and data.eod for shards of other programs, or use "
             "data.packing=stream",
             path);
-    if (!set->manifest && set->eod != EOD_NONE)
-        log_warn("%s has no manifest: documents are taken to %s token %d", path,
-                 set->eod == EOD_AFTER ? "end in" : "begin with", set->eot);
     return STATUS_OK;
 }
 
@@ -59,11 +55,6 @@ static status open_source(struct samples *s, const struct samples_source *from, 
     struct source *to = &s->sources[i];
     *to = (struct source){.set = from->set, .seed = s->count > 1 ? shuffle_seed(c->seed, i) : c->seed};
     TRY(check_source(s, from->set));
-    if (from->set->mixed)
-        log_warn(
-            "%s and the others: shards of training and of validation are read as one set; a pattern such as "
-            "PREFIX_train_*.bin takes one of them",
-            from->set->shards[0].path);
     if (packs(s) || (c->packing == LOADER_DOCUMENTS && from->set->eod == EOD_NONE))
         TRY(shard_set_documents(from->set, &to->documents));
     if (packs(s)) {

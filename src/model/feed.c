@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256 };
+enum { ALIGN = LOADER_ALIGN }; /* so that a block of the loader is as it will lie on the device */
 
 static size_t aligned(size_t bytes)
 {
@@ -56,21 +56,34 @@ void feed_close(struct feed *f)
     *f = (struct feed){0};
 }
 
-/* Fills the twin's place of micro-batch i and points the view at its place on the device. */
-static status put_micro(struct feed *f, const struct batch *b, int i)
+/* A micro-batch that lies in pinned memory as it will lie on the device. */
+static bool ready(const struct feed *f, const struct batch *b)
 {
-    const struct feed_shape *s = &f->shape;
-    size_t column = column_bytes(s), used = (size_t)b->rows * sizeof(int32_t);
-    if (b->docs > s->docs_max)
-        return FAIL(STATUS_DATA, "a micro-batch holds %lld documents, the run is laid out for %lld",
-                    (long long)b->docs, (long long)s->docs_max);
-    char *to = micro_at(f, f->host, i), *view = micro_at(f, f->device, i);
+    return b->block && b->rows == f->shape.rows && (!f->shape.documents || f->shape.docs_max == b->rows);
+}
+
+/* Fills the twin's place of micro-batch i. */
+static void stage_micro(struct feed *f, const struct batch *b, int64_t docs, int i)
+{
+    size_t column = column_bytes(&f->shape), used = (size_t)b->rows * sizeof(int32_t);
+    char *to = micro_at(f, f->host, i);
     int32_t *cu = (int32_t *)(to + 3 * column);
     memcpy(to, b->tokens, used);
     if (b->targets) memcpy(to + column, b->targets, used);
     memcpy(to + 2 * column, b->positions, used);
-    int64_t docs = s->documents ? s->docs_max : b->docs;
     for (int64_t k = 0; k <= docs; k++) cu[k] = k <= b->docs ? b->cu_seqlens[k] : (int32_t)b->rows;
+}
+
+/* Points the view at the place of micro-batch i on the device, and fills the twin or queues the way there. */
+static status put_micro(struct feed *f, const struct batch *b, int i)
+{
+    const struct feed_shape *s = &f->shape;
+    if (b->docs > s->docs_max)
+        return FAIL(STATUS_DATA, "a micro-batch holds %lld documents, the run is laid out for %lld",
+                    (long long)b->docs, (long long)s->docs_max);
+    size_t column = column_bytes(s);
+    char *view = micro_at(f, f->device, i);
+    int64_t docs = s->documents ? s->docs_max : b->docs;
     f->micro[i] = (struct batch){.rows = b->rows,
                                  .docs = docs,
                                  .len_max = b->len_max,
@@ -78,6 +91,9 @@ static status put_micro(struct feed *f, const struct batch *b, int i)
                                  .targets = (const int32_t *)(view + column),
                                  .positions = (const int32_t *)(view + 2 * column),
                                  .cu_seqlens = (const int32_t *)(view + 3 * column)};
+    if (ready(f, b))
+        return dev_upload(f->stream, view, b->tokens, 3 * column + ((size_t)docs + 1) * sizeof(int32_t));
+    stage_micro(f, b, docs, i);
     return STATUS_OK;
 }
 
@@ -85,20 +101,21 @@ status feed_put(struct feed *f, const struct batch *micro, int count, const stru
 {
     CHECK(count > 0 && count <= f->shape.micro_count, "%d micro-batches in a feed for %d", count,
           f->shape.micro_count);
+    int staged = 0; /* the twin goes up at once, as far as the last micro-batch in it */
     for (int i = 0; i < count; i++) {
         CHECK(micro[i].rows > 0 && micro[i].rows <= f->shape.rows, "%lld rows in a feed for %lld",
               (long long)micro[i].rows, (long long)f->shape.rows);
-        if (f->stream)
-            TRY(put_micro(f, &micro[i], i));
-        else
-            f->micro[i] = micro[i];
+        if (!ready(f, &micro[i])) staged = i + 1;
     }
     if (f->stream == NULL) {
+        for (int i = 0; i < count; i++) f->micro[i] = micro[i];
         f->own = *scalars;
         return STATUS_OK;
     }
+    CHECK(staged == 0 || staged == count, "micro-batches of two kinds in a step");
+    for (int i = 0; i < count; i++) TRY(put_micro(f, &micro[i], i));
     memcpy(f->host, scalars, sizeof *scalars);
-    return dev_upload(f->stream, f->device, f->host, (size_t)(micro_at(f, f->host, count) - f->host));
+    return dev_upload(f->stream, f->device, f->host, (size_t)(micro_at(f, f->host, staged) - f->host));
 }
 
 status feed_read(struct feed *f, struct step_scalars *out)

@@ -6,6 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is assumed of shards, and what may be a mistake. */
+static void warn_of(const struct shard_set *set, const struct run_spec *r)
+{
+    const char *path = set->shards[0].path;
+    if (set->mixed)
+        log_warn(
+            "%s and the others: shards of training and of validation are read as one set; a pattern such as "
+            "PREFIX_train_*.bin takes one of them",
+            path);
+    if (r->data_packing != PACKING_STREAM && !set->manifest && set->eod != EOD_NONE && r->data_eot < 0)
+        log_warn(
+            "%s has no manifest: documents are taken to %s token %d; data.eot and data.eod say otherwise",
+            path, set->eod == EOD_AFTER ? "end in" : "begin with", set->eot);
+}
+
 static status open_sets(struct supply *s, const struct run_spec *r)
 {
     for (int i = 0; i < s->sources->count; i++) {
@@ -13,6 +28,7 @@ static status open_sets(struct supply *s, const struct run_spec *r)
         const struct shard_hints hints = shard_hints_of(r);
         TRY(shard_set_open_as(&s->sets[i], from->path, &hints));
         const struct shard_set *set = &s->sets[i], *first = &s->sets[0];
+        warn_of(set, r);
         if (set->tokenizer_hash[0] && first->tokenizer_hash[0] &&
             strcmp(set->tokenizer_hash, first->tokenizer_hash) != 0)
             return FAIL(STATUS_DATA,

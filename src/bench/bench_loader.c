@@ -1,0 +1,181 @@
+/* Batches per second out of the page cache: shards -> samples -> batches, as `ingot train` draws them, with nothing behind it. Without
+ * shards it writes its own: random ids in documents of log-normal lengths, as web pages have. */
+#include "base/clock.h"
+#include "base/flags.h"
+#include "base/io.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "bench/bench.h"
+#include "data/loader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PACKINGS = 4, LENGTHS_MAX = 8, REPEATS_MAX = 21, EOT_ID = 50256 };
+static const char *const packing_names[PACKINGS] = {"stream", "documents", "best_fit", "pad"};
+
+struct loader_bench {
+    int64_t tokens, median, threads, repeats, sequence, step_tokens;
+    double sigma;
+    bool json;
+};
+
+/* Writes shards of about b->tokens tokens below `dir`. */
+static status write_shards(const struct loader_bench *b, const char *dir)
+{
+    enum { SHARD = 50000000, CHUNK = 1 << 16 };
+    char path[512];
+    struct shard_writer *w = NULL;
+    int32_t *ids = malloc(CHUNK * sizeof *ids);
+    CHECK(ids, "no memory for a chunk");
+    status st = STATUS_OK;
+    int64_t written = 0, left = 0, in_shard = 0;
+    uint64_t documents = 0;
+    while (written < b->tokens) {
+        if (w && in_shard >= SHARD) TRY_OUT(shard_commit(&w, NULL));
+        if (!w) {
+            snprintf(path, sizeof path, "%.400s/bench_train_%06lld.bin", dir, (long long)(written / SHARD));
+            TRY_OUT(shard_create(&w, path, SHARD_LLMC, 2));
+            in_shard = 0;
+        }
+        for (int64_t i = 0; i < CHUNK; i++) {
+            struct rng_block r = rng_at(1, RNG_TEST, 0, (uint64_t)(written + i));
+            ids[i] = (int32_t)(r.u[0] % EOT_ID);
+            if (left-- > 0) continue;
+            ids[i] = EOT_ID;
+            left = (int64_t)exp(log((double)b->median) + b->sigma * rng_normal(2, RNG_TEST, 0, documents++));
+        }
+        TRY_OUT(shard_append(w, ids, CHUNK));
+        written += CHUNK;
+        in_shard += CHUNK;
+    }
+    st = shard_commit(&w, NULL);
+out:
+    shard_abandon(&w);
+    free(ids);
+    return st;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Tokens per second of one pass over b->tokens or the set, whichever is less; the page cache is warm from the second on. */
+static status pass(const struct loader_bench *b, const struct samples *samples, const struct shard_set *set,
+                   double *rate)
+{
+    const int64_t t = samples_config_of(samples)->sequence_length;
+    const struct loader_config c = {.sequences = b->step_tokens / t > 0 ? b->step_tokens / t : 1,
+                                    .micro_count = 1,
+                                    .threads = (int)b->threads};
+    struct loader *l;
+    int64_t most = set->tokens < b->tokens ? set->tokens : b->tokens, steps = most / (c.sequences * t) + 1,
+            done = 0;
+    TRY(loader_open(&l, samples, &c, 0));
+    status st = STATUS_OK;
+    double begin = clock_s();
+    for (int64_t i = 0; i < steps; i++) {
+        const struct step_batch *s;
+        TRY_OUT(loader_next(l, &s));
+        done += s->micro->rows;
+    }
+    *rate = (double)done / (clock_s() - begin);
+out:
+    loader_close(l);
+    return st;
+}
+
+static status measure(const struct loader_bench *b, const struct shard_set *set, int packing, int64_t t)
+{
+    struct samples *samples;
+    const struct samples_config c = {.seed = 1, .sequence_length = t, .packing = packing, .shuffle = 1};
+    double begin = clock_s(), rates[REPEATS_MAX + 1];
+    TRY(samples_open(&samples, &(struct samples_source){.set = set}, 1, &c));
+    double open_s = clock_s() - begin;
+    status st = STATUS_OK;
+    for (int64_t i = -1; i < b->repeats && st == STATUS_OK; i++) st = pass(b, samples, set, &rates[i + 1]);
+    if (st == STATUS_OK) {
+        qsort(rates + 1, (size_t)b->repeats, sizeof *rates, ascending);
+        double median = rates[1 + b->repeats / 2], padding = samples_padding(samples, 0);
+        char memory[32];
+        if (b->json)
+            printf("{\"bench\":\"loader\",\"packing\":\"%s\",\"sequence_length\":%lld,\"threads\":%lld,"
+                   "\"tokens_per_s\":%.0f,\"best_tokens_per_s\":%.0f,\"open_s\":%.3f,\"padding\":%.6f,"
+                   "\"bytes\":%zu}\n",
+                   packing_names[packing], (long long)t, (long long)b->threads, median, rates[b->repeats],
+                   open_s, padding, samples_bytes(samples));
+        else
+            printf("%-10s %6lld %12.1f %10.1f %9.2f %10.3f %12s\n", packing_names[packing], (long long)t,
+                   median * 1e-6, rates[b->repeats] * 1e-6, open_s, 100 * padding,
+                   text_bytes(memory, (double)samples_bytes(samples)));
+        fflush(stdout);
+    }
+    samples_close(samples);
+    return st;
+}
+
+static status measure_all(const struct loader_bench *b, const char *pattern)
+{
+    static const int64_t lengths[] = {1024, 2048, 4096, 8192};
+    struct shard_set set;
+    char text[32];
+    TRY(shard_set_open(&set, pattern));
+    if (!b->json) {
+        printf("%s tokens of %d bytes, %lld loader threads, median of %lld passes\n",
+               text_count(text, (double)set.tokens), set.shards[0].width, (long long)b->threads,
+               (long long)b->repeats);
+        printf("packing         T  M tokens/s       best    open s  padding %%       memory\n");
+    }
+    status st = STATUS_OK;
+    for (int packing = 0; packing < PACKINGS && st == STATUS_OK; packing++) {
+        if (packing > 0 && !set.bounded) break;
+        for (int i = 0; i < 4 && st == STATUS_OK; i++)
+            if (b->sequence == 0 || i == 0)
+                st = measure(b, &set, packing, b->sequence ? b->sequence : lengths[i]);
+    }
+    shard_set_close(&set);
+    return st;
+}
+
+status bench_loader(int argc, char **argv)
+{
+    struct loader_bench b = {
+        .tokens = 100000000, .median = 400, .sigma = 1.1, .threads = 2, .repeats = 3, .step_tokens = 65536};
+    const struct flag flags[] = {
+        {"tokens", FLAG_INT, &b.tokens, "tokens of a pass, and of the shards that are made (100M)"},
+        {"median", FLAG_INT, &b.median, "made shards: median length of a document, log-normal (400)"},
+        {"sigma", FLAG_REAL, &b.sigma, "made shards: spread of the logarithm of lengths (1.1)"},
+        {"seq", FLAG_INT, &b.sequence, "tokens per sequence; 0: 1024, 2048, 4096, 8192 (0)"},
+        {"step", FLAG_INT, &b.step_tokens, "tokens per step (65536)"},
+        {"threads", FLAG_INT, &b.threads, "loader threads (2)"},
+        {"runs", FLAG_INT, &b.repeats, "passes; the median counts (3)"},
+        {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench loader [SHARDS] [--tokens N] [--seq T] [--threads N] [--json]", flags, 8, &argc,
+                    argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 1) return FAIL(STATUS_CONFIG, "bench loader takes one pattern of shards");
+    if (b.tokens < 1000000 || b.tokens > 4000000000 || b.median < 1 || b.repeats < 1 ||
+        b.repeats > REPEATS_MAX || b.threads < 1 || b.threads > LOADER_THREADS_MAX || b.sequence < 0 ||
+        b.sequence > PACK_ROW_MAX || b.step_tokens < 1 || b.step_tokens > 100000000)
+        return FAIL(
+            STATUS_CONFIG,
+            "--tokens is 1M to 4B, --median 1 or more, --runs 1 to %d, --threads 1 to %d, --seq up to "
+            "%d, --step up to 100M",
+            REPEATS_MAX, LOADER_THREADS_MAX, PACK_ROW_MAX);
+    if (argc == 1) return measure_all(&b, argv[0]);
+    char dir[256], pattern[300];
+    const char *base = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%.200s/ingot-bench-XXXXXX", base ? base : "/tmp");
+    if (mkdtemp(dir) == NULL) return FAIL(STATUS_IO, "%s: cannot make a directory for shards", dir);
+    snprintf(pattern, sizeof pattern, "%s/bench_train_*.bin", dir);
+    status st = write_shards(&b, dir);
+    if (st == STATUS_OK) st = measure_all(&b, pattern);
+    if (io_remove_tree(dir) != STATUS_OK && st == STATUS_OK) return STATUS_IO;
+    return st;
+}
