@@ -13,6 +13,7 @@
     X(tokens_per_s, "perf/tokens_per_s") /* of the whole run: all ranks */                             \
     X(step_s, "perf/step_s")                                                                           \
     X(data_wait_s, "perf/data_wait_s") /* that the step waited for its batch */                        \
+    X(targets, "data/targets") /* of the step that count (documents, best_fit, pad) */                   \
     X(padding, "data/padding") /* part of the step's tokens that is padding (best_fit, pad) */          \
     X(flops_per_s, "perf/model_flops_per_s")                                                           \
     X(mfu, "perf/mfu") /* of the card's peak, attention's causal half counted: plan/mfu.h */           \

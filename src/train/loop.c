@@ -198,8 +198,8 @@ static status save(struct loop *l)
 
 /* What a step cost beside what it learnt. */
 struct step_cost {
-    double seconds, waited; /* waited: for its batch */
-    int64_t padding;        /* tokens */
+    double seconds, waited;   /* waited: for its batch */
+    int64_t targets, padding; /* that count; tokens */
 };
 
 /* A step that waits for data wastes the machine: said when it is more than 1 % of a stretch of steps, each time twice as many. */
@@ -267,6 +267,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;
     m.data_wait_s = cost->waited;
+    if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)cost->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
         m.padding = (double)cost->padding / tokens;
     m.flops_per_s = l->tokens_per_s * plan_model_flops(&l->spec.model, l->spec.run.train_sequence_length);
@@ -343,11 +344,12 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         const struct step_batch *b;
         struct step_result s;
         TRY(loader_next(l->loader, &b));
-        const int64_t padding = b->padding;
+        const int64_t targets = b->valid, padding = b->padding;
         TRY(train_step(t, b, &s));
         record_step(l, &s,
                     &(struct step_cost){.seconds = clock_s() - begin,
                                         .waited = loader_wait_s(l->loader) - waited,
+                                        .targets = targets,
                                         .padding = padding});
         device_times_after(l);
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
