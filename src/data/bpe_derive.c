@@ -45,60 +45,34 @@ static status sort_by_length(struct deriving *d, size_t *count)
     return STATUS_OK;
 }
 
-static status merge(struct deriving *d, struct text text, size_t *count)
-{
-    const uint8_t *bytes = (const uint8_t *)text.data;
-    TRY(array_grow(&d->parts, &d->parts_cap, text.bytes, sizeof *d->parts));
-    if (text.bytes > BPE_MERGE_SHORT)
-        return bpe_merge_long(d->t, &d->scratch, bytes, text.bytes, d->parts, count);
-    *count = bpe_merge_short(d->t, bytes, text.bytes, d->parts);
-    return STATUS_OK;
-}
-
-/* Until all are known, the rank of a merge is the id of its result. */
 static status derive(struct deriving *d)
 {
     struct tokenizer *t = d->t;
     size_t count;
+    t->rank_is_id = true;
     TRY(tokenizer_pairs_begin(t, t->vocab.model_count));
     TRY(array_grow(&t->merges, &t->merge_cap, t->vocab.count, sizeof *t->merges));
     memset(t->merges, 0xff, t->vocab.count * sizeof *t->merges);
     TRY(sort_by_length(d, &count));
     for (size_t i = 0; i < count; i++) {
         int32_t id = d->by_length[i];
+        struct text text = vocab_bytes(&t->vocab, id);
         size_t parts;
-        TRY(merge(d, vocab_bytes(&t->vocab, id), &parts));
+        TRY(array_grow(&d->parts, &d->parts_cap, text.bytes, sizeof *d->parts));
+        TRY(bpe_merge(t, &d->scratch, (const uint8_t *)text.data, text.bytes, d->parts, &parts));
         if (parts != 2) continue;
         t->merges[id] = (struct merge){d->parts[0], d->parts[1], id};
         tokenizer_pair_add(t, (size_t)id);
     }
-    return STATUS_OK;
-}
-
-/* Ids that have no merge are left out, and the ranks in the tables count up. by_length is used for the new
- * rank of each. */
-static void close_ranks(struct deriving *d)
-{
-    struct tokenizer *t = d->t;
-    int32_t *rank_of = d->by_length;
-    for (size_t id = 0; id < t->vocab.count; id++) {
-        rank_of[id] = (int32_t)t->merge_count;
+    for (size_t id = 0; id < t->vocab.count; id++)
         if (t->merges[id].id >= 0) t->merges[t->merge_count++] = t->merges[id];
-    }
-    for (size_t i = 0; i <= t->pair_mask; i++) {
-        uint64_t *pair = &t->pairs[i];
-        if (*pair == PAIR_FREE) continue;
-        *pair = *pair >> RANK_BITS << RANK_BITS | (uint64_t)rank_of[*pair & (RANK_MAX - 1)];
-    }
-    for (size_t i = 0; i < 256 * 256; i++)
-        if (t->byte_pairs[i] != RANK_NONE) t->byte_pairs[i] = (uint32_t)rank_of[t->byte_pairs[i]];
+    return STATUS_OK;
 }
 
 status bpe_derive(struct tokenizer *t)
 {
     struct deriving d = {.t = t};
     status st = derive(&d);
-    if (st == STATUS_OK) close_ranks(&d);
     free(d.by_length);
     free(d.parts);
     bpe_scratch_fini(&d.scratch);

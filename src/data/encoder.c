@@ -112,10 +112,8 @@ static __attribute__((noinline)) status encode_piece(struct encoder *e, const ui
     size_t count = 1;
     if (whole >= 0)
         out[0] = whole;
-    else if (bytes <= BPE_MERGE_SHORT)
-        count = bpe_merge_short(t, piece, bytes, out);
     else
-        TRY(bpe_merge_long(t, &e->scratch, piece, bytes, out, &count));
+        TRY(bpe_merge(t, &e->scratch, piece, bytes, out, &count));
     e->count += count;
     if (line == NULL || count > LINE_IDS) return STATUS_OK;
     *line = (struct line){.meta = (uint32_t)(bytes << 8 | count)};

@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/array.h"
+#include "data/bpe_chars.h"
 #include "data/bpe_train.h"
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_int.h"
@@ -16,6 +17,8 @@ void tokenizer_free(struct tokenizer *t)
     free(t->added);
     free(t->pairs);
     free(t->byte_pairs);
+    free(t->chars);
+    free(t->borders);
     free(t);
 }
 
@@ -117,9 +120,10 @@ status tokenizer_pairs_begin(struct tokenizer *t, size_t count)
     return STATUS_OK;
 }
 
-void tokenizer_pair_add(struct tokenizer *t, size_t rank)
+void tokenizer_pair_add(struct tokenizer *t, size_t index)
 {
-    const struct merge *m = &t->merges[rank];
+    const struct merge *m = &t->merges[index];
+    size_t rank = t->rank_is_id ? (size_t)m->id : index;
     uint64_t key = (uint64_t)m->left << TOKEN_BITS | (uint64_t)m->right;
     size_t i = pair_hash(key) & t->pair_mask;
     /* A pair that is listed twice has the later rank, as in HF. */
@@ -135,9 +139,12 @@ status tokenizer_finish(struct tokenizer *t)
     CHECK(t->vocab.count < TOKEN_MAX, "%zu tokens", t->vocab.count);
     CHECK(t->merge_count < RANK_MAX, "%zu merges", t->merge_count);
     if (t->pairs == NULL) {
+        t->rank_is_id = true;
+        for (size_t i = 1; i < t->merge_count; i++) t->rank_is_id &= t->merges[i - 1].id <= t->merges[i].id;
         TRY(tokenizer_pairs_begin(t, t->merge_count));
-        for (size_t rank = 0; rank < t->merge_count; rank++) tokenizer_pair_add(t, rank);
+        for (size_t i = 0; i < t->merge_count; i++) tokenizer_pair_add(t, i);
     }
+    TRY(bpe_chars_init(t));
     return finish_added(t);
 }
 

@@ -26,6 +26,16 @@ struct added {
     bool lstrip, rstrip; /* takes the white space before or behind it, too */
 };
 
+struct bpe_char {  /* a character as a unit of merging: bpe_chars.h */
+    int32_t id;    /* -1: merging must begin with its bytes */
+    uint32_t high; /* highest rank used on the way to it */
+};
+
+struct bpe_border {  /* lowest rank of a merge over it whose one side is a part of a character */
+    uint32_t prefix; /* of the character behind */
+    uint32_t suffix; /* of the character before */
+};
+
 struct tokenizer {
     struct pretokenizer pretokenizer;
     bool ignore_merges; /* a piece that is a token as a whole is emitted at once, whatever the merges say */
@@ -39,9 +49,14 @@ struct tokenizer {
     size_t added_raw;     /* how many are not normalized */
     bool first_byte[256]; /* some added token begins with it */
     int32_t byte_id[256];
+    /* Where the results of merges never go down, their ids serve as ranks: one look-up less for each merge. Of
+     * merges with the same result only one ever happens (bpe_derive.c), so that those need no order. */
+    bool rank_is_id;
     uint64_t *pairs; /* open addressing: left, right, rank from the high bits down; PAIR_FREE */
     size_t pair_mask;
-    uint32_t *byte_pairs; /* [256 * 256] rank of the merge of two single bytes, or RANK_NONE */
+    uint32_t *byte_pairs;       /* [256 * 256] rank of the merge of two single bytes, or RANK_NONE */
+    struct bpe_char *chars;     /* [0x10000] by code point */
+    struct bpe_border *borders; /* [256 * 256] by the bytes before and behind */
 };
 #define PAIR_FREE UINT64_MAX
 
@@ -50,9 +65,15 @@ struct tokenizer {
 status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
 
 /* The ids of bytes, and an empty table of pairs with room for `count`; STATUS_DATA for a byte without a token.
- * tokenizer_pair_add enters merges[rank]. */
+ * tokenizer_pair_add enters merges[index]. */
 status tokenizer_pairs_begin(struct tokenizer *t, size_t count) WARN_UNUSED;
-void tokenizer_pair_add(struct tokenizer *t, size_t rank);
+void tokenizer_pair_add(struct tokenizer *t, size_t index);
+
+/* The token that the merge of this rank makes. */
+static inline int32_t tokenizer_merged(const struct tokenizer *t, uint32_t rank)
+{
+    return t->rank_is_id ? (int32_t)rank : t->merges[rank].id;
+}
 
 static inline size_t pair_hash(uint64_t key)
 {

@@ -38,17 +38,45 @@ static int find(const struct ranks *r, const char *bytes, size_t count)
     return -1;
 }
 
+/* Random text of a few letters: ASCII, or (odd seeds) also of two and three bytes with bytes in common. */
+static size_t draw_text(uint64_t seed, uint64_t index, size_t bytes_min, char *text)
+{
+    static const char *const letters[] = {"a",
+                                          "b",
+                                          "\xce\xb1",
+                                          "\xce\xb2",
+                                          "\xcf\xb1",
+                                          "\xe4\xb8\xad",
+                                          "\xe4\xb8\xae",
+                                          "\xe5\xb8\xad",
+                                          "\xe4\xb9\xad",
+                                          "c",
+                                          "d"};
+    size_t n = 0;
+    for (uint64_t k = 0; n < bytes_min; k++) {
+        uint32_t u = rng_at(seed, RNG_TEST, index, 1 + k).u[0];
+        const char *letter = seed % 2 ? letters[u % 9] : letters[u % 4 < 2 ? u % 2 : 9 + u % 2];
+        size_t bytes = strlen(letter);
+        memcpy(text + n, letter, bytes);
+        n += bytes;
+    }
+    return n;
+}
+
 static void draw(struct ranks *r, uint64_t seed)
 {
-    uint32_t letters = 2 + random_below(seed, 0, 3), wanted = 256 + random_below(seed, 1, 300);
+    uint32_t wanted = 256 + random_below(seed, 1, 300);
     r->count = 0;
     for (uint32_t i = 0; i < wanted; i++) {
         struct rng_block b = rng_at(seed, RNG_TEST, 100 + i, 0);
         char text[TEXT_BYTES] = {(char)i};
         size_t n = 1;
-        if (i >= 256) n = 2 + b.u[0] % 6;
-        for (size_t k = 0; i >= 256 && k < n; k++)
-            text[k] = (char)('a' + rng_at(seed, RNG_TEST, 100 + i, 1 + k).u[0] % letters);
+        if (i >= 256) { /* any part, also of characters */
+            size_t from = b.u[2] % 3;
+            n = 2 + b.u[0] % 6;
+            draw_text(seed, 100 + i, from + n, text);
+            memmove(text, text + from, n);
+        }
         if (find(r, text, n) >= 0) continue;
         /* Among those that are there already, so that ids do not follow lengths. */
         int id = (int)(b.u[1] % (uint32_t)(r->count + 1));
@@ -116,10 +144,24 @@ static void check(struct encoder *e, const struct ranks *r, uint64_t seed, uint6
     const int32_t *ids;
     int64_t count;
     /* Long ones go through the heap. */
-    size_t bytes = 1 + random_below(seed, index, index % 10 == 0 ? 8 * TEXT_BYTES - 1 : TEXT_BYTES);
-    for (size_t i = 0; i < bytes; i++) text[i] = (char)('a' + rng_at(seed, RNG_TEST, index, 1 + i).u[0] % 4);
+    size_t least = 1 + random_below(seed, index, index % 10 == 0 ? 8 * TEXT_BYTES - 8 : TEXT_BYTES);
+    size_t bytes = draw_text(seed, index, least, text);
     size_t want_count = plain_encode(r, text, bytes, want);
     assert_int_equal(encoder_encode(e, text, bytes, SPECIALS_AS_TEXT, &ids, &count), STATUS_OK);
+    if (count != (int64_t)want_count || memcmp(ids, want, want_count * sizeof *want) != 0) {
+        print_message("seed %d:", (int)seed);
+        for (size_t i = 0; i < bytes; i++) print_message(" %02x", (uint8_t)text[i]);
+        print_message("\nwant:");
+        for (size_t i = 0; i < want_count; i++) print_message(" %d", (int)want[i]);
+        print_message("\ngot:");
+        for (int64_t i = 0; i < count; i++) print_message(" %d", (int)ids[i]);
+        for (int i = 0; i < r->count; i++) {
+            if (r->bytes[i] == 1) continue;
+            print_message("\n%d:", i);
+            for (size_t k = 0; k < r->bytes[i]; k++) print_message(" %02x", (uint8_t)r->tokens[i][k]);
+        }
+        print_message("\n");
+    }
     assert_int_equal(count, want_count);
     assert_memory_equal(ids, want, want_count * sizeof *want);
 }
