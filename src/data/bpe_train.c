@@ -6,7 +6,8 @@
  *   words    the unique pieces as symbols; they shrink in place
  *   pairs    (a, b) -> count over all words (times the count of the word), and the words in which it may occur
  *   heap     pairs by count, then by smaller (a, b); lazy: an entry whose count is out of date is put back with
- *            its count of now
+ *            its count of now. Most pairs are rare and never come up: those below `floor` stay out until the heap
+ *            is empty, then the floor goes down
  *
  * A step touches only the words of its pair. Their neighbours' counts change; what goes up are pairs with the
  * new token, and the words seen for those are written as one run per pair and step into a pool (`runs`), so
@@ -46,7 +47,7 @@ struct pair {
 };
 
 /* In trainer.runs: [0] the next run + 1, low half, [1] its high half, [2] words, then the words. */
-enum { RUN_HEADER = 3 };
+enum { RUN_HEADER = 3, AHEAD = 12, FLOOR_STEP = 16 };
 
 struct record {
     uint32_t pair, word;
@@ -75,6 +76,7 @@ struct trainer {
     size_t fresh_count, fresh_cap;
     struct heap_item *heap;
     size_t heap_count, heap_cap;
+    int64_t floor; /* pairs with lower counts are not in the heap */
 };
 
 static void trainer_fini(struct trainer *r)
@@ -162,7 +164,7 @@ static bool comes_before(const struct heap_item *a, const struct heap_item *b)
 static status heap_push(struct trainer *r, uint32_t pair)
 {
     struct heap_item item = {r->pairs[pair].count, r->pairs[pair].key, pair};
-    if (item.count <= 0) return STATUS_OK;
+    if (item.count < r->floor) return STATUS_OK;
     TRY(array_grow(&r->heap, &r->heap_cap, r->heap_count + 1, sizeof *r->heap));
     size_t i = r->heap_count++;
     for (; i > 0 && comes_before(&item, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -208,6 +210,84 @@ static status close_step(struct trainer *r)
     return STATUS_OK;
 }
 
+/* Down by a factor, or as far as the next pair. False when there is none left. */
+static status lower_floor(struct trainer *r, bool *any)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < r->pair_count; i++)
+        if (r->pairs[i].count > most) most = r->pairs[i].count;
+    *any = most > 0;
+    r->floor = most / FLOOR_STEP > 1 ? most / FLOOR_STEP : 1;
+    for (size_t i = 0; i < r->pair_count; i++) TRY(heap_push(r, (uint32_t)i));
+    return STATUS_OK;
+}
+
+/* A pair of bytes in the text as it is at first. */
+struct first {
+    int64_t count;
+    uint32_t words, last_word, at; /* words in which it occurs; the one seen last; next place in its run */
+};
+
+static void count_first(const struct trainer *r, struct first *first)
+{
+    for (size_t i = 0; i < r->word_count; i++) {
+        const struct word *w = &r->words[i];
+        const int32_t *s = r->symbols + w->at;
+        for (uint32_t k = 0; k + 1 < w->length; k++) {
+            struct first *f = &first[s[k] * 256 + s[k + 1]];
+            f->count += w->count;
+            f->words += f->last_word != i;
+            f->last_word = (uint32_t)i;
+        }
+    }
+}
+
+static status open_first_runs(struct trainer *r, struct first *first)
+{
+    size_t room = 0;
+    for (int key = 0; key < 256 * 256; key++)
+        room += first[key].words != 0 ? first[key].words + RUN_HEADER : 0;
+    TRY(array_grow(&r->runs, &r->run_cap, room, sizeof *r->runs));
+    for (int key = 0; key < 256 * 256; key++) {
+        struct first *f = &first[key];
+        uint32_t index = NONE;
+        if (f->words == 0) continue;
+        TRY(find_or_add(r, pair_key(key / 256, key % 256), &index));
+        struct pair *p = &r->pairs[index];
+        p->count = f->count;
+        p->run = r->run_used + 1;
+        memset(r->runs + r->run_used, 0, 2 * sizeof *r->runs);
+        r->runs[r->run_used + 2] = f->words;
+        f->at = 0;
+        f->last_word = index; /* from now on its pair */
+        r->run_used += RUN_HEADER + f->words;
+    }
+    return STATUS_OK;
+}
+
+/* The pairs of bytes, counted in a table without hashing, and their runs, which are written in place. */
+static status load_pairs(struct trainer *r)
+{
+    struct first *first;
+    status st;
+    TRY(array_new(&first, 256 * 256, sizeof *first));
+    for (int key = 0; key < 256 * 256; key++) first[key].last_word = NONE;
+    count_first(r, first);
+    TRY_OUT(open_first_runs(r, first));
+    for (size_t i = 0; i < r->word_count; i++) {
+        const struct word *w = &r->words[i];
+        const int32_t *s = r->symbols + w->at;
+        for (uint32_t k = 0; k + 1 < w->length; k++) {
+            struct first *f = &first[s[k] * 256 + s[k + 1]];
+            uint32_t *run = r->runs + (r->pairs[f->last_word].run - 1) + RUN_HEADER;
+            if (f->at == 0 || run[f->at - 1] != i) run[f->at++] = (uint32_t)i;
+        }
+    }
+out:
+    free(first);
+    return st;
+}
+
 static status load_words(struct trainer *r, const struct bpe_pieces *pieces)
 {
     size_t symbols = 0, at = 0;
@@ -221,18 +301,15 @@ static status load_words(struct trainer *r, const struct bpe_pieces *pieces)
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte;
         byte_id[byte] = vocab_find(&r->t->vocab, &c, 1);
+        CHECK(byte_id[byte] >= 0 && byte_id[byte] < 256, "the bytes have the first ids");
     }
     for (size_t i = 0; i < pieces->count; i++) {
         const struct bpe_piece *p = &pieces->items[i];
+        if (i + AHEAD < pieces->count) __builtin_prefetch(p[AHEAD].data);
         r->words[i] = (struct word){at, p->bytes, p->count};
         for (uint32_t k = 0; k < p->bytes; k++) r->symbols[at++] = byte_id[(uint8_t)p->data[k]];
     }
-    for (size_t i = 0; i < r->word_count; i++) {
-        const int32_t *s = r->symbols + r->words[i].at;
-        for (uint32_t k = 0; k + 1 < r->words[i].length; k++)
-            TRY(pair_up(r, pair_key(s[k], s[k + 1]), (uint32_t)i));
-    }
-    return close_step(r);
+    return load_pairs(r);
 }
 
 /* Replaces a, b by ab from left to right; counts as if each replacement were made on its own. */
@@ -267,9 +344,14 @@ static status merge_everywhere(struct trainer *r, uint32_t pair, struct merge m)
     r->pairs[pair].run = 0;
     r->pairs[pair].last_word = NONE;
     while (run != 0) { /* close_step alone moves the pool */
-        const uint32_t *words = r->runs + (run - 1);
-        for (uint32_t i = 0; i < words[2]; i++) TRY(merge_word(r, words[RUN_HEADER + i], m));
-        run = (size_t)words[1] << 32 | words[0];
+        const uint32_t *header = r->runs + (run - 1), *words = header + RUN_HEADER;
+        for (uint32_t i = 0, n = header[2]; i < n; i++) {
+            /* Words of a run lie anywhere; waiting for memory was most of the time. */
+            if (i + 2 * AHEAD < n) __builtin_prefetch(&r->words[words[i + 2 * AHEAD]]);
+            if (i + AHEAD < n) __builtin_prefetch(r->symbols + r->words[words[i + AHEAD]].at);
+            TRY(merge_word(r, words[i], m));
+        }
+        run = (size_t)header[1] << 32 | header[0];
     }
     r->pairs[pair].count = 0;
     return close_step(r);
@@ -297,7 +379,9 @@ static status learn(struct trainer *r, size_t tokens_max)
 {
     struct tokenizer *t = r->t;
     while (t->vocab.count < tokens_max) {
-        if (r->heap_count == 0)
+        bool any = true;
+        if (r->heap_count == 0) TRY(lower_floor(r, &any));
+        if (!any)
             return FAIL(STATUS_DATA,
                         "the text has pairs for %zu tokens of bytes and merges, %zu were asked for; take "
                         "more text or a smaller vocabulary",
