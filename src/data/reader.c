@@ -11,9 +11,14 @@ static status open_source(struct reader *r)
     char magic[4] = "";
     if (r->source.bytes >= (int64_t)sizeof magic) TRY(source_read(&r->source, magic, sizeof magic, 0));
     r->format = r->config.format;
-    if (r->format == READER_PARQUET || memcmp(magic, "PAR1", sizeof magic) == 0)
-        return FAIL(STATUS_DATA, "%s: a Parquet file; convert it to JSONL first", r->source.path);
-    return reader_cut_open(r);
+    bool parquet = memcmp(magic, "PAR1", sizeof magic) == 0;
+    if (memcmp(magic, "PARE", sizeof magic) == 0 && r->format != READER_PLAIN)
+        return FAIL(STATUS_DATA, "%s: an encrypted Parquet file; decrypt it first", r->source.path);
+    if (r->format == READER_PARQUET && !parquet)
+        return FAIL(STATUS_DATA, "%s: it does not begin as a Parquet file does (PAR1)", r->source.path);
+    if (parquet && r->format != READER_AUTO && r->format != READER_PARQUET)
+        return FAIL(STATUS_DATA, "%s: a Parquet file, not text; --format auto reads it", r->source.path);
+    return parquet ? reader_parquet_open(r) : reader_cut_open(r);
 }
 
 static struct reader *reader_new(const struct reader_config *config)
@@ -51,6 +56,7 @@ status reader_open_memory(struct reader **out, const char *name, const void *dat
 void reader_close(struct reader *r)
 {
     if (!r) return;
+    reader_parquet_close(r);
     reader_cut_close(r);
     source_close(&r->source);
     free(r->records);
@@ -67,19 +73,24 @@ void reader_record_add(struct reader *r, struct reader_record record)
     r->records[r->count++] = record;
 }
 
+static bool is_parquet(const struct reader *r)
+{
+    return r->format == READER_PARQUET;
+}
+
 status reader_next(struct reader *r, struct reader_batch *b, bool *more)
 {
-    return reader_cut_next(r, b, more);
+    return is_parquet(r) ? reader_parquet_next(r, b, more) : reader_cut_next(r, b, more);
 }
 
 struct reader_mark reader_mark(const struct reader *r)
 {
-    return reader_cut_mark(r);
+    return is_parquet(r) ? reader_parquet_mark(r) : reader_cut_mark(r);
 }
 
 status reader_seek(struct reader *r, struct reader_mark mark)
 {
-    return reader_cut_seek(r, mark);
+    return is_parquet(r) ? reader_parquet_seek(r, mark) : reader_cut_seek(r, mark);
 }
 
 int64_t reader_bytes(const struct reader *r)
@@ -89,19 +100,20 @@ int64_t reader_bytes(const struct reader *r)
 
 int64_t reader_bytes_done(const struct reader *r)
 {
-    return reader_cut_done(r);
+    return is_parquet(r) ? reader_parquet_done(r) : reader_cut_done(r);
 }
 
 int64_t reader_place(const struct reader_batch *b, int64_t i)
 {
     CHECK(i >= 0 && i < b->count, "record %lld of %lld", (long long)i, (long long)b->count);
-    return reader_cut_place(b, i);
+    return is_parquet(b->reader) ? reader_parquet_place(b, i) : reader_cut_place(b, i);
 }
 
 status reader_text(const struct reader_batch *b, int64_t i, const char *key, struct reader_document *d)
 {
     CHECK(i >= 0 && i < b->count, "record %lld of %lld", (long long)i, (long long)b->count);
     *d = (struct reader_document){0};
+    if (is_parquet(b->reader)) return reader_parquet_text(b, i, d);
     return reader_cut_text(b, i, key ? key : "text", d);
 }
 

@@ -54,7 +54,7 @@ struct reader_batch {
     int64_t count;
     bool last;     /* the file ends with this batch */
     int64_t nulls; /* records that are null: they read as empty */
-    int32_t id_bytes; /* 0: text; else the records are token ids of 4 or 8 bytes */
+    int32_t id_bytes; /* 0: text; 4: the records are token ids */
     char *const *faults;
     const struct reader *reader;
 };
@@ -87,7 +87,7 @@ int64_t reader_bytes_done(const struct reader *r); /* of the file, read so far: 
 int64_t reader_place(const struct reader_batch *batch, int64_t i);
 
 /* The text, or the token ids, of record i. STATUS_DATA "file:line: reason (byte N of the text)", or "file:
- * row N (row group G): reason": invalid UTF-8 or JSON, nothing under `key`, a token id that fits no int32. */
+ * row N (row group G): reason", rows from 0: invalid UTF-8 or JSON, nothing under `key`, a negative token id. */
 struct reader_document {
     const char *text; /* NULL for ids */
     size_t bytes;     /* of the text, or of the ids as stored: 0 for an empty document */

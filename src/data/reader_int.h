@@ -19,6 +19,9 @@ struct reader {
     size_t capacity, used, consumed; /* consumed: by the batch that is out */
     int64_t offset, line;            /* of buffer[0] */
     bool ended;                      /* the stream has nothing behind the buffer */
+    /* Parquet */
+    struct parquet *parquet;
+    int64_t rows_done;
 };
 
 void reader_record_add(struct reader *r, struct reader_record record);
@@ -32,4 +35,13 @@ int64_t reader_cut_done(const struct reader *r);
 int64_t reader_cut_place(const struct reader_batch *batch, int64_t i);
 status reader_cut_text(const struct reader_batch *batch, int64_t i, const char *key,
                        struct reader_document *d) WARN_UNUSED;
+
+status reader_parquet_open(struct reader *r) WARN_UNUSED;
+void reader_parquet_close(struct reader *r);
+status reader_parquet_next(struct reader *r, struct reader_batch *batch, bool *more) WARN_UNUSED;
+struct reader_mark reader_parquet_mark(const struct reader *r);
+status reader_parquet_seek(struct reader *r, struct reader_mark mark) WARN_UNUSED;
+int64_t reader_parquet_done(const struct reader *r);
+int64_t reader_parquet_place(const struct reader_batch *batch, int64_t i);
+status reader_parquet_text(const struct reader_batch *batch, int64_t i, struct reader_document *d) WARN_UNUSED;
 #endif
