@@ -287,5 +287,5 @@ size_t encoder_cut(const struct encoder *e, const char *text, size_t bytes, size
 {
     /* An added token that is looked for in all text may stand across any cut. */
     if (e->plain_added[0] || e->plain_added[1]) return bytes;
-    return pretokenizer_cut(text, bytes, want);
+    return pretokenizer_cut(&e->t->pretokenizer, text, bytes, want);
 }
