@@ -44,9 +44,9 @@ template <int HD> struct fwd_tile {
     enum { V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES, BYTES = V_EMPTY + 8 * STAGES };
 };
 
+#ifdef TILE90
 constexpr float LAZY = 8;
 
-#ifdef TILE90
 // ---- Warps that load.
 
 template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
