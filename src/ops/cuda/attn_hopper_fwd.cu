@@ -15,8 +15,11 @@
 // softmax of the next tile runs beside P V. Between warpgroups, products are queued in turns: while one computes its softmax, the others'
 // products run.
 //
-// The running max is only moved when a row's max grows by more than 2^LAZY: sums and O are scaled by one number either way, and most tiles
-// need no pass over O. A row's weights stay below 2^LAZY, far from the limits of bf16 and f32.
+// A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a document's or
+// window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is: sums and O are scaled by one number
+// whatever that is, and floats reach far. Should a row's sum pass SUM_MAX or leave the numbers, its warp does not store, and
+// the scheduler gives the block out again, to be done with a max for each tile: which way a row is computed depends on its values alone.
+// (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; a max for each tile: 441.)
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile90.cuh"
 extern "C" {
@@ -36,18 +39,41 @@ template <int HD> struct fwd_tile {
     enum { WGS = HD == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = 128, THREADS = WARPGROUP * (WGS + 1) };
     enum { REGISTERS = HD == 64 ? 160 : 240, REGISTERS_LOAD = HD == 64 ? 32 : 24 };
     enum { Q = 64 * HD * 2, KV = N * HD * 2, O = 16 * HD * 2 }; // bytes: of a warpgroup, of a stage, of a warp
-    enum { K_AT = WGS * Q, V_AT = K_AT + STAGES * KV, O_AT = V_AT + STAGES * KV, SLOTS_AT = O_AT + 4 * WGS * O };
-    struct slot { int row, head, begin, tiles, first[M]; };    // a block of rows: row < 0: no more; first[i]: first key of row + i
+    enum { K_AT = 2 * WGS * Q, V_AT = K_AT + STAGES * KV, O_AT = V_AT + STAGES * KV, SLOTS_AT = O_AT + 4 * WGS * O };
+    // A block of rows; row < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
+    struct slot { int row, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row + i
     // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
     enum { BARS_AT = SLOTS_AT + 2 * (int)sizeof(slot), SLOT_FULL = BARS_AT, SLOT_EMPTY = SLOT_FULL + 16 };
-    enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 8 * WGS, K_FULL = Q_EMPTY + 8 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
+    enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 16 * WGS, K_FULL = Q_EMPTY + 16 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
     enum { V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES, BYTES = V_EMPTY + 8 * STAGES };
 };
 
 #ifdef TILE90
 constexpr float LAZY = 8;
+constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
 
 // ---- Warps that load.
+
+// Fills a slot, by a warp: rows `row` on of a head.
+template <int HD> __device__ inline void fwd_fill(typename fwd_tile<HD>::slot &s, const hopper_fwd &a, int row, int head)
+{
+    using tile = fwd_tile<HD>;
+    const int lane = threadIdx.x % WARP;
+    int begin = 0;
+#pragma unroll 2
+    for (int i = lane; i < tile::M; i += WARP) {
+        const int first = first_key(a.docs, min(row + i, a.docs.rows - 1));
+        s.first[i] = first;
+        if (i == 0) begin = first;
+    }
+    if (lane == 0) {
+        s.row = row;
+        s.head = head;
+        s.begin = begin;
+        s.tiles = (min(row + tile::M, a.docs.rows) - begin + tile::N - 1) / tile::N;
+        s.careful = 0;
+    }
+}
 
 template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
 {
@@ -56,36 +82,40 @@ template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, cons
     const int lane = threadIdx.x % WARP, total = (a.docs.rows + tile::M - 1) / tile::M * a.heads;
     auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
     int ticket = blockIdx.x;
-    uint32_t q_parity = 1;
-    for (ring<2> slot;; slot.next(), q_parity ^= 1) {
-        auto &s = slots[slot.stage];
-        const int row = ticket < total ? ((total - 1 - ticket) / a.heads) * tile::M : -1, head = ticket % a.heads;
+    for (ring<2> slot;; slot.next()) {
+        auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
-        int begin = 0;
-        if (row >= 0) {
-#pragma unroll 2
-            for (int i = lane; i < tile::M; i += WARP) {
-                const int first = first_key(a.docs, min(row + i, a.docs.rows - 1));
-                s.first[i] = first;
-                if (i == 0) begin = first;
+        if (s.redo == 0 && ticket < total) {
+            fwd_fill<HD>(s, a, (total - 1 - ticket) / a.heads * tile::M, ticket % a.heads);
+            if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
+            ticket = __shfl_sync(0xffffffffu, ticket, 0);
+        } else {
+            if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
+                mbar_wait(at + tile::SLOT_EMPTY + 8 * (slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
+                const int row = other.redo ? other.row : -1;
+                if (row >= 0) fwd_fill<HD>(s, a, row, other.head);
+                __syncwarp();
+                if (lane == 0) {
+                    s.row = row;
+                    s.redo = other.redo;
+                    other.redo = 0;
+                }
             }
-        }
-        if (lane == 0) {
-            s.row = row;
-            s.head = head;
-            s.begin = begin;
-            s.tiles = (min(row + tile::M, a.docs.rows) - begin + tile::N - 1) / tile::N;
+            __syncwarp();
+            if (lane == 0) {
+                s.careful = s.redo;
+                s.redo = 0;
+            }
         }
         __syncwarp();
         if (lane == 0) mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
-        if (row < 0) return;
-        if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
-        ticket = __shfl_sync(0xffffffffu, ticket, 0);
+        if (s.row < 0) return;
         if (lane == 0)
             for (int w = 0; w < tile::WGS; w++) {
-                mbar_wait(at + tile::Q_EMPTY + 8 * w, q_parity);
-                mbar_arrive_expect(at + tile::Q_FULL + 8 * w, tile::Q);
-                tma_load(at + w * tile::Q, q, at + tile::Q_FULL + 8 * w, row + 64 * w, head * (HD / SLAB_COLS));
+                const int i = slot.stage * tile::WGS + w;
+                mbar_wait(at + tile::Q_EMPTY + 8 * i, slot.parity ^ 1);
+                mbar_arrive_expect(at + tile::Q_FULL + 8 * i, tile::Q);
+                tma_load(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.row + 64 * w, s.head * (HD / SLAB_COLS));
             }
         __syncwarp();
     }
@@ -137,6 +167,7 @@ template <int HD> struct fwd_group {
     }
 
     __device__ const slot &block() const { return slots[blocks & 1]; }
+    __device__ uint32_t q_stage() const { return (blocks & 1) * WGS + wg; }
     __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
     __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
     // This warp has done reading.
@@ -156,7 +187,7 @@ template <int HD> struct fwd_group {
     // S = Q K^T of the next tile, queued.
     __device__ void scores_queue()
     {
-        const uint64_t q = operand_k(at + wg * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::KV);
+        const uint64_t q = operand_k(at + q_stage() * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::KV);
 #pragma unroll
         for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
         wgmma_commit();
@@ -170,25 +201,33 @@ template <int HD> struct fwd_group {
         wgmma_commit();
     }
 
+    // Does every row see all of tile j of the block, and keys behind it?
+    __device__ bool inner(int j) const
+    {
+        const slot &b = block();
+        const int key = b.begin + j * N;
+        return key + N <= b.row + wg * 64 && key >= b.first[wg * 64 + 63] && !b.careful;
+    }
     // Scores of tile j of the block that a row does not see become -inf.
     __device__ void mask(int j)
     {
         const slot &b = block();
-        const int key = b.begin + j * N, mine = wg * 64 + warp * 16 + lane / 4;
-        if (key + N - 1 <= b.row + wg * 64 && key >= b.first[wg * 64 + 63]) return; // every row sees all
-        const int base = key + lane % 4 * 2, from[2] = {b.first[mine] - base, b.first[mine + 8] - base};
-        const int to[2] = {b.row + mine - base, b.row + mine + 8 - base};
+        const int mine = wg * 64 + warp * 16 + lane / 4, base = b.begin + j * N + lane % 4 * 2;
+        const int to[2] = {b.row + mine - base, b.row + mine + 8 - base}, from[2] = {b.first[mine] - base, b.first[mine + 8] - base};
+        if (b.begin + j * N + N - 1 > b.row + wg * 64)
 #pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            const int col = i / 4 * 8 + i % 2, half = i / 2 % 2;
-            if (col < from[half] || col > to[half]) s[i] = -INFINITY;
-        }
+            for (int i = 0; i < N / 2; i++)
+                if (i / 4 * 8 + i % 2 > to[i / 2 % 2]) s[i] = -INFINITY;
+        if (b.begin + j * N < b.first[wg * 64 + 63])
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                if (i / 4 * 8 + i % 2 < from[i / 2 % 2]) s[i] = -INFINITY;
     }
 
     // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer in the whole warp.
     __device__ bool softmax(float (&factor)[2])
     {
-        float top[2] = {s[0], s[2]}, part[2] = {0, 0};
+        float top[2] = {s[0], s[2]};
 #pragma unroll
         for (int i = 1; i < N / 2; i++)
             if (i != 2) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
@@ -209,16 +248,20 @@ template <int HD> struct fwd_group {
                 sum[half] *= factor[half];
             }
         }
-        const float base[2] = {max[0] == -INFINITY ? 0.0f : max[0] * a.scale2, max[1] == -INFINITY ? 0.0f : max[1] * a.scale2};
+        exponentials(max[0] == -INFINITY ? 0.0f : max[0] * a.scale2, max[1] == -INFINITY ? 0.0f : max[1] * a.scale2);
+        return grown;
+    }
+    // s becomes 2^(s scale2 - base).
+    __device__ void exponentials(float base0, float base1)
+    {
+        float part[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < N / 2; i++) {
-            const int half = i / 2 % 2;
-            s[i] = exp2_fast(fmaf(s[i], a.scale2, -base[half]));
-            part[half] += s[i];
+            s[i] = exp2_fast(fmaf(s[i], a.scale2, i / 2 % 2 ? -base1 : -base0));
+            part[i / 2 % 2] += s[i];
         }
         sum[0] += part[0];
         sum[1] += part[1];
-        return grown;
     }
     __device__ void pack()
     {
@@ -272,17 +315,25 @@ template <int HD> struct fwd_group {
             wgmma_wait<1>();
             hold(s);
             keys_done();
-            mask(j);
-            const bool grown = softmax(factor);
-            wgmma_wait<0>();
-            hold(o);
-            values_done(tiles - 2);
-            pack();
-            if (grown)
+            if (inner(j)) {
+                wgmma_wait<0>();
+                hold(o);
+                values_done(tiles - 2);
+                exponentials(max[0] * a.scale2, max[1] * a.scale2);
+                pack();
+            } else {
+                mask(j);
+                const bool grown = softmax(factor);
+                wgmma_wait<0>();
+                hold(o);
+                values_done(tiles - 2);
+                pack();
+                if (grown)
 #pragma unroll
-                for (int i = 0; i < HD / 2; i++) o[i] *= factor[i / 2 % 2];
+                    for (int i = 0; i < HD / 2; i++) o[i] *= factor[i / 2 % 2];
+            }
         }
-        release(tile::Q_EMPTY + 8 * wg);
+        release(tile::Q_EMPTY + 8 * q_stage());
         values_wait(tiles - 1);
         hold(o);
         wgmma_fence();
@@ -292,6 +343,14 @@ template <int HD> struct fwd_group {
         values_done(tiles - 1);
     }
 
+    // Every warp stores its rows once: not those that left the range of floats, which are done again.
+    __device__ void finish()
+    {
+        const uint32_t bit = 1u << (wg * 4 + warp);
+        const uint32_t careful = block().careful;
+        if (careful ? careful & bit : !__any_sync(0xffffffffu, !(sum[0] < SUM_MAX && sum[1] < SUM_MAX))) store();
+        else if (!careful && lane == 0) atomicOr((int *)&block().redo, (int)bit);
+    }
     // This warp's part of lse, and of O by way of its own 16 rows of shared memory.
     __device__ void store()
     {
@@ -333,13 +392,13 @@ template <int HD> struct fwd_group {
             const int row = b.row + wg * 64, last = min(row + 63, a.docs.rows - 1);
             const int high = row <= last ? (last - b.begin) / N : -1, low = row <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
-            mbar_wait(at + tile::Q_FULL + 8 * wg, blocks & 1);
+            mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks >> 1 & 1);
             if (high >= low) {
                 attend(high, low);
-                store();
+                finish();
                 for (int j = low - 1; j >= 0; j--) skip();
             } else {
-                release(tile::Q_EMPTY + 8 * wg);
+                release(tile::Q_EMPTY + 8 * q_stage());
             }
             __syncwarp();
             release(tile::SLOT_EMPTY + 8 * (blocks & 1));
@@ -360,10 +419,11 @@ __global__ void __launch_bounds__(fwd_tile<HD>::THREADS, 1)
     const uint32_t at = shared_at(shared);
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
+            ((typename tile::slot *)(shared + tile::SLOTS_AT))[i].redo = 0;
             mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
             mbar_init(at + tile::SLOT_EMPTY + 8 * i, 2 + 4 * tile::WGS);
         }
-        for (int i = 0; i < tile::WGS; i++) {
+        for (int i = 0; i < 2 * tile::WGS; i++) {
             mbar_init(at + tile::Q_FULL + 8 * i, 1);
             mbar_init(at + tile::Q_EMPTY + 8 * i, 4);
         }

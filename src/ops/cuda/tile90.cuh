@@ -71,7 +71,8 @@ __device__ constexpr uint32_t step_mn(int k) { return k * (16 * SLAB_ROW); }
 //
 // Before the first product and after other instructions wrote d or a: wgmma_fence(). Then products, wgmma_commit(), wgmma_wait<P>() until
 // at most P commits are open. The compiler does not know that d changes until the wait: call hold(d) after it (and before a fence, where d
-// was computed), or it moves reads of d ahead.
+// was computed), or it moves reads of d ahead. The assembler in turn moves a wait ahead of arithmetic in its basic block that needs nothing of
+// it: what is to run beside a product must stand before a branch, or be read by an asm volatile before the wait.
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
