@@ -38,6 +38,7 @@ enum op_flag {
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them */
+    APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
 };
 
 struct op_case {
@@ -129,6 +130,7 @@ static const struct op_case op_cases[] = {
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     ATTN(attn_fwd, 2, 1, 32, 0, NO_STATS, 1, {21}),
     /* long enough that few heads are shared out by query blocks */
+    ATTN(attn_fwd, 2, 1, 64, 0, APART, 1, {700}),
     ATTN(attn_fwd, 2, 1, 18, 0, 0, 2, {70, 1045}), ATTN(attn_fwd, 1, 1, 16, 300, 0, 1, {1100}),
     /* decode: document lengths are cache lengths */
     ATTN(attn_decode, 1, 1, 16, 0, 0, 1, {1}), ATTN(attn_decode, 4, 1, 64, 0, 0, 3, {1, 17, 40}),

@@ -53,6 +53,7 @@ static const struct op_case real_cases[] = {
     ROPE(rope_bwd, 4096, 12, 12, 64, 32, 0), ROPE(rope_bwd, 4096, 32, 8, 128, 64, QK_NORM),
     ROPE(rope_bwd, 70000, 2, 1, 16, 8, IN_PLACE),
     REAL_ATTN(attn_fwd), REAL_ATTN(attn_bwd),
+    ATTN(attn_fwd, 4, 2, 64, 0, APART, 1, {1500}), ATTN(attn_fwd, 4, 1, 128, 0, APART, 2, {1024, 1024}),
     ATTN(attn_decode, 12, 12, 64, 0, 0, 8, {1024, 1, 1000, 17, 512, 63, 64, 65}),
     ATTN(attn_decode, 32, 8, 128, 0, 0, 3, {2000, 1, 333}), ATTN(attn_decode, 32, 8, 128, 512, 0, 2, {2000, 100}),
     {.op = OP_embed_fwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},

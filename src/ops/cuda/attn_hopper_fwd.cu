@@ -16,10 +16,17 @@
 // products run.
 //
 // A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a document's or
-// window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is: sums and O are scaled by one number
-// whatever that is, and floats reach far. Should a row's sum pass SUM_MAX or leave the numbers, its warp does not store, and
-// the scheduler gives the block out again, to be done with a max for each tile: which way a row is computed depends on its values alone.
-// (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; a max for each tile: 441.)
+// window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is: whatever it is, it divides out of O and
+// is known to lse. (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; with a max for each tile: 441.) What bounds it:
+//
+//   - Weights are positive, and a row's sum shrinks only where the max is moved, together with O. Sums are held against SUM_MAX there and
+//     at the end, so at all times weight <= sum <= 2^64 in a row that passes, and |O| <= 2^64 max|v|: in range while |v| < 2^63. A sum that
+//     was infinite or not a number stays so. The range of bf16 is that of f32: weights keep their 8 bits wherever they are.
+//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. What exp2 flushes to zero is below
+//     2^-126, a nothing beside that sum.
+//   - A row that does not pass (a later score is 2^64 times as heavy as those beside the diagonal) is not stored. The scheduler gives its
+//     block out once more, to be done with a max for each tile, where weights are at most 2^LAZY. So a NaN is what it would have been, and
+//     which way a row is computed depends on its values alone.
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile90.cuh"
 extern "C" {
@@ -245,7 +252,7 @@ template <int HD> struct fwd_group {
                 const float now = fmaxf(max[half], top[half]);
                 factor[half] = now == -INFINITY ? 1.0f : exp2_fast((max[half] - now) * a.scale2);
                 max[half] = now;
-                sum[half] *= factor[half];
+                sum[half] = sum[half] > SUM_MAX ? INFINITY : sum[half] * factor[half];
             }
         }
         exponentials(max[0] == -INFINITY ? 0.0f : max[0] * a.scale2, max[1] == -INFINITY ? 0.0f : max[1] * a.scale2);
