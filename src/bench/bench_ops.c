@@ -185,7 +185,7 @@ static status run_swiglu_bwd(struct setup *s, dtype dt)
 {
     return s->ops.swiglu_bwd(
         &(struct swiglu_bwd_args){
-            .dm = s->x[0], .gu = s->x[1], .dgu = s->x[2], .rows = ROWS, .f = D / 2, .dt = dt},
+            .dm = s->x[0], .gu = s->x[1], .dgu = s->x[2], .m = s->x[0], .rows = ROWS, .f = D / 2, .dt = dt},
         NULL);
 }
 static status run_gelu_fwd(struct setup *s, dtype dt)
@@ -196,7 +196,9 @@ static status run_gelu_fwd(struct setup *s, dtype dt)
 static status run_gelu_bwd(struct setup *s, dtype dt)
 {
     return s->ops.gelu_bwd(
-        &(struct gelu_bwd_args){.dy = s->x[0], .x = s->x[1], .dx = s->x[2], .count = COUNT, .dt = dt}, NULL);
+        &(struct gelu_bwd_args){
+            .dy = s->x[0], .x = s->x[1], .dx = s->x[2], .y = s->x[0], .count = COUNT, .dt = dt},
+        NULL);
 }
 static status run_xent(struct setup *s, dtype dt)
 {
@@ -260,9 +262,9 @@ static const struct {
     {"rope_fwd+norm", run_rope_norm_fwd, 2, 0},
     {"rope_bwd+norm", run_rope_norm_bwd, 3, 0},
     {"swiglu_fwd", run_swiglu_fwd, 1.5, 0},
-    {"swiglu_bwd", run_swiglu_bwd, 2.5, 0},
+    {"swiglu_bwd", run_swiglu_bwd, 3, 0},
     {"gelu_fwd", run_gelu_fwd, 2, 0},
-    {"gelu_bwd", run_gelu_bwd, 3, 0},
+    {"gelu_bwd", run_gelu_bwd, 4, 0},
     {"xent", run_xent, 1, 4},
     {"adamw", run_adamw, 0, 32},
     {"lion", run_lion, 0, 24},

@@ -180,7 +180,7 @@ static status run_swiglu_bwd(struct call *k)
 {
     const int64_t rows = k->shape->rows, f = k->shape->f, n = rows * f;
     CALL(swiglu_bwd, .dm = in(k, k->dt, n), .gu = in(k, k->dt, 2 * n), .dgu = out(k, k->dt, 2 * n),
-         .rows = rows, .f = f, .dt = k->dt);
+         .m = out(k, k->dt, n), .rows = rows, .f = f, .dt = k->dt);
 }
 static status run_gelu_fwd(struct call *k)
 {
@@ -190,8 +190,8 @@ static status run_gelu_fwd(struct call *k)
 static status run_gelu_bwd(struct call *k)
 {
     const int64_t n = k->shape->rows * k->shape->f;
-    CALL(gelu_bwd, .dy = in(k, k->dt, n), .x = in(k, k->dt, n), .dx = out(k, k->dt, n), .count = n,
-         .dt = k->dt);
+    CALL(gelu_bwd, .dy = in(k, k->dt, n), .x = in(k, k->dt, n), .dx = out(k, k->dt, n), .y = out(k, k->dt, n),
+         .count = n, .dt = k->dt);
 }
 static status run_bias_bwd(struct call *k)
 {

@@ -7,7 +7,7 @@
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
  * Kept for backward, per token and layer (recompute: none | selective | full), in elements:
- *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D, m F   none. */
+ *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D   none. (gqa and mlp; the others say it in nn/.) */
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
 #include "nn/embed.h"

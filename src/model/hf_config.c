@@ -271,6 +271,8 @@ status hf_config_read(struct model_spec *m, const char *dir)
 status hf_family(const struct model_spec *m, const char **family)
 {
     bool no_bias = !m->qkv_bias && !m->out_bias && !m->mlp_bias;
+    if (model_mixer_count(m, MIXER_GDN) > 0)
+        return FAIL(STATUS_CONFIG, "model.layers '%.64s': layers of gdn have no HF form here yet", m->layers);
     if (m->norm == NORM_LAYERNORM && m->activation == ACT_GELU && m->position == POS_LEARNED) {
         if (!m->qkv_bias || !m->out_bias || !m->mlp_bias)
             return FAIL(STATUS_CONFIG, "no HF family: gpt2 has all biases (qkv_bias, out_bias, mlp_bias)");
@@ -288,7 +290,8 @@ status hf_family(const struct model_spec *m, const char **family)
         return FAIL(STATUS_CONFIG, "no HF family mixes these values of norm, activation and position");
     if (m->rope_fraction != 1)
         return FAIL(STATUS_CONFIG, "no HF family: rope_fraction is 1 in llama, mistral, qwen2 and qwen3");
-    bool some_windows = m->window && strcmp(m->window_layers, "all") != 0;
+    bool some_windows = false;
+    for (int64_t i = 0; i < m->layer_count && m->window; i++) some_windows |= !model_layer_window(m, i);
     if (m->qk_norm && m->qkv_bias == m->out_bias && !m->mlp_bias)
         *family = "qwen3";
     else if (m->qkv_bias && !m->out_bias && !m->mlp_bias && !m->qk_norm)

@@ -19,18 +19,15 @@ void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
 {
     *s = (struct mlp_saved){
         .up = tensor_take(lay_place(l, RECOMPUTE_FULL), "mlp up", l->dt, 2, l->n, m->up.out),
-        .m = tensor_take(lay_place(l, RECOMPUTE_SELECTIVE), "mlp activation", l->dt, 2, l->n, m->f)};
-    if (l->mode == LAY_TRAIN)
-        s->dm = tensor_take(l->scratch, "mlp activation gradient", l->dt, 2, l->n, m->f);
+        .m = tensor_take(l->scratch, "mlp activation", l->dt, 2, l->n, m->f)};
 }
 
 void mlp_rows(struct mlp_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->up, &s->m, &s->dm};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+    tensor_rows(&s->up, rows);
+    tensor_rows(&s->m, rows);
 }
 
-/* m from up, alone: forward's middle part, and backward's first under recompute. */
 static status activate(const struct mlp *m, struct mlp_saved *s, const struct run *r)
 {
     int64_t n = s->up.shape[0];
@@ -54,28 +51,30 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
                  const struct run *r)
 {
-    if (policy == RECOMPUTE_FULL) TRY(linear_fwd(&m->up, y, s->up, r));
-    return policy == RECOMPUTE_NONE ? STATUS_OK : activate(m, s, r);
+    return policy == RECOMPUTE_FULL ? linear_fwd(&m->up, y, s->up, r) : STATUS_OK;
+}
+
+/* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
+static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struct run *r)
+{
+    int64_t n = s->up.shape[0];
+    void *up = s->up.data, *both = s->m.data;
+    if (m->act == ACT_SWIGLU)
+        return r->ops->swiglu_bwd(
+            &(struct swiglu_bwd_args){
+                .dm = both, .gu = up, .dgu = up, .m = both, .rows = n, .f = m->f, .dt = s->up.dt},
+            r->stream);
+    return r->ops->gelu_bwd(
+        &(struct gelu_bwd_args){.dy = both, .x = up, .dx = up, .y = both, .count = n * m->f, .dt = s->up.dt},
+        r->stream);
 }
 
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout,
                struct tensor dy, const struct run *r)
 {
-    int64_t n = s->up.shape[0];
-    struct tensor dup =
-        s->up; /* the gradient takes the place of what it is the gradient of: nobody reads that again */
-    TRY(linear_dgrad(&m->down, dout, s->dm, r));
+    TRY(linear_dgrad(&m->down, dout, s->m, r));
+    TRY(activate_bwd(m, s, r));
     TRY(linear_wgrad(&m->down, s->m, dout, r));
-    if (m->act == ACT_SWIGLU)
-        TRY(r->ops->swiglu_bwd(
-            &(struct swiglu_bwd_args){
-                .dm = s->dm.data, .gu = s->up.data, .dgu = dup.data, .rows = n, .f = m->f, .dt = dup.dt},
-            r->stream));
-    else
-        TRY(r->ops->gelu_bwd(
-            &(struct gelu_bwd_args){
-                .dy = s->dm.data, .x = s->up.data, .dx = dup.data, .count = n * m->f, .dt = dup.dt},
-            r->stream));
-    TRY(linear_wgrad(&m->up, y, dup, r));
-    return linear_dgrad(&m->up, dup, dy, r);
+    TRY(linear_wgrad(&m->up, y, s->up, r));
+    return linear_dgrad(&m->up, s->up, dy, r);
 }

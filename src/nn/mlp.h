@@ -3,9 +3,8 @@
  *   tensor  shape            dtype  lives                         backward
  *   y       [N, D]           dt     act, by caller                dy =
  *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up] of one product; overwritten by its gradient
- *   m       [N, F]           dt     act; scratch from selective   computed again from up
+ *   m       [N, F]           dt     scratch                       formed again from up beside dm, and in its place
  *   out     [N, D]           dt     scratch, by caller            dout read
- *   dm      [N, F]           dt     scratch
  *
  * FLOPs per token: 6 D F (SwiGLU) or 4 D F (GELU) forward, twice that backward. */
 #ifndef INGOT_NN_MLP_H
@@ -13,13 +12,13 @@
 #include "nn/linear.h"
 
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
-struct mlp_saved { struct tensor up, m, dm; };
+struct mlp_saved { struct tensor up, m; };
 
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
-/* full: up, and m from it; selective: m. */
+/* full: up. */
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout, struct tensor dy, const struct run *r) WARN_UNUSED;
 #endif

@@ -212,6 +212,7 @@ struct swiglu_fwd_args {
 struct swiglu_bwd_args {
     const void *dm, *gu;
     void *dgu;              /* [rows, 2f] dt =; may alias gu */
+    void *m;                /* [rows, f] dt =: forward's result once more, the same bits; may be dm's memory; NULL: not wanted */
     int64_t rows, f;
     dtype dt;
 };
@@ -225,6 +226,7 @@ struct gelu_fwd_args {
 struct gelu_bwd_args {
     const void *dy, *x;
     void *dx;               /* =; may alias dy or x */
+    void *y;                /* =: forward's result once more, the same bits; may alias dy where dx does not; NULL: not wanted */
     int64_t count;
     dtype dt;
 };

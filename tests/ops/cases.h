@@ -24,7 +24,7 @@ enum op_flag {
     WITH_BIAS = 4,
     ADD_TO = 8,     /* gemm: accum */
     WIDE = 16,      /* gemm: c in A */
-    BRANCH = 32,    /* norms: x + branch */
+    BRANCH = 32,    /* norms: x + branch; activations' backward: forward's result, too */
     DRES = 64,      /* norms: gradient along the residual stream */
     IN_PLACE = 128, /* the aliasing that ops.h allows for this op */
     QK_NORM = 256,
@@ -144,6 +144,8 @@ static const struct op_case op_cases[] = {
     ROWS(swiglu_bwd, 7, 33, IN_PLACE), ROWS(swiglu_bwd, 66, 1031, 0),
     ROWS(gelu_fwd, 1, 1, 0), ROWS(gelu_fwd, 3, 11, 0), ROWS(gelu_fwd, 70, 1025, 0), ROWS(gelu_fwd, 0, 4, 0),
     ROWS(gelu_bwd, 1, 1, IN_PLACE), ROWS(gelu_bwd, 3, 11, 0), ROWS(gelu_bwd, 70, 1025, IN_PLACE),
+    ROWS(swiglu_bwd, 3, 7, BRANCH), ROWS(swiglu_bwd, 9, 64, BRANCH | IN_PLACE), ROWS(swiglu_bwd, 66, 1031, BRANCH | IN_PLACE),
+    ROWS(gelu_bwd, 3, 11, BRANCH), ROWS(gelu_bwd, 70, 1025, BRANCH | IN_PLACE), ROWS(gelu_bwd, 9, 64, BRANCH | IN_PLACE | IN_PLACE_2),
     ROWS(gelu_bwd, 5, 21, IN_PLACE_2), ROWS(gelu_bwd, 9, 64, IN_PLACE_2),
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),

@@ -384,7 +384,9 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
     } else if (c->op == OP_swiglu_bwd) {
         const void *gu = gates(c, p);
         void *dgu = probe_out(p, "dgu", PROBE_OUT, p->dt, 2 * count, 4 * tol);
-        RUN(o, swiglu_bwd, .dm = probe_in(p, "dm", p->dt, count, 0, 1),
+        const void *dm = probe_in(p, "dm", p->dt, count, 0, 1);
+        void *m = c->flags & BRANCH ? probe_out(p, "m", PROBE_OUT, p->dt, count, tol) : NULL;
+        RUN(o, swiglu_bwd, .dm = in_place(c, dm, m, count, p->dt), .m = m,
             .gu = in_place(c, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
             .dt = p->dt);
     } else if (c->op == OP_gelu_fwd) {
@@ -394,7 +396,8 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
         const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
         void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
         const void *x = probe_in(p, "x", p->dt, count, 0, 3);
-        RUN(o, gelu_bwd, .dy = in_place(c, dy, dx, count, p->dt),
+        void *y = c->flags & BRANCH ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
+        RUN(o, gelu_bwd, .dy = over(c->flags & IN_PLACE, dy, y ? y : dx, count, p->dt), .y = y,
             .x = over(c->flags & IN_PLACE_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
     }
 }

@@ -35,6 +35,7 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
             double dm = get(a->dm, r * a->f + j, a->dt);
             put(a->dgu, at_gate, a->dt, dm * up * sg * (1 + gate * (1 - sg)));
             put(a->dgu, at_up, a->dt, dm * gate * sg);
+            if (a->m) put(a->m, r * a->f + j, a->dt, gate * sg * up);
         }
     }
     return STATUS_OK;
@@ -42,6 +43,11 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
 
 static const double GELU_SCALE = 0.79788456080286535588; /* sqrt(2/pi) */
 static const double GELU_CUBIC = 0.044715;
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x)));
+}
 
 static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
 {
@@ -53,7 +59,7 @@ static status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
         struct span span = chunk_span(c, a->count, GRAIN);
         for (int64_t i = span.begin; i < span.end; i++) {
             double x = get(a->x, i, a->dt);
-            put(a->y, i, a->dt, 0.5 * x * (1 + tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x))));
+            put(a->y, i, a->dt, gelu(x));
         }
     }
     return STATUS_OK;
@@ -70,7 +76,9 @@ static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
             double x = get(a->x, i, a->dt), th = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x));
             double slope =
                 0.5 * (1 + th) + 0.5 * x * (1 - th * th) * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x);
-            put(a->dx, i, a->dt, get(a->dy, i, a->dt) * slope);
+            double dy = get(a->dy, i, a->dt);
+            if (a->y) put(a->y, i, a->dt, gelu(x));
+            put(a->dx, i, a->dt, dy * slope);
         }
     }
     return STATUS_OK;

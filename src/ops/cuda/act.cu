@@ -54,14 +54,14 @@ __global__ void __launch_bounds__(THREADS) swiglu_fwd_kernel(const T *gu, T *m, 
         float g[W], u[W];
         widen(gate[k], g);
         widen(up[k], u);
-        for (int j = 0; j < W; j++) u[j] *= g[j] * sigmoid<T>(g[j]);
+        for (int j = 0; j < W; j++) u[j] = u[j] * (g[j] * sigmoid<T>(g[j]));
         store_vec(m + i * W, narrow<T>(u));
     }
 }
 
-// dgu may be gu: a thread writes only what it has read.
+// dgu may be gu and m may be dm: a thread writes only what it has read.
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, int64_t count, int width)
+__global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, T *m, int64_t count, int width)
 {
     vec<T, W> gate[AHEAD_BWD], up[AHEAD_BWD], d[AHEAD_BWD];
 #pragma unroll
@@ -81,6 +81,11 @@ __global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const 
         widen(gate[k], g);
         widen(up[k], u);
         widen(d[k], dy);
+        if (m) { // as forward forms it
+            float again[W];
+            for (int j = 0; j < W; j++) again[j] = u[j] * (g[j] * sigmoid<T>(g[j]));
+            store_vec(m + i * W, narrow<T>(again));
+        }
         for (int j = 0; j < W; j++) {
             float s, rest;
             sigmoids<T>(g[j], s, rest);
@@ -125,7 +130,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) gelu_fwd
     if (blockIdx.x == 0 && rest < count) y[rest] = from_f32<T>(gelu<T>(to_f32(x[rest])));
 }
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T *x, T *dx, int64_t count)
+__global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T *x, T *dx, T *y, int64_t count)
 {
     int64_t vectors = count / W, rest = vectors * W + threadIdx.x;
     vec<T, W> v[AHEAD], d[AHEAD];
@@ -143,8 +148,15 @@ __global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T 
         widen(d[k], fd);
         for (int j = 0; j < W; j++) fd[j] *= gelu_slope<T>(f[j]);
         store_vec(dx + vector_at<AHEAD>(k) * W, narrow<T>(fd));
+        if (!y) continue;
+        for (int j = 0; j < W; j++) f[j] = gelu<T>(f[j]);
+        store_vec(y + vector_at<AHEAD>(k) * W, narrow<T>(f));
     }
-    if (blockIdx.x == 0 && rest < count) dx[rest] = from_f32<T>(to_f32(dy[rest]) * gelu_slope<T>(to_f32(x[rest])));
+    if (blockIdx.x == 0 && rest < count) {
+        const float last = to_f32(x[rest]);
+        dx[rest] = from_f32<T>(to_f32(dy[rest]) * gelu_slope<T>(last));
+        if (y) y[rest] = from_f32<T>(gelu<T>(last));
+    }
 }
 
 template <typename T, int W> void swiglu_fwd_launch(const struct swiglu_fwd_args *a, dev_stream s)
@@ -157,7 +169,7 @@ template <typename T, int W> void swiglu_bwd_launch(const struct swiglu_bwd_args
 {
     int64_t count = a->rows * a->f / W;
     swiglu_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->dm, (const T *)a->gu,
-                                                                                      (T *)a->dgu, count, (int)(a->f / W));
+                                                                                      (T *)a->dgu, (T *)a->m, count, (int)(a->f / W));
 }
 
 status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
@@ -176,7 +188,7 @@ status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
-        if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu))
+        if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m))
             swiglu_bwd_launch<T, WIDE<T>>(a, s);
         else
             swiglu_bwd_launch<T, 1>(a, s);
@@ -192,7 +204,7 @@ template <typename T, int W> void gelu_fwd_launch(const struct gelu_fwd_args *a,
 template <typename T, int W> void gelu_bwd_launch(const struct gelu_bwd_args *a, dev_stream s)
 {
     unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
-    gelu_bwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, a->count);
+    gelu_bwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, (T *)a->y, a->count);
 }
 
 status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
@@ -212,7 +224,7 @@ status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
 {
     if (a->count == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
-        if (aligned16(a->x) && aligned16(a->dy) && aligned16(a->dx))
+        if (aligned16(a->x) && aligned16(a->dy) && aligned16(a->dx) && aligned16(a->y))
             gelu_bwd_launch<T, WIDE<T>>(a, s);
         else
             gelu_bwd_launch<T, 1>(a, s);

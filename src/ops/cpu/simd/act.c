@@ -81,6 +81,7 @@ VEC_INLINE void swiglu_bwd_row(const struct swiglu_bwd_args *a, int64_t r, dtype
         VEC_EACH(k) up[k] = vec_load(a->gu, ups + j + k * VEC, VEC, dt);
         VEC_EACH(k) vec_store(a->dgu, gates + j + k * VEC, VEC, dt, z[k] * up[k] * s[k].slope);
         VEC_EACH(k) vec_store(a->dgu, ups + j + k * VEC, VEC, dt, z[k] * s[k].value);
+        if (a->m) VEC_EACH(k) vec_store(a->m, in + j + k * VEC, VEC, dt, s[k].value * up[k]);
     }
     for (; j < a->f; j += VEC) {
         int n = vec_n(a->f - j);
@@ -88,6 +89,7 @@ VEC_INLINE void swiglu_bwd_row(const struct swiglu_bwd_args *a, int64_t r, dtype
         struct silu s = silu_both(vec_load(a->gu, gates + j, n, dt));
         vec_store(a->dgu, gates + j, n, dt, dm * up * s.slope);
         vec_store(a->dgu, ups + j, n, dt, dm * s.value);
+        if (a->m) vec_store(a->m, in + j, n, dt, s.value * up);
     }
 }
 
@@ -164,15 +166,20 @@ VEC_INLINE void gelu_bwd_span(const struct gelu_bwd_args *a, struct span span, d
 {
     int64_t i = span.begin;
     for (; i + VEC_SIDE * VEC <= span.end; i += VEC_SIDE * VEC) {
-        vf x[VEC_SIDE];
+        vf x[VEC_SIDE], d[VEC_SIDE];
         VEC_EACH(k) x[k] = vec_load(a->x, i + k * VEC, VEC, dt);
-        VEC_EACH(k) x[k] = gelu_slope(x[k]);
-        VEC_EACH(k) x[k] *= vec_load(a->dy, i + k * VEC, VEC, dt);
-        VEC_EACH(k) vec_store(a->dx, i + k * VEC, VEC, dt, x[k]);
+        VEC_EACH(k) d[k] = gelu_slope(x[k]);
+        VEC_EACH(k) d[k] *= vec_load(a->dy, i + k * VEC, VEC, dt);
+        VEC_EACH(k) vec_store(a->dx, i + k * VEC, VEC, dt, d[k]);
+        if (!a->y) continue;
+        VEC_EACH(k) x[k] = gelu(x[k]);
+        VEC_EACH(k) vec_store(a->y, i + k * VEC, VEC, dt, x[k]);
     }
     for (; i < span.end; i += VEC) {
         int n = vec_n(span.end - i);
-        vec_store(a->dx, i, n, dt, gelu_slope(vec_load(a->x, i, n, dt)) * vec_load(a->dy, i, n, dt));
+        const vf x = vec_load(a->x, i, n, dt);
+        vec_store(a->dx, i, n, dt, gelu_slope(x) * vec_load(a->dy, i, n, dt));
+        if (a->y) vec_store(a->y, i, n, dt, gelu(x));
     }
 }
 
