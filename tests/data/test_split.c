@@ -155,6 +155,42 @@ static void pieces_of_all_short_strings_are_those_of_the_pattern(void **state)
     }
 }
 
+/* All strings of five characters of ASCII, one behind the other: long enough for the windows of the scanners, and with
+ * each string at many places of a window. */
+static void pieces_of_long_ascii_are_those_of_the_pattern(void **state)
+{
+    (void)state;
+    static const char letters[] = " \n\taBs'7./l\x01", *const between[] = {"",   "a",  " ",
+                                                                           "\n", "77", "-\u00e9"};
+    enum { LETTERS = sizeof letters - 1, WORDS = LETTERS * LETTERS * LETTERS * LETTERS * LETTERS };
+    char *text = malloc(WORDS * 8 + 64);
+    for (size_t k = 0; k < sizeof between / sizeof *between; k++) {
+        size_t bytes = 0;
+        for (uint32_t i = 0; i < WORDS; i += k == 0 ? 1 : 5) {
+            for (uint32_t n = 0, rest = i + (uint32_t)k; n < 5; n++, rest /= LETTERS)
+                text[bytes++] = letters[rest % LETTERS];
+            for (const char *p = between[k]; *p != 0;) text[bytes++] = *p++;
+        }
+        for (int row = 0; row < SPLIT_COUNT; row++) {
+            struct reference r = reference_open((enum split_id)row, 0);
+            assert_split_equals_pcre2((enum split_id)row, &r, text, bytes, k % 2 ? 64 : 5);
+            reference_close(&r);
+        }
+    }
+    static const char more[] = "  \n'''sStTmdDrevlLaZ079.(/_\r\t\x7f";
+    for (int row = 0; row < SPLIT_COUNT; row++) {
+        struct reference r = reference_open((enum split_id)row, 0);
+        for (uint64_t seed = 0; seed < 400; seed++) {
+            uint32_t n = 2 + random_below(seed, 0, sizeof more - 3);
+            for (uint64_t i = 0; i < 2000; i++)
+                text[i] = more[(random_below(seed, i + 1, n) + seed) % (sizeof more - 1)];
+            assert_split_equals_pcre2((enum split_id)row, &r, text, 2000 - seed, 64);
+        }
+        reference_close(&r);
+    }
+    free(text);
+}
+
 /* Each alone between line ends, between letters, behind a space, before a capital, doubled, behind punctuation. */
 static void every_character_is_split_as_by_the_pattern(void **state)
 {
@@ -311,6 +347,7 @@ int main(void)
         cmocka_unit_test(known_texts_split_as_worked_out_by_hand),
         cmocka_unit_test(pieces_of_random_text_are_those_of_the_pattern),
         cmocka_unit_test(pieces_of_all_short_strings_are_those_of_the_pattern),
+        cmocka_unit_test(pieces_of_long_ascii_are_those_of_the_pattern),
         cmocka_unit_test(every_character_is_split_as_by_the_pattern),
         cmocka_unit_test(a_cut_leaves_all_pieces_as_they_were),
         cmocka_unit_test(eight_megabytes_without_a_place_to_split_take_linear_time),
