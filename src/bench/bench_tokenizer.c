@@ -1,11 +1,11 @@
-/* ingot bench tokenizer FILE: speed of training on a text, of loading, and of encoding and decoding it, on
- * one thread but for the training. The tokenizer is trained on the file, or taken from a directory. */
+/* ingot bench tokenizer FILE: speed of training on a text, of loading, of normalizing and splitting it alone, and of
+ * encoding and decoding it, on one thread but for the training. The tokenizer is trained on the file, or taken from a directory. */
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/parallel.h"
 #include "base/text.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_int.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,34 @@ static int compare_doubles(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* What encoding does before it looks for tokens. Medians; *normal is normalized text, in *room. */
+static status bench_split(const struct pretokenizer *p, const char *text, size_t bytes,
+                          struct pretokenizer_room *room, const char **normal, size_t *normal_bytes)
+{
+    double normalize[ROUNDS], split[ROUNDS], start;
+    int64_t pieces = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        start = clock_s();
+        TRY(pretokenizer_normalize(p, text, bytes, room, normal, normal_bytes));
+        normalize[i] = clock_s() - start;
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t ends[128];
+        struct pretokenizer_cursor c = pretokenizer_begin(*normal, *normal_bytes);
+        pieces = 0;
+        start = clock_s();
+        for (int n; (n = pretokenizer_scan(p, &c, ends, 128)) > 0;) pieces += n;
+        split[i] = clock_s() - start;
+    }
+    qsort(normalize, ROUNDS, sizeof *normalize, compare_doubles);
+    qsort(split, ROUNDS, sizeof *split, compare_doubles);
+    if (p->nfc) printf("NFC      %8.1f MB/s\n", megabytes_per_s(bytes, normalize[ROUNDS / 2]));
+    printf("split    %8.1f MB/s  (%lld pieces, %.2f bytes each)\n",
+           megabytes_per_s(*normal_bytes, split[ROUNDS / 2]), (long long)pieces,
+           (double)*normal_bytes / (double)(pieces > 0 ? pieces : 1));
+    return STATUS_OK;
+}
+
 /* Median over ROUNDS after one that warms up; the first one is printed apart: a cold cache, as for a single
  * text. */
 static status bench_encode(const struct tokenizer *t, const char *text, size_t bytes)
@@ -32,8 +60,11 @@ static status bench_encode(const struct tokenizer *t, const char *text, size_t b
     const int32_t *ids = NULL;
     int64_t count = 0;
     double seconds[ROUNDS], cold = 0, start;
+    struct pretokenizer_room room = {0};
+    const char *normal = text;
+    size_t normal_bytes = bytes;
     TRY(encoder_open(&e, t));
-    status st = STATUS_OK;
+    status st = bench_split(&t->pretokenizer, text, bytes, &room, &normal, &normal_bytes);
     for (int i = -1; st == STATUS_OK && i < ROUNDS; i++) {
         start = clock_s();
         st = encoder_encode(e, text, bytes, SPECIALS_AS_TEXT, &ids, &count);
@@ -49,10 +80,11 @@ static status bench_encode(const struct tokenizer *t, const char *text, size_t b
         start = clock_s();
         st = tokenizer_decode(t, ids, count, &back, &back_bytes);
         if (st == STATUS_OK) printf("decode   %8.1f MB/s\n", megabytes_per_s(bytes, clock_s() - start));
-        CHECK(st != STATUS_OK || (back_bytes == bytes && memcmp(back, text, bytes) == 0),
+        CHECK(st != STATUS_OK || (back_bytes == normal_bytes && memcmp(back, normal, normal_bytes) == 0),
               "decoded text differs");
         free(back);
     }
+    free(room.data);
     encoder_close(e);
     return st;
 }
@@ -90,10 +122,9 @@ status bench_tokenizer(int argc, char **argv)
         else if (path == NULL && argv[i][0] != '-')
             path = argv[i];
         else
-            return FAIL(
-                STATUS_CONFIG,
-                "'%s': usage: bench tokenizer FILE [--tokenizer DIR | --vocab-size N --split llama3|gpt2]",
-                argv[i]);
+            return FAIL(STATUS_CONFIG,
+                        "'%s': usage: bench tokenizer FILE [--tokenizer DIR | --vocab-size N --split NAME]",
+                        argv[i]);
     }
     if (path == NULL) return FAIL(STATUS_CONFIG, "a text file is needed: bench tokenizer FILE");
     if (vocab_size < 256 || vocab_size > INT32_MAX)

@@ -1,5 +1,5 @@
-/* Almost all text is in normal form already, so a check comes first: 32 bytes at a time where all characters lie
- * below U+0300, else one look-up per character. What may change is a segment: from the last character that no
+/* Almost all text is in normal form already, so a check comes first: 32 bytes at a time where
+ * first bytes tell enough, else one look-up per character. What may change is a segment: from the last character that no
  * neighbour changes (combining class 0, quick check YES) to the next one. Segments are decomposed, put in canonical
  * order and composed again; everything between them is copied. */
 #include "data/nfc.h"
@@ -27,14 +27,32 @@ struct letter {
     uint8_t combining;
 };
 
-/* First byte that may belong to a character from U+0300 on (lead bytes cc and up), in steps of 32; else a place near the end. */
-static size_t skip_low(const uint8_t *text, size_t at, size_t bytes)
+/* First bytes of characters that may be trouble. Not among them: what lies below U+0300; cf, d0, d1 (Greek and Cyrillic
+ * letters); e4 to e9, eb and ec (Chinese characters, Hangul syllables). suspects[low half] has bit 0 for c_, 1 for d_, 2
+ * for e_, 3 for f_. */
+static const uint8_t suspects[16] = {14 & ~2, 14 & ~2, 14, 14,      14 & ~4, 14 & ~4, 14 & ~4, 14 & ~4,
+                                     14 & ~4, 14 & ~4, 14, 14 & ~4, 15 & ~4, 15,      15,      14};
+
+static inline bool is_suspect(uint8_t byte)
 {
-    const __m256i limit = _mm256_set1_epi8((char)0xcc);
+    return byte >= 0xc0 && (suspects[byte & 15] >> (byte >> 4 & 3) & 1);
+}
+
+/* The first suspect of text[at, bytes), in steps of 32; else a place near the end. */
+static size_t skip_plain(const uint8_t *text, size_t at, size_t bytes)
+{
+    const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)suspects));
+    const __m256i high = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 0, 0, 0, 0, 0, 0, 0,
+                                          0, 0, 0, 0, 0, 1, 2, 4, 8);
+    const __m256i half = _mm256_set1_epi8(15);
     for (; bytes - at >= 32; at += 32) {
         __m256i v = _mm256_loadu_si256((const __m256i *)(text + at));
-        int high = _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, limit), v));
-        if (high != 0) return at + (size_t)__builtin_ctz((unsigned)high);
+        if (_mm256_movemask_epi8(v) == 0) continue; /* ASCII */
+        __m256i a = _mm256_shuffle_epi8(low, _mm256_and_si256(v, half));
+        __m256i b = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16(v, 4), half));
+        __m256i none = _mm256_cmpeq_epi8(_mm256_and_si256(a, b), _mm256_setzero_si256());
+        unsigned found = ~(unsigned)_mm256_movemask_epi8(none);
+        if (found != 0) return at + (size_t)__builtin_ctz(found);
     }
     return at;
 }
@@ -46,9 +64,9 @@ static size_t find_segment(const uint8_t *text, size_t at, size_t bytes, size_t 
     size_t segment = at;
     unsigned combining = 0;
     while (at < bytes) {
-        if (text[at] < 0xcc) {
-            size_t next = skip_low(text, at + 1, bytes);
-            while (next < bytes && text[next] < 0xcc) next++;
+        if (!is_suspect(text[at])) {
+            size_t next = skip_plain(text, at + 1, bytes);
+            while (next < bytes && !is_suspect(text[next])) next++;
             for (segment = next - 1; (text[segment] & 0xc0) == 0x80;) segment--;
             combining = 0;
             if ((at = next) == bytes) break;
