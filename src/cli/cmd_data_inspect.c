@@ -17,7 +17,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define INSPECT_USAGE                                                                                        \
-    "data inspect SHARDS [--documents N | --document N] [--tokenizer DIR] [--dtype T] [--eot ID --eod "      \
+    "data inspect SHARDS... [--documents N | --document N] [--tokenizer DIR] [--dtype T] [--eot ID --eod "   \
     "before|after] [--json]   |   data inspect RUN --step N ... (--step 1 --help)"
 
 enum { BUCKETS = 40, DOCUMENT_TOKENS = 64, SHARDS_SHOWN = 8, UNUSED_SHOWN = 12, EXACT = 1 << 20 };
@@ -256,8 +256,9 @@ static void print_survey(const struct inspect_options *o, const struct survey *s
     if (set->count > SHARDS_SHOWN + 1) printf("... and %d more\n", set->count - SHARDS_SHOWN);
     printf("format      %s, %s%s\n", shard_format_word(set->format), shard_type_word(set->shards[0].type),
            set->manifest ? ", with a manifest" : "");
-    printf("tokens      %lld (%s) in %d shards, ids %lld to %lld", (long long)set->tokens,
-           text_count(a, (double)set->tokens), set->count, (long long)(s->tally.id_max < 0 ? 0 : s->id_min),
+    printf("tokens      %lld (%s) in %d shard%s, ids %lld to %lld", (long long)set->tokens,
+           text_count(a, (double)set->tokens), set->count, set->count == 1 ? "" : "s",
+           (long long)(s->tally.id_max < 0 ? 0 : s->id_min),
            (long long)(s->tally.id_max < 0 ? 0 : s->tally.id_max));
     if (set->vocab_size) printf(", vocabulary %lld", (long long)set->vocab_size);
     printf("\n");
@@ -411,16 +412,33 @@ static void print_survey_json(const struct inspect_options *o, const struct surv
     puts("");
 }
 
-static status inspect_shards(const struct inspect_options *o, const struct shard_hints *hints,
-                             const char *pattern)
+/* u32 read as u16 shows a high half in every second place. */
+static void warn_type(const struct shard *s)
+{
+    enum { LOOK = 4096 };
+    int32_t ids[LOOK], high = 0;
+    int64_t n = s->count < LOOK ? s->count : LOOK;
+    if (s->format != SHARD_RAW || s->width != 2 || n < 16 || shard_read(s, 0, n, 0, ids) != STATUS_OK) return;
+    for (int64_t i = 1; i < n; i += 2) high = ids[i] > high ? ids[i] : high;
+    if (high < 16) log_warn("%s: every second id is 0 to %d: these look like uint32", s->path, high);
+}
+
+static status inspect_shards(const struct inspect_options *o, const struct shard_hints *hints, int count,
+                             char *const *patterns)
 {
     struct survey s = {.hints = *hints};
+    struct shard_names names;
     char config[PATH_MAX];
-    if (snprintf(config, sizeof config, "%s/config.yaml", pattern) < (int)sizeof config && io_exists(config))
+    if (snprintf(config, sizeof config, "%s/config.yaml", patterns[0]) < (int)sizeof config &&
+        io_exists(config))
         return FAIL(STATUS_CONFIG,
                     "%s is a run: --step N shows what a step of it saw; its shards are data.train of %s",
-                    pattern, config);
-    TRY(shard_set_open_as(&s.set, pattern, hints));
+                    patterns[0], config);
+    TRY(shard_match_all(patterns, count, &names));
+    status opened = shard_set_open_names(&s.set, &names, hints);
+    shard_names_free(&names);
+    TRY(opened);
+    warn_type(&s.set.shards[0]);
     status st = cmd_data_tokenizer(&s.tokenizer, o->tokenizer_dir, &s.set);
     if (st == STATUS_OK && o->document >= 0) {
         st = shard_set_documents(&s.set, &s.documents);
@@ -456,13 +474,9 @@ status cmd_data_inspect(int argc, char **argv)
     TRY(flags_parse(INSPECT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
-    if (argc > 1)
-        return FAIL(STATUS_CONFIG,
-                    "%s and %s: one pattern is expected; put it in quotes, as in 'data/train_*.bin'", argv[0],
-                    argv[1]);
     if (o.documents < 0 || o.top < 0 || o.top > 1 << 20 || o.document < -1)
-        return FAIL(STATUS_CONFIG, "--documents, --document and --top are not negative (usage: ingot %s)",
-                    INSPECT_USAGE);
+        return FAIL(STATUS_CONFIG,
+                    "--documents, --document and --top are not negative, and --top is at most 2^20");
     TRY(cmd_data_hints(&h, &hints));
-    return inspect_shards(&o, &hints, argv[0]);
+    return inspect_shards(&o, &hints, argc, argv);
 }

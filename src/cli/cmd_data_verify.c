@@ -19,7 +19,8 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define VERIFY_USAGE                                                                                         \
-    "data verify SHARDS|PREFIX_manifest.json ... [--vocab-size N | --tokenizer DIR] [--dtype T] [--eot ID "  \
+    "data verify SHARDS|PREFIX|PREFIX_manifest.json ... [--vocab-size N | --tokenizer DIR] [--dtype T] "     \
+    "[--eot ID "                                                                                             \
     "--eod before|after] [--json]"
 
 struct verify {
@@ -155,6 +156,10 @@ static status verify_argument(struct verify *v, const char *argument)
 {
     size_t length = strlen(argument);
     if (length > 5 && strcmp(argument + length - 5, ".json") == 0) return verify_manifest(v, argument);
+    char manifest[1056];
+    int n = snprintf(manifest, sizeof manifest, "%s_manifest.json", argument);
+    if (!io_exists(argument) && n < (int)sizeof manifest && io_exists(manifest))
+        return verify_manifest(v, manifest);
     struct shard_names names;
     struct shard_set set;
     char why[1024];
@@ -230,7 +235,7 @@ status cmd_data_verify(int argc, char **argv)
             "--tokenizer checks them",
             (long long)v.unchecked);
     if (!json)
-        printf("%lld shards, %s tokens: all as they should be\n", (long long)v.shards,
-               text_count(tokens, (double)v.tokens));
+        printf("%lld shard%s, %s tokens: all as they should be\n", (long long)v.shards,
+               v.shards == 1 ? "" : "s", text_count(tokens, (double)v.tokens));
     return STATUS_OK;
 }

@@ -97,6 +97,7 @@ int shard_width(int64_t vocab_size)
 static status raw_parse(struct shard *s, enum shard_type type, const uint8_t *data, int64_t bytes)
 {
     if (type == SHARD_TYPE_UNKNOWN) {
+        if (bytes == 0) return FAIL(STATUS_DATA, "%s: not a token shard: the file is empty", s->path);
         for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
             if (bytes >= strangers[i].count &&
                 memcmp(data, strangers[i].bytes, (size_t)strangers[i].count) == 0)
@@ -227,6 +228,9 @@ status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_si
         if (negative)
             return FAIL(STATUS_DATA, "%s: token %lld is %lld: ids are not negative", s->path,
                         (long long)(at + i), value);
+        if (vocab_size <= 0)
+            return FAIL(STATUS_DATA, "%s: token %lld is %llu, and ids lie below 2^31: its tokens are not %s",
+                        s->path, (long long)(at + i), (unsigned long long)id, shard_type_word(s->type));
         return FAIL(STATUS_DATA,
                     "%s: token %lld is id %llu, but the vocabulary has %llu ids: another tokenizer made this "
                     "shard",

@@ -138,6 +138,8 @@ struct shard_names {
     int count;
 };
 status shard_match(const char *pattern, struct shard_names *out) WARN_UNUSED;
+/* The files of several patterns, in this order. */
+status shard_match_all(char *const *patterns, int count, struct shard_names *out) WARN_UNUSED;
 void shard_names_free(struct shard_names *n);
 
 /* All shards that match a pattern ("data/kjv_train_*.bin" or one file), as one stream of tokens, in the order of
@@ -164,6 +166,8 @@ struct shard_set {
  * with its manifest, or a build that was interrupted. */
 status shard_set_open(struct shard_set *s, const char *pattern) WARN_UNUSED; /* without hints */
 status shard_set_open_as(struct shard_set *s, const char *pattern, const struct shard_hints *hints) WARN_UNUSED;
+status shard_set_open_names(struct shard_set *s, const struct shard_names *names,
+                            const struct shard_hints *hints) WARN_UNUSED;
 void shard_set_close(struct shard_set *s);
 /* Copies tokens [at, at+n) of the stream. Errors as shard_read. */
 status shard_set_read(const struct shard_set *s, int64_t at, int64_t n, int64_t vocab_size,

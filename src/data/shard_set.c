@@ -50,6 +50,17 @@ static bool passed_over(const char *path)
     return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
 }
 
+/* What a user may have meant by a name that matches nothing. */
+static status no_match(const char *pattern)
+{
+    char manifest[PATH_MAX];
+    int n = snprintf(manifest, sizeof manifest, "%s_manifest.json", pattern);
+    if (n < (int)sizeof manifest && io_exists(manifest))
+        return FAIL(STATUS_DATA, "'%s' is the prefix of a build; its shards are '%s_train_*' and '%s_val_*'",
+                    pattern, pattern, pattern);
+    return FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
+}
+
 status shard_match(const char *pattern, struct shard_names *out)
 {
     glob_t found = {0};
@@ -79,7 +90,10 @@ status shard_match(const char *pattern, struct shard_names *out)
         out->count++;
     }
     qsort(out->paths, (size_t)out->count, sizeof *out->paths, natural);
-    if (out->count == 0) st = FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
+    if (out->count == 0) st = no_match(pattern);
+    if (st == STATUS_OK && ends_in(out->paths[0], "_manifest.json"))
+        st = FAIL(STATUS_DATA, "%s is a manifest; name its shards, as in '%.*s_train_*'", pattern,
+                  (int)(strlen(pattern) - strlen("_manifest.json")), pattern);
     enum io_kind kind = IO_NONE;
     if (st == STATUS_OK) st = io_kind(out->paths[0], &kind);
     if (st == STATUS_OK && kind == IO_DIR)
@@ -87,6 +101,28 @@ status shard_match(const char *pattern, struct shard_names *out)
                   out->paths[0]);
 out:
     globfree(&found);
+    if (st != STATUS_OK) shard_names_free(out);
+    return st;
+}
+
+status shard_match_all(char *const *patterns, int count, struct shard_names *out)
+{
+    size_t cap = 0;
+    *out = (struct shard_names){0};
+    status st = STATUS_OK;
+    for (int i = 0; i < count && st == STATUS_OK; i++) {
+        struct shard_names more;
+        if (count > 1 && passed_over(patterns[i])) continue; /* a shell wrote the names of a pattern out */
+        TRY_OUT(shard_match(patterns[i], &more));
+        st = array_grow(&out->paths, &cap, (size_t)(out->count + more.count), sizeof *out->paths);
+        for (int k = 0; k < more.count && st == STATUS_OK; k++) {
+            out->paths[out->count++] = more.paths[k];
+            more.paths[k] = NULL;
+        }
+        shard_names_free(&more);
+    }
+    if (st == STATUS_OK && out->count == 0) st = FAIL(STATUS_DATA, "none of these names is a shard's");
+out:
     if (st != STATUS_OK) shard_names_free(out);
     return st;
 }
@@ -112,31 +148,24 @@ static status check_alike(const struct shard *a, const struct shard *b)
     return STATUS_OK;
 }
 
-static status open_shards(struct shard_set *s, const char *pattern, enum shard_type type)
+static status open_shards(struct shard_set *s, const struct shard_names *names, enum shard_type type)
 {
-    struct shard_names names;
-    TRY(shard_match(pattern, &names));
-    status st;
-    TRY_OUT(array_new(&s->shards, (size_t)names.count, sizeof *s->shards));
-    TRY_OUT(array_new(&s->starts, (size_t)names.count + 1, sizeof *s->starts));
-    for (int i = 0; i < names.count; i++) {
+    TRY(array_new(&s->shards, (size_t)names->count, sizeof *s->shards));
+    TRY(array_new(&s->starts, (size_t)names->count + 1, sizeof *s->starts));
+    for (int i = 0; i < names->count; i++) {
         struct shard *shard = &s->shards[i];
-        TRY_OUT(shard_open_as(shard, names.paths[i], type));
+        TRY(shard_open_as(shard, names->paths[i], type));
         s->count = i + 1;
-        if (__builtin_add_overflow(s->tokens, shard->count, &s->tokens)) {
-            st = FAIL(STATUS_DATA, "'%s' has more than 2^63 tokens", pattern);
-            goto out;
-        }
+        if (__builtin_add_overflow(s->tokens, shard->count, &s->tokens))
+            return FAIL(STATUS_DATA, "%s: with it the set has more than 2^63 tokens", shard->path);
         s->starts[i + 1] = s->tokens;
         s->documents += shard->documents;
         s->masked = s->masked || shard->mask;
-        TRY_OUT(check_alike(&s->shards[0], shard));
+        TRY(check_alike(&s->shards[0], shard));
     }
     s->format = s->shards[0].format;
     s->vocab_size = s->shards[0].vocab_size;
-out:
-    shard_names_free(&names);
-    return st;
+    return STATUS_OK;
 }
 
 /* The tokenizer's directory as seen from here, when it is given relative to the manifest. */
@@ -295,16 +324,27 @@ struct shard_hints shard_hints_of(const struct run_spec *r)
     return (struct shard_hints){types[r->data_dtype], (int32_t)r->data_eot, eods[r->data_eod]};
 }
 
-status shard_set_open_as(struct shard_set *s, const char *pattern, const struct shard_hints *hints)
+status shard_set_open_names(struct shard_set *s, const struct shard_names *names,
+                            const struct shard_hints *hints)
 {
     *s = (struct shard_set){.eot = -1};
-    status st = open_shards(s, pattern, hints->type);
+    status st = open_shards(s, names, hints->type);
     if (st == STATUS_OK) st = read_manifests(s);
     if (st == STATUS_OK) st = s->manifest ? check_hints(s, hints) : take_hints(s, hints);
     bool indexed = true;
     for (int i = 0; i < s->count; i++) indexed = indexed && s->shards[i].indexed;
     s->bounded = indexed || s->format == SHARD_MEGATRON || (s->eod != EOD_NONE && s->eot >= 0);
     if (st != STATUS_OK) shard_set_close(s);
+    return st;
+}
+
+status shard_set_open_as(struct shard_set *s, const char *pattern, const struct shard_hints *hints)
+{
+    struct shard_names names;
+    *s = (struct shard_set){.eot = -1};
+    TRY(shard_match(pattern, &names));
+    status st = shard_set_open_names(s, &names, hints);
+    shard_names_free(&names);
     return st;
 }
 

@@ -242,8 +242,20 @@ static void inspect_shows_whole_documents(void **state)
     assert_int_equal(data("inspect", pattern, "--document=100000", NULL), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "counted from 0"));
     assert_int_equal(data("inspect", pattern, "--document=-2", NULL), STATUS_CONFIG);
-    assert_int_equal(data("inspect", pattern, pattern, NULL), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "in quotes"));
+    char one[1100], two[1100];
+    snprintf(one, sizeof one, "%s_train_000000.bin", prefix);
+    snprintf(two, sizeof two, "%s_train_000001.bin", prefix);
+    assert_int_equal(data("inspect", one, two, "--json", NULL),
+                     STATUS_OK); /* a pattern that the shell wrote out */
+    o = json_loads(printed, 0, NULL);
+    assert_int_equal(number(o, "tokens"), 2000);
+    json_decref(o);
+    assert_int_equal(data("inspect", prefix, NULL), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "is the prefix of a build"));
+    assert_int_equal(data("verify", prefix, NULL), STATUS_OK);
+    snprintf(one, sizeof one, "%s_manifest.json", prefix);
+    assert_int_equal(data("inspect", one, NULL), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "is a manifest"));
 }
 
 static void raw_ids_are_inspected_and_verified_when_their_type_is_said(void **state)

@@ -110,7 +110,7 @@ static void every_damage_is_named(void **state)
         refuse(h, sizeof h, edits[i].what);
     }
     for (size_t bytes = 0; bytes < sizeof good; bytes += bytes < 1020 ? 255 : 1)
-        refuse(good, bytes, bytes < 1024 ? "header" : "truncated");
+        refuse(good, bytes, bytes == 0 ? "empty" : bytes < 1024 ? "header" : "truncated");
     memcpy(h, "\x93NUMPY", 6);
     refuse(h, sizeof h, "numpy");
     memcpy(h, "PAR1", 4);
