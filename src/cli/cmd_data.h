@@ -15,7 +15,7 @@ status cmd_data_verify(int argc, char **argv);
 status cmd_data_step(int argc, char **argv);
 
 /* The tokenizer that is named, else the one of the set's manifest; NULL with STATUS_OK when that one is not there
- * any more or nobody knows one: it only costs the text. */
+ * any more, has changed, or nobody knows one: it only costs the text. */
 status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct shard_set *set);
 /* The text of one token, with control characters and what is not UTF-8 on its own written as escapes; the id when
  * `t` is NULL. */

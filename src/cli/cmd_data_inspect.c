@@ -64,7 +64,15 @@ status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct 
     if (!set->tokenizer_hash[0] || strcmp(hash, set->tokenizer_hash) == 0) return STATUS_OK;
     tokenizer_free(*t);
     *t = NULL;
-    return FAIL(STATUS_DATA, "%s: this is not the tokenizer that made the shards; --tokenizer names it", dir);
+    if (named)
+        return FAIL(
+            STATUS_DATA,
+            "%s: this is not the tokenizer that made the shards; without --tokenizer tokens are numbers",
+            dir);
+    log_warn("tokens are shown as numbers: %s is not the tokenizer that made the shards any more; "
+             "--tokenizer DIR names it",
+             dir);
+    return STATUS_OK;
 }
 
 struct inspect_options {

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "data/array.h"
+#include "data/shard_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +56,11 @@ status shard_tally_add(struct shard_tally *t, const struct shard *s, int64_t at,
                        int64_t vocab_size)
 {
     int32_t ids[BLOCK];
+    int64_t limit = vocab_size > 0 ? vocab_size : (int64_t)INT32_MAX + 1;
     for (int64_t end = at + n; at < end;) {
         int count = end - at < BLOCK ? (int)(end - at) : BLOCK;
-        TRY(shard_read(s, at, count, vocab_size, ids));
-        int32_t most = 0;
-        for (int i = 0; i < count; i++) most = ids[i] > most ? ids[i] : most;
+        int64_t most = (int64_t)shard_copy(s->type, s->tokens + at * s->width, count, ids);
+        if (most < 0 || most >= limit) TRY(shard_read(s, at, count, vocab_size, ids)); /* says where */
         if (most > t->id_max) t->id_max = most;
         at += count;
         if (most >= t->ids) { /* rare: nobody named a vocabulary, and it is huge */
