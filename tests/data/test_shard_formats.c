@@ -22,7 +22,7 @@ static size_t length;
 static void put(const void *data, size_t n)
 {
     assert_true(length + n <= sizeof bytes);
-    memcpy(bytes + length, data, n);
+    if (n > 0) memcpy(bytes + length, data, n);
     length += n;
 }
 
