@@ -90,10 +90,6 @@ struct parquet_delta { /* DELTA_BINARY_PACKED */
     size_t bit;
     bool first;
 };
-bool parquet_delta_init(struct parquet_delta *d, const uint8_t *p, size_t bytes, int64_t values_max);
-bool parquet_delta_read(struct parquet_delta *d, int64_t *out);
-/* The byte behind the encoding; NULL when it is broken. */
-const uint8_t *parquet_delta_end(struct parquet_delta d);
 
 struct parquet_entry { /* of a dictionary of texts */
     uint32_t at, bytes;
@@ -141,6 +137,7 @@ struct parquet_pages {
     const struct source *source;
     const struct parquet_meta *meta;
     int64_t group, at;      /* what comes next: row group, byte of its chunk */
+    int64_t values;         /* of the chunk, in front of that */
     int64_t row, row_wanted; /* of the group: of the next page, or -1; pages in front of row_wanted are passed over */
     uint8_t *raw;           /* packed pages of the set, then bytes of the chunk up to `raw_end` in the file */
     size_t raw_room, raw_next, raw_used;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum {
+    PARALLEL_BYTES = 128 << 10 /* of packed pages: less is not worth waking threads */,
     READ_BYTES = 512 << 10,
     HEADER_BYTES = 64,
     HEADER_BYTES_MAX = 16 << 20,
@@ -91,6 +92,8 @@ static status page_take(struct parquet_pages *p, const struct parquet_header *h,
     struct parquet_page page = {.kind = PARQUET_PAGE, .header = *h, .file_at = file_at, .rows = -1};
     if (data && p->meta->rep_max == 0) page.rows = h->values;
     if (data && h->type == PARQUET_DATA_V2) page.rows = h->rows;
+    if (data && (p->values += h->values) > c->values)
+        return page_lost(p, file_at, "its row group has fewer values than it says");
     raw_pass(p, h->bytes);
     if (!data && h->type != PARQUET_DICTIONARY) { /* an index */
         raw_pass(p, h->packed);
@@ -129,7 +132,7 @@ static status page_next(struct parquet_pages *p, size_t budget, size_t *cost, bo
     if (p->at == 0) group_begin(p);
     if (p->at == c->bytes) {
         p->group++;
-        p->at = p->row = p->row_wanted = 0;
+        p->at = p->values = p->row = p->row_wanted = 0;
         return page_add(p, (struct parquet_page){.kind = PARQUET_GROUP_END, .file_at = file_at});
     }
     TRY(header_read(p, &h, &parse));
@@ -162,12 +165,14 @@ static status unpack_all(struct parquet_pages *p, int64_t group)
         for (end = begin; end < p->count && p->list[end].kind != PARQUET_GROUP_END;) end++;
         if (begin == end) continue;
         int codec = p->meta->chunks[group].codec;
-        if (end - begin == 1) {
-            unpack(p, &p->list[begin], codec, 0);
+        struct parquet_page *run = p->list + begin;
+        if (end - begin == 1 || run[end - begin - 1].raw_at < PARALLEL_BYTES) {
+            for (size_t i = 0; i < end - begin; i++) unpack(p, &run[i], codec, 0);
             continue;
         }
-        struct parquet_page *run = p->list + begin;
-        PARALLEL_CHUNKS(i, (int64_t)(end - begin)) unpack(p, &run[i], codec, omp_get_thread_num());
+        int threads = p->unpacker_count; /* said here: another thread than the first may be reading now */
+        PARALLEL_PRAGMA(omp parallel for schedule(dynamic, 1) num_threads(threads))
+        for (int64_t i = 0; i < (int64_t)(end - begin); i++) unpack(p, &run[i], codec, omp_get_thread_num());
     }
     return STATUS_OK;
 }
@@ -192,7 +197,7 @@ status parquet_pages_load(struct parquet_pages *p, size_t bytes, size_t keep, si
 void parquet_pages_seek(struct parquet_pages *p, int64_t group, int64_t row)
 {
     p->group = group;
-    p->at = p->row = 0;
+    p->at = p->values = p->row = 0;
     p->row_wanted = row;
     p->raw_next = p->raw_used = 0;
     p->count = 0;

@@ -91,7 +91,7 @@ bool parquet_rle_read(struct parquet_rle *r, uint32_t *out, int64_t count)
     return true;
 }
 
-bool parquet_delta_init(struct parquet_delta *d, const uint8_t *p, size_t bytes, int64_t values_max)
+static bool delta_init(struct parquet_delta *d, const uint8_t *p, size_t bytes, int64_t values_max)
 {
     uint64_t block, minis, count, first;
     *d = (struct parquet_delta){.p = p, .end = p + bytes, .first = true};
@@ -131,7 +131,7 @@ static bool delta_mini(struct parquet_delta *d)
     return d->width <= 64 && mini_bytes(d) <= (size_t)(d->end - d->p);
 }
 
-bool parquet_delta_read(struct parquet_delta *d, int64_t *out)
+static bool delta_read(struct parquet_delta *d, int64_t *out)
 {
     if (d->left == 0) return false;
     if (!d->first) {
@@ -149,7 +149,8 @@ bool parquet_delta_read(struct parquet_delta *d, int64_t *out)
     return true;
 }
 
-const uint8_t *parquet_delta_end(struct parquet_delta d)
+/* The byte behind the encoding; NULL when it is broken. */
+static const uint8_t *delta_end(struct parquet_delta d)
 {
     int64_t left = d.left - d.first; /* the first value stands in the header */
     CHECK(d.mini_left == 0, "asked in a miniblock's middle");
@@ -224,17 +225,16 @@ const char *parquet_values_init(struct parquet_values *v, int encoding, int type
     case PARQUET_PLAIN: return NULL;
     case PARQUET_PLAIN_DICTIONARY:
     case PARQUET_RLE_DICTIONARY: v->encoding = PARQUET_RLE_DICTIONARY; return indices_init(v, dictionary);
-    case PARQUET_DELTA_BINARY_PACKED:
-        return parquet_delta_init(&v->lengths, p, bytes, values) ? NULL : broken;
+    case PARQUET_DELTA_BINARY_PACKED: return delta_init(&v->lengths, p, bytes, values) ? NULL : broken;
     case PARQUET_DELTA_BYTE_ARRAY:
-        if (!parquet_delta_init(&v->prefixes, p, bytes, values)) return broken;
-        v->p = parquet_delta_end(v->prefixes);
+        if (!delta_init(&v->prefixes, p, bytes, values)) return broken;
+        v->p = delta_end(v->prefixes);
         if (!v->p) return broken;
         /* The suffixes are DELTA_LENGTH_BYTE_ARRAY. */
         /* fall through */
     case PARQUET_DELTA_LENGTH_BYTE_ARRAY:
-        if (!parquet_delta_init(&v->lengths, v->p, (size_t)(v->end - v->p), values)) return broken;
-        v->p = parquet_delta_end(v->lengths);
+        if (!delta_init(&v->lengths, v->p, (size_t)(v->end - v->p), values)) return broken;
+        v->p = delta_end(v->lengths);
         return v->p ? NULL : broken;
     default: break;
     }
@@ -286,7 +286,7 @@ bool parquet_values_ids(struct parquet_values *v, const struct parquet_dictionar
     if (v->encoding == PARQUET_PLAIN) return ids_plain(v, out, count);
     if (v->encoding == PARQUET_RLE_DICTIONARY) return ids_indexed(v, dictionary, data, out, count);
     for (int64_t i = 0; i < count; i++) {
-        if (!parquet_delta_read(&v->lengths, &out[i])) return false;
+        if (!delta_read(&v->lengths, &out[i])) return false;
         if (v->type == PARQUET_INT32)
             out[i] = (int32_t)(uint32_t)(uint64_t)out[i]; /* sums wrap, as they were made */
     }
@@ -320,9 +320,9 @@ bool parquet_values_text(struct parquet_values *v, const struct parquet_dictiona
         out->bytes = dictionary->entries[index].bytes;
         return true;
     case PARQUET_DELTA_BYTE_ARRAY:
-        if (!parquet_delta_read(&v->prefixes, &prefix) || prefix < 0 || prefix > INT32_MAX) return false;
+        if (!delta_read(&v->prefixes, &prefix) || prefix < 0 || prefix > INT32_MAX) return false;
         out->prefix = (uint32_t)prefix;
         /* fall through */
-    default: return parquet_delta_read(&v->lengths, &rest) && text_here(v, rest, out);
+    default: return delta_read(&v->lengths, &rest) && text_here(v, rest, out);
     }
 }

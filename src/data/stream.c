@@ -1,5 +1,5 @@
 /* Compressed bytes become blocks of 1 MiB, of which two exist: one is read from while the other is filled, by the
- * stream's own thread (STREAM_AHEAD) or, when it is asked for, by the caller's. A block carries the failure that ended it, so
+ * stream's own thread (STREAM_AHEAD); or one of 64 KiB, which the caller's fills when it is asked for. A block carries the failure that ended it, so
  * that all that comes before a damaged place is delivered first, and each later call fails with the same words. */
 #include "data/stream.h"
 
@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 20, BLOCKS = 2 };
+enum { BLOCKS = 2 };
+static const size_t block_bytes[] = {[STREAM_AHEAD] = 1 << 20, [STREAM_HERE] = 64 << 10};
+static const int block_count[] = {[STREAM_AHEAD] = BLOCKS, [STREAM_HERE] = 1};
 
 struct block {
     uint8_t *data;
@@ -77,8 +79,9 @@ enum stream_codec stream_detect(const void *data, size_t bytes)
 
 static void block_fill(struct stream *s, struct block *b)
 {
-    b->st = s->decoder.run(s->decoder.state, &s->input, b->data, BLOCK_BYTES, &b->bytes);
-    b->last = b->st != STATUS_OK || b->bytes < BLOCK_BYTES;
+    size_t room = block_bytes[s->config.thread];
+    b->st = s->decoder.run(s->decoder.state, &s->input, b->data, room, &b->bytes);
+    b->last = b->st != STATUS_OK || b->bytes < room;
     if (b->st != STATUS_OK) snprintf(b->message, sizeof b->message, "%s", status_message());
     b->consumed = input_place(&s->input);
 }
@@ -160,9 +163,11 @@ status stream_open(struct stream **out, const struct source *source, const struc
     pthread_cond_init(&s->changed, NULL);
     *out = s;
     if (s->codec == STREAM_PLAIN) return STATUS_OK;
-    s->input = (struct stream_input){.source = source, .buffer = malloc(STREAM_IN_BYTES)};
+    size_t in_bytes = source->bytes < STREAM_IN_BYTES ? (size_t)source->bytes : STREAM_IN_BYTES;
+    s->input = (struct stream_input){.source = source, .buffer = malloc(in_bytes)};
     bool room = s->input.buffer;
-    for (int i = 0; i < BLOCKS; i++) room &= (s->blocks[i].data = malloc(BLOCK_BYTES)) != NULL;
+    for (int i = 0; i < block_count[config->thread]; i++)
+        room &= (s->blocks[i].data = malloc(block_bytes[config->thread])) != NULL;
     status st = room ? decoder_open(s) : FAIL(STATUS_FIT, "%s: no memory to decompress it", source->path);
     if (st != STATUS_OK) {
         stream_close(s);
@@ -204,7 +209,7 @@ static status block_take(struct stream *s, struct block **out)
         b->full = false;
         pthread_cond_signal(&s->changed);
         pthread_mutex_unlock(&s->lock);
-        s->current = (s->current + 1) % BLOCKS;
+        s->current = (s->current + 1) % block_count[s->config.thread];
         s->at = 0;
     }
 }

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Fuzzes with libFuzzer under ASan and UBSan: fuzz.sh [SECONDS | Nx] [TARGET...]
+#   fuzz.sh 600                       every target of tests/fuzz, 600 seconds each (default: 60)
+#   fuzz.sh 10000000x snappy thrift   these two until each has run ten million inputs
+# Builds the fuzz preset (or takes FUZZ_BUILD=DIR as it is), runs as many targets at once as there are cores (JOBS=N: as N), and when there are more
+# cores than targets, several processes of each on one corpus. New inputs stay in fuzz-out/TARGET/corpus and are used by the next run; findings
+# in fuzz-out/TARGET/. Prints the executions of each target; exits 1 when there is a finding.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+limit=60 build=${FUZZ_BUILD:-}
+if [[ ${1:-} =~ ^[0-9]+x?$ ]]; then limit=$1 && shift; fi
+if [ -z "$build" ]; then
+    build=build/fuzz
+    [ -f $build/build.ninja ] || cmake --preset fuzz >/dev/null
+fi
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    for file in tests/fuzz/fuzz_*.c; do name=${file##*/fuzz_} && targets+=("${name%.c}"); done
+fi
+for target in "${targets[@]}"; do
+    [ -f "tests/fuzz/fuzz_$target.c" ] || { echo "fuzz.sh: there is no tests/fuzz/fuzz_$target.c" >&2 && exit 2; }
+done
+[ -n "${FUZZ_BUILD:-}" ] || ninja -C $build "${targets[@]/#/fuzz_}"
+jobs=${JOBS:-$(nproc)}
+each=$((jobs / ${#targets[@]}))
+[ $each -ge 1 ] || each=1
+export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
+
+# One process of a target: number, and its share of the executions.
+fuzz_one() {
+    local target=$1 number=$2 dir=fuzz-out/$1 bound=(-max_total_time="$limit")
+    [[ $limit != *x ]] || bound=(-runs=$((${limit%x} / each + 1)))
+    mkdir -p "$dir/corpus"
+    "$build/tests/fuzz_$target" "${bound[@]}" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -reload=1 -print_final_stats=1 \
+        -artifact_prefix="$dir/" "$dir/corpus" "tests/fuzz/corpus/$target" >"$dir/log-$number" 2>&1 && return 0
+    echo "FINDING in $target: $dir/log-$number" && return 1
+}
+export -f fuzz_one
+export build limit each
+status=0
+for target in "${targets[@]}"; do
+    for number in $(seq "$each"); do echo "$target $number"; done
+done | xargs -P "$jobs" -L 1 bash -c 'fuzz_one "$0" "$1"' || status=1
+for target in "${targets[@]}"; do
+    awk -v target="$target" '/number_of_executed_units/ { n += $2 } END { printf "%-18s %12d executions\n", target, n }' fuzz-out/"$target"/log-*
+done
+[ $status -eq 0 ] && echo "no finding"
+exit $status
