@@ -59,7 +59,7 @@ static void show_progress(const struct build_progress *p, void *ctx)
 
 struct build_flags {
     const char *out, *tokenizer, *eod, *key, *separator, *input, *format, *on_error, *dedup, *dedup_report,
-        *dtype;
+        *input_eod, *dtype;
     double val_fraction, val_tail, sync_s;
     int64_t val_every, shard_tokens, vocab_size, eot, batch_bytes;
     bool force, json;
@@ -99,16 +99,20 @@ static status take_val(const struct build_flags *f, struct build_config *c)
     return STATUS_OK;
 }
 
-static status take_words(const struct build_flags *f, struct build_config *c)
+static int eod_of(const char *word)
 {
     static const char *const eods[] = {
 #define X(value, word) [EOD_##value] = (word),
         EOD_WORDS(X)
 #undef X
     };
-    int eod = 0;
-    while (eod < COUNT(eods) && strcmp(f->eod, eods[eod]) != 0) eod++;
-    if (eod == COUNT(eods)) return FAIL(STATUS_CONFIG, "--eod %s: before, after or none is expected", f->eod);
+    return word_of(word, eods, COUNT(eods));
+}
+
+static status take_words(const struct build_flags *f, struct build_config *c)
+{
+    int eod = eod_of(f->eod);
+    if (eod < 0) return FAIL(STATUS_CONFIG, "--eod %s: before, after or none is expected", f->eod);
     c->eod = (enum eod)eod;
     static const char *const inputs[] = {[READER_AUTO] = "auto",
                                          [READER_PLAIN] = "text",
@@ -133,6 +137,8 @@ static status take_words(const struct build_flags *f, struct build_config *c)
 
 static status take_output(const struct build_flags *f, struct build_config *c)
 {
+    if (f->eot < -1 || f->eot > INT32_MAX)
+        return FAIL(STATUS_CONFIG, "--eot %lld: the id of a token is expected", (long long)f->eot);
     static const char *const formats[] = {
         [SHARD_LLMC] = "llmc", [SHARD_MEGATRON] = "megatron", [SHARD_NPY] = "npy"};
     /* ingot's own shards are llm.c's, with a manifest and indexes beside them; the other formats get these too */
@@ -150,13 +156,12 @@ static status take_output(const struct build_flags *f, struct build_config *c)
     c->near_report = strcmp(f->dedup_report, "near") == 0;
     if (!c->near_report && strcmp(f->dedup_report, "exact") != 0)
         return FAIL(STATUS_CONFIG, "--dedup-report %s: exact or near is expected", f->dedup_report);
-    c->hints = (struct shard_hints){.eot = EOT_AUTO, .eod = EOD_AUTO};
+    c->hints = (struct shard_hints){.eot = (int32_t)f->eot, .eod = EOD_AUTO};
+    if (f->input_eod && (c->hints.eod = eod_of(f->input_eod)) < 0)
+        return FAIL(STATUS_CONFIG, "--input-eod %s: before, after or none is expected", f->input_eod);
     if (f->dtype && (c->hints.type = shard_type_find(f->dtype)) == SHARD_TYPE_UNKNOWN)
         return FAIL(STATUS_CONFIG, "--dtype %s: uint16, uint32, int32, ... is expected", f->dtype);
     c->vocab_size = f->vocab_size;
-    if (f->eot < -1 || f->eot > INT32_MAX)
-        return FAIL(STATUS_CONFIG, "--eot %lld: the id of a token is expected", (long long)f->eot);
-    c->eot = (int32_t)f->eot;
     if (f->batch_bytes < 0 || f->batch_bytes > 1 << 30)
         return FAIL(STATUS_CONFIG, "--batch-bytes %lld: at most 1 GiB is expected",
                     (long long)f->batch_bytes);
@@ -314,8 +319,12 @@ static status data_build(int argc, char **argv)
          "memory per document less)"},
         {"dedup-report", FLAG_TEXT, &f.dedup_report,
          "exact (default) | near: also counts similar texts (MinHash; 456 bytes of disk per document)"},
-        {"vocab-size", FLAG_INT, &f.vocab_size, "of token ids without a tokenizer"},
-        {"eot", FLAG_INT, &f.eot, "end-of-text id of token ids without a tokenizer"},
+        {"vocab-size", FLAG_INT, &f.vocab_size,
+         "of token ids without a tokenizer; default: as the shards' manifest says"},
+        {"eot", FLAG_INT, &f.eot,
+         "end-of-text id, of token ids without a tokenizer and of shards that do not say it"},
+        {"input-eod", FLAG_TEXT, &f.input_eod,
+         "where --eot stands in shards that do not say it: before | after each document | none"},
         {"dtype", FLAG_TEXT, &f.dtype, "inputs are raw token ids of this type: uint16, uint32, ..."},
         {"sync-seconds", FLAG_REAL, &f.sync_s, "work that a kill may cost; default 10; 0: none but a batch"},
         {"batch-bytes", FLAG_INT, &f.batch_bytes, "text that is read at once; default 4 MiB"},

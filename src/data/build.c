@@ -14,7 +14,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SKIPS_SHOWN = 5 };
+enum { SKIPS_SHOWN = 5, AHEAD = 8 /* documents, for prefetching */ };
 static const double sync_s_default = 10;
 
 /* --- writing -------------------------------------------------------------------------------------------- */
@@ -71,6 +71,8 @@ static status write_group(struct build *b, struct build_group *g)
     const int32_t *ids = g->out.ids;
     const uint32_t *sketch = g->out.sketches;
     for (int64_t i = 0; i < g->out.piece_count; i++) {
+        if (b->dedup && i + AHEAD < g->out.piece_count)
+            dedup_prefetch(b->dedup, g->out.pieces[i + AHEAD].hash);
         TRY(write_piece(b, &g->out.pieces[i], ids, true, &sketch));
         ids += g->out.pieces[i].tokens;
     }
@@ -135,14 +137,15 @@ static status relative_path(const char *from, const char *to, char *out, size_t 
     return used < size ? STATUS_OK : FAIL(STATUS_CONFIG, "%s: the tokenizer's path is too long", to);
 }
 
-static status open_tokenizer(struct build *b)
+static status open_tokenizer(struct build *b, const char *dir)
 {
     const struct build_config *c = b->config;
-    TRY(tokenizer_load(&b->tokenizer, c->tokenizer_dir));
+    if (snprintf(b->tokenizer_dir, sizeof b->tokenizer_dir, "%s", dir) >= (int)sizeof b->tokenizer_dir)
+        return FAIL(STATUS_CONFIG, "%.60s...: the tokenizer's path is too long", dir);
+    TRY(tokenizer_load(&b->tokenizer, dir));
     b->eot = tokenizer_eot(b->tokenizer);
     if (b->eot < 0 && c->eod != EOD_NONE)
-        return FAIL(STATUS_CONFIG, "%s: the tokenizer has no end-of-text token; use --eod none",
-                    c->tokenizer_dir);
+        return FAIL(STATUS_CONFIG, "%s: the tokenizer has no end-of-text token; use --eod none", dir);
     int32_t vocab = tokenizer_vocab_size(b->tokenizer);
     b->vocab_size = vocab;
     tokenizer_hash(b->tokenizer, b->tokenizer_hash);
@@ -153,14 +156,50 @@ static status open_tokenizer(struct build *b)
     return STATUS_OK;
 }
 
-static status check_ids_config(struct build *b)
+/* Takes what a set of shards says of its tokenizer, where the user says nothing and no set before it did. */
+static status take_set(struct build *b, const struct shard_set *set, const char *input)
+{
+    if (!b->tokenizer && !b->tokenizer_hash[0] && set->tokenizer_hash[0]) {
+        if (set->tokenizer_dir[0] && io_exists(set->tokenizer_dir))
+            TRY(open_tokenizer(b, set->tokenizer_dir));
+        else
+            memcpy(b->tokenizer_hash, set->tokenizer_hash, sizeof b->tokenizer_hash);
+    }
+    if (b->tokenizer_hash[0] && set->tokenizer_hash[0] && strcmp(b->tokenizer_hash, set->tokenizer_hash) != 0)
+        return FAIL(STATUS_CONFIG, "%s: made with another tokenizer", input);
+    if (b->vocab_size == 0) b->vocab_size = set->vocab_size;
+    if (b->eot < 0 && set->manifest) b->eot = set->eot;
+    return STATUS_OK;
+}
+
+static status look_at_shards(struct build *b)
+{
+    const struct build_config *c = b->config;
+    for (int i = 0; i < c->input_count; i++) {
+        bool shards;
+        struct shard_set set;
+        TRY(build_source_is_shards(c, c->inputs[i], &shards));
+        if (!shards) continue;
+        TRY(build_source_set(c, c->inputs[i], &set));
+        status st = take_set(b, &set, c->inputs[i]);
+        shard_set_close(&set);
+        TRY(st);
+    }
+    return STATUS_OK;
+}
+
+/* The vocabulary: of the tokenizer, or as the user or the shards say. */
+static status open_vocabulary(struct build *b)
 {
     const struct build_config *c = b->config;
     b->vocab_size = c->vocab_size;
-    b->eot = c->eot;
+    b->eot = c->hints.eot;
+    if (c->tokenizer_dir) TRY(open_tokenizer(b, c->tokenizer_dir));
+    TRY(look_at_shards(b));
+    if (b->tokenizer) return STATUS_OK;
     if (b->vocab_size < 1 || b->vocab_size > (int64_t)INT32_MAX + 1)
         return FAIL(STATUS_CONFIG,
-                    "token ids without a tokenizer need the size of their vocabulary: --vocab-size N");
+                    "--tokenizer DIR is needed, or, where all inputs are token ids, --vocab-size N");
     if (c->eod != EOD_NONE && (b->eot < 0 || b->eot >= b->vocab_size))
         return FAIL(STATUS_CONFIG,
                     "--eod needs the id of the end-of-text token, below %lld: --eot ID, or --eod none",
@@ -179,12 +218,13 @@ static void take_settings(struct build *b)
     int n = snprintf(text, sizeof text,
                      "tokenizer %s\nvocabulary %lld\neot %d\neod %d\ninput format %d\nkey %.1000s\n"
                      "separator %d %.1000s (%016llx)\nvalidation %d %.17g %lld\nshard tokens %lld\n"
-                     "output format %s\ndedup %d %d\ninput type %d\n",
+                     "output format %s\ndedup %d %d\ninputs %d, of type %d, eot %d, eod %d\n",
                      b->tokenizer_hash, (long long)b->vocab_size, b->eot, (int)c->eod, (int)c->reader.format,
                      key, (int)c->reader.separator, separator,
                      (unsigned long long)XXH64(separator, strlen(separator), 0), (int)c->val, c->val_fraction,
                      (long long)c->val_every, (long long)c->shard_tokens, shard_format_word(c->format),
-                     (int)c->dedup, (int)c->near_report, (int)c->hints.type);
+                     (int)c->dedup, (int)c->near_report, c->input_count, (int)c->hints.type, c->hints.eot,
+                     c->hints.eod);
     CHECK(n < (int)sizeof text, "settings of %d bytes", n);
     b->settings = utf8_clean(text, strlen(text));
 }
@@ -237,7 +277,7 @@ static status finish(struct build *b, struct build_report *report)
     const char *slash = strrchr(c->prefix, '/');
     char dir[PATH_MAX];
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - c->prefix) + 1 : 1, slash ? c->prefix : ".");
-    if (b->tokenizer) TRY(relative_path(dir, c->tokenizer_dir, m.tokenizer_dir, sizeof m.tokenizer_dir));
+    if (b->tokenizer) TRY(relative_path(dir, b->tokenizer_dir, m.tokenizer_dir, sizeof m.tokenizer_dir));
     for (int i = 0; i < b->inputs.count; i++) {
         struct manifest_input *row = manifest_add_input(&m, b->inputs.files[i].name);
         row->bytes = b->inputs.files[i].bytes;
@@ -304,7 +344,7 @@ status build_run(const struct build_config *config, struct build_report *report)
     *report = (struct build_report){0};
     CHECK(config->input_count > 0, "no input");
     status st;
-    TRY_OUT(config->tokenizer_dir ? open_tokenizer(&b) : check_ids_config(&b));
+    TRY_OUT(open_vocabulary(&b));
     TRY_OUT(build_inputs_open(&b.inputs, config));
     take_settings(&b);
     TRY_OUT(build_journal_lock(config->prefix, &b.lock));

@@ -33,10 +33,10 @@ struct build_config {
     const char *const *inputs;
     int input_count;
     const char *prefix; /* shards are PREFIX_train_000000.bin, ... */
-    const char *tokenizer_dir; /* NULL: the inputs are token ids, of a vocabulary of the size below */
-    int64_t vocab_size;        /* without a tokenizer; 0: as the shards say */
-    int32_t eot;               /* without a tokenizer; -1: none, or as the shards say */
-    struct shard_hints hints;  /* of inputs that are shards; .type makes every input one */
+    const char *tokenizer_dir; /* NULL: the inputs are token ids */
+    int64_t vocab_size;        /* of token ids without a tokenizer; 0: as the shards' manifests say */
+    struct shard_hints hints;  /* {.eot = EOT_AUTO, .eod = EOD_AUTO}, or of inputs that are shards; .type makes every input one; .eot also of the output,
+                                  where there is no tokenizer */
     enum shard_format format;  /* of the output: LLMC, NPY, MEGATRON */
     enum build_dedup dedup;
     bool near_report; /* of near duplicates: data/dedup.h */

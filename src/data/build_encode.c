@@ -110,7 +110,7 @@ static status open_document(const struct build_worker *w, const struct build_slo
                             struct reader_document *d, size_t *units)
 {
     const struct build *b = w->build;
-    TRY(reader_text(&slot->batch, i, b->config->reader.key, d));
+    TRY(build_source_document(slot->source, &slot->batch, i, d));
     *units = d->ids ? (size_t)d->id_count : d->bytes;
     status st = STATUS_OK;
     if (*units > 0 && d->text && !b->tokenizer)

@@ -26,21 +26,41 @@ static status look(const char *path, int64_t *bytes, int64_t *mtime_ns)
     return st;
 }
 
+static status add_file(struct build_inputs *in, int input, const char *path)
+{
+    struct build_input *more = realloc(in->files, (size_t)(in->count + 1) * sizeof *more);
+    CHECK(more, "no memory for %d inputs", in->count + 1);
+    in->files = more;
+    struct build_input f = {.input = input};
+    TRY(look(path, &f.bytes, &f.mtime_ns));
+    f.path = strdup(path);
+    CHECK(f.path, "no memory for a path");
+    f.name = utf8_clean(path, strlen(path));
+    in->bytes += f.bytes;
+    in->files[in->count++] = f;
+    return STATUS_OK;
+}
+
+static status add_input(struct build_inputs *in, const struct build_config *config, int input)
+{
+    const char *path = config->inputs[input];
+    bool shards;
+    struct shard_set set;
+    if (!strpbrk(path, "*?[") || io_exists(path)) return add_file(in, input, path);
+    TRY(build_source_is_shards(config, path, &shards));
+    TRY(build_source_set(config, path, &set));
+    status st = STATUS_OK;
+    for (int i = 0; i < set.count && st == STATUS_OK; i++) st = add_file(in, input, set.shards[i].path);
+    shard_set_close(&set);
+    return st;
+}
+
 status build_inputs_open(struct build_inputs *in, const struct build_config *config)
 {
-    in->files = calloc((size_t)config->input_count, sizeof *in->files);
-    CHECK(in->files, "no memory for %d inputs", config->input_count);
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->moved, NULL);
-    for (int i = 0; i < config->input_count; i++) {
-        struct build_input *f = &in->files[in->count];
-        TRY(look(config->inputs[i], &f->bytes, &f->mtime_ns));
-        f->path = strdup(config->inputs[i]);
-        CHECK(f->path, "no memory for a path");
-        f->name = utf8_clean(f->path, strlen(f->path));
-        in->count++;
-        in->bytes += f->bytes;
-    }
+    in->opened = true;
+    for (int i = 0; i < config->input_count; i++) TRY(add_input(in, config, i));
     return STATUS_OK;
 }
 
@@ -155,7 +175,7 @@ status build_inputs_finish(struct build_inputs *in)
 
 void build_inputs_close(struct build_inputs *in)
 {
-    if (!in->files) return;
+    if (!in->opened) return;
     join(in, true);
     for (int i = 0; i < in->count; i++) {
         free(in->files[i].path);

@@ -26,6 +26,7 @@ enum {
 };
 
 struct build_input { /* one file */
+    int input; /* that it belongs to, of config->inputs: a pattern of shards has several */
     char *path;
     char *name; /* the path as UTF-8, for JSON */
     int64_t bytes, mtime_ns;
@@ -39,7 +40,7 @@ struct build_inputs {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     pthread_t thread;
-    bool running, quit;
+    bool opened, running, quit;
     int hashed;         /* files that are done */
     int64_t read_bytes; /* how far the reader is */
     status st;
@@ -155,7 +156,7 @@ void build_pipe_stop(struct build_pipe *p); /* ends the threads, frees all; zero
 struct build {
     const struct build_config *config;
     struct tokenizer *tokenizer; /* NULL: the inputs are token ids */
-    char tokenizer_dir[512];     /* as the manifest says it */
+    char tokenizer_dir[1024];    /* "": there is none */
     char tokenizer_hash[65];     /* "": unknown */
     int64_t vocab_size;
     uint32_t *token_bytes; /* [vocab_size]; NULL: unknown */

@@ -165,14 +165,15 @@ static status read_inputs(struct build *b)
 {
     struct build_mark mark = b->pipe.from;
     int64_t bytes_before = 0;
-    for (int i = 0; i < mark.input; i++) bytes_before += b->inputs.files[i].bytes;
+    int file = 0;
     bool quit = false;
     for (int i = mark.input; i < b->config->input_count && !quit; i++) {
         struct build_source *source;
+        for (; file < b->inputs.count && b->inputs.files[file].input < i; file++)
+            bytes_before += b->inputs.files[file].bytes;
         if (i > mark.input) mark = (struct build_mark){.input = i, .records = mark.records};
         TRY(build_source_open(&source, b->config, i, mark.at));
         status st = read_input(b, source, &mark, bytes_before, &quit);
-        bytes_before += build_source_bytes(source);
         drop(&b->pipe, source);
         TRY(st);
     }

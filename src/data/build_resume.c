@@ -64,7 +64,7 @@ static status give_up(struct build *b, const char *why)
             STATUS_CONFIG,
             "%s: an interrupted build of this prefix cannot be gone on with (%s); --force starts anew", path,
             why);
-    log_warn("the interrupted build of this prefix is left, this one starts anew: %s", why);
+    log_warn("an interrupted build of this prefix is given up, this one starts anew: %s", why);
     b->durable = false;
     return build_resume_clear(b);
 }

@@ -28,10 +28,21 @@ struct dedup_hash dedup_hash(const void *text, size_t bytes)
     return (struct dedup_hash){h.low64 | (h.low64 == 0 && h.high64 == 0), h.high64};
 }
 
+static size_t first_of(const struct segment *s, struct dedup_hash h)
+{
+    return (size_t)(((unsigned __int128)h.low * s->room) >> 64);
+}
+
+void dedup_prefetch(const struct dedup *d, struct dedup_hash h)
+{
+    const struct segment *s = &d->segments[h.high >> 56];
+    if (s->room) __builtin_prefetch(&s->slots[first_of(s, h)]);
+}
+
 /* The slot of h, or the free one where it belongs. */
 static struct dedup_hash *slot_of(const struct segment *s, struct dedup_hash h)
 {
-    size_t i = (size_t)(((unsigned __int128)h.low * s->room) >> 64);
+    size_t i = first_of(s, h);
     while ((s->slots[i].low | s->slots[i].high) != 0 &&
            (s->slots[i].low != h.low || s->slots[i].high != h.high))
         if (++i == s->room) i = 0;

@@ -31,6 +31,8 @@ struct dedup;
 status dedup_open(struct dedup **d, const char *path, int64_t count) WARN_UNUSED;
 /* *seen: a document before this one has the same hash. */
 status dedup_add(struct dedup *d, struct dedup_hash h, bool *seen) WARN_UNUSED;
+/* Fetches what dedup_add will look at: for hashes that come a little later. */
+void dedup_prefetch(const struct dedup *d, struct dedup_hash h);
 status dedup_sync(struct dedup *d) WARN_UNUSED;
 int64_t dedup_count(const struct dedup *d); /* of dedup_add, from the beginning */
 size_t dedup_bytes(const struct dedup *d);  /* memory that the table takes */

@@ -1,0 +1,332 @@
+/* What builds read and write beyond text and llm.c's shards: other formats, shards as input, documents that are
+ * encoded in parts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "data/build.h"
+#include "data/tokenizer.h"
+#include "../temp.h"
+
+enum { LINES = 2000, LONG_BYTES = 11 << 20 };
+static char in_dir[600], tokenizer_dir[700], lines_path[700], long_path[700], jsonl_path[700];
+static char *long_text;
+static size_t long_bytes;
+
+static size_t add_words(char *out, uint64_t stream, int words)
+{
+    size_t used = 0;
+    for (int w = 0; w < words; w++) {
+        uint32_t r = rng_at(1, RNG_TEST, stream, (uint64_t)w).u[0];
+        used += (size_t)snprintf(out + used, 16, "%s%.*s", w ? " " : "", 1 + (int)(r % 7),
+                                 &"abcdefghijklmnopqrs"[(r >> 8) % 12]);
+    }
+    return used;
+}
+
+static void write_inputs(void)
+{
+    FILE *lines = fopen(lines_path, "wb"), *json = fopen(jsonl_path, "wb");
+    char line[1024];
+    for (uint64_t d = 0; d < LINES; d++) {
+        add_words(line, d, 1 + (int)(d * 7 % 50));
+        fprintf(lines, "%s\n", line);
+    }
+    fclose(lines);
+    long_text = malloc(LONG_BYTES + 2000);
+    while (long_bytes <
+           LONG_BYTES) { /* words, then a stretch where no cut is to be found for longer than a part */
+        if (long_bytes > 5 << 20 && long_bytes < 7 << 20) {
+            memset(long_text + long_bytes, 'a', 3 << 20);
+            long_bytes += 3 << 20;
+        }
+        long_bytes += add_words(long_text + long_bytes, long_bytes, 90);
+        long_text[long_bytes++] = '\n';
+    }
+    temp_write(long_path, long_text, long_bytes);
+    fputs("{\"text\": \"", json); /* the same in JSON, between two short ones */
+    fputs("short\"}\n{\"text\": \"", json);
+    for (size_t i = 0; i < long_bytes; i++)
+        if (long_text[i] == '\n')
+            fputs("\\n", json);
+        else
+            fputc(long_text[i], json);
+    fputs("\"}\n{\"text\": \"the end\"}\n", json);
+    fclose(json);
+}
+
+static int setup(void **state)
+{
+    if (temp_open(state) != 0) return -1;
+    snprintf(in_dir, sizeof in_dir, "%s-in", temp_dir);
+    snprintf(tokenizer_dir, sizeof tokenizer_dir, "%s/tok", in_dir);
+    snprintf(lines_path, sizeof lines_path, "%s/a.txt", in_dir);
+    snprintf(long_path, sizeof long_path, "%s/long.txt", in_dir);
+    snprintf(jsonl_path, sizeof jsonl_path, "%s/b.jsonl", in_dir);
+    if (io_make_dirs(in_dir) != STATUS_OK) return -1;
+    write_inputs();
+    const char *specials[] = {"<|endoftext|>"};
+    struct tokenizer_train_config config = {
+        .pretokenizer = "gpt2", .vocab_size = 400, .specials = specials, .special_count = 1};
+    struct text doc = {long_text, 200000};
+    struct tokenizer *t;
+    if (tokenizer_train(&t, &config, &doc, 1) != STATUS_OK || tokenizer_save(t, tokenizer_dir) != STATUS_OK)
+        return -1;
+    tokenizer_free(t);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    free(long_text);
+    parallel_threads_set(0);
+    return io_remove_tree(in_dir) == STATUS_OK ? temp_close(state) : -1;
+}
+
+static const char *inputs[1];
+static char prefix_text[1024];
+
+static struct build_config config_for(const char *input, const char *name)
+{
+    inputs[0] = input;
+    snprintf(prefix_text, sizeof prefix_text, "%s/%s", temp_dir, name);
+    return (struct build_config){.inputs = inputs,
+                                 .input_count = 1,
+                                 .prefix = prefix_text,
+                                 .tokenizer_dir = tokenizer_dir,
+                                 .hints = {.eot = EOT_AUTO, .eod = EOD_AUTO},
+                                 .reader = {.separator = READER_LINE, .batch_bytes = 8192},
+                                 .eod = EOD_AFTER,
+                                 .shard_tokens = 5000};
+}
+
+/* The tokens and documents of a pattern. */
+struct stream {
+    int32_t *ids;
+    int64_t count, documents, *starts;
+};
+static struct stream read_stream(const char *pattern)
+{
+    struct shard_set s;
+    struct document_index d;
+    if (shard_set_open(&s, pattern) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(shard_set_documents(&s, &d), STATUS_OK);
+    assert_int_equal(d.count, s.documents);
+    struct stream out = {.count = s.tokens, .documents = d.count, .starts = d.starts};
+    out.ids = malloc((size_t)s.tokens * sizeof *out.ids);
+    assert_int_equal(shard_set_read(&s, 0, s.tokens, s.vocab_size, out.ids), STATUS_OK);
+    shard_set_close(&s);
+    return out;
+}
+
+static void assert_same_stream(struct stream *a, struct stream *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->documents, b->documents);
+    assert_memory_equal(a->ids, b->ids, (size_t)a->count * sizeof *a->ids);
+    assert_memory_equal(a->starts, b->starts, (size_t)a->documents * sizeof *a->starts);
+}
+
+static void stream_free(struct stream *s)
+{
+    free(s->ids);
+    free(s->starts);
+}
+
+static bool stop_after(void *ctx)
+{
+    return --*(int *)ctx < 0;
+}
+
+static const enum shard_format formats[] = {SHARD_LLMC, SHARD_NPY, SHARD_MEGATRON};
+static const char *const patterns[] = {"f0_train_*.bin", "f1_train_*.npy", "f2_train_*.bin"};
+
+static void every_format_holds_the_same_documents_also_after_stops(void **state)
+{
+    (void)state;
+    struct build_report r;
+    struct stream want = {0};
+    for (int f = 0; f < 3; f++) {
+        char name[8];
+        snprintf(name, sizeof name, "f%d", f);
+        struct build_config c = config_for(lines_path, name);
+        c.format = formats[f];
+        c.stop = stop_after;
+        int stops = 0, batches = 3;
+        c.ctx = &batches;
+        status st;
+        while ((st = build_run(&c, &r)) == STATUS_STOPPED) batches = 3 + stops++;
+        assert_int_equal(st, STATUS_OK);
+        assert_true(stops > 2);
+        struct stream got = read_stream(temp_path(patterns[f]));
+        assert_int_equal(got.documents, LINES);
+        if (f == 0) want = got;
+        assert_same_stream(&got, &want);
+        if (f > 0) stream_free(&got);
+    }
+    stream_free(&want);
+}
+
+static void shards_of_every_format_are_input(void **state)
+{
+    (void)state; /* those of the test before */
+    struct build_report r;
+    struct stream want = read_stream(temp_path(patterns[0]));
+    for (int f = 0; f < 3; f++) {
+        char pattern[1024];
+        snprintf(pattern, sizeof pattern, "%s", temp_path(patterns[f]));
+        struct build_config c = config_for(pattern, "g");
+        c.force = true;
+        c.tokenizer_dir = f == 1 ? tokenizer_dir : NULL; /* else as the manifest says */
+        c.reader.batch_bytes = 3000;
+        assert_int_equal(build_run(&c, &r), STATUS_OK);
+        assert_int_equal(r.train.documents, LINES);
+        assert_true(r.train.text_bytes > 0);
+        struct stream got = read_stream(temp_path("g_train_*.bin"));
+        assert_same_stream(&got, &want);
+        stream_free(&got);
+        c.eod = EOD_BEFORE; /* the end-of-text token moves */
+        assert_int_equal(build_run(&c, &r), STATUS_OK);
+        got = read_stream(temp_path("g_train_*.bin"));
+        assert_int_equal(got.count, want.count);
+        assert_int_equal(got.ids[0], 399);
+        assert_memory_equal(got.ids + 1, want.ids, 4);
+        stream_free(&got);
+    }
+    stream_free(&want);
+}
+
+static void shards_of_nobody_need_a_vocabulary(void **state)
+{
+    (void)state;
+    const uint16_t raw[] = {7, 1, 2, 3, 7, 4, 5, 7, 6};
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("raw.bin"));
+    temp_write(path, raw, sizeof raw);
+    struct build_config c = config_for(path, "w");
+    struct build_report r;
+    c.tokenizer_dir = NULL;
+    assert_int_equal(build_run(&c, &r), STATUS_CONFIG); /* text without a tokenizer */
+    c.hints = (struct shard_hints){.type = SHARD_TYPE_U16, .eot = 7, .eod = EOD_BEFORE};
+    assert_int_equal(build_run(&c, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "--vocab-size"));
+    c.vocab_size = 6;
+    c.eod = EOD_NONE;
+    assert_int_equal(build_run(&c, &r), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "raw.bin"));
+    c.vocab_size = 8;
+    c.eod = EOD_AFTER;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    assert_int_equal(r.train.documents, 3);
+    struct stream got = read_stream(temp_path("w_train_*.bin"));
+    const int32_t want[] = {1, 2, 3, 7, 4, 5, 7, 6, 7};
+    assert_int_equal(got.count, 9);
+    assert_memory_equal(got.ids, want, sizeof want);
+    stream_free(&got);
+}
+
+/* Ids of the whole text, encoded at once. */
+static int32_t *encode_whole(int64_t *count)
+{
+    struct tokenizer *t;
+    struct encoder *e;
+    const int32_t *ids;
+    assert_int_equal(tokenizer_load(&t, tokenizer_dir), STATUS_OK);
+    assert_int_equal(encoder_open(&e, t), STATUS_OK);
+    assert_int_equal(encoder_encode(e, long_text, long_bytes, SPECIALS_AS_TEXT, &ids, count), STATUS_OK);
+    int32_t *out = malloc((size_t)*count * sizeof *out);
+    memcpy(out, ids, (size_t)*count * sizeof *out);
+    encoder_close(e);
+    tokenizer_free(t);
+    return out;
+}
+
+static void a_long_document_has_the_ids_of_the_whole(void **state)
+{
+    (void)state;
+    int64_t count;
+    int32_t *want = encode_whole(&count);
+    for (int threads = 1; threads <= 4; threads++) {
+        parallel_threads_set(threads);
+        bool json = threads % 2 == 0;
+        struct build_config c = config_for(json ? jsonl_path : long_path, "l");
+        struct build_report r;
+        c.reader.separator = READER_FILE;
+        c.shard_tokens = 1000000;
+        c.force = true;
+        assert_int_equal(build_run(&c, &r), STATUS_OK);
+        struct stream got = read_stream(temp_path("l_train_*.bin"));
+        assert_int_equal(got.documents, json ? 3 : 1);
+        int64_t at = json ? got.starts[1] : 0, end = json ? got.starts[2] : got.count;
+        assert_int_equal(end - at, count + 1);
+        assert_memory_equal(got.ids + at, want, (size_t)count * sizeof *want);
+        assert_int_equal(got.ids[end - 1], 399);
+        stream_free(&got);
+    }
+    parallel_threads_set(0);
+    free(want);
+}
+
+static void a_long_document_is_divided_and_dropped_as_a_whole(void **state)
+{
+    (void)state;
+    struct build_report r;
+    struct build_config c = config_for(long_path, "t");
+    c.reader.separator = READER_FILE;
+    c.val = BUILD_VAL_TAIL, c.val_fraction = 0.3;
+    c.shard_tokens = 100000000;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    assert_int_equal(r.train.documents, 1);
+    assert_int_equal(r.val.documents, 1);
+    assert_int_equal(r.train.text_bytes + r.val.text_bytes, (int64_t)long_bytes);
+    assert_true((double)r.val.text_bytes <= 0.3 * (double)long_bytes);
+    const char *twice[] = {long_path, lines_path, long_path};
+    c.inputs = twice, c.input_count = 3;
+    c.val = BUILD_VAL_NONE;
+    c.dedup = BUILD_DEDUP_EXACT;
+    c.near_report = true;
+    c.force = true;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    assert_int_equal(r.train.documents, 2);
+    assert_int_equal(r.duplicates.documents, 1);
+    assert_int_equal(r.duplicates.text_bytes, (int64_t)long_bytes);
+    assert_int_equal(r.near.documents, 2);
+}
+
+static void a_fault_in_a_long_document_is_skipped_or_named(void **state)
+{
+    (void)state;
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("bad.jsonl"));
+    FILE *f = fopen(path, "wb");
+    fputs("{\"text\": \"good\"}\n{\"text\": \"", f);
+    fwrite("x\xff", 1, 2, f);
+    for (int i = 0; i < 5 << 20; i++) fputc('y', f);
+    fputs("\"}\n{\"text\": \"fine\"}\n", f);
+    fclose(f);
+    struct build_report r;
+    struct build_config c = config_for(path, "s");
+    assert_int_equal(build_run(&c, &r), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "bad.jsonl:2"));
+    c.skip_errors = true;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    assert_int_equal(r.skipped, 1);
+    assert_int_equal(r.train.documents, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_holds_the_same_documents_also_after_stops),
+        cmocka_unit_test(shards_of_every_format_are_input),
+        cmocka_unit_test(shards_of_nobody_need_a_vocabulary),
+        cmocka_unit_test(a_long_document_has_the_ids_of_the_whole),
+        cmocka_unit_test(a_long_document_is_divided_and_dropped_as_a_whole),
+        cmocka_unit_test(a_fault_in_a_long_document_is_skipped_or_named),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
