@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/io.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/bench.h"
@@ -18,7 +19,7 @@ enum { PACKINGS = 4, LENGTHS_MAX = 8, REPEATS_MAX = 21, EOT_ID = 50256 };
 static const char *const packing_names[PACKINGS] = {"stream", "documents", "best_fit", "pad"};
 
 struct loader_bench {
-    int64_t tokens, median, threads, repeats, sequence, step_tokens;
+    int64_t tokens, median, threads, repeats, sequence, step_tokens, documents;
     double sigma;
     bool json;
 };
@@ -119,6 +120,51 @@ static status measure(const struct loader_bench *b, const struct shard_set *set,
     return st;
 }
 
+/* Documents per second that best fit packs at start, on one thread and on all: lengths alone, no shards. */
+static status measure_packing(const struct loader_bench *b)
+{
+    if (b->documents == 0) return STATUS_OK;
+    const int64_t n = b->documents, t = b->sequence ? b->sequence : 2048;
+    int64_t *starts = malloc((size_t)(n + 1) * sizeof *starts);
+    if (!starts) return FAIL(STATUS_FIT, "no memory for %lld documents", (long long)n);
+    starts[0] = 0;
+    for (int64_t i = 0; i < n; i++)
+        starts[i + 1] =
+            starts[i] + 1 +
+            (int64_t)exp(log((double)b->median) + b->sigma * rng_normal(2, RNG_TEST, 0, (uint64_t)i));
+    status st = STATUS_OK;
+    for (int threads = 1; threads >= 0 && st == STATUS_OK; threads--) {
+        double rates[REPEATS_MAX], padding = 0, bytes = 0;
+        parallel_threads_set(threads);
+        for (int64_t i = 0; i < b->repeats && st == STATUS_OK; i++) {
+            struct pack *p;
+            double begin = clock_s();
+            st = pack_open(&p, starts, n, t, PACK_BEST_FIT);
+            rates[i] = (double)n / (clock_s() - begin);
+            if (st != STATUS_OK) break;
+            padding = 1 - (double)pack_pairs(p) / ((double)pack_rows(p) * (double)t);
+            bytes = (double)pack_bytes(p) / (double)n;
+            pack_close(p);
+        }
+        if (st != STATUS_OK) break;
+        qsort(rates, (size_t)b->repeats, sizeof *rates, ascending);
+        const double median = rates[b->repeats / 2], best = rates[b->repeats - 1];
+        if (b->json)
+            printf("{\"bench\":\"packing\",\"documents\":%lld,\"sequence_length\":%lld,\"threads\":%d,"
+                   "\"documents_per_s\":%.0f,\"best_documents_per_s\":%.0f,\"padding\":%.6f,\"bytes_per_"
+                   "document\":%.2f}\n",
+                   (long long)n, (long long)t, parallel_threads(), median, best, padding, bytes);
+        else
+            printf(
+                "packing %lld documents, T %lld, %d threads: %.1fM documents/s, best %.1fM; %.2f bytes each, "
+                "padding %.4f %%\n",
+                (long long)n, (long long)t, parallel_threads(), median * 1e-6, best * 1e-6, bytes,
+                100 * padding);
+    }
+    free(starts);
+    return st;
+}
+
 static status measure_all(const struct loader_bench *b, const char *pattern)
 {
     static const int64_t lengths[] = {1024, 2048, 4096, 8192};
@@ -144,8 +190,13 @@ static status measure_all(const struct loader_bench *b, const char *pattern)
 
 status bench_loader(int argc, char **argv)
 {
-    struct loader_bench b = {
-        .tokens = 100000000, .median = 400, .sigma = 1.1, .threads = 2, .repeats = 3, .step_tokens = 65536};
+    struct loader_bench b = {.tokens = 100000000,
+                             .median = 400,
+                             .sigma = 1.1,
+                             .threads = 2,
+                             .repeats = 3,
+                             .step_tokens = 65536,
+                             .documents = 10000000};
     const struct flag flags[] = {
         {"tokens", FLAG_INT, &b.tokens, "tokens of a pass, and of the shards that are made (100M)"},
         {"median", FLAG_INT, &b.median, "made shards: median length of a document, log-normal (400)"},
@@ -153,21 +204,23 @@ status bench_loader(int argc, char **argv)
         {"seq", FLAG_INT, &b.sequence, "tokens per sequence; 0: 1024, 2048, 4096, 8192 (0)"},
         {"step", FLAG_INT, &b.step_tokens, "tokens per step (65536)"},
         {"threads", FLAG_INT, &b.threads, "loader threads (2)"},
+        {"documents", FLAG_INT, &b.documents, "documents that are packed without shards; 0: none (10M)"},
         {"runs", FLAG_INT, &b.repeats, "passes; the median counts (3)"},
         {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
     int help;
-    TRY(flags_parse("bench loader [SHARDS] [--tokens N] [--seq T] [--threads N] [--json]", flags, 8, &argc,
+    TRY(flags_parse("bench loader [SHARDS] [--tokens N] [--seq T] [--threads N] [--json]", flags, 9, &argc,
                     argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc > 1) return FAIL(STATUS_CONFIG, "bench loader takes one pattern of shards");
     if (b.tokens < 1000000 || b.tokens > 4000000000 || b.median < 1 || b.repeats < 1 ||
         b.repeats > REPEATS_MAX || b.threads < 1 || b.threads > LOADER_THREADS_MAX || b.sequence < 0 ||
-        b.sequence > PACK_ROW_MAX || b.step_tokens < 1 || b.step_tokens > 100000000)
-        return FAIL(
-            STATUS_CONFIG,
-            "--tokens is 1M to 4B, --median 1 or more, --runs 1 to %d, --threads 1 to %d, --seq up to "
-            "%d, --step up to 100M",
-            REPEATS_MAX, LOADER_THREADS_MAX, PACK_ROW_MAX);
+        b.documents < 0 || b.documents > 1000000000 || b.sequence > PACK_ROW_MAX || b.step_tokens < 1 ||
+        b.step_tokens > 100000000)
+        return FAIL(STATUS_CONFIG,
+                    "--tokens is 1M to 4B, --documents up to 1B, --median 1 or more, --runs 1 to %d, "
+                    "--threads 1 to %d, --seq up to "
+                    "%d, --step up to 100M",
+                    REPEATS_MAX, LOADER_THREADS_MAX, PACK_ROW_MAX);
     if (argc == 1) return measure_all(&b, argv[0]);
     char dir[256], pattern[300];
     const char *base = getenv("TMPDIR");
@@ -176,6 +229,7 @@ status bench_loader(int argc, char **argv)
     snprintf(pattern, sizeof pattern, "%s/bench_train_*.bin", dir);
     status st = write_shards(&b, dir);
     if (st == STATUS_OK) st = measure_all(&b, pattern);
+    if (st == STATUS_OK) st = measure_packing(&b);
     if (io_remove_tree(dir) != STATUS_OK && st == STATUS_OK) return STATUS_IO;
     return st;
 }

@@ -475,6 +475,60 @@ static void documents_of_an_index_are_masked_like_those_of_a_token(void **state)
     shard_set_close(&index);
 }
 
+/* Targets that a shard's mask leaves out (LLMQ, version 2) do not count; inputs stay. */
+static void masked_targets_are_ignored(void **state)
+{
+    (void)state;
+    enum { N = 500, T = 24 };
+    struct {
+        char magic[8];
+        int32_t version, width, count, vocab, masked;
+        char rest[996];
+        int32_t tokens[N];
+        uint8_t mask[(N + 7) / 8];
+    } file = {.magic = "BIN.TOK\n", .version = 2, .width = 4, .count = N, .vocab = VOCAB, .masked = 1};
+    for (int i = 0; i < N; i++) {
+        file.tokens[i] = stream[i];
+        file.mask[i / 8] |= (uint8_t)((rng_at(8, RNG_TEST, 1, (uint64_t)i).u[0] % 3 > 0) << i % 8);
+    }
+    temp_write(temp_path("m.bin"), &file, offsetof(__typeof__(file), mask) + sizeof file.mask);
+    struct shard_set set;
+    assert_int_equal(shard_set_open(&set, temp_path("m.bin")), STATUS_OK);
+    assert_true(set.masked);
+    set.eot = EOT, set.eod = EOD_AFTER, set.bounded = true;
+    for (int packing = LOADER_STREAM; packing <= LOADER_PAD; packing++) {
+        struct samples *samples = open_samples(
+            &set,
+            &(struct samples_config){.seed = 1, .sequence_length = T, .packing = packing, .shuffle = 1});
+        const struct loader_config c = {.sequences = 4, .micro_count = 1, .vocab_size = VOCAB};
+        for (int64_t step = 0; step < 6; step++) {
+            struct step_batch *s;
+            int64_t valid = 0;
+            assert_int_equal(loader_step_at(samples, &c, step, &s), STATUS_OK);
+            for (int q = 0; q < 4; q++) {
+                struct mixture_cursor cursor = {0};
+                struct sample_place place;
+                struct pack_piece pieces[T];
+                assert_int_equal(samples_place(samples, &cursor, step * 4 + q, &place), STATUS_OK);
+                int64_t count = samples_pieces(samples, &place, pieces), r = q * T;
+                for (int64_t i = 0; i < count; i++)
+                    for (int64_t k = 0; k < pieces[i].count; k++, r++) {
+                        int64_t at = pieces[i].at + k + 1; /* of the target */
+                        bool out = !(file.mask[at / 8] >> at % 8 & 1),
+                             crosses = packing == LOADER_DOCUMENTS && stream[at - 1] == EOT;
+                        assert_int_equal(s->micro->tokens[r], stream[at - 1]);
+                        assert_int_equal(s->micro->targets[r], out || crosses ? LOADER_IGNORE : stream[at]);
+                        valid += !out && !crosses;
+                    }
+            }
+            assert_int_equal(s->valid, valid);
+            step_batch_free(s);
+        }
+        samples_close(samples);
+    }
+    shard_set_close(&set);
+}
+
 static void errors_of_the_threads_surface_at_their_step(void **state)
 {
     (void)state;
@@ -596,6 +650,7 @@ int main(void)
         cmocka_unit_test(evaluation_sees_every_target_once_and_then_none),
         cmocka_unit_test(evaluation_of_packed_documents_sees_every_pair_once),
         cmocka_unit_test(documents_of_an_index_are_masked_like_those_of_a_token),
+        cmocka_unit_test(masked_targets_are_ignored),
         cmocka_unit_test(errors_of_the_threads_surface_at_their_step),
         cmocka_unit_test(batches_lie_in_the_memory_that_is_lent),
         cmocka_unit_test(what_cannot_be_loaded_is_refused),
