@@ -1,5 +1,6 @@
 /* What cannot work, in one line each. Ranges of single keys stand in the rows of the .def files; here are the combinations. */
 #include "spec/keys.h"
+#include "spec/sources.h"
 #include "spec/spec_int.h"
 
 #include <stdlib.h>
@@ -154,6 +155,8 @@ status spec_check(const struct spec *s)
         return FAIL(STATUS_CONFIG, "run.name '%.64s' must be one directory name; run.dir takes a path",
                     s->run.run_name);
     if (strlen(s->run.run_name) > 200) return FAIL(STATUS_CONFIG, "run.name is longer than 200 bytes");
+    if (s->run.data_weights != WEIGHT_CURVE_LINEAR && !sources_is_list(s->run.data_train))
+        return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
     TRY(check_batch(s));
     return check_schedule(s);
 }

@@ -147,6 +147,9 @@ static void mistakes_are_named_where_they_stand(void **state)
     expect_error("data: {val: [a]}", "run.yaml:1:13: data.val takes one value, not a list");
     expect_error("data: [a]", "run.yaml:1:7: a list stands where a word belongs");
 
+    expect_error("data: {train: a.bin, weights: step}",
+                 "run.yaml: data.weights does nothing without a list of sources in data.train");
+
     struct spec s;
     char *words[] = {"data.train=[{path: a, weight: x}]"}, *open[] = {"data.train=[{path: a"};
     assert_int_equal(load(&s, "", 1, words), STATUS_CONFIG);
