@@ -44,7 +44,8 @@ if part follow; then
     gpt2="--model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true"
     qwen="--model.qk_norm=true --model.window=9 --model.window_layers=0 --model.tied_embeddings=false --data.packing=documents"
     wide="--model.hidden_size=128 --model.head_count=2 --model.head_dim=64 --optim.name=lion --optim.lr=1e-3 --train.z_loss=1e-4"
-    for family in llama gpt2 qwen wide; do
+    packed="--data.packing=best_fit --data.threads=3" # batches go up from where three threads put them
+    for family in llama gpt2 qwen wide packed; do
         keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
         # shellcheck disable=SC2086
         trained $family.cpu $keys --machine.device=cpu
