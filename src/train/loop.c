@@ -74,6 +74,12 @@ static status open_data(struct loop *l)
         return FAIL(STATUS_DATA,
                     "%s and %s were made with different tokenizers: a validation loss would mean nothing",
                     l->train.sources->list_of[0].path, r->data_val);
+    if (r->data_packing != PACKING_STREAM && l->val.count > 0 && !l->val.bounded)
+        return FAIL(
+            STATUS_DATA,
+            "%s: it would be evaluated with the run's data.packing, which needs to know where documents end, "
+            "and these shards do not say it; give data.eot and data.eod, or other shards",
+            r->data_val);
     return loop_resolve_vocab(&l->spec, &l->train);
 }
 

@@ -69,6 +69,13 @@ says "raise epochs_max, or shorten the run"
 check "nothing is begun" [ ! -e runs/over/ckpt ]
 run 2 train m.yaml --run.name=x --data.train='[{path: data/c_train_*.bin, weight: 1}, {path: data/o_train_*.bin}]'
 says "give all sources a weight, or none"
+# Bare ids tell nobody where documents end.
+tail -c +1025 data/o_train_000000.bin >bare.bin
+run 3 train m.yaml --run.name=x --data.dtype=uint16 --data.val=bare.bin
+says "where documents end"
+run 3 train m.yaml --run.name=x --data.dtype=uint16 --data.train='[{path: data/c_train_*.bin}, {path: bare.bin}]'
+says "build the shards with --eod before or after"
+check "nothing is begun" [ ! -e runs/x ]
 run 3 train m.yaml --run.name=x --data.train='[{path: data/c_train_*.bin}, {path: data/none_*.bin}]'
 says "data/none_*.bin"
 
