@@ -77,13 +77,12 @@ static bool is_special(char c)
 /* Bytes of the escape at p, which is a backslash, and its character; 0 when it is none. */
 static int escape_read(const char *p, const char *end, uint32_t *code)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    static const char plain[256] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+                                    ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t'};
     if (end - p < 2) return 0;
     if (p[1] != 'u') {
-        const char *hit = p[1] ? strchr(from, p[1]) : NULL;
-        if (!hit) return 0;
-        *code = (unsigned char)to[hit - from];
-        return 2;
+        *code = (unsigned char)plain[(unsigned char)p[1]];
+        return *code ? 2 : 0;
     }
     int32_t high = hex4(p + 2, end), low;
     if (high < 0) return 0;
