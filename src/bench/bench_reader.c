@@ -82,11 +82,11 @@ static status take_arguments(int argc, char **argv, const char **path, struct re
         int format = -1;
         if (strcmp(argv[i], "--key") == 0 && has_value)
             c->key = argv[++i];
-        else if (strcmp(argv[i], "--format") == 0 && has_value) {
+        else if (strcmp(argv[i], "--input") == 0 && has_value) {
             for (int f = 0; f < 4; f++)
                 if (strcmp(argv[i + 1], formats[f]) == 0) format = f;
             if (format < 0)
-                return FAIL(STATUS_CONFIG, "--format %s: auto, text, jsonl or parquet is expected",
+                return FAIL(STATUS_CONFIG, "--input %s: auto, text, jsonl or parquet is expected",
                             argv[i + 1]);
             c->format = (enum reader_format)format;
             i++;
@@ -100,7 +100,7 @@ static status take_arguments(int argc, char **argv, const char **path, struct re
             *path = argv[i];
         else
             return FAIL(STATUS_CONFIG,
-                        "'%s': usage: bench reader FILE [--key K] [--format auto|text|jsonl|parquet] "
+                        "'%s': usage: bench reader FILE [--key K] [--input auto|text|jsonl|parquet] "
                         "[--batch-bytes N] [--runs N]",
                         argv[i]);
     }

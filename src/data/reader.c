@@ -17,7 +17,7 @@ static status open_source(struct reader *r)
     if (r->format == READER_PARQUET && !parquet)
         return FAIL(STATUS_DATA, "%s: it does not begin as a Parquet file does (PAR1)", r->source.path);
     if (parquet && r->format != READER_AUTO && r->format != READER_PARQUET)
-        return FAIL(STATUS_DATA, "%s: a Parquet file, not text; --format auto reads it", r->source.path);
+        return FAIL(STATUS_DATA, "%s: a Parquet file, not text; --input auto reads it", r->source.path);
     return parquet ? reader_parquet_open(r) : reader_cut_open(r);
 }
 
