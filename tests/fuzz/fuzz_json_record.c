@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const char *record = (const char *)data;
     if (utf8_valid(record, bytes) != bytes) return 0;
+    bool has_nul = memchr(record, 0, bytes) != NULL; /* jansson passes over one that follows a literal */
     struct jsonl_text text;
     struct jsonl_fault fault;
     json_error_t error = {0};
@@ -32,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         (!json_is_string(value) || json_string_length(value) != text.bytes ||
          memcmp(json_string_value(value), text.text, text.bytes) != 0))
         abort();
-    if (!ok && json_is_string(value) && !strstr(fault.what, "deeper")) abort();
+    if (!ok && json_is_string(value) && !has_nul && !strstr(fault.what, "deeper")) abort();
     if (ok) free(text.owner);
     json_decref(want);
     return 0;
