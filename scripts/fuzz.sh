@@ -38,6 +38,7 @@ fuzz_one() {
 export -f fuzz_one
 export build limit each
 status=0
+for target in "${targets[@]}"; do rm -f fuzz-out/"$target"/log-*; done
 for target in "${targets[@]}"; do
     for number in $(seq "$each"); do echo "$target $number"; done
 done | xargs -P "$jobs" -L 1 bash -c 'fuzz_one "$0" "$1"' || status=1
