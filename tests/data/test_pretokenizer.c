@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "data/pretokenizer.h"
+#include "data/tokenizer.h"
 #include "random_text.h"
 #include "split_reference.h"
 #include <jansson.h>
@@ -325,6 +326,30 @@ static void a_cut_leaves_all_pieces_as_they_were(void **state)
     assert_true(cuts > 20000);
 }
 
+/* Composed or not, large enough for several segments: the tokenizer is the same. */
+static void training_sees_normalized_text(void **state)
+{
+    (void)state;
+    static const char *const lines[2] = {
+        "caf\u00e9 \u1ec7 na\u00efve \uac01 r\u00e9sum\u00e9 day ",
+        "cafe\u0301 e\u0302\u0323 nai\u0308ve \u1100\u1161\u11a8 re\u0301sume\u0301 day "};
+    enum { TIMES = 60000 };
+    char hash[2][65];
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(lines[i]);
+        char *text = malloc(n * TIMES);
+        for (int k = 0; k < TIMES; k++) memcpy(text + n * (size_t)k, lines[i], n);
+        struct text doc = {text, n * TIMES};
+        struct tokenizer *t;
+        const struct tokenizer_train_config config = {.pretokenizer = "qwen3", .vocab_size = 270};
+        assert_int_equal(tokenizer_train(&t, &config, &doc, 1), STATUS_OK);
+        tokenizer_hash(t, hash[i]);
+        tokenizer_free(t);
+        free(text);
+    }
+    assert_string_equal(hash[0], hash[1]);
+}
+
 static void a_megabyte_in_one_piece_takes_linear_time_in_stages(void **state)
 {
     (void)state;
@@ -360,6 +385,7 @@ int main(void)
         cmocka_unit_test(stages_divide_the_pieces_of_the_stage_before),
         cmocka_unit_test(the_three_stages_of_deepseek_are_done_at_once),
         cmocka_unit_test(a_cut_leaves_all_pieces_as_they_were),
+        cmocka_unit_test(training_sees_normalized_text),
         cmocka_unit_test(a_megabyte_in_one_piece_takes_linear_time_in_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
