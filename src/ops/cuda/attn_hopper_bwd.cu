@@ -2,33 +2,43 @@
 // and yet equal bits in every run.
 //
 // A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query rows that see the
-// keys (128 rows for heads of 64, 64 for heads of 128), the last query block first, and within it over the query heads of the group. dK and
-// dV stay in registers all the way. One step, of each of two warpgroups, which hold 64 keys each:
+// keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the group. dK and dV stay in registers all
+// the way. One step, of each of two warpgroups, which hold 64 keys each:
 //
-//   S^T  = K Q^T, dP^T = V dO^T     [64 keys x M queries]: so P^T and dS^T lie in registers as the next products' operand A
-//   P^T  = exp2(scale2 S^T - lse2)
+//   dP^T = V dO^T                   [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next products' operand A
+//   P^T  = exp2(scale2 S^T - lse2)  beside dP^T
 //   dV  += P^T dO
-//   dS^T = P^T (dP^T - delta)       goes to shared memory also, for dQ, which sums over the keys of both warpgroups
+//   dS^T = P^T (dP^T - delta)       beside dV; goes to shared memory also, for dQ, which sums over the keys of both warpgroups
+//   S^T  = K Q^T                    of the next step
+//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]
 //   dK  += dS^T Q
-//   dQ   = dS K                     [64 x 64 of the M x HD tile in each warpgroup], added to what other key blocks left in global memory
 //
-// Products are queued so that the tensor cores have work while the other units have theirs: dP^T runs beside the exponentials, dV beside
-// dS, S^T of the next step beside the wait for the other warpgroup's dS.
+// Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its exponentials and dS,
+// while the other one keeps the tensor cores busy (8 x 4096 rows, 32/8 heads of 64: 465 to 500 TFLOP/s, 456 with dQ in its own step and
+// both in pace). What did not pay: a part of the exponentials as polynomials, dS in bf16x2.
 //
-// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, three and two stages deep, K and V), and for each of the two
-// consuming warpgroups a warp that adds its dQ to global memory.
+// Which products are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma (C7512, C7514,
+// C7515).
+//
+// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, K and V), and for each of the two consuming warpgroups a warp
+// that adds its dQ to global memory.
 //
 // ---- dQ in a fixed order.
 //
-// The query block i of a head is seen by the key blocks first_block(i) .. its own (both limits never decrease along the rows,
-// attn_docs.cuh). They add in this order, ascending: a count per (i, head, warpgroup) in global memory says whose turn it is. The first
-// stores, so nothing is zeroed. A last kernel scales and rounds.
+// The query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both limits never decrease along the rows,
+// attn_docs.cuh). They add in the order of the walk: a count per (i, head, warpgroup) in global memory says whose turn it is. The first
+// stores, so nothing is zeroed; the last one reads what the others left, scales, rounds, and writes dq. The walk has two directions:
 //
-// Work items are taken from a ticket counter, key blocks ascending. Whoever waits waits for a smaller ticket, which some block already
-// has or has done: so no deadlock, however few blocks are resident. And waits are short: of the key blocks of a document the earliest see
-// the most queries and start first, all walk down from the document's last query block, so key block j + 1 follows j one step behind, or
-// more. Blocks of one head that run at the same time read the same tiles of Q and dO and add to the same tile of dQ while these are in L2,
-// and short items come last, which leaves a short tail.
+//   down  key blocks in ascending order, each from the last query block that sees it down to its own. The longest items of a document come
+//         first: a short tail. Each key block follows the one before it by a step.
+//   up    key blocks in descending order, each from its own query block upwards. Nobody waits for more than what began before it, but
+//         the longest items come last, and blocks of one head are further apart. For short documents where a step is one head (group 1):
+//         down, all items of a document end at the same time, and those of the next one begin with waiting for each other (64 x 1024
+//         rows, 12/12 heads of 64: 270 TFLOP/s up, 211 down; 4 x 4096, 32/32 of 128: 336 and 430).
+//
+// Work items are taken from a ticket counter in the order of the walk. Whoever waits waits for a smaller ticket, which some block already
+// has or has done: so no deadlock, however few blocks are resident. Blocks of one head that run at the same time read the same tiles of Q
+// and dO and add to the same tile of dQ while these are in L2.
 //
 // The partial sums of dQ lie in the order of the accumulators of wgmma: [query block][head][warpgroup][8][128 threads] float4. Nobody but
 // this file reads them.
@@ -38,15 +48,17 @@ extern "C" {
 #include "ops/cuda/attn_backends.h"
 }
 
+enum { ELEMENTWISE = 1 }; // and 2: named barriers at which a warpgroup waits for its turn
 enum { KEYS = 128, GROUPS = 2, THREADS = (1 + GROUPS) * WARPGROUP, DQ_FLOATS = 64 * 64 };
 
 template <int HD> struct bwd_tile {
     enum {
         M = HD == 64 ? 128 : 64, // query rows of a step
-        REGISTERS = HD == 64 ? 232 : 240, // of a consumer; the producer's warpgroup has the rest of 3 * 168
+        REGISTERS = 240,         // of a consumer; the producer's warpgroup has the rest of 3 * 168
         GIVEN = 3 * 168 - 2 * REGISTERS,
-        Q_STAGES = 3,            // Q of a step is read until dK of it is done, in the step after
+        Q_STAGES = HD == 64 ? 2 : 3,
         O_STAGES = 2,
+        DS_STAGES = 3, // one is written, one read by this warpgroup, one still read by the other
         KV = KEYS * HD * 2,
         Q = M * HD * 2,
         DS = KEYS * M * 2,
@@ -55,13 +67,14 @@ template <int HD> struct bwd_tile {
         AT_V = AT_K + KV,
         AT_Q = AT_V + KV,
         AT_O = AT_Q + Q_STAGES * Q,
-        AT_DS = AT_O + O_STAGES * Q, // two: a warpgroup may be a step behind with dQ
-        AT_DQ = AT_DS + 2 * DS,
+        AT_DS = AT_O + O_STAGES * Q,
+        AT_DQ = AT_DS + DS_STAGES * DS,
         AT_LSE = AT_DQ + GROUPS * DQ,
         AT_DELTA = AT_LSE + Q_STAGES * M * 4,
         AT_BARS = AT_DELTA + O_STAGES * M * 4,
-        AT_ITEM = AT_BARS + 128,
-        BYTES = AT_ITEM + 16
+        AT_ITEM = AT_BARS + 192,
+        AT_MODE = AT_ITEM + 16, // dq_mode of each warpgroup
+        BYTES = AT_MODE + 16
     };
 };
 
@@ -82,11 +95,15 @@ struct bwd_args {
     __nv_bfloat16 *dq, *dk, *dv;
     int64_t dq_stride, dk_stride, dv_stride;
     int rows, heads, heads_kv, group, items;
+    int upward; // the direction of the walk
     float scale, scale2;
 };
 
-// A work item, as its producer tells the others: query blocks `high` down to `low`.
-struct bwd_item { int block, kv, high, low; };
+// What becomes of a warpgroup's part of dQ: others add to it, or it is finished, alone or with what others left.
+enum dq_mode { DQ_ADD, DQ_LAST, DQ_ONLY };
+
+// A work item, as its producer tells the others: its key block (-1: no more), its kv head, its query blocks in the order of the walk.
+struct bwd_item { int block, kv, first, last; };
 
 // ---- What the kernel's warps share.
 
@@ -95,6 +112,8 @@ template <int HD> struct bwd_shared {
     uint32_t base;
 
     __device__ uint32_t bar(int i) const { return base + tile::AT_BARS + i * 8; }
+    __device__ uint32_t ds_full(int stage) const { return bar(16 + stage); }
+    __device__ uint32_t ds_empty(int stage) const { return bar(19 + stage); }
     __device__ uint32_t q_full(int stage) const { return bar(stage); }
     __device__ uint32_t q_empty(int stage) const { return bar(3 + stage); }
     __device__ uint32_t o_full(int stage) const { return bar(6 + stage); }
@@ -108,15 +127,25 @@ template <int HD> struct bwd_shared {
     {
         bwd_item x;
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
-                     : "=r"(x.block), "=r"(x.kv), "=r"(x.high), "=r"(x.low)
+                     : "=r"(x.block), "=r"(x.kv), "=r"(x.first), "=r"(x.last)
                      : "r"(base + tile::AT_ITEM)
                      : "memory");
         return x;
     }
+    __device__ int mode(int group) const
+    {
+        int x;
+        asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(base + tile::AT_MODE + group * 4) : "memory");
+        return x;
+    }
+    __device__ void put_mode(int group, int x) const
+    {
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(base + tile::AT_MODE + group * 4), "r"(x) : "memory");
+    }
     __device__ void put_item(const bwd_item &x) const
     {
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(base + tile::AT_ITEM), "r"(x.block), "r"(x.kv), "r"(x.high),
-                     "r"(x.low)
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(base + tile::AT_ITEM), "r"(x.block), "r"(x.kv), "r"(x.first),
+                     "r"(x.last)
                      : "memory");
     }
 };
@@ -191,10 +220,13 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
             return;
         }
         bwd_item item = {ticket / a.heads_kv, ticket % a.heads_kv, 0, 0};
-        item.low = item.block * KEYS / tile::M;
-        item.high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M;
-        const int head = item.kv * a.group, steps = (item.high - item.low + 1) * a.group;
-        for (int step = 0, i = item.high, h = head; step < steps; step++) {
+        if (a.upward) item.block = a.items / a.heads_kv - 1 - item.block;
+        const int low = item.block * KEYS / tile::M;
+        const int high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M, onward = a.upward ? 1 : -1;
+        item.first = a.upward ? low : high;
+        item.last = a.upward ? high : low;
+        const int head = item.kv * a.group, steps = (high - low + 1) * a.group;
+        for (int step = 0, i = item.first, h = head; step < steps; step++) {
             const int row = i * tile::M;
             const int64_t stats = (int64_t)h * a.x.rows_pad + row;
             mbar_wait(sh.q_empty(q.stage), q.parity ^ 1);
@@ -216,7 +248,7 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
             }
             if (++h == head + a.group) {
                 h = head;
-                i--;
+                i += onward;
             }
         }
     }
@@ -228,24 +260,31 @@ template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_sha
 {
     using tile = bwd_tile<HD>;
     const uint32_t from = sh.base + tile::AT_DQ + group * tile::DQ;
+    const int onward = a.upward ? 1 : -1;
     uint32_t full = 0;
     for (uint32_t parity = 0;; parity ^= 1) {
         mbar_wait(sh.kv_full(), parity);
         const bwd_item item = sh.item();
         mbar_arrive(sh.kv_empty());
         if (item.block < 0) return;
-        for (int i = item.high; i >= item.low; i--) {
-            const unsigned before = (unsigned)(item.block - __ldg(a.x.first_block + i));
+        for (int i = item.first; i != item.last + onward; i += onward) {
+            const int own = (min(i * tile::M + tile::M, a.rows) - 1) / KEYS, first = __ldg(a.x.first_block + i);
+            const unsigned before = (unsigned)(a.upward ? own - item.block : item.block - first);
+            const bool last = item.block == (a.upward ? first : own);
             for (int h = item.kv * a.group; h < (item.kv + 1) * a.group; h++, full ^= 1) {
                 const int64_t at = ((int64_t)i * a.heads + h) * GROUPS + group;
-                while (load_acquire(a.x.turns + at) != before) {}
+                if (last)
+                    while (load_acquire(a.x.turns + at) != before) {}
+                sh.put_mode(group, !last ? DQ_ADD : before ? DQ_LAST : DQ_ONLY);
+                mbar_arrive(sh.dq_empty(group));
+                if (!last)
+                    while (load_acquire(a.x.turns + at) != before) {}
                 fence_async_all();
                 mbar_wait(sh.dq_full(group), full);
+                if (last) continue;
                 if (before == 0) bulk_store(a.x.dq + at * DQ_FLOATS, from, tile::DQ);
                 else bulk_add_f32(a.x.dq + at * DQ_FLOATS, from, tile::DQ);
                 bulk_commit();
-                bulk_wait_read<0>();
-                mbar_arrive(sh.dq_empty(group));
                 bulk_wait<0>();
                 fence_async_all();
                 add_release(a.x.turns + at);
@@ -277,11 +316,17 @@ template <int HD> struct consumer {
     {
     }
 
+    // What was in d is of no use: else the compiler keeps it until the product that overwrites it, since that could read it.
+    template <int COUNT> __device__ static void fresh(float (&d)[COUNT])
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) asm volatile("" : "=f"(d[i]));
+    }
     // S^T of the tile of Q in a stage, dP^T of the tile of dO.
     __device__ void keys_by_tile(float (&d)[M / 2], int at_keys, uint32_t tile_at)
     {
         const uint32_t keys = sh.base + at_keys + group * (64 * SLAB_ROW);
-        hold(d);
+        fresh(d);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < HD / 16; k++)
@@ -291,6 +336,7 @@ template <int HD> struct consumer {
     __device__ void registers_by_tile(float (&d)[HD / 2], uint32_t (&x)[M / 16][4], uint32_t tile_at)
     {
         hold(d);
+#pragma unroll
         for (int k = 0; k < M / 16; k++) hold(x[k]);
         wgmma_fence();
 #pragma unroll
@@ -301,7 +347,7 @@ template <int HD> struct consumer {
     {
         const uint32_t x = ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0);
         const uint32_t keys = sh.base + tile::AT_K + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW));
-        hold(dq);
+        fresh(dq);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEYS / 16; k++)
@@ -328,9 +374,12 @@ template <int HD> struct consumer {
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int i = c * 8 + n * 4 + half * 2;
-                    p[c][n * 2 + half] = two_bf16(exp2_fast(fmaf(s[i], a.scale2, -lse.x)), exp2_fast(fmaf(s[i + 1], a.scale2, -lse.y)));
+                    p[c][n * 2 + half] =
+                        two_bf16(exp2_fast(fmaf(s[i], a.scale2, -lse.x)), exp2_fast(fmaf(s[i + 1], a.scale2, -lse.y)));
                 }
             }
+#pragma unroll
+        for (int c = 0; c < M / 16; c++) hold(p[c]);
     }
     // From the rounded P: it is what dV takes, and its registers are those that are left.
     __device__ void score_gradients(uint32_t delta_at)
@@ -358,6 +407,20 @@ template <int HD> struct consumer {
         for (int c = 0; c < M / 16; c++)
             store8x8x4((at ^ (c % 4 << 5)) + c / 4 * (KEYS * SLAB_ROW), ds[c][0], ds[c][1], ds[c][2], ds[c][3]);
     }
+    // Adds what other key blocks left.
+    __device__ void dq_gather(float (&dq)[32], int query, int head)
+    {
+        const int64_t at = ((int64_t)(query / M) * a.heads + head) * GROUPS + group;
+        const float4 *from = (const float4 *)(a.x.dq + at * DQ_FLOATS) + thread;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float4 x = __ldcg(from + i * WARPGROUP);
+            dq[4 * i] += x.x;
+            dq[4 * i + 1] += x.y;
+            dq[4 * i + 2] += x.z;
+            dq[4 * i + 3] += x.w;
+        }
+    }
     __device__ void dq_stage(const float (&dq)[32])
     {
         const uint32_t at = sh.base + tile::AT_DQ + group * tile::DQ + thread * 16;
@@ -379,13 +442,16 @@ template <int HD> struct consumer {
     {
         ring<tile::Q_STAGES> q;
         ring<tile::O_STAGES> o;
-        uint32_t dq_parity = 1, ds_at = sh.base + tile::AT_DS;
+        ring<tile::DS_STAGES> d;
+        uint32_t dq_parity = 0;
+        if (group == 1) named_arrive(ELEMENTWISE, GROUPS * WARPGROUP); // warpgroup 0 begins
         for (uint32_t parity = 0;; parity ^= 1) {
             mbar_wait(sh.kv_full(), parity);
             bwd_item item = sh.item();
             item.block = __shfl_sync(0xffffffffu, item.block, 0);
-            item.high = __shfl_sync(0xffffffffu, item.high, 0);
-            item.low = __shfl_sync(0xffffffffu, item.low, 0);
+            item.kv = __shfl_sync(0xffffffffu, item.kv, 0);
+            item.first = __shfl_sync(0xffffffffu, item.first, 0);
+            item.last = __shfl_sync(0xffffffffu, item.last, 0);
             if (item.block < 0) return;
             const int key0 = item.block * KEYS + group * 64, key = key0 + acc_row(thread, 0);
             const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)}, end0 = __ldg(a.x.row_end + key0);
@@ -398,61 +464,89 @@ template <int HD> struct consumer {
             wgmma_wait<0>();
             hold(s);
 
-            const int steps = (item.high - item.low + 1) * a.group;
-            int query = item.high * M, h = 0, q_before = 0;
+            const int steps = (abs(item.first - item.last) + 1) * a.group, onward = a.upward ? M : -M;
+            int query = item.first * M, h = 0;
+            ring<tile::DS_STAGES> before = d; // dS of the step before
+            int query_before = 0, head_before = 0;
+            auto dq_done = [&](float (&dq)[32]) {
+                release(sh.ds_empty(before.stage));
+                mbar_wait(sh.dq_empty(group), dq_parity);
+                dq_parity ^= 1;
+                const int mode = sh.mode(group);
+                if (mode == DQ_ADD) {
+                    dq_stage(dq);
+                    return;
+                }
+                if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
+                const int row = query_before + (HD == 64 ? group * 64 : 0), col = head_before * HD + (HD == 64 ? 0 : group * 64);
+                rows_store(dq, a.scale, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
+                __syncwarp();
+                release(sh.dq_full(group));
+            };
             for (int step = 0; step < steps; step++) {
+                const uint32_t q_at = sh.base + tile::AT_Q + q.stage * tile::Q, o_at = sh.base + tile::AT_O + o.stage * tile::Q;
+                const int q_now = q.stage, o_now = o.stage;
                 mbar_wait(sh.o_full(o.stage), o.parity);
-                keys_by_tile(dp, tile::AT_V, sh.base + tile::AT_O + o.stage * tile::Q);
+                keys_by_tile(dp, tile::AT_V, o_at);
                 wgmma_commit();
-                // Open: dK of the step before, dP^T of this one.
+                named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
                 if (query < key0 + 63 || query + M > end0) {
                     const int from[2] = {key - query, key + 8 - query}, to[2] = {end[0] - query, end[1] - query};
                     mask(from, to);
                 }
                 probabilities(sh.base + tile::AT_LSE + q.stage * (M * 4));
-                const uint32_t q_at = sh.base + tile::AT_Q + q.stage * tile::Q, o_at = sh.base + tile::AT_O + o.stage * tile::Q;
                 wgmma_wait<0>();
                 hold(dp);
                 registers_by_tile(dv, p, o_at);
                 wgmma_commit();
-                if (step > 0) release(sh.q_empty(q_before));
                 score_gradients(sh.base + tile::AT_DELTA + o.stage * (M * 4));
+                mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
+                const uint32_t ds_at = sh.base + tile::AT_DS + d.stage * tile::DS;
                 ds_store(ds_at);
                 fence_async();
-                q_before = q.stage;
-                const int o_before = o.stage;
+                __syncwarp();
+                release(sh.ds_full(d.stage));
+                named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
                 q.next();
                 o.next();
                 wgmma_wait<0>(); // dV
+#pragma unroll
                 for (int k = 0; k < M / 16; k++) hold(p[k]);
+                release(sh.o_empty(o_now));
                 // After the last step this product is one of garbage, which nobody reads: queued under a condition, it would keep the
-                // compiler from leaving products open.
+                // compiler from leaving products open. So is dQ of the first step.
                 if (step + 1 < steps) mbar_wait(sh.q_full(q.stage), q.parity);
                 keys_by_tile(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
                 wgmma_commit();
-                named_sync(1, GROUPS * WARPGROUP);
-                release(sh.o_empty(o_before));
+                if (step > 0) mbar_wait(sh.ds_full(before.stage), before.parity);
                 float dq[32];
-                dq_product(dq, ds_at);
+                dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
                 wgmma_commit();
                 registers_by_tile(dk, ds, q_at);
                 wgmma_commit();
-                wgmma_wait<HD == 64 ? 0 : 1>(); // S^T of the next step, dQ; dK stays open where registers allow it
+                wgmma_wait<0>();
                 hold(s);
                 hold(dq);
-                mbar_wait(sh.dq_empty(group), dq_parity);
-                dq_parity ^= 1;
-                dq_stage(dq);
-                ds_at = 2 * (sh.base + tile::AT_DS) + tile::DS - ds_at; // the other one
+                release(sh.q_empty(q_now));
+                if (step > 0) dq_done(dq);
+                before = d;
+                query_before = query;
+                head_before = item.kv * a.group + h;
+                d.next();
                 if (++h == a.group) {
                     h = 0;
-                    query -= M;
+                    query += onward;
                 }
             }
+            float dq[32];
+            mbar_wait(sh.ds_full(before.stage), before.parity);
+            dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
+            wgmma_commit();
             wgmma_wait<0>();
+            hold(dq);
             hold(dk);
             hold(dv);
-            release(sh.q_empty(q_before));
+            dq_done(dq);
             release(sh.kv_empty());
             const int hd0 = item.kv * HD, valid = a.rows - key0;
             rows_store(dv, 1.0f, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
@@ -482,6 +576,10 @@ hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q, c
             mbar_init(sh.o_full(i), 1);
             mbar_init(sh.o_empty(i), warps);
         }
+        for (int i = 0; i < tile::DS_STAGES; i++) {
+            mbar_init(sh.ds_full(i), warps);
+            mbar_init(sh.ds_empty(i), warps);
+        }
         mbar_init(sh.kv_full(), 1);
         mbar_init(sh.kv_empty(), warps + GROUPS);
         for (int i = 0; i < GROUPS; i++) {
@@ -502,7 +600,7 @@ hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q, c
 #endif
 }
 
-// ---- Before: delta = <dO, O>, lse for exp2, the tables. After: dQ from its partial sums.
+// ---- Before: delta = <dO, O>, lse for exp2, the tables.
 
 struct before_args {
     attn_docs docs;
@@ -539,24 +637,6 @@ template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_befor
     if (i < a.x.rows_pad) a.x.row_end[i] = i < a.docs.rows ? query_end(a.docs, (int)i) : 0;
     if (i < a.blocks_of_queries) a.x.first_block[i] = i * M < a.docs.rows ? first_key(a.docs, (int)i * M) / KEYS : 0;
     if (i < (int64_t)a.blocks_of_queries * a.heads * GROUPS) a.x.turns[i] = 0;
-}
-
-template <int HD> __global__ void __launch_bounds__(WARPGROUP) hopper_after_kernel(const bwd_args a)
-{
-    constexpr int M = bwd_tile<HD>::M;
-    const int group = blockIdx.x % GROUPS, head = (int)(blockIdx.x / GROUPS) % a.heads, i = (int)(blockIdx.x / GROUPS) / a.heads;
-    const float4 *from = (const float4 *)(a.x.dq + (int64_t)blockIdx.x * DQ_FLOATS) + threadIdx.x;
-    float dq[32];
-#pragma unroll
-    for (int k = 0; k < 8; k++) {
-        const float4 x = __ldcs(from + k * WARPGROUP);
-        dq[4 * k] = x.x;
-        dq[4 * k + 1] = x.y;
-        dq[4 * k + 2] = x.z;
-        dq[4 * k + 3] = x.w;
-    }
-    const int row = i * M + (HD == 64 ? group * 64 : 0), col = head * HD + (HD == 64 ? 0 : group * 64);
-    rows_store(dq, a.scale, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
 }
 
 // ---- Launchers.
@@ -603,6 +683,7 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                         (int)a->heads_kv,
                         (int)(a->heads / a->heads_kv),
                         items,
+                        a->heads == a->heads_kv && a->len_max <= 1024,
                         (float)a->scale,
                         (float)(a->scale * 1.4426950408889634)};
     const before_args before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads, (int)blocks};
@@ -615,7 +696,6 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
     hopper_before_kernel<HD><<<before_blocks, BEFORE_THREADS, 0, queue_of(s)>>>(before);
     cudaFuncSetAttribute(hopper_bwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
     hopper_bwd_kernel<HD><<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
-    hopper_after_kernel<HD><<<(unsigned)(blocks * a->heads * GROUPS), WARPGROUP, 0, queue_of(s)>>>(b);
     return cuda_set_launched(s, "attn_bwd (hopper)");
 }
 

@@ -1,7 +1,7 @@
 /* Attention's slots: which backend serves a shape. Both passes of a shape go to one backend, since the order of lse is the backend's own,
  * so the choice is made at the first call and kept: by the shape, and by the alignment and the strides of q, k, v and o, which both passes see.
  *
- *   auto   cuDNN, where it serves the shape; else own; else reference
+ *   auto   own on Hopper; else cuDNN, where it serves the shape; else own; else reference (own_is_faster says why)
  *   else   what was asked for, or STATUS_CONFIG with the reason */
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/cuda_set.h"
@@ -104,16 +104,21 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
            (a->hd == 64 || a->hd == 128) && a->scale > 0 && aligned_inputs(a);
 }
 
-/* Why own is taken where cuDNN could serve too; NULL: it is not. (H200, `ingot bench attention --device cuda`, 32/8 heads of 128.)
+/* Why own is taken where cuDNN could serve too; NULL: it is not. On Hopper, TFLOP/s forward / backward, one H200 (cuDNN: its deterministic
+ * backward, its atomic one; docs/PERF.md):
  *
- *   documents   24 in 16384 rows: own's forward 340 TFLOP/s on Hopper (237 elsewhere)
- *   windows     cuDNN's deterministic backward writes and reads all pairs of rows, also those that a window hides: 2 x 8192 rows,
- *               window 1024: 7.5 ms, own's portable one 2.9 ms. On Hopper own's forward does 520 TFLOP/s there */
+ *   8 x 4096 rows, 32/8 heads of 64      own 480 / 465     cuDNN 477 / 256, 360
+ *   4 x 4096 rows, 32/8 heads of 128     own 565 / 466     cuDNN 617 / 368, 446
+ *   2 x 8192 rows, the same heads        own 590 / 480     cuDNN 641 / 357, 477
+ *   24 documents in 16384 rows           own 340 / 296     cuDNN not in packed rows
+ *   window 1024 at 8192 rows             own 520 / 307     cuDNN's deterministic backward writes and reads all pairs of rows, also
+ *                                                          those that a window hides (7.5 ms, own's portable one 2.9) */
 static const char *own_is_faster(const struct attn_fwd_args *a, const struct choice *c, dev_stream s)
 {
-    const bool hopper = hopper_serves(a, s), atomic = cuda_set(s)->options.attention_atomic;
-    if (hopper && c->docs * c->len_max != c->rows) return "documents of several lengths";
-    if (c->window > 0 && (hopper ? c->window < c->len_max : 4 * c->window <= c->len_max && !atomic))
+    const bool atomic = cuda_set(s)->options.attention_atomic;
+    if (hopper_serves(a, s))
+        return c->window > 0 && atomic ? NULL : "Hopper's own kernels are faster than cuDNN's";
+    if (c->window > 0 && 4 * c->window <= c->len_max && !atomic)
         return "a window, which cuDNN's deterministic backward does not use";
     return NULL;
 }
