@@ -1,90 +1,145 @@
 #!/usr/bin/env python3
-"""Times ingot, Hugging Face tokenizers and tiktoken in turn on the same text and the same tokenizer, one thread each, and compares the ids.
+"""ingot beside tiktoken and Hugging Face tokenizers: speed on the same texts in one run, or ids on all of them.
 
-    python3 tools/bench_tokenizer_peers.py build/cpu/ingot TEXT [--vocab-size 32000] [--train]
+    python3 tools/bench_tokenizer_peers.py build/cpu/ingot TOKENIZER TEXT...            speed
+    python3 tools/bench_tokenizer_peers.py build/cpu/ingot TOKENIZER TEXT... --check    ids must be equal
 
-The tokenizer is trained by ingot on TEXT with the Llama-3 split. HF reads its tokenizer.json; tiktoken gets the same tokens as ranks, whose
-rule (lowest rank of the joined bytes) differs from the list of merges in rare cases, so its ids are compared by count only. Peers get the
-text in pieces of whole lines of about 100 kB, which suits them; ingot gets it whole. --train also times HF's trainer (minutes, all cores).
+TOKENIZER is anything that ingot reads. HF gets what `ingot tokenizer import` writes. tiktoken gets the tokens and, for a rank file of OpenAI
+whose name says which (cl100k_base.tiktoken, ...), its own pattern, else that of the tokenizer.json; without a rank file its rule of merging is
+another one, so it is left out. TEXTs come from tools/text_corpus.py.
+
+Speed: one thread each, in turn, medians of --rounds in CPU time of the process. The peers get chunks of about 100 kB of whole lines,
+which suits them; ingot gets the file whole and begins with an empty cache each time.
+Check: the texts in chunks of a megabyte, cut anywhere between characters; each is encoded by all three.
 """
 import argparse
+import base64
 import json
 import os
+import pathlib
 import subprocess
+import sys
 import tempfile
 import time
+import unicodedata
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-ROUNDS = 3
+OWN_PATTERNS = ("r50k_base", "p50k_base", "cl100k_base", "o200k_base")
 
 
-def chunks_of(text, size=100_000):
-    lines, out, held = text.splitlines(keepends=True), [], 0
-    for line in lines:
-        if held == 0:
+def lines_of(text, size=100_000):
+    out, held = [[]], 0
+    for line in text.splitlines(keepends=True):
+        if held > size:
             out.append([])
+            held = 0
         out[-1].append(line)
-        held = 0 if held + len(line) > size else held + len(line)
-    return ["".join(chunk) for chunk in out]
+        held += len(line)
+    return ["".join(lines) for lines in out]
 
 
-def median_rate(run, size):
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        result = run()
-        times.append(time.perf_counter() - start)
-    return size / 1e6 / sorted(times)[ROUNDS // 2], result
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True).stdout
 
 
-def letters():
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(0x100 + i): b for i, b in enumerate(rest)}
+def pattern_of(spec):
+    parts = spec["pre_tokenizer"].get("pretokenizers", [spec["pre_tokenizer"]])
+    splits = [p["pattern"]["Regex"] for p in parts if p["type"] == "Split"]
+    if len(splits) > 1:
+        return None
+    return splits[0] if splits else r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def open_tiktoken(path, spec):
+    import tiktoken
+
+    try:
+        lines = pathlib.Path(path).read_bytes().split(b"\n")
+        ranks = {base64.b64decode(a, validate=True): int(b) for a, b in (line.split(b" ") for line in lines if line)}
+    except (OSError, ValueError):
+        return None
+    name, pattern = pathlib.Path(path).stem, pattern_of(spec)
+    if name in OWN_PATTERNS:
+        import tiktoken_ext.openai_public as public
+
+        public.load_tiktoken_bpe = lambda *a, **k: ranks
+        public.data_gym_to_mergeable_bpe_ranks = lambda *a, **k: ranks
+        pattern = getattr(public, name)()["pat_str"]
+    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}) if pattern else None
+
+
+def cpu_rate(encode, chunks, size):
+    start = time.process_time()
+    for chunk in chunks:
+        encode(chunk)
+    return size / 1e6 / (time.process_time() - start)
+
+
+def speed(args, peers, folder):
+    for path in args.texts:
+        text = open(path, encoding="utf-8", newline="").read()
+        size, chunks, rates = len(text.encode()), lines_of(text), {}
+        for _ in range(args.rounds):
+            out = json.loads(run(args.ingot, "bench", "tokenizer", path, "--tokenizer", folder, "--rounds", "1", "--json"))
+            rates.setdefault("ingot", []).append(out["encode_cold_mb_s"])
+            rates.setdefault("ingot, all seen once", []).append(out["encode_warm_mb_s"])
+            for name, encode in peers.items():
+                rates.setdefault(name, []).append(cpu_rate(encode, chunks, size))
+        medians = {name: sorted(r)[len(r) // 2] for name, r in rates.items()}
+        print(f"{path}: {size / 1e6:.1f} MB", *(f"{name} {rate:.1f} MB/s" for name, rate in medians.items()), sep="; ", flush=True)
+        print("  ingot is", *(f"{medians['ingot'] / medians[name]:.1f} times {name}" for name in peers), flush=True)
+
+
+def check(args, peers, folder):
+    total = bad = 0
+    chunk_path = folder + "/chunk.txt"
+    for path in args.texts:
+        text = open(path, encoding="utf-8", newline="").read()
+        for at in range(0, len(text), 1 << 20):
+            chunk = text[at : at + (1 << 20)]
+            data = chunk.encode()
+            pathlib.Path(chunk_path).write_bytes(data)
+            ours = [int(i) for i in run(args.ingot, "tokenizer", "encode", folder, chunk_path, "--ids").split()]
+            total += len(data)
+            for name, encode in peers.items():
+                theirs = list(encode(chunk))
+                if ours == theirs:
+                    continue
+                bad += 1
+                first = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+                print(f"{path}: characters {at} and on: {name} differs at id {first}: {theirs[first:first + 5]}, ingot {ours[first:first + 5]}", flush=True)
+        print(f"{path}: {total / 1e6:.1f} MB in all, {bad} chunks differ", flush=True)
+    return bad
 
 
 def main():
-    args = argparse.ArgumentParser()
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("ingot")
-    args.add_argument("text")
-    args.add_argument("--vocab-size", type=int, default=32000)
-    args.add_argument("--train", action="store_true")
+    args.add_argument("tokenizer")
+    args.add_argument("texts", nargs="+")
+    args.add_argument("--check", action="store_true")
+    args.add_argument("--rounds", type=int, default=3)
+    args.add_argument("--without", choices=["tiktoken", "tokenizers"], action="append", default=[])
     args = args.parse_args()
-    import tiktoken
     import tokenizers
 
-    text = open(args.text, encoding="utf-8", newline="").read()
-    size = os.path.getsize(args.text)
-    chunks = chunks_of(text)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([args.ingot, "tokenizer", "train", args.text, "-o", folder, "--vocab-size", str(args.vocab_size)], check=True)
-        print(subprocess.run([args.ingot, "bench", "tokenizer", args.text, "--tokenizer", folder], check=True, capture_output=True, text=True).stdout)
-        ids = subprocess.run([args.ingot, "tokenizer", "encode", folder, args.text, "--ids"], capture_output=True, text=True).stdout.split()
+        run(args.ingot, "tokenizer", "import", args.tokenizer, folder)
         spec = json.load(open(folder + "/tokenizer.json", encoding="utf-8"))
-        hf = tokenizers.Tokenizer.from_file(folder + "/tokenizer.json")
-    rate, got = median_rate(lambda: [i for c in chunks for i in hf.encode(c).ids], size)
-    print(f"tokenizers {tokenizers.__version__}: encode {rate:.1f} MB/s; {len(got)} tokens, ingot {len(ids)}")
-    whole = "".join(chunks[:10])  # pieces that cross chunks differ, so the comparison is made on one string
-    ours = ids[: len(hf.encode(whole).ids) - 100]
-    print("ids equal on the first megabyte:", [int(i) for i in ours] == hf.encode(whole).ids[:-100])
+        peers, versions = {}, [f"tokenizers {tokenizers.__version__}"]
+        tt = open_tiktoken(args.tokenizer, spec) if "tiktoken" not in args.without else None
+        if tt is not None:
+            import tiktoken
 
-    byte_of = letters()
-    ranks = {bytes(byte_of[c] for c in token): i for token, i in spec["model"]["vocab"].items()}
-    pattern = spec["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-    tt = tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    rate, got = median_rate(lambda: [i for c in chunks for i in tt.encode_ordinary(c)], size)
-    print(f"tiktoken {tiktoken.__version__}: encode {rate:.1f} MB/s; {len(got)} tokens")
-
-    if args.train:
-        os.environ["TOKENIZERS_PARALLELISM"] = "true"
-        pre = tokenizers.pre_tokenizers
-        peer = tokenizers.Tokenizer(tokenizers.models.BPE())
-        peer.pre_tokenizer = pre.Sequence([pre.Split(tokenizers.Regex(pattern), "isolated"), pre.ByteLevel(False, use_regex=False)])
-        trainer = tokenizers.trainers.BpeTrainer(vocab_size=args.vocab_size - 1, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False)
-        start = time.perf_counter()
-        peer.train_from_iterator(chunks, trainer)
-        seconds = time.perf_counter() - start
-        print(f"tokenizers: train {size / 1e6 / seconds:.1f} MB/s ({seconds:.1f} s)")
+            nfc = (spec["normalizer"] or {}).get("type") == "NFC"  # what Qwen's wrapper does before
+            peers["tiktoken"] = (lambda text: tt.encode_ordinary(unicodedata.normalize("NFC", text))) if nfc else tt.encode_ordinary
+            versions.append(f"tiktoken {tiktoken.__version__}")
+        if "tokenizers" not in args.without:
+            hf = tokenizers.Tokenizer.from_file(folder + "/tokenizer.json")
+            hf.encode_special_tokens = True
+            peers["tokenizers"] = lambda chunk: hf.encode(chunk, add_special_tokens=False).ids
+        print(args.tokenizer, *versions, sep="; ", flush=True)
+        sys.exit(1 if args.check and check(args, peers, folder) else 0 if args.check else speed(args, peers, folder))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ double clock_s(void)
 {
     return (double)clock_ns() * 1e-9;
 }
+double clock_cpu_s(void)
+{
+    return (double)read_ns(CLOCK_THREAD_CPUTIME_ID) * 1e-9;
+}
 double clock_wall_s(void)
 {
     return (double)read_ns(CLOCK_REALTIME) * 1e-9;

@@ -1,22 +1,25 @@
-/* ingot bench tokenizer FILE: speed of training on a text, of loading, of normalizing and splitting it alone, and of
- * encoding and decoding it, on one thread but for the training. The tokenizer is trained on the file, or taken from a directory. */
+/* ingot bench tokenizer FILE: speed of training on a text, of loading, of normalizing and splitting it alone, and
+ * of encoding and decoding it. What one thread does is measured in its CPU time, so that a busy machine changes
+ * less. The tokenizer is trained on the file, or loaded. */
 #include "bench/bench.h"
 #include "base/clock.h"
+#include "base/flags.h"
 #include "base/io.h"
 #include "base/parallel.h"
-#include "base/text.h"
 #include "data/tokenizer_int.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, FILE_BYTES_MAX = 1 << 30 };
+#define USAGE "bench tokenizer FILE [--tokenizer DIR | --vocab-size N --split NAME] [--rounds N] [--json]"
 
-static double megabytes_per_s(size_t bytes, double seconds)
-{
-    return (double)bytes / 1e6 / seconds;
-}
+enum { ROUNDS_MAX = 101, FILE_BYTES_MAX = 1 << 30 };
+
+struct numbers {
+    double train_s, load_ms, normalize_s /* 0: nothing to do */, split_s, cold_s, warm_s, decode_s;
+    int64_t pieces, tokens;
+};
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -24,118 +27,152 @@ static int compare_doubles(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* What encoding does before it looks for tokens. Medians; *normal is normalized text, in *room. */
-static status bench_split(const struct pretokenizer *p, const char *text, size_t bytes,
-                          struct pretokenizer_room *room, const char **normal, size_t *normal_bytes)
+static double median(double *values, int64_t count)
 {
-    double normalize[ROUNDS], split[ROUNDS], start;
-    int64_t pieces = 0;
-    for (int i = 0; i < ROUNDS; i++) {
-        start = clock_s();
-        TRY(pretokenizer_normalize(p, text, bytes, room, normal, normal_bytes));
-        normalize[i] = clock_s() - start;
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    return values[count / 2];
+}
+
+/* What encoding does before it looks for tokens. */
+static status bench_split(const struct tokenizer *t, struct text text, int64_t rounds, struct numbers *out)
+{
+    double normalize[ROUNDS_MAX], split[ROUNDS_MAX];
+    struct pretokenizer_room room = {0};
+    const struct pretokenizer *p = &t->pretokenizer;
+    status st = STATUS_OK;
+    for (int64_t i = 0; st == STATUS_OK && i < rounds; i++) {
+        const char *normal;
+        size_t bytes, ends[128];
+        double start = clock_cpu_s();
+        st = pretokenizer_normalize(p, text.data, text.bytes, &room, &normal, &bytes);
+        normalize[i] = clock_cpu_s() - start;
+        if (st != STATUS_OK) break;
+        struct pretokenizer_cursor c = pretokenizer_begin(normal, bytes);
+        out->pieces = 0;
+        start = clock_cpu_s();
+        for (int n; (n = pretokenizer_scan(p, &c, ends, 128)) > 0;) out->pieces += n;
+        split[i] = clock_cpu_s() - start;
     }
-    for (int i = 0; i < ROUNDS; i++) {
-        size_t ends[128];
-        struct pretokenizer_cursor c = pretokenizer_begin(*normal, *normal_bytes);
-        pieces = 0;
-        start = clock_s();
-        for (int n; (n = pretokenizer_scan(p, &c, ends, 128)) > 0;) pieces += n;
-        split[i] = clock_s() - start;
-    }
-    qsort(normalize, ROUNDS, sizeof *normalize, compare_doubles);
-    qsort(split, ROUNDS, sizeof *split, compare_doubles);
-    if (p->nfc) printf("NFC      %8.1f MB/s\n", megabytes_per_s(bytes, normalize[ROUNDS / 2]));
-    printf("split    %8.1f MB/s  (%lld pieces, %.2f bytes each)\n",
-           megabytes_per_s(*normal_bytes, split[ROUNDS / 2]), (long long)pieces,
-           (double)*normal_bytes / (double)(pieces > 0 ? pieces : 1));
+    free(room.data);
+    TRY(st);
+    out->normalize_s = p->nfc ? median(normalize, rounds) : 0;
+    out->split_s = median(split, rounds);
     return STATUS_OK;
 }
 
-/* Median over ROUNDS after one that warms up; the first one is printed apart: a cold cache, as for a single
- * text. */
-static status bench_encode(const struct tokenizer *t, const char *text, size_t bytes)
+/* One round: a fresh encoder on all of the text, and the same again, when the cache knows its pieces. */
+static status encode_twice(const struct tokenizer *t, struct text text, double *cold, double *warm,
+                           double *decode, int64_t *tokens)
 {
     struct encoder *e;
     const int32_t *ids = NULL;
-    int64_t count = 0;
-    double seconds[ROUNDS], cold = 0, start;
-    struct pretokenizer_room room = {0};
-    const char *normal = text;
-    size_t normal_bytes = bytes;
+    char *back = NULL;
+    size_t back_bytes = 0;
     TRY(encoder_open(&e, t));
-    status st = bench_split(&t->pretokenizer, text, bytes, &room, &normal, &normal_bytes);
-    for (int i = -1; st == STATUS_OK && i < ROUNDS; i++) {
-        start = clock_s();
-        st = encoder_encode(e, text, bytes, SPECIALS_AS_TEXT, &ids, &count);
-        *(i < 0 ? &cold : &seconds[i]) = clock_s() - start;
-    }
-    if (st == STATUS_OK) {
-        qsort(seconds, ROUNDS, sizeof *seconds, compare_doubles);
-        printf("encode   %8.1f MB/s  (first time %.1f; %lld tokens, %.3f bytes per token, one thread)\n",
-               megabytes_per_s(bytes, seconds[ROUNDS / 2]), megabytes_per_s(bytes, cold), (long long)count,
-               (double)bytes / (double)count);
-        char *back = NULL;
-        size_t back_bytes = 0;
-        start = clock_s();
-        st = tokenizer_decode(t, ids, count, &back, &back_bytes);
-        if (st == STATUS_OK) printf("decode   %8.1f MB/s\n", megabytes_per_s(bytes, clock_s() - start));
-        CHECK(st != STATUS_OK || (back_bytes == normal_bytes && memcmp(back, normal, normal_bytes) == 0),
-              "decoded text differs");
-        free(back);
-    }
-    free(room.data);
+    double start = clock_cpu_s();
+    status st = encoder_encode(e, text.data, text.bytes, SPECIALS_AS_TEXT, &ids, tokens);
+    *cold = clock_cpu_s() - start;
+    start = clock_cpu_s();
+    if (st == STATUS_OK) st = encoder_encode(e, text.data, text.bytes, SPECIALS_AS_TEXT, &ids, tokens);
+    *warm = clock_cpu_s() - start;
+    start = clock_cpu_s();
+    if (st == STATUS_OK) st = tokenizer_decode(t, ids, *tokens, &back, &back_bytes);
+    *decode = clock_cpu_s() - start;
+    free(back);
     encoder_close(e);
     return st;
 }
 
-static status train_or_load(struct tokenizer **t, const char *dir, const char *pretokenizer,
-                            int32_t vocab_size, const char *text, size_t bytes)
+static status bench_encode(const struct tokenizer *t, struct text text, int64_t rounds, struct numbers *out)
 {
-    double start = clock_s();
-    if (dir != NULL) {
-        TRY(tokenizer_load(t, dir));
-        printf("load     %8.1f ms\n", 1e3 * (clock_s() - start));
-        return STATUS_OK;
+    double cold[ROUNDS_MAX], warm[ROUNDS_MAX], decode[ROUNDS_MAX];
+    for (int64_t i = 0; i < rounds; i++)
+        TRY(encode_twice(t, text, &cold[i], &warm[i], &decode[i], &out->tokens));
+    out->cold_s = median(cold, rounds);
+    out->warm_s = median(warm, rounds);
+    out->decode_s = median(decode, rounds);
+    return STATUS_OK;
+}
+
+static status bench_load(struct tokenizer **t, const char *path, int64_t rounds, struct numbers *out)
+{
+    double ms[ROUNDS_MAX];
+    *t = NULL;
+    for (int64_t i = 0; i < rounds; i++) {
+        tokenizer_free(*t);
+        double start = clock_cpu_s();
+        TRY(tokenizer_load(t, path));
+        ms[i] = 1e3 * (clock_cpu_s() - start);
     }
-    const struct tokenizer_train_config config = {.pretokenizer = pretokenizer, .vocab_size = vocab_size};
-    const struct text doc = {text, bytes};
-    TRY(tokenizer_train(t, &config, &doc, 1));
-    double seconds = clock_s() - start;
-    printf("train    %8.1f MB/s  (%.2f s, vocabulary %d, %d threads)\n", megabytes_per_s(bytes, seconds),
-           seconds, (int)vocab_size, parallel_threads());
+    out->load_ms = median(ms, rounds);
+    return STATUS_OK;
+}
+
+static void print(const struct numbers *n, size_t bytes, bool json)
+{
+    double mb = (double)bytes / 1e6;
+    if (json) {
+        printf(
+            "{\"bytes\": %zu, \"tokens\": %lld, \"train_s\": %.3f, \"load_ms\": %.2f, \"encode_cold_mb_s\": "
+            "%.2f, \"encode_warm_mb_s\": %.2f, \"decode_mb_s\": %.2f}\n",
+            bytes, (long long)n->tokens, n->train_s, n->load_ms, mb / n->cold_s, mb / n->warm_s,
+            mb / n->decode_s);
+        return;
+    }
+    if (n->train_s > 0)
+        printf("train    %8.1f MB/s  (%.2f s, %d threads)\n", mb / n->train_s, n->train_s,
+               parallel_threads());
+    else
+        printf("load     %8.1f ms of CPU time\n", n->load_ms);
+    printf(
+        "encode   %8.1f MB/s with an empty cache, %.1f MB/s when all was seen once (%lld tokens, %.3f bytes "
+        "per token; one thread, CPU time)\n",
+        mb / n->cold_s, mb / n->warm_s, (long long)n->tokens, (double)bytes / (double)n->tokens);
+    printf("decode   %8.1f MB/s\n", mb / n->decode_s);
+}
+
+static status train(struct tokenizer **t, const char *split, int64_t vocab_size, struct text text,
+                    struct numbers *out)
+{
+    const struct tokenizer_train_config config = {.pretokenizer = split, .vocab_size = (int32_t)vocab_size};
+    double start = clock_s();
+    TRY(tokenizer_train(t, &config, &text, 1));
+    out->train_s = clock_s() - start;
     return STATUS_OK;
 }
 
 status bench_tokenizer(int argc, char **argv)
 {
-    const char *path = NULL, *dir = NULL, *split = "llama3";
-    int64_t vocab_size = 32000;
-    for (int i = 0; i < argc; i++) {
-        bool has_value = i + 1 < argc;
-        if (strcmp(argv[i], "--tokenizer") == 0 && has_value)
-            dir = argv[++i];
-        else if (strcmp(argv[i], "--split") == 0 && has_value)
-            split = argv[++i];
-        else if (strcmp(argv[i], "--vocab-size") == 0 && has_value && text_to_int(argv[i + 1], &vocab_size))
-            i++;
-        else if (path == NULL && argv[i][0] != '-')
-            path = argv[i];
-        else
-            return FAIL(STATUS_CONFIG,
-                        "'%s': usage: bench tokenizer FILE [--tokenizer DIR | --vocab-size N --split NAME]",
-                        argv[i]);
-    }
-    if (path == NULL) return FAIL(STATUS_CONFIG, "a text file is needed: bench tokenizer FILE");
+    const char *dir = NULL, *split = "llama3";
+    int64_t vocab_size = 32000, rounds = 5;
+    bool json = false;
+    int help;
+    const struct flag flags[] = {
+        {"tokenizer", FLAG_TEXT, &dir, "what to load; without it one is trained on the file"},
+        {"vocab-size", FLAG_INT, &vocab_size, "of the one that is trained (32000)"},
+        {"split", FLAG_TEXT, &split, "pattern of the one that is trained (llama3)"},
+        {"rounds", FLAG_INT, &rounds, "medians of so many (5)"},
+        {"json", FLAG_SWITCH, &json, "one JSON object"},
+    };
+    TRY(flags_parse(USAGE, flags, sizeof flags / sizeof *flags, &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc != 1) return FAIL(STATUS_CONFIG, "one text file is needed: ingot " USAGE);
     if (vocab_size < 256 || vocab_size > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
-    char *text = NULL;
+    if (rounds < 1 || rounds > ROUNDS_MAX)
+        return FAIL(STATUS_CONFIG, "--rounds %lld: 1 to %d are possible", (long long)rounds, ROUNDS_MAX);
+    char *data = NULL;
     size_t bytes = 0;
     struct tokenizer *t = NULL;
-    TRY(io_read_file(path, FILE_BYTES_MAX, &text, &bytes));
-    status st = train_or_load(&t, dir, split, (int32_t)vocab_size, text, bytes);
-    if (st == STATUS_OK) st = bench_encode(t, text, bytes);
+    struct numbers numbers = {0};
+    TRY(io_read_file(argv[0], FILE_BYTES_MAX, &data, &bytes));
+    struct text text = {data, bytes};
+    status st =
+        dir != NULL ? bench_load(&t, dir, rounds, &numbers) : train(&t, split, vocab_size, text, &numbers);
+    if (st == STATUS_OK) st = bench_split(t, text, rounds, &numbers);
+    if (st == STATUS_OK) st = bench_encode(t, text, rounds, &numbers);
+    if (st == STATUS_OK) print(&numbers, bytes, json);
     tokenizer_free(t);
-    free(text);
+    free(data);
     return st;
 }

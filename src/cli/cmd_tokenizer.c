@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "base/utf8_repair.h"
 #include "cli/cli.h"
 #include "data/alphabet.h"
 #include "data/array.h"
@@ -17,7 +18,8 @@
 #define TRAIN_USAGE                                                                                          \
     "tokenizer train INPUT... -o DIR [--vocab-size N] [--split llama3|gpt2] [--special TEXT ...] [--key "    \
     "NAME]"
-#define ENCODE_USAGE "tokenizer encode DIR [FILE|-] [--ids | --json] [--specials]"
+#define ENCODE_USAGE                                                                                         \
+    "tokenizer encode DIR [FILE|-] [--ids | --json] [--specials] [--on-invalid error|replace|skip]"
 #define DECODE_USAGE "tokenizer decode DIR [FILE|-]"
 #define IMPORT_USAGE "tokenizer import SOURCE DIR [--pattern NAME]"
 
@@ -217,33 +219,63 @@ static status encode_text(const struct tokenizer *t, const char *text, size_t by
     return st;
 }
 
-static status check_utf8(const char *path, const char *text, size_t bytes)
+/* Errors name the line, too; what was repaired is said. */
+static status make_valid(const char *path, enum utf8_invalid how, char **text, size_t *bytes)
 {
-    size_t valid = utf8_valid(text, bytes), line = 1;
-    if (valid == bytes) return STATUS_OK;
-    for (size_t i = 0; i < valid; i++) line += text[i] == '\n';
-    return FAIL(STATUS_DATA, "%s:%zu: invalid UTF-8 (byte %zu of the file)", path, line, valid);
+    size_t valid = utf8_valid(*text, *bytes), line = 1, out_bytes;
+    char *out;
+    int64_t repaired;
+    if (valid == *bytes) return STATUS_OK;
+    for (size_t i = 0; i < valid; i++) line += (*text)[i] == '\n';
+    if (how == UTF8_ERROR)
+        return FAIL(STATUS_DATA,
+                    "%s:%zu: invalid UTF-8 (byte %zu of the file); --on-invalid=replace or skip go on", path,
+                    line, valid);
+    TRY(utf8_repair(*text, *bytes, how, &out, &out_bytes, &repaired));
+    log_warn("%s: %lld invalid sequences %s, the first in line %zu (byte %zu)", path, (long long)repaired,
+             how == UTF8_SKIP ? "left out" : "replaced by U+FFFD", line, valid);
+    free(*text);
+    *text = out;
+    *bytes = out_bytes;
+    return STATUS_OK;
+}
+
+static status parse_invalid(const char *word, enum utf8_invalid *how)
+{
+    static const char *const words[] = {"error", "replace", "skip"};
+    for (int i = 0; i < COUNT(words); i++)
+        if (strcmp(word, words[i]) == 0) {
+            *how = (enum utf8_invalid)i;
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_CONFIG, "--on-invalid %s: error, replace or skip is expected", word);
 }
 
 static status encode(int argc, char **argv)
 {
     bool ids = false, json = false, specials = false;
+    const char *on_invalid = "error";
+    enum utf8_invalid how = UTF8_ERROR;
     const struct flag flags[] = {
         {"ids", FLAG_SWITCH, &ids, "only the ids, on one line"},
         {"json", FLAG_SWITCH, &json, "one JSON object"},
         {"specials", FLAG_SWITCH, &specials, "special tokens in the text are tokens, not text"},
+        {"on-invalid", FLAG_TEXT, &on_invalid,
+         "bytes that are no UTF-8: error (default), replace (by U+FFFD, as Python's errors=\"replace\"), "
+         "skip"},
     };
     int help;
     TRY(flags_parse(ENCODE_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc < 1 || argc > 2)
         return FAIL(STATUS_CONFIG, "a tokenizer and at most one file are needed: ingot " ENCODE_USAGE);
+    TRY(parse_invalid(on_invalid, &how));
     struct tokenizer *t;
     char *text = NULL;
     size_t bytes;
     TRY(tokenizer_load(&t, argv[0]));
     status st = read_all(argc == 2 ? argv[1] : NULL, &text, &bytes);
-    if (st == STATUS_OK) st = check_utf8(argc == 2 ? argv[1] : "stdin", text, bytes);
+    if (st == STATUS_OK) st = make_valid(argc == 2 ? argv[1] : "stdin", how, &text, &bytes);
     if (st == STATUS_OK)
         st = encode_text(t, text, bytes, specials ? SPECIALS_PARSE : SPECIALS_AS_TEXT,
                          json  ? FORM_JSON

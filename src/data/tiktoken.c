@@ -213,15 +213,27 @@ static const struct family *find_family(const char *data, size_t bytes)
     return NULL;
 }
 
+/* Whether two names are of pretokenizers that do the same. */
+static status check_same(const struct family *family, const char *name)
+{
+    struct pretokenizer given, own;
+    char texts[2][PRETOKENIZER_TEXT_BYTES];
+    TRY(pretokenizer_named(&given, name));
+    TRY(pretokenizer_named(&own, family->pretokenizer));
+    pretokenizer_text(&given, texts[0], sizeof texts[0]);
+    pretokenizer_text(&own, texts[1], sizeof texts[1]);
+    if (strcmp(texts[0], texts[1]) == 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG, "--pattern %s: this is the file of %s, whose pattern is %s", name,
+                family->name, family->pretokenizer);
+}
+
 status tiktoken_parse(struct tokenizer *t, const char *data, size_t bytes, const char *pretokenizer)
 {
     const struct family *family = find_family(data, bytes);
     if (family == NULL && pretokenizer == NULL)
         return FAIL(STATUS_DATA, "a rank file that is not known: name its pattern, as in "
                                  "`ingot tokenizer import FILE DIR --pattern cl100k`");
-    if (family != NULL && pretokenizer != NULL && strcmp(family->pretokenizer, pretokenizer) != 0)
-        return FAIL(STATUS_DATA, "this is the file of %s, whose pattern is %s", family->name,
-                    family->pretokenizer);
+    if (family != NULL && pretokenizer != NULL) TRY(check_same(family, pretokenizer));
     TRY(pretokenizer_named(&t->pretokenizer, family != NULL ? family->pretokenizer : pretokenizer));
     TRY(read_tokens(t, data, bytes));
     if (family != NULL) TRY(add_specials(t, family->specials));

@@ -83,6 +83,22 @@ static int compare_added(const void *a, const void *b, void *vocab)
     return compare_bytes(vocab_bytes(vocab, x->id), vocab_bytes(vocab, y->id));
 }
 
+/* HF looks for the normal form of such a token in the normalized text. */
+static status check_normal(const struct tokenizer *t, struct text text)
+{
+    struct pretokenizer_room room = {0};
+    const char *normal;
+    size_t bytes;
+    status st = pretokenizer_normalize(&t->pretokenizer, text.data, text.bytes, &room, &normal, &bytes);
+    if (st == STATUS_OK && compare_bytes((struct text){normal, bytes}, text) != 0)
+        st = FAIL(
+            STATUS_DATA,
+            "added token \"%.*s\": normalized=true for a text that is not in normal form is not supported",
+            (int)text.bytes, text.data);
+    free(room.data);
+    return st;
+}
+
 static status finish_added(struct tokenizer *t)
 {
     if (t->added_count != 0) qsort_r(t->added, t->added_count, sizeof *t->added, compare_added, &t->vocab);
@@ -91,6 +107,7 @@ static status finish_added(struct tokenizer *t)
         struct text text = vocab_bytes(&t->vocab, t->added[i].id);
         t->first_byte[(uint8_t)text.data[0]] = true;
         t->added_raw += !t->added[i].normalized;
+        if (t->added[i].normalized) TRY(check_normal(t, text));
         if (i > 0 && compare_added(&t->added[i - 1], &t->added[i], &t->vocab) == 0)
             return FAIL(STATUS_DATA, "added token \"%.*s\" occurs twice", (int)text.bytes, text.data);
     }

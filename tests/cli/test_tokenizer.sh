@@ -45,6 +45,17 @@ run 3 tokenizer train b.jsonl -o x
 printf 'fine \377' >bad.txt
 run 3 tokenizer encode tok bad.txt
 check "the place of invalid UTF-8" grep -q ':1: invalid UTF-8 (byte 5 of the file)' err
+run 0 tokenizer encode tok bad.txt --ids --on-invalid=skip
+printf 'fine ' >good.txt
+mv out skipped
+run 0 tokenizer encode tok good.txt --ids
+check "invalid bytes are left out" cmp -s skipped out
+run 0 tokenizer encode tok bad.txt --ids --on-invalid replace
+check "it is said" grep -q '1 invalid sequences replaced by U+FFFD, the first in line 1 (byte 5)' err
+mv out replaced.ids
+run 0 tokenizer decode tok replaced.ids
+check "invalid bytes become U+FFFD" [ "$(cat out)" = "fine �" ]
+run 2 tokenizer encode tok bad.txt --on-invalid=ignore
 echo "1 2 x" >bad.ids
 run 3 tokenizer decode tok bad.ids
 echo "300" >bad.ids

@@ -159,6 +159,31 @@ static void a_megabyte_without_a_place_to_split_is_encoded(void **state)
     tokenizer_free(t);
 }
 
+static void a_megabyte_without_a_place_to_split_is_trained_on(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20 };
+    char *text = malloc(BYTES);
+    for (int kind = 0; kind < 4; kind++) { /* one letter, spaces, one character, different characters */
+        size_t bytes = 0;
+        for (uint64_t i = 0; bytes + 3 <= BYTES; i++) {
+            uint32_t code = kind == 0   ? 'a'
+                            : kind == 1 ? ' '
+                            : kind == 2 ? 0x4e2d
+                                        : 0x4e00 + random_below(5, i, 5000);
+            bytes += (size_t)utf8_write(code, text + bytes);
+        }
+        struct text doc = {text, bytes};
+        struct tokenizer *t;
+        const struct tokenizer_train_config config = {.pretokenizer = "llama3",
+                                                      .vocab_size = kind < 3 ? 262 : 2000};
+        assert_int_equal(tokenizer_train(&t, &config, &doc, 1), STATUS_OK);
+        assert_int_equal(tokenizer_vocab_size(t), config.vocab_size);
+        tokenizer_free(t);
+    }
+    free(text);
+}
+
 static void training_gives_the_same_for_any_number_of_threads(void **state)
 {
     (void)state;
@@ -299,6 +324,7 @@ int main(void)
         cmocka_unit_test(ids_are_those_of_the_definition_and_decode_to_the_text),
         cmocka_unit_test(long_pieces_are_merged_as_short_ones),
         cmocka_unit_test(a_megabyte_without_a_place_to_split_is_encoded),
+        cmocka_unit_test(a_megabyte_without_a_place_to_split_is_trained_on),
         cmocka_unit_test(training_gives_the_same_for_any_number_of_threads),
         cmocka_unit_test(equal_counts_are_merged_in_the_order_of_the_ids),
         cmocka_unit_test(a_saved_tokenizer_loads_as_the_same),

@@ -203,6 +203,20 @@ static void what_is_not_implemented_or_makes_no_sense_is_refused_by_name(void **
     }
 }
 
+static void add_unnormal(json_t *root)
+{
+    set(root, "normalizer", "{\"type\": \"NFC\"}");
+    set(root, "added_tokens", "[{\"id\": 400, \"content\": \"e\xcc\x81\", \"normalized\": true}]");
+}
+
+static void an_added_token_that_normalizing_changes_is_refused(void **state)
+{
+    (void)state;
+    struct tokenizer *t;
+    assert_int_equal(load_changed(add_unnormal, &t), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "not in normal form"));
+}
+
 static void leave_holes(json_t *root)
 {
     set(root, "model.vocab.new", "1000");
@@ -299,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_hugging_face_before_and_after_saving),
         cmocka_unit_test(what_is_not_implemented_or_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test(an_added_token_that_normalizing_changes_is_refused),
         cmocka_unit_test(ids_without_a_token_are_allowed_and_refused_in_decoding),
         cmocka_unit_test(files_cut_anywhere_are_refused),
         cmocka_unit_test(vocab_json_with_merges_txt_is_the_same_tokenizer),

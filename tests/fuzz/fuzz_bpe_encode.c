@@ -1,15 +1,15 @@
 /* Any bytes as text, with a tokenizer for each pretokenizer: invalid UTF-8 is refused at its place; valid text
- * decodes to itself, normalized, its special tokens appear only when they are asked for, and encoding in two calls of one
- * encoder gives what a fresh one gives. */
+ * decodes to itself, normalized, its special tokens appear only when they are asked for, encoding in two calls
+ * of one encoder gives what a fresh one gives, and ids are those of BPE as it is defined. */
 #include "data/pretokenizer.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_int.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { VOCAB_SIZE = 330, SPECIALS = 2, TOKENIZERS_MAX = 32 };
+enum { VOCAB_SIZE = 330, SPECIALS = 2, TOKENIZERS_MAX = 32, PLAIN_MAX = 400 };
 
 /* Kept from one input to the next: the cache of an encoder must not change ids. */
 static struct tokenizer *tokenizers[TOKENIZERS_MAX];
@@ -37,6 +37,35 @@ static void open_all(void)
     }
 }
 
+/* The lowest merge first, the leftmost first among equals, found by looking at all of them. */
+static size_t plain_bpe(const struct tokenizer *t, const uint8_t *piece, size_t n, int32_t *ids)
+{
+    for (size_t i = 0; i < n; i++) ids[i] = t->byte_id[piece[i]];
+    for (size_t rank = 0; rank < t->merge_count;) {
+        const struct merge *m = &t->merges[rank];
+        size_t at = 0;
+        while (at + 1 < n && (ids[at] != m->left || ids[at + 1] != m->right)) at++;
+        rank++;
+        if (at + 1 >= n) continue;
+        ids[at] = m->id;
+        memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+        n--;
+        rank = 0;
+    }
+    return n;
+}
+
+static void check_definition(int s, const char *text, size_t bytes, const int32_t *ids, int64_t count)
+{
+    static int32_t want[PLAIN_MAX];
+    size_t at = 0, end, n = 0;
+    struct pretokenizer_cursor c = pretokenizer_begin(text, bytes);
+    for (; pretokenizer_scan(&tokenizers[s]->pretokenizer, &c, &end, 1) > 0; at = end)
+        n += plain_bpe(tokenizers[s], (const uint8_t *)text + at, end - at, want + n);
+    CHECK((int64_t)n == count && (n == 0 || memcmp(want, ids, n * sizeof *want) == 0),
+          "other ids than by the definition");
+}
+
 static void check(int s, const char *text, size_t size, enum specials specials)
 {
     const int32_t *ids, *fresh_ids;
@@ -56,6 +85,8 @@ static void check(int s, const char *text, size_t size, enum specials specials)
     CHECK(back_bytes == normal_bytes && memcmp(back, normal, normal_bytes) == 0,
           "the text does not come back");
     free(back);
+    if (specials == SPECIALS_AS_TEXT && normal_bytes <= PLAIN_MAX)
+        check_definition(s, normal, normal_bytes, ids, count);
     for (int64_t i = 0; i < count; i++)
         CHECK(specials == SPECIALS_PARSE || ids[i] < VOCAB_SIZE - SPECIALS,
               "special token %d from plain text", (int)ids[i]);
