@@ -8,8 +8,9 @@
  *   32  ids    7 of 4 bytes
  *   60  meta   bytes of the piece << 8 | ids; 0: free line
  *
- * compared and copied out with one vector instruction each. 16 MB of them: with a quarter of that, dictionary
- * text (GCIDE) is encoded at two thirds of the speed. Pieces are taken in batches: first all keys are hashed
+ * compared and copied out with one vector instruction each. Up to 16 MB of them: with a quarter of that,
+ * dictionary text (GCIDE) is encoded at two thirds of the speed; but a cache begins small, since most texts need
+ * no more and memory costs time, too. Pieces are taken in batches: first all keys are hashed
  * and their lines prefetched, then looked up. Longer pieces, and those with more ids, are merged each time.
  * */
 #include "data/array.h"
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 32, LINE_IDS = 7, LINES = 1 << 18, BATCH = 128 };
+enum { KEY_BYTES = 32, LINE_IDS = 7, LINES_MIN = 1 << 12, LINES_MAX = 1 << 18, LINES_STEP = 8, BATCH = 128 };
 
 struct line {
     uint8_t key[KEY_BYTES];
@@ -32,7 +33,8 @@ static_assert(sizeof(struct line) == 64, "a cache line");
 
 struct encoder {
     const struct tokenizer *t;
-    struct line *memory, *lines; /* [LINES] from the first whole line in memory */
+    struct line *lines; /* [line_count], a power of two */
+    size_t line_count, misses /* since it grew */;
     int32_t *ids;
     size_t count, cap;
     struct bpe_scratch scratch;
@@ -45,20 +47,37 @@ struct encoder {
  * too far. */
 enum { SLACK = BATCH * KEY_BYTES + 8 };
 
+static inline size_t hash_key(__m256i key);
+
+/* LINES_STEP times the lines, or the first ones. */
+static status grow_cache(struct encoder *e)
+{
+    size_t count = e->line_count != 0 ? e->line_count * LINES_STEP : LINES_MIN;
+    struct line *lines;
+    TRY(array_new_table(&lines, count, sizeof *lines, 0));
+    for (size_t i = 0; i < e->line_count; i++) {
+        const struct line *line = &e->lines[i];
+        if (line->meta != 0)
+            lines[hash_key(_mm256_load_si256((const __m256i *)line->key)) & (count - 1)] = *line;
+    }
+    free(e->lines);
+    e->lines = lines;
+    e->line_count = count;
+    e->misses = 0;
+    return STATUS_OK;
+}
+
 status encoder_open(struct encoder **out, const struct tokenizer *t)
 {
     struct encoder *e;
     *out = NULL;
     TRY(array_new(&e, 1, sizeof *e));
     e->t = t;
-    status st =
-        array_new(&e->memory, LINES + 1, sizeof *e->lines); /* pages that are never used are never there */
+    status st = grow_cache(e);
     if (st != STATUS_OK) {
         free(e);
         return st;
     }
-    e->lines =
-        (struct line *)(((uintptr_t)e->memory + sizeof *e->lines - 1) / sizeof *e->lines * sizeof *e->lines);
     for (size_t i = 0; i < t->added_count; i++)
         if (!t->added[i].special) e->plain_added[t->added[i].normalized] = true;
     *out = e;
@@ -68,7 +87,7 @@ status encoder_open(struct encoder **out, const struct tokenizer *t)
 void encoder_close(struct encoder *e)
 {
     if (e == NULL) return;
-    free(e->memory);
+    free(e->lines);
     free(e->ids);
     free(e->room.data);
     bpe_scratch_fini(&e->scratch);
@@ -115,6 +134,7 @@ static __attribute__((noinline)) status encode_piece(struct encoder *e, const ui
     else
         TRY(bpe_merge(t, &e->scratch, piece, bytes, out, &count));
     e->count += count;
+    e->misses++;
     if (line == NULL || count > LINE_IDS) return STATUS_OK;
     *line = (struct line){.meta = (uint32_t)(bytes << 8 | count)};
     memcpy(line->key, piece, bytes);
@@ -128,11 +148,12 @@ static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, si
     __m256i keys[BATCH];
     struct line *lines[BATCH];
     size_t begin = at;
+    if (e->misses > e->line_count && e->line_count < LINES_MAX) TRY(grow_cache(e));
     for (int i = 0; i < n; begin = ends[i++]) {
         size_t bytes = ends[i] - begin;
         if (bytes > KEY_BYTES) continue;
         keys[i] = load_key(text + begin, bytes, readable_end - begin);
-        lines[i] = &e->lines[hash_key(keys[i]) % LINES];
+        lines[i] = &e->lines[hash_key(keys[i]) & (e->line_count - 1)];
         __builtin_prefetch(lines[i]);
     }
     TRY(array_grow(&e->ids, &e->cap, e->count + SLACK, sizeof *e->ids));

@@ -129,10 +129,8 @@ status tokenizer_pairs_begin(struct tokenizer *t, size_t count)
     free(t->byte_pairs);
     t->pairs = NULL;
     t->byte_pairs = NULL;
-    TRY(array_new(&t->pairs, slots, sizeof *t->pairs));
-    TRY(array_new(&t->byte_pairs, 256 * 256, sizeof *t->byte_pairs));
-    memset(t->pairs, 0xff, slots * sizeof *t->pairs);
-    memset(t->byte_pairs, 0xff, 256 * 256 * sizeof *t->byte_pairs);
+    TRY(array_new_table(&t->pairs, slots, sizeof *t->pairs, 0xff));
+    TRY(array_new_table(&t->byte_pairs, 256 * 256, sizeof *t->byte_pairs, 0xff));
     t->pair_mask = slots - 1;
     return STATUS_OK;
 }

@@ -30,8 +30,7 @@ static status grow_slots(struct vocab *v, size_t tokens)
     while (want < 2 * tokens) want *= 2;
     if (want == v->slots_count) return STATUS_OK;
     struct vocab_slot *slots;
-    TRY(array_new(&slots, want, sizeof *slots));
-    memset(slots, 0xff, want * sizeof *slots);
+    TRY(array_new_table(&slots, want, sizeof *slots, 0xff));
     for (size_t old = 0; old < v->slots_count; old++) {
         if (v->slots[old].id < 0) continue;
         size_t i = v->slots[old].hash & (want - 1);
