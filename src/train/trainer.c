@@ -369,11 +369,9 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     int64_t length = t->spec.run.train_sequence_length, at_once = t->acts.lay.n / length;
     struct loader *l = NULL;
     struct samples *samples;
-    /* Padded training is evaluated as best-fit packing is: whole documents, and the same loss in fewer rows. */
-    int packing = t->spec.run.data_packing == PACKING_PAD ? PACKING_BEST_FIT : t->spec.run.data_packing;
     TRY(samples_open(&samples, &(struct samples_source){.set = val}, 1,
                      &(struct samples_config){.sequence_length = length,
-                                              .packing = packing,
+                                              .packing = t->spec.run.data_packing,
                                               .rows_max = tokens > 0 ? (tokens - 1) / length + 1 : 0}));
     struct loader_config c = {.sequences = at_once, .micro_count = 1, .vocab_size = t->spec.model.vocab_size};
     /* Unshuffled, every target comes once, and the last batch is filled up with targets that do not count. */

@@ -86,4 +86,11 @@ for p in documents best_fit pad; do
     grep -o '"tokens": *[0-9]*' out >tokens.$p
     cmp -s tokens.documents tokens.$p || fail "$p is evaluated on other targets than documents: $(cat tokens.documents tokens.$p | tr '\n' ' ')"
 done
+# Whole documents, side by side or each alone in its sequence: the model must not see the difference.
+for p in best_fit pad; do
+    run 0 eval runs/best_fit --data.packing=$p --json
+    grep -o '"loss": *[0-9.]*' out | grep -o '[0-9.]*$' >loss.$p
+done
+paste loss.best_fit loss.pad | awk '{ d = $1 - $2; if (d < 0) d = -d } END { exit !(NR == 1 && $1 > 0 && d < 1e-5 * $1) }' ||
+    fail "the loss of documents side by side is $(cat loss.best_fit), of each alone $(cat loss.pad)"
 exit $failed
