@@ -83,6 +83,7 @@ struct build_part { /* of a long document: [from, to) */
 };
 struct build_group {
     int64_t begin, end; /* records of the batch */
+    int64_t first;      /* record of all inputs that `begin` is: groups in the order of their documents */
     bool is_long;       /* one record, to be encoded in parts */
     bool done;          /* encoded, or cut into parts */
     struct build_ids out;

@@ -219,8 +219,10 @@ static struct build_group *take_group(struct build_pipe *p, struct build_slot **
     while (p->next_slot < p->head) {
         struct build_slot *s = &p->slots[p->next_slot % p->slot_count];
         if (p->next_group < s->group_count) {
+            struct build_group *g = &s->groups[p->next_group++];
+            g->first = s->record_base + g->begin;
             *of = s;
-            return &s->groups[p->next_group++];
+            return g;
         }
         p->next_slot++;
         p->next_group = 0;
@@ -228,12 +230,12 @@ static struct build_group *take_group(struct build_pipe *p, struct build_slot **
     return NULL;
 }
 
-/* Parts are encoded in the order of the documents: the list is. */
+/* Parts are encoded in the order of the documents: the list is, also when a later document was cut first. */
 static void add_long(struct build_pipe *p, struct build_group *g)
 {
     struct build_group **at = &p->longs;
-    while (*at) at = &(*at)->next_long;
-    g->next_long = NULL;
+    while (*at && (*at)->first < g->first) at = &(*at)->next_long;
+    g->next_long = *at;
     *at = g;
     pthread_cond_broadcast(&p->work);
 }
