@@ -2,7 +2,7 @@
 """Times `ingot data build` from plain text, JSONL, gzip, zstd and Parquet, and a preparation script in the style of nanoGPT and
 llm.c beside it, in one run, in turn.
 
-    python3 tools/bench_build.py build/cpu/ingot TEXT TOKENIZER_DIR [--threads 1,2] [--rounds 3] [--work DIR] [--repeat-peer 1]
+    python3 tools/bench_build.py build/cpu/ingot TEXT TOKENIZER_DIR [--threads 1,2] [--rounds 3] [--work DIR] [--peer-mb 10]
 
 TEXT (UTF-8, not repeating itself: the encoder remembers pieces) is cut into documents of about 4 kB at blank lines. The tokenizer's
 directory holds a byte-level tokenizer.json. The peer reads JSONL, splits the documents over a multiprocessing.Pool, encodes with
@@ -117,6 +117,17 @@ def encode_lines(lines):
     return [numpy.array([50256, *ids], dtype=numpy.uint16) for ids in encode(texts)]
 
 
+def first_lines(path, out_path, size):
+    taken = 0
+    with open(path, encoding="utf-8") as source, open(out_path, "w", encoding="utf-8") as out:
+        for line in source:
+            if taken >= size:
+                break
+            taken += len(json.loads(line)["text"].encode())
+            out.write(line)
+    return taken / 1e6
+
+
 def batches(path, size=64):
     held = []
     for line in open(path, encoding="utf-8"):
@@ -152,7 +163,7 @@ def main():
     args.add_argument("--threads", default="1,2")
     args.add_argument("--inputs", help="only these, as in: plain,jsonl.gz")
     args.add_argument("--rounds", type=int, default=3)
-    args.add_argument("--repeat-peer", type=int, default=1)
+    args.add_argument("--peer-mb", type=float, default=10, help="the peers get the first so many MB of the text")
     args.add_argument("--work", default="bench-build")
     args = args.parse_args()
     os.makedirs(args.work, exist_ok=True)
@@ -173,10 +184,12 @@ def main():
             cases.setdefault((name, threads[-1]), []).append((wall, cpu, memory))
     for (kind, t), times in cases.items():
         row("ingot " + kind, t, times, megabytes, max(m for _, _, m in times))
+    part = os.path.join(args.work, "peer.jsonl")
+    part_megabytes = first_lines(paths["jsonl"], part, args.peer_mb * 1e6)
     for name, start in {"tiktoken": start_tiktoken, "HF tokenizers": start_hf}.items():
         for t in threads:
-            times = [timed(lambda: run_peer(args, paths["jsonl"], start, t)) for _ in range(args.repeat_peer)]
-            row(f"Pool + {name} jsonl", t, times, megabytes)
+            times = [timed(lambda: run_peer(args, part, start, t)) for _ in range(args.rounds)]
+            row(f"Pool + {name} jsonl", t, times, part_megabytes)
 
 
 main()

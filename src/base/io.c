@@ -169,6 +169,11 @@ status io_sync(struct io_file *f)
     return SYS(fsync(f->fd)) == 0 ? STATUS_OK : FAIL_ERRNO("sync", f->path);
 }
 
+void io_begin_sync(struct io_file *f)
+{
+    (void)sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* a hint: its failure is io_sync's to tell */
+}
+
 void io_leave(struct io_file *f)
 {
     io_close(&f->fd);

@@ -30,6 +30,7 @@ void io_abandon(struct io_file *f);
  */
 status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t keep) WARN_UNUSED;
 status io_sync(struct io_file *f) WARN_UNUSED;
+void io_begin_sync(struct io_file *f); /* the disk may begin, so that a later io_sync waits for little */
 void io_leave(struct io_file *f);
 
 /* Reading. io_open: a regular file, its size in *bytes; LINKS_REFUSE for files of a directory that we do not

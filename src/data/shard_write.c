@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-enum { BUFFER_BYTES = 1 << 20 };
+enum { BUFFER_BYTES = 1 << 20, BEGIN_SYNC_BYTES = 16 << 20 };
 
 struct shard_writer {
     struct io_file file;
@@ -16,6 +16,7 @@ struct shard_writer {
     int width;
     int64_t count, document; /* tokens: in all, before the open document */
     size_t used;             /* bytes in buffer */
+    size_t unsynced;         /* written since the disk was last told to begin */
     int32_t *lengths;        /* megatron: of finished documents */
     size_t length_count, length_cap;
     XXH64_state_t *hash;
@@ -120,7 +121,12 @@ static status flush(struct shard_writer *w)
 {
     XXH64_update(w->hash, w->buffer, w->used);
     TRY(io_write(&w->file, w->buffer, w->used));
+    w->unsynced += w->used;
     w->used = 0;
+    if (w->file.stays && w->unsynced >= BEGIN_SYNC_BYTES) {
+        io_begin_sync(&w->file);
+        w->unsynced = 0;
+    }
     return STATUS_OK;
 }
 
