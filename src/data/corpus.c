@@ -190,8 +190,10 @@ static status part_close(struct corpus *c, struct part *p)
 {
     if (!p->writer) return STATUS_OK;
     TRY(shard_commit(&p->writer, &p->row->xxh64));
-    if (c->config.format == SHARD_MEGATRON) { /* its own index says where documents are */
-        corpus_index_abandon(&p->index);
+    if (c->config.format ==
+        SHARD_MEGATRON) { /* its own index says where documents are; ours goes at the end, as
+                                                 the last state may still say that this shard is open */
+        corpus_index_leave(&p->index);
     } else {
         TRY(corpus_index_commit(&p->index, p->row->tokens, &p->row->index_xxh64));
         p->row->indexed = true;
@@ -346,6 +348,7 @@ static status publish(const struct place *at, const struct manifest *m)
 {
     char file[512], from[PATH_MAX], to[PATH_MAX];
     TRY(remove_kind(at, KIND_MANIFEST, NULL));
+    TRY(remove_kind(at, KIND_OPEN, NULL));
     for (int i = 0; i < m->count; i++) {
         const struct manifest_shard *row = &m->shards[i];
         TRY(give_name(at, row->file));

@@ -197,12 +197,6 @@ status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins)
     return st;
 }
 
-void corpus_index_abandon(struct corpus_index_writer **out)
-{
-    if (*out) io_abandon(&(*out)->file);
-    corpus_index_leave(out);
-}
-
 void corpus_index_leave(struct corpus_index_writer **out)
 {
     if (!*out) return;

@@ -47,8 +47,7 @@ status corpus_index_add(struct corpus_index_writer *w, uint32_t begin) WARN_UNUS
 status corpus_index_sync(struct corpus_index_writer *w) WARN_UNUSED;
 /* Also closes, whether or not it succeeds; *xxh64 gets the checksum. */
 status corpus_index_commit(struct corpus_index_writer **w, int64_t tokens, uint64_t *xxh64) WARN_UNUSED;
-void corpus_index_leave(struct corpus_index_writer **w);   /* closes; the file stays */
-void corpus_index_abandon(struct corpus_index_writer **w); /* closes and removes it */
+void corpus_index_leave(struct corpus_index_writer **w); /* closes; the file stays */
 /* The first `documents` entries of a writer's file, *begins malloc'd; NULL for 0. */
 status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins) WARN_UNUSED;
 #endif

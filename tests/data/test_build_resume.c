@@ -184,6 +184,31 @@ static void a_kill_at_any_system_call_is_gone_on_from(void **state)
     assert_the_undisturbed_bytes("kills", kills);
 }
 
+static void kills_of_builds_of_other_formats_are_gone_on_from(void **state)
+{
+    (void)state;
+    static const char *const format[2][2] = {{"--format=megatron", NULL}, {"--format=npy", NULL}};
+    char *llmc = want, fault[64];
+    size_t llmc_bytes = want_bytes;
+    for (int f = 0; f < 2; f++) {
+        assert_int_equal(io_remove_tree(temp_path("out")), STATUS_OK);
+        assert_int_equal(end_of(start(NULL, format[f])), 0);
+        want = contents(&want_bytes);
+        assert_int_equal(io_remove_tree(temp_path("out")), STATUS_OK);
+        int kills = 0;
+        for (int64_t k = 1; kills < 200; k += 1 + k / 8, kills++) {
+            snprintf(fault, sizeof fault, "INGOT_IO_FAULT=%lld:KILL", (long long)k);
+            int code = end_of(start(fault, format[f]));
+            if (code == 0) break;
+            assert_int_equal(code, -SIGKILL);
+        }
+        assert_the_undisturbed_bytes(format[f][0], kills);
+        free(want);
+    }
+    want = llmc;
+    want_bytes = llmc_bytes;
+}
+
 static void a_kill_near_the_end_is_gone_on_from(void **state)
 {
     (void)state;
@@ -358,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_undisturbed_build_leaves_shards_indexes_and_a_manifest),
         cmocka_unit_test(a_kill_at_any_system_call_is_gone_on_from),
+        cmocka_unit_test(kills_of_builds_of_other_formats_are_gone_on_from),
         cmocka_unit_test(a_kill_near_the_end_is_gone_on_from),
         cmocka_unit_test(kills_at_random_moments_are_gone_on_from),
         cmocka_unit_test(a_stop_saves_and_says_so),
