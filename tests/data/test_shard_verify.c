@@ -246,6 +246,54 @@ static void a_large_foreign_file_is_checked_in_pieces(void **state)
     temp_clear();
 }
 
+static void an_index_is_followed_across_pieces(void **state)
+{
+    (void)state;
+    /* Documents end at the last token of a piece, at the first one of the next, and between them. */
+    enum { PIECE = 1 << 24, TOKENS = 2 * PIECE + 1000 };
+    int32_t *ids = calloc(TOKENS, 4);
+    for (int64_t t = 4999; t < TOKENS; t += 5000) ids[t] = EOT;
+    ids[PIECE - 1] = ids[PIECE] = ids[2 * PIECE - 1] = EOT;
+    for (int eod = EOD_BEFORE; eod <= EOD_AFTER; eod++) {
+        struct shard_writer *w;
+        int64_t from = 0, documents = 0;
+        const char *path = temp_path("m.bin");
+        assert_int_equal(shard_create(&w, path, SHARD_MEGATRON, 2), STATUS_OK);
+        for (int64_t t = 0; t < TOKENS; t++) {
+            int64_t end = eod == EOD_AFTER ? t + 1 : t;
+            if (ids[t] != EOT || end == from) continue;
+            assert_int_equal(shard_append(w, ids + from, end - from), STATUS_OK);
+            assert_int_equal(shard_document_end(w), STATUS_OK);
+            from = end;
+            documents++;
+        }
+        assert_int_equal(shard_append(w, ids + from, TOKENS - from), STATUS_OK);
+        assert_int_equal(shard_commit(&w, NULL), STATUS_OK);
+        struct shard_check check = {.path = path, .first = true};
+        struct shard_verify_config c = {.hints = {.eot = EOT, .eod = eod}, .vocab_size = VOCAB};
+        assert_int_equal(shard_verify(&check, 1, &c), STATUS_OK);
+        if (check.st != STATUS_OK) fail_msg("%s", check.message);
+        assert_int_equal(check.documents, documents + 1);
+        /* One end fewer, or more, at and around the cuts. */
+        static const int64_t places[] = {PIECE - 1,     PIECE,     PIECE + 1,
+                                         2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 10};
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            uint16_t was = (uint16_t)ids[places[i]], now = was == EOT ? 1 : EOT;
+            char place[64];
+            int fd = open(path, O_WRONLY);
+            assert_int_equal(pwrite(fd, &now, 2, 2 * places[i]), 2);
+            assert_int_equal(shard_verify(&check, 1, &c), STATUS_OK);
+            assert_int_equal(check.st, STATUS_DATA);
+            snprintf(place, sizeof place, "begins at token %lld,", (long long)places[i] + (eod == EOD_AFTER));
+            if (!strstr(check.message, place)) fail_msg("'%s' does not contain '%s'", check.message, place);
+            assert_int_equal(pwrite(fd, &was, 2, 2 * places[i]), 2);
+            close(fd);
+        }
+        temp_clear();
+    }
+    free(ids);
+}
+
 static void huge_ids_without_a_vocabulary_are_counted_as_beyond(void **state)
 {
     (void)state;
@@ -272,6 +320,7 @@ int main(void)
         cmocka_unit_test(every_damage_is_found_and_named),
         cmocka_unit_test(an_index_that_disagrees_with_the_tokens_is_named_with_its_place),
         cmocka_unit_test(a_large_foreign_file_is_checked_in_pieces),
+        cmocka_unit_test(an_index_is_followed_across_pieces),
         cmocka_unit_test(huge_ids_without_a_vocabulary_are_counted_as_beyond),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
