@@ -7,7 +7,7 @@ llm.c beside it, in one run, in turn.
 TEXT (UTF-8, not repeating itself: the encoder remembers pieces) is cut into documents of about 4 kB at blank lines. The tokenizer's
 directory holds a byte-level tokenizer.json. The peer reads JSONL, splits the documents over a multiprocessing.Pool, encodes with
 tiktoken (encode_ordinary; the same merges as ranks and the GPT-2 pattern) or with HF tokenizers (encode_batch), puts the end-of-text
-id before each document and writes np.uint16 to one file. Rates are MB of text per second of wall time; CPU seconds stand beside
+id before each document and writes np.uint16 to one file. ingot is bound to as many processors as it has threads. Rates are MB of text per second of wall time; CPU seconds stand beside
 them, as machines are shared. The Debian packages gzip, zstd and time are needed; Python: numpy, tiktoken, tokenizers, pyarrow.
 """
 import argparse
@@ -75,11 +75,11 @@ def timed(run):
 
 
 def run_ingot(args, path, kind, threads, extra=()):
-    words = ["/usr/bin/time", "-f", "%M", args.ingot, "data", "build", path, "-o", os.path.join(args.work, "out", "c"),
+    words = ["taskset", "-c", f"0-{threads - 1}", "/usr/bin/time", "-f", "%M", args.ingot, "data", "build", path, "-o", os.path.join(args.work, "out", "c"),
              "--tokenizer", args.tokenizer, "--force", *extra]
     if kind == "plain":
         words += ["--separator", "\x1e"]
-    done = subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": str(threads), "INGOT_LOG": "error"}, stdout=subprocess.DEVNULL,
+    done = subprocess.run(words, env=os.environ | {"INGOT_LOG": "error"}, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
