@@ -18,6 +18,11 @@
 enum { TILE = 16, CHUNK = 32 };
 static const float L2_EPS = 1e-6f;
 
+static int64_t padded(int64_t d)
+{
+    return (d + VEC - 1) / VEC * VEC;
+}
+
 struct core { /* what both passes read */
     const void *q, *k, *v;
     const float *g, *beta;
@@ -25,6 +30,13 @@ struct core { /* what both passes read */
     struct delta_shape n;
     bool normalize;
 };
+
+/* Of the arguments of either pass. */
+#define CORE_OF(a)                                                                                           \
+    {                                                                                                        \
+        (a)->q, (a)->k, (a)->v, (a)->g, (a)->beta, (a)->q_stride, (a)->k_stride, (a)->v_stride,              \
+            padded((a)->shape.dk), (a)->shape, (a)->normalize                                                \
+    }
 
 /* One row of one head. */
 struct row {
@@ -156,11 +168,6 @@ static void forward_unit(const struct delta_fwd_args *a, const struct core *c, c
     states_out(c, p, states, a->state_out ? (float *)a->state_out + state_at : NULL);
 }
 
-static int64_t padded(int64_t d)
-{
-    return (d + VEC - 1) / VEC * VEC;
-}
-
 static void check(const struct delta_shape *n)
 {
     CHECK(n->dt == DTYPE_F32 || n->dt == DTYPE_BF16, "dtype %s", dtype_name(n->dt));
@@ -172,17 +179,7 @@ static status delta_fwd(const struct delta_fwd_args *a, dev_stream s)
 {
     (void)s;
     const struct delta_shape *n = &a->shape;
-    const struct core c = {.q = a->q,
-                           .k = a->k,
-                           .v = a->v,
-                           .g = a->g,
-                           .beta = a->beta,
-                           .q_stride = a->q_stride,
-                           .k_stride = a->k_stride,
-                           .v_stride = a->v_stride,
-                           .pad = padded(n->dk),
-                           .n = *n,
-                           .normalize = a->normalize};
+    const struct core c = CORE_OF(a);
     const int64_t tiles = chunk_count(n->dv, TILE);
     check(n);
     PARALLEL_CHUNKS(u, n->docs * n->heads * tiles)
@@ -370,17 +367,7 @@ static status delta_bwd(const struct delta_bwd_args *a, dev_stream s)
 {
     (void)s;
     const struct delta_shape *n = &a->shape;
-    const struct core c = {.q = a->q,
-                           .k = a->k,
-                           .v = a->v,
-                           .g = a->g,
-                           .beta = a->beta,
-                           .q_stride = a->q_stride,
-                           .k_stride = a->k_stride,
-                           .v_stride = a->v_stride,
-                           .pad = padded(n->dk),
-                           .n = *n,
-                           .normalize = a->normalize};
+    const struct core c = CORE_OF(a);
     check(n);
     PARALLEL_CHUNKS(u, n->docs * n->heads_k)
     {
