@@ -28,8 +28,11 @@ status build_source_is_shards(const struct build_config *config, const char *inp
     static const char *const heads[] = {"\x88\xd8\x34\x01", "\x81\xd9\x34\x01", "BIN.TOK\n", "\x93NUMPY"};
     static const char *const index[] = {"MMIDIDX"};
     *shards = true;
-    if (config->hints.type != SHARD_TYPE_UNKNOWN || !io_exists(input))
-        return STATUS_OK; /* not there: a pattern */
+    if (config->hints.type != SHARD_TYPE_UNKNOWN) return STATUS_OK;
+    if (!io_exists(input)) { /* a pattern, or a mistake in a name, which the reader says */
+        *shards = strpbrk(input, "*?[") != NULL;
+        return STATUS_OK;
+    }
     TRY(starts_with(input, heads, 4, shards));
     char beside[4096];
     if (*shards || !shard_file(SHARD_MEGATRON, input, 1, beside, sizeof beside) || !io_exists(beside))
