@@ -27,19 +27,25 @@ build() { # build PREFIX ARGS...: in place of the shell that calls it, so that a
 }
 for format in ingot megatron; do
     rm -rf want got
+    begin=$(date +%s%N)
     (build want/c --format $format) || fail "undisturbed build of $format"
+    took=$(($(date +%s%N) - begin))
     kills=0 saved=0
     while :; do
         build got/c --format $format &
         child=$!
-        sleep "$(awk -v r=$RANDOM -v k=$kills 'BEGIN { print 0.02 + r / 32768 * (0.4 + k * 0.1) }')"
+        sleep "$(awk -v r=$RANDOM -v k=$kills -v t=$took 'BEGIN { print r / 32768 * t / 1e9 * (0.6 + k * 0.05) }')"
         kill -KILL $child 2>/dev/null
         wait $child 2>/dev/null
         code=$?
         [ $code -eq 0 ] || [ $code -eq 137 ] || fail "$format: exit code $code after $kills kills"
         [ $code -eq 137 ] && kills=$((kills + 1))
         # Without a journal a whole corpus is done: the kill came between its removal and the end of the process.
-        [ $code -eq 0 ] || { [ -e got/c_manifest.json ] && [ ! -e got/c_build.journal ]; } && break
+        if [ $code -eq 0 ] || { [ -e got/c_manifest.json ] && [ ! -e got/c_build.journal ]; }; then
+            [ $saved -lt 2 ] && [ $kills -lt 200 ] || break
+            rm -rf got # done too soon: once more
+            continue
+        fi
         [ -e got/c_build.journal ] && saved=$((saved + 1))
         [ $kills -lt 200 ] || { fail "$format: 200 kills and no end"; break; }
     done
