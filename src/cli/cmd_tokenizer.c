@@ -16,7 +16,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define TRAIN_USAGE                                                                                          \
-    "tokenizer train INPUT... -o DIR [--vocab-size N] [--split llama3|gpt2] [--special TEXT ...] [--key "    \
+    "tokenizer train INPUT... -o DIR [--vocab-size N] [--split NAME] [--special TEXT ...] [--key "           \
     "NAME]"
 #define ENCODE_USAGE                                                                                         \
     "tokenizer encode DIR [FILE|-] [--ids | --json] [--specials] [--on-invalid error|replace|skip]"
@@ -122,7 +122,9 @@ static status train(int argc, char **argv)
     const struct flag flags[] = {
         {"out", FLAG_TEXT, &out, "directory of the new tokenizer; also -o"},
         {"vocab-size", FLAG_INT, &vocab_size, "tokens in all: 256 bytes, merges, specials (32000)"},
-        {"split", FLAG_TEXT, &split, "how text is split into pieces: llama3 (default) or gpt2"},
+        {"split", FLAG_TEXT, &split,
+         "how text is split into pieces: llama3 (default), gpt2, cl100k, o200k, qwen2, ...; a wrong name "
+         "lists all"},
         {"special", FLAG_TEXT, NULL,
          "a special token; give it once for each (<|endoftext|> when none is given)"},
         {"key", FLAG_TEXT, &key, "where the text stands in .jsonl (text)"},

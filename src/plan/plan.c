@@ -17,6 +17,10 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
+    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_GDN) > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers '%.64s': gdn has no kernels for a GPU yet; use --machine.device=cpu",
+                    d->spec.layers);
     struct ops cpu;
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);

@@ -175,12 +175,10 @@ static const struct probe *wanted(const struct row *r, bool narrow_logits)
     return &want;
 }
 
-/* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. The ops of gdn have no
- * kernels here yet. */
+/* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. */
 static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
-    if (r->c->op >= OP_conv_fwd) return true;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
     if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */
@@ -206,7 +204,9 @@ static bool run_row(struct board *b, struct opened *s, const struct row *r)
     bool useful = true;
     if (got.st != STATUS_OK) {
         useful = dev_sync(&s->stream) == STATUS_OK;
-        if (useful && may_refuse(r)) {
+        /* The ops of gdn have no kernels here yet: a refusal, and nothing else, is what they may answer. */
+        const bool no_kernel = r->c->op >= OP_conv_fwd && got.st == STATUS_CONFIG;
+        if (useful && (no_kernel || may_refuse(r))) {
             if (r->v == WITH_OWN || (r->dt == DTYPE_BF16 && r->c->op < OP_conv_fwd))
                 printf("refused %s: %s\n", text, got.trouble);
             b->refused++;

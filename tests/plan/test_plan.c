@@ -102,6 +102,33 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
         }
 }
 
+/* Not one byte is promised for a model that the device cannot run. */
+static void a_plan_for_a_gpu_refuses_gdn(void **state)
+{
+    (void)state;
+    struct spec s = {0};
+    model_spec_default(&s.model);
+    run_spec_default(&s.run);
+    s.model.vocab_size = 64, s.model.layer_count = 2, s.model.hidden_size = 16, s.model.ffn_size = 16;
+    s.model.head_count = 2, s.model.context_length = 8, s.model.gdn_key_heads = s.model.gdn_value_heads = 2;
+    snprintf(s.model.layers, sizeof s.model.layers, "gdn,gqa");
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        struct plan_lay_args args = {.use = PLAN_TRAIN,
+                                     .dt = DTYPE_F32,
+                                     .tokens = 8,
+                                     .positions = 8,
+                                     .kind = gpu ? DEV_CUDA : DEV_CPU};
+        assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), gpu ? STATUS_CONFIG : STATUS_OK);
+        if (gpu) assert_non_null(strstr(status_message(), "gdn has no kernels for a GPU yet"));
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+}
+
 static void flops_match_a_hand_count(void **state)
 {
     (void)state;
@@ -151,6 +178,7 @@ int main(void)
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
+        cmocka_unit_test(a_plan_for_a_gpu_refuses_gdn),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),
     };

@@ -107,12 +107,12 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 /* Why own is taken where cuDNN could serve too; NULL: it is not. On Hopper, TFLOP/s forward / backward, one H200 (cuDNN: its deterministic
  * backward, its atomic one; docs/PERF.md):
  *
- *   8 x 4096 rows, 32/8 heads of 64      own 480 / 465     cuDNN 477 / 256, 360
- *   4 x 4096 rows, 32/8 heads of 128     own 565 / 466     cuDNN 617 / 368, 446
- *   2 x 8192 rows, the same heads        own 590 / 480     cuDNN 641 / 357, 477
- *   24 documents in 16384 rows           own 340 / 296     cuDNN not in packed rows
- *   window 1024 at 8192 rows             own 520 / 307     cuDNN's deterministic backward writes and reads all pairs of rows, also
- *                                                          those that a window hides (7.5 ms, own's portable one 2.9) */
+ *   8 x 4096 rows, 32/8 heads of 64      own 506 / 508     cuDNN 477 / 260, 369
+ *   4 x 4096 rows, 32/8 heads of 128     own 603 / 468     cuDNN 615 / 380, 470
+ *   2 x 8192 rows, the same heads        own 632 / 480     cuDNN 643 / 364, 490
+ *   24 documents in 16384 rows           own 343 / 294     cuDNN not in packed rows
+ *   window 1024 at 8192 rows             own 508 / 307     cuDNN 512 / 86, 370: the deterministic one writes and reads all pairs of
+ *                                                          rows, also those that a window hides */
 static const char *own_is_faster(const struct attn_fwd_args *a, const struct choice *c, dev_stream s)
 {
     const bool atomic = cuda_set(s)->options.attention_atomic;

@@ -1,4 +1,4 @@
-/* Gated DeltaNet has no kernels for a GPU yet: what is asked for is refused by name before the first step, not approximated. */
+/* Gated DeltaNet has no kernels for a GPU yet: plan_lay refuses such models before a device is touched, and these slots whoever calls the ops themselves. */
 #include "ops/cuda/cuda_set.h"
 
 #define REFUSED(op)                                                                                          \
