@@ -10,6 +10,7 @@
 #include "data/build.h"
 #include "data/tokenizer.h"
 #include "../temp.h"
+#include "tokenizer_fixture.h"
 
 #include <errno.h>
 
@@ -38,18 +39,7 @@ static int setup(void **state)
         fputc('\n', f);
     }
     fclose(f);
-    char *text;
-    size_t bytes;
-    if (io_read_file(corpus_path, 1 << 24, &text, &bytes) != STATUS_OK) return -1;
-    const char *specials[] = {"<|endoftext|>"};
-    struct tokenizer_train_config config = {
-        .pretokenizer = "gpt2", .vocab_size = 400, .specials = specials, .special_count = 1};
-    struct text doc = {text, bytes};
-    struct tokenizer *t;
-    if (tokenizer_train(&t, &config, &doc, 1) != STATUS_OK || tokenizer_save(t, tokenizer_dir) != STATUS_OK)
-        return -1;
-    tokenizer_free(t);
-    free(text);
+    if (tokenizer_fixture_of_file(corpus_path, tokenizer_dir) != 0) return -1;
     inputs[0] = corpus_path;
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "data/build.h"
 #include "data/tokenizer.h"
 #include "../temp.h"
+#include "tokenizer_fixture.h"
 
 enum { LINES = 2000, LONG_BYTES = 11 << 20 };
 static char in_dir[600], tokenizer_dir[700], lines_path[700], long_path[700], jsonl_path[700];
@@ -69,14 +70,7 @@ static int setup(void **state)
     snprintf(jsonl_path, sizeof jsonl_path, "%s/b.jsonl", in_dir);
     if (io_make_dirs(in_dir) != STATUS_OK) return -1;
     write_inputs();
-    const char *specials[] = {"<|endoftext|>"};
-    struct tokenizer_train_config config = {
-        .pretokenizer = "gpt2", .vocab_size = 400, .specials = specials, .special_count = 1};
-    struct text doc = {long_text, 200000};
-    struct tokenizer *t;
-    if (tokenizer_train(&t, &config, &doc, 1) != STATUS_OK || tokenizer_save(t, tokenizer_dir) != STATUS_OK)
-        return -1;
-    tokenizer_free(t);
+    if (tokenizer_fixture((struct text){long_text, 200000}, tokenizer_dir) != 0) return -1;
     return 0;
 }
 

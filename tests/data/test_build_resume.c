@@ -12,6 +12,7 @@
 #include "data/build_journal.h"
 #include "data/tokenizer.h"
 #include "../temp.h"
+#include "tokenizer_fixture.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -54,18 +55,7 @@ static int setup(void **state)
     snprintf(prefix, sizeof prefix, "%s/out/c", temp_dir);
     if (io_make_dirs(in_dir) != STATUS_OK) return -1;
     write_inputs();
-    char *text;
-    size_t bytes;
-    if (io_read_file(text_path, 1 << 24, &text, &bytes) != STATUS_OK) return -1;
-    const char *specials[] = {"<|endoftext|>"};
-    struct tokenizer_train_config config = {
-        .pretokenizer = "gpt2", .vocab_size = 400, .specials = specials, .special_count = 1};
-    struct text doc = {text, bytes};
-    struct tokenizer *t;
-    if (tokenizer_train(&t, &config, &doc, 1) != STATUS_OK || tokenizer_save(t, tokenizer_dir) != STATUS_OK)
-        return -1;
-    tokenizer_free(t);
-    free(text);
+    if (tokenizer_fixture_of_file(text_path, tokenizer_dir) != 0) return -1;
     return 0;
 }
 
