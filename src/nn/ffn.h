@@ -7,7 +7,8 @@
 #include "nn/mlp.h"
 
 /*  value  its file */
-#define FFN_TYPES(X) X(MLP, mlp)
+#define FFN_TYPES(X) \
+    X(MLP, mlp)
 
 struct ffn_block {
     enum ffn kind;

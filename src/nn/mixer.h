@@ -15,7 +15,10 @@
 #include "nn/gdn.h"
 
 /*  value  its file */
-#define MIXER_TYPES(X) X(GQA, attn) X(SWA, attn) X(GDN, gdn)
+#define MIXER_TYPES(X) \
+    X(GQA, attn) \
+    X(SWA, attn) \
+    X(GDN, gdn)
 
 struct mixer_block {
     enum mixer kind;
