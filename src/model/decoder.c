@@ -4,15 +4,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A norm of the residual stream. */
+static void stream_norm_init(struct norm_block *m, struct params *p, const char *name,
+                             const struct model_spec *spec)
+{
+    norm_init(m, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
+    if (spec->norm_zero_centered) norm_center(m, p);
+}
+
 static void block_init(struct block *m, struct params *p, const struct model_spec *spec, int64_t layer)
 {
     char layer_name[32], name[64];
     snprintf(layer_name, sizeof layer_name, "layers.%lld", (long long)layer);
     snprintf(name, sizeof name, "%s.norm1", layer_name);
-    norm_init(&m->norm1, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
+    stream_norm_init(&m->norm1, p, name, spec);
     mixer_init(&m->mixer, p, layer_name, spec, layer);
     snprintf(name, sizeof name, "%s.norm2", layer_name);
-    norm_init(&m->norm2, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
+    stream_norm_init(&m->norm2, p, name, spec);
     ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
@@ -24,7 +32,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec)
         return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
     embed_init(&d->embed, &d->params, spec);
     for (int64_t i = 0; i < spec->layer_count; i++) block_init(&d->blocks[i], &d->params, spec, i);
-    norm_init(&d->norm, &d->params, "norm", (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
+    stream_norm_init(&d->norm, &d->params, "norm", spec);
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
     return STATUS_OK;
 }

@@ -11,6 +11,15 @@ static int64_t kv_width(const struct attn *m)
 {
     return m->heads_kv * m->hd;
 }
+/* Columns of `qkv` and its gradient. */
+static int64_t v_at(const struct attn *m)
+{
+    return q_width(m) + kv_width(m);
+}
+static int64_t gate_at(const struct attn *m)
+{
+    return v_at(m) + kv_width(m);
+}
 static void *column(struct tensor t, int64_t at)
 {
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
@@ -24,16 +33,19 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
                        .heads_kv = spec->head_count_kv ? spec->head_count_kv : spec->head_count,
                        .hd = spec->head_dim ? spec->head_dim : spec->hidden_size / spec->head_count,
                        .window = model_layer_window(spec, layer) ? spec->window : 0,
+                       .gate = spec->attention_gate,
                        .eps = spec->norm_eps,
+                       .shift = spec->norm_zero_centered ? 1 : 0,
                        .q_norm = -1,
                        .k_norm = -1};
     m->scale = 1 / sqrt((double)m->hd);
     snprintf(full, sizeof full, "%s.qkv", name);
-    linear_init(&m->qkv, p, full, ROLE_MATRIX, q_width(m) + 2 * kv_width(m), spec->hidden_size,
+    linear_init(&m->qkv, p, full, ROLE_MATRIX, gate_at(m) + (m->gate ? q_width(m) : 0), spec->hidden_size,
                 spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
     if (spec->qk_norm) {
-        m->q_norm = params_add(p, ROLE_NORM, 1, m->hd, 0, "%s.q_norm.weight", name);
-        m->k_norm = params_add(p, ROLE_NORM, 1, m->hd, 0, "%s.k_norm.weight", name);
+        const float init = spec->norm_zero_centered ? 0 : 1;
+        m->q_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.q_norm.weight", name);
+        m->k_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.k_norm.weight", name);
     }
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
@@ -51,8 +63,8 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
 {
     struct arena *place = lay_place(l, RECOMPUTE_FULL);
     dtype acc = dtype_acc(l->dt);
-    int64_t qk = q_width(m) + kv_width(m);
-    *s = (struct attn_saved){.qkv = tensor_take(place, "qkv", l->dt, 2, l->n, qk + kv_width(m))};
+    int64_t qk = v_at(m), all = m->qkv.out;
+    *s = (struct attn_saved){.qkv = tensor_take(place, "qkv", l->dt, 2, l->n, all)};
     s->rot = s->qkv;
     if (m->q_norm >= 0) {
         s->rot = tensor_take(place, "normed q and k", l->dt, 2, l->n, qk);
@@ -60,6 +72,9 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     }
     s->o = tensor_take(place, "attention output", l->dt, 2, l->n, q_width(m));
     s->lse = tensor_take(place, "attention lse", acc, 2, m->heads, l->n);
+    s->gated = s->o;
+    if (m->gate && l->mode == LAY_TRAIN)
+        s->gated = tensor_take(l->scratch, "gated attention output", l->dt, 2, l->n, q_width(m));
     const struct attn_shape shape = {.rows = l->n,
                                      .docs = l->docs_max,
                                      .len_max = l->len_max,
@@ -71,7 +86,7 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
     if (l->mode != LAY_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
-    s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, qk + kv_width(m));
+    s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, all);
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, q_width(m));
 }
 
@@ -79,7 +94,7 @@ struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
 {
     return (struct attn_heads){.q = s->rot.data,
                                .k = column(s->rot, q_width(m)),
-                               .v = column(s->qkv, q_width(m) + kv_width(m)),
+                               .v = column(s->qkv, v_at(m)),
                                .q_stride = s->rot.shape[1],
                                .k_stride = s->rot.shape[1],
                                .v_stride = s->qkv.shape[1]};
@@ -109,14 +124,49 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
                                                     .half = rope->half,
                                                     .pos_count = rope->positions,
                                                     .eps = m->eps,
+                                                    .shift = m->shift,
                                                     .dt = y.dt},
                             r->stream);
 }
 
 void attn_rows(struct attn_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->qkv, &s->rot, &s->qk_rstd, &s->o, &s->dqkv, &s->do_};
+    struct tensor *all[] = {&s->qkv, &s->rot, &s->qk_rstd, &s->o, &s->gated, &s->dqkv, &s->do_};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+status attn_output(const struct attn *m, struct attn_saved *s, struct tensor out, const struct run *r)
+{
+    if (m->gate)
+        TRY(r->ops->gate_fwd(&(struct gate_fwd_args){.x = s->o.data,
+                                                     .z = column(s->qkv, gate_at(m)),
+                                                     .y = s->gated.data,
+                                                     .rows = s->o.shape[0],
+                                                     .d = q_width(m),
+                                                     .z_stride = s->qkv.shape[1],
+                                                     .dt = s->o.dt},
+                             r->stream));
+    return linear_fwd(&m->out, s->gated, out, r);
+}
+
+/* From dout to do_ and the gates' columns of dqkv, and the output projection's gradient. */
+static status output_bwd(const struct attn *m, struct attn_saved *s, struct tensor dout, const struct run *r)
+{
+    TRY(linear_dgrad(&m->out, dout, s->do_, r));
+    if (m->gate)
+        TRY(r->ops->gate_bwd(&(struct gate_bwd_args){.dy = s->do_.data,
+                                                     .x = s->o.data,
+                                                     .z = column(s->qkv, gate_at(m)),
+                                                     .dx = s->do_.data,
+                                                     .dz = column(s->dqkv, gate_at(m)),
+                                                     .y = s->gated.data,
+                                                     .rows = s->o.shape[0],
+                                                     .d = q_width(m),
+                                                     .z_stride = s->qkv.shape[1],
+                                                     .dz_stride = s->dqkv.shape[1],
+                                                     .dt = s->o.dt},
+                             r->stream));
+    return linear_wgrad(&m->out, s->gated, dout, r);
 }
 
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
@@ -145,7 +195,7 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                                                  .scratch = s->scratch_fwd.data,
                                                  .dt = y.dt},
                          r->stream));
-    return linear_fwd(&m->out, s->o, out, r);
+    return attn_output(m, s, out, r);
 }
 
 /* From the gradients of the rotated heads to those of the projection, in place in dqkv. */
@@ -176,6 +226,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .hd = m->hd,
                                                     .half = rope->half,
                                                     .pos_count = rope->positions,
+                                                    .shift = m->shift,
                                                     .dt = s->dqkv.dt},
                             r->stream);
 }
@@ -185,9 +236,8 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
 {
     const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);
-    int64_t stride = s->dqkv.shape[1], k_at = q_width(m), v_at = k_at + kv_width(m);
-    TRY(linear_dgrad(&m->out, dout, s->do_, r));
-    TRY(linear_wgrad(&m->out, s->o, dout, r));
+    int64_t stride = s->dqkv.shape[1];
+    TRY(output_bwd(m, s, dout, r));
     TRY(r->ops->attn_bwd(&(struct attn_bwd_args){.q = h.q,
                                                  .k = h.k,
                                                  .v = h.v,
@@ -195,8 +245,8 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                                                  .do_ = s->do_.data,
                                                  .lse = s->lse.data,
                                                  .dq = s->dqkv.data,
-                                                 .dk = column(s->dqkv, k_at),
-                                                 .dv = column(s->dqkv, v_at),
+                                                 .dk = column(s->dqkv, q_width(m)),
+                                                 .dv = column(s->dqkv, v_at(m)),
                                                  .q_stride = h.q_stride,
                                                  .k_stride = h.k_stride,
                                                  .v_stride = h.v_stride,

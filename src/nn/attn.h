@@ -1,17 +1,19 @@
-/* attn: the attention branch of a block: fused qkv projection, QK-norm and rope, causal attention, output projection.
+/* attn: the attention branch of a block: fused qkv projection, QK-norm and rope, causal attention, a gate where model.attention_gate
+ * asks for it (Qwen3-Next; arXiv:2505.06708), output projection. G below is H with a gate, else 0.
  *
  *   tensor  shape              dtype  lives                      backward
  *   y       [N, D]             dt     act, by caller             dy =  (may be dout's memory: it is written last)
- *   qkv     [N, (H+2K) hd]     dt     act; scratch under full    rows are [q heads | k heads | v heads]
+ *   qkv     [N, (H+2K+G) hd]   dt     act; scratch under full    rows are [q heads | k heads | v heads | gates of q's heads]
  *   rot     [N, (H+K) hd]      dt     the same; is qkv itself without QK-norm (rope works in place)
  *   qk_rstd [N, H+K]           A      the same; QK-norm only
  *   o       [N, H hd]          dt     the same
  *   lse     [H, N]             A      the same
+ *   gated   [N, H hd]          dt     scratch                    o sigmoid(gate), formed again in backward; is o itself without a gate
  *   out     [N, D]             dt     scratch, by caller         dout read
  *   dqkv, do_                  dt     scratch
  *   scratch_fwd, scratch_bwd   bytes  scratch                    as the op set asks (ops.attn_scratch)
  *
- * FLOPs per token: 2 D (H+2K) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
+ * FLOPs per token: 2 D (H+2K+G) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
 #ifndef INGOT_NN_ATTN_H
 #define INGOT_NN_ATTN_H
 #include "nn/linear.h"
@@ -21,10 +23,11 @@ struct attn {
     struct linear qkv, out;
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
     int64_t heads, heads_kv, hd, window;
-    double eps, scale;
+    bool gate;
+    double eps, scale, shift;       /* shift: what is added to the weights of the QK-norm */
 };
 struct attn_saved {
-    struct tensor qkv, rot, qk_rstd, o, lse;
+    struct tensor qkv, rot, qk_rstd, o, lse, gated;
     struct tensor dqkv, do_;                /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd; /* what the op set asks for */
 };
@@ -49,6 +52,8 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
 
 /* The projection and rotation alone: fills s->qkv and s->rot. */
 status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, const struct run *r) WARN_UNUSED;
+/* The gate and the output projection, from s->o. */
+status attn_output(const struct attn *m, struct attn_saved *s, struct tensor out, const struct run *r) WARN_UNUSED;
 /* Pointers to the q, k and v heads of the saved tensors; strides are elements from row to row. */
 struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);

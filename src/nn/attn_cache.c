@@ -41,5 +41,5 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
                                                        .scale = m->scale,
                                                        .dt = s->rot.dt},
                             r->stream));
-    return linear_fwd(&m->out, s->o, out, r);
+    return attn_output(m, s, out, r);
 }

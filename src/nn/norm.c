@@ -8,6 +8,13 @@ void norm_init(struct norm_block *m, struct params *p, const char *name, enum no
     if (kind == NORM_LAYERNORM) m->b = params_add(p, ROLE_NORM, 0, d, 0, "%s.bias", name);
 }
 
+void norm_center(struct norm_block *m, struct params *p)
+{
+    CHECK(m->kind == NORM_RMSNORM, "a LayerNorm around 0");
+    m->shift = 1;
+    p->rows[m->w].init_value = 0;
+}
+
 void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay *l)
 {
     struct arena *place = lay_place(l, RECOMPUTE_FULL);
@@ -30,6 +37,7 @@ status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor 
                                                               .rows = x.shape[0],
                                                               .d = m->d,
                                                               .eps = m->eps,
+                                                              .shift = m->shift,
                                                               .dt = x.dt},
                                    r->stream);
     return r->ops->layernorm_fwd(&(struct layernorm_fwd_args){.x = x.data,
@@ -61,6 +69,7 @@ status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct t
                                                               .dw = params_grad(p, m->w),
                                                               .rows = sum.shape[0],
                                                               .d = m->d,
+                                                              .shift = m->shift,
                                                               .dt = sum.dt},
                                    r->stream);
     return r->ops->layernorm_bwd(&(struct layernorm_bwd_args){.dy = dy.data,

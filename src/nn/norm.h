@@ -13,10 +13,12 @@
 #define INGOT_NN_NORM_H
 #include "nn/run.h"
 
-struct norm_block { enum norm kind; int64_t d; double eps; int w, b; };
+struct norm_block { enum norm kind; int64_t d; double eps, shift; int w, b; };  /* shift: what is added to w */
 struct norm_saved { struct tensor mean, rstd; };
 
 void norm_init(struct norm_block *m, struct params *p, const char *name, enum norm kind, int64_t d, double eps);
+/* RMSNorm alone: from here on the weight is stored around 0, begins there, and acts as 1 + w. */
+void norm_center(struct norm_block *m, struct params *p);
 /* Statistics are cheap: kept under every policy but full. */
 void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay *l);
 status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch, struct tensor sum, struct tensor y,

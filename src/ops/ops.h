@@ -29,7 +29,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
-    X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd)                                                                \
+    X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(sum)                                                                                                     \
     X(update) X(cast) X(normal)                                                                                        \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)
@@ -81,8 +81,9 @@ struct embed_bwd_args {
 };
 
 /* Residual add and RMSNorm in one pass (Zhang & Sennrich, arXiv:1910.07467).
- *   s = x + branch;  rstd = 1/sqrt(mean(s^2) + eps);  y = (s rstd) w
- * In BF16, s is rounded to bf16 once, and the norm reads the rounded value, so that backward sees the same s. */
+ *   s = x + branch;  rstd = 1/sqrt(mean(s^2) + eps);  y = (s rstd) (w + shift)
+ * In BF16, s is rounded to bf16 once, and the norm reads the rounded value, so that backward sees the same s. shift: 0, or 1 where the
+ * weight is stored around 0 (Gemma, Qwen3-Next); w + shift is formed in A and y rounded once. */
 struct rmsnorm_fwd_args {
     const void *x;          /* [rows, d] dt */
     const void *branch;     /* [rows, d] dt; NULL: s = x */
@@ -91,10 +92,10 @@ struct rmsnorm_fwd_args {
     void *y;                /* [rows, d] dt; no alias */
     void *rstd;             /* [rows] A; NULL: not saved (inference) */
     int64_t rows, d;
-    double eps;
+    double eps, shift;
     dtype dt;
 };
-/* g = w dy; xh = s rstd; dx = rstd (g - xh mean(g xh)) + dres;  dw += sum over rows of dy xh.
+/* g = (w + shift) dy; xh = s rstd; dx = rstd (g - xh mean(g xh)) + dres;  dw += sum over rows of dy xh.
  * dres is the gradient that reaches s along the residual stream (Pre-LN block), added in the same pass. */
 struct rmsnorm_bwd_args {
     const void *dy;         /* [rows, d] dt */
@@ -105,6 +106,7 @@ struct rmsnorm_bwd_args {
     void *dx;               /* [rows, d] dt =; may alias dy or dres */
     void *dw;               /* [d] A, += */
     int64_t rows, d;
+    double shift;
     dtype dt;
 };
 
@@ -127,7 +129,7 @@ struct layernorm_bwd_args {
 /* QK-norm (optional) and rotary embedding of the q and k heads, in one pass over the fused projection.
  *   in  row: [q: heads x hd | k: heads_kv x hd | v: heads_kv x hd], row stride in_stride; v is not touched
  *   out row: [q: heads x hd | k: heads_kv x hd], row stride out_stride; out may be `in` itself when there is no norm
- * QK-norm: RMSNorm over hd with one weight for all q heads and one for all k heads (Qwen3). Then the first 2*half dims of each head
+ * QK-norm: RMSNorm over hd with one weight for all q heads and one for all k heads (Qwen3), + shift as in rmsnorm. Then the first 2*half dims of each head
  * are rotated: pair (i, i+half) by the angle whose cos and sin stand in the tables at [position, i]  (half layout, Llama/HF);
  * dims from 2*half to hd pass through. half == 0: no rotation (GPT-2). */
 struct rope_fwd_args {
@@ -139,7 +141,7 @@ struct rope_fwd_args {
     const void *qw, *kw;        /* [hd] dt, both or neither; NULL: no QK-norm */
     void *rstd;                 /* [rows, heads + heads_kv] A, with QK-norm; NULL: not saved */
     int64_t rows, heads, heads_kv, hd, half, pos_count;
-    double eps;
+    double eps, shift;
     dtype dt;
 };
 /* From dout (gradients of the rotated heads) to din (gradients of the projection's q and k parts; v's part is not touched).
@@ -154,6 +156,7 @@ struct rope_bwd_args {
     const void *cos, *sin, *qw, *kw, *rstd;
     void *dqw, *dkw;            /* [hd] A, +=; NULL without QK-norm */
     int64_t rows, heads, heads_kv, hd, half, pos_count;
+    double shift;
     dtype dt;
 };
 
@@ -228,6 +231,23 @@ struct gelu_bwd_args {
     void *dx;               /* =; may alias dy or x */
     void *y;                /* =: forward's result once more, the same bits; may alias dy where dx does not; NULL: not wanted */
     int64_t count;
+    dtype dt;
+};
+
+/* y = x sigmoid(z): a gate beside what it lets through, such as attention's output (Qwen3-Next; arXiv:2505.06708). */
+struct gate_fwd_args {
+    const void *x;          /* [rows, d] dt contiguous */
+    const void *z;          /* [rows, d] dt, rows z_stride apart */
+    void *y;                /* [rows, d] dt contiguous =; may alias x in forward-only use */
+    int64_t rows, d, z_stride;
+    dtype dt;
+};
+struct gate_bwd_args {
+    const void *dy, *x, *z;
+    void *dx;               /* [rows, d] dt =; may alias dy */
+    void *dz;               /* [rows, d] dt =, rows dz_stride apart; may alias z */
+    void *y;                /* [rows, d] dt =: forward's result once more, the same bits; may be x's memory; NULL: not wanted */
+    int64_t rows, d, z_stride, dz_stride;
     dtype dt;
 };
 

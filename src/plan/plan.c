@@ -230,7 +230,7 @@ static void add_attention(struct flops *f, const struct model_spec *m, int64_t s
            hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
     double q = (double)m->head_count * hd,
            kv = (double)(m->head_count_kv ? m->head_count_kv : m->head_count) * hd;
-    f->qkv += 2 * d * (q + 2 * kv);
+    f->qkv += 2 * d * (q + 2 * kv + (m->attention_gate ? q : 0));
     f->out += 2 * q * d;
     f->scores += 4 * q * keys_seen(sequence_length, window);
 }

@@ -77,7 +77,8 @@ status preset_find(const char *name, struct model_spec *m)
 static int64_t attention_params(const struct model_spec *m)
 {
     const int64_t d = m->hidden_size, q = m->head_count * m->head_dim, kv = m->head_count_kv * m->head_dim;
-    return d * q + 2 * d * kv + q * d + (m->qk_norm ? 2 * m->head_dim : 0) + (m->qkv_bias ? q + 2 * kv : 0) +
+    const int64_t in = q + 2 * kv + (m->attention_gate ? q : 0);
+    return d * in + q * d + (m->qk_norm ? 2 * m->head_dim : 0) + (m->qkv_bias ? in : 0) +
            (m->out_bias ? d : 0);
 }
 

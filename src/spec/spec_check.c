@@ -35,6 +35,15 @@ static status check_heads(const struct model_spec *m)
     return STATUS_OK;
 }
 
+static status check_norms_and_gate(const struct model_spec *m)
+{
+    if (m->norm_zero_centered && m->norm != NORM_RMSNORM)
+        return FAIL(STATUS_CONFIG, "model.norm_zero_centered is for model.norm: rmsnorm alone");
+    if (m->attention_gate && model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) == 0)
+        return FAIL(STATUS_CONFIG, "model.attention_gate: model.layers names neither gqa nor swa");
+    return STATUS_OK;
+}
+
 static status check_gdn(const struct model_spec *m)
 {
     if (model_mixer_count(m, MIXER_GDN) == 0) return STATUS_OK;
@@ -93,6 +102,7 @@ status model_spec_check(const struct model_spec *m)
     TRY(check_heads(m));
     TRY(check_positions(m));
     TRY(layers_check(m));
+    TRY(check_norms_and_gate(m));
     return check_gdn(m);
 }
 

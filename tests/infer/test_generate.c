@@ -87,6 +87,9 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         f.gdn_key_heads = 2, f.gdn_value_heads = 4, f.gdn_key_dim = 8, f.gdn_value_dim = 16;
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);
+        f.attention_gate = f.norm_zero_centered = f.qk_norm = true, f.rope_fraction = 0.25;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
     }
 }
 

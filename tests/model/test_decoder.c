@@ -51,6 +51,13 @@ static void use_gdn(struct model_spec *s, const char *layers)
     s->gdn_key_heads = 2, s->gdn_value_heads = 4, s->gdn_key_dim = 8, s->gdn_value_dim = 4, s->gdn_conv = 3;
 }
 
+static void use_qwen3_next(struct model_spec *s)
+{
+    use_gdn(s, "gdn,gqa");
+    s->attention_gate = s->norm_zero_centered = s->qk_norm = true;
+    s->rope_fraction = 0.25;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -187,13 +194,17 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s = base_spec();
     use_gdn(&s, "gdn,gqa");
     check_gradients("gated deltanet and attention", &s);
+    use_qwen3_next(&s);
+    check_gradients("qwen3-next", &s);
+    s.qkv_bias = s.out_bias = true, s.qk_norm = false;
+    check_gradients("gate without QK-norm", &s);
 }
 
 /* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 3; family++) {
+    for (int family = 0; family < 4; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -201,6 +212,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 1)
                 s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
             if (family == 2) use_gdn(&s, "2*gdn,1*gqa");
+            if (family == 3) use_qwen3_next(&s);
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -233,7 +245,7 @@ static void packed_documents_equal_single_documents(void **state)
 {
     (void)state;
     struct model_spec s = base_spec();
-    s.qk_norm = true;
+    use_qwen3_next(&s);
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
     assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);

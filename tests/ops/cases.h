@@ -37,6 +37,7 @@ enum op_flag {
     NO_CLIP = 32768,      /* update */
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
+    SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them */
     APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
 };
@@ -72,6 +73,10 @@ struct op_case {
     ROPE(op_, 65, 6, 2, 128, 64, QK_NORM), \
     ROPE(op_, 4, 2, 2, 64, 0, QK_NORM), ROPE(op_, 4, 2, 2, 18, 0, 0), ROPE(op_, 33, 5, 5, 34, 17, QK_NORM), \
     ROPE(op_, 130, 4, 4, 64, 32, IN_PLACE), ROPE(op_, 0, 1, 1, 16, 8, 0)
+#define SHIFTED(way) \
+    ROWS(rmsnorm_##way, 9, 17, SHIFT), ROWS(rmsnorm_##way, 67, 768, DRES | SHIFT), ROWS(rmsnorm_##way, 5, 128, SHIFT), \
+    ROPE(rope_##way, 5, 2, 1, 6, 2, QK_NORM | SHIFT), ROPE(rope_##way, 33, 4, 2, 64, 8, QK_NORM | GAPS | SHIFT), \
+    ROPE(rope_##way, 7, 2, 2, 256, 32, QK_NORM | SHIFT)
 #define ATTN(op_, h_, kv_, hd_, w_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, \
      .len = __VA_ARGS__}
@@ -128,6 +133,7 @@ static const struct op_case op_cases[] = {
     {.op = OP_embed_bwd, .rows = 130, .d = 320, .vocab = 97, .flags = POSITIONS},
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
+    SHIFTED(fwd), SHIFTED(bwd),
     ATTN(attn_fwd, 2, 1, 32, 0, NO_STATS, 1, {21}),
     /* long enough that few heads are shared out by query blocks */
     ATTN(attn_fwd, 2, 1, 64, 0, APART, 1, {700}),
@@ -150,6 +156,9 @@ static const struct op_case op_cases[] = {
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),
+    ROWS(gate_fwd, 1, 1, 0), ROWS(gate_fwd, 7, 33, GAPS), ROWS(gate_fwd, 66, 1024, 0), ROWS(gate_fwd, 5, 48, GAPS),
+    ROWS(gate_fwd, 0, 8, 0), ROWS(gate_bwd, 1, 1, 0), ROWS(gate_bwd, 7, 33, GAPS), ROWS(gate_bwd, 66, 1024, BRANCH | IN_PLACE),
+    ROWS(gate_bwd, 5, 48, BRANCH | IN_PLACE_2), ROWS(gate_bwd, 9, 17, BRANCH | GAPS | IN_PLACE), ROWS(gate_bwd, 0, 8, 0),
     ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
     ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),
     ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),

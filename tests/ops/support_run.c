@@ -96,13 +96,19 @@ static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct p
         .rows = c->rows, .d = c->d, .vocab = c->vocab, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
 }
 
+static double shift_of(const struct op_case *c)
+{
+    return c->flags & SHIFT ? 1 : 0;
+}
+
 static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
     double tol = 2 * tol_reduce(acc, c->d);
     bool stats = !(c->flags & NO_STATS);
-    const void *x = probe_in(p, "x", p->dt, count, 0.3, 1), *w = probe_in(p, "w", p->dt, c->d, 1, 0.3);
+    const void *x = probe_in(p, "x", p->dt, count, 0.3, 1),
+               *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
     const void *branch = c->flags & BRANCH ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
     void *sum = c->flags & (BRANCH | DRES) ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
     void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol);
@@ -111,7 +117,7 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct pr
     branch = over(c->flags & IN_PLACE_2, branch, sum, count, p->dt);
     if (c->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
-            .rows = c->rows, .d = c->d, .eps = 1e-5, .dt = p->dt);
+            .rows = c->rows, .d = c->d, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
     else
         RUN(o, layernorm_fwd, .x = x, .branch = branch, .w = w, .b = probe_in(p, "b", p->dt, c->d, 0, 1),
             .sum = sum, .y = y, .mean = stats ? probe_out(p, "mean", PROBE_OUT, acc, c->rows, tol) : NULL,
@@ -122,7 +128,8 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
 {
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
-    const void *s = probe_in(p, "x", p->dt, count, 0.3, 1), *w = probe_in(p, "w", p->dt, c->d, 1, 0.3);
+    const void *s = probe_in(p, "x", p->dt, count, 0.3, 1),
+               *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
     const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
     const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
     void *rstd = probe_in(p, "rstd", acc, c->rows, 0, 1), *y = probe_out(p, "y", PROBE_WORK, p->dt, count, 0);
@@ -134,9 +141,9 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
     dres = in_place(c, dres, dx, count, p->dt);
     if (c->op == OP_rmsnorm_bwd) {
         GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
-              .dt = p->dt);
+              .shift = shift_of(c), .dt = p->dt);
         RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
-            .rows = c->rows, .d = c->d, .dt = p->dt);
+            .rows = c->rows, .d = c->d, .shift = shift_of(c), .dt = p->dt);
         return;
     }
     void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);
@@ -170,8 +177,8 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
     if (c->flags & IN_PLACE) out_stride = in_stride;
     int64_t in_count = c->rows * in_stride, out_count = c->rows * out_stride;
     const int32_t *positions = probe_ids(p, "positions", c->rows, pos_count);
-    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1, 0.3) : NULL;
-    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1, 0.3) : NULL;
+    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
+    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
     angles(c, p, pos_count, &cosines, &sines);
     const void *in = probe_in(p, "in", p->dt, in_count, 0, 1);
     double tol = 4 * tol_reduce(acc, c->hd),
@@ -182,7 +189,7 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
             .out_stride = out_stride, .positions = positions, .cos = cosines, .sin = sines, .qw = qw,
             .kw = kw, .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL,
             .rows = c->rows, .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half,
-            .pos_count = pos_count, .eps = 1e-6, .dt = p->dt);
+            .pos_count = pos_count, .eps = 1e-6, .shift = shift_of(c), .dt = p->dt);
         return;
     }
     void *rstd = norm ? probe_in(p, "rstd", acc, c->rows * both, 0, 1) : NULL;
@@ -191,7 +198,7 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
               .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
               .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
               .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
-              .dt = p->dt);
+              .shift = shift_of(c), .dt = p->dt);
     const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
     void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
     RUN(o, rope_bwd, .dout = in_place(c, dout, din, in_count, p->dt), .din = din, .dout_stride = out_stride,
@@ -200,7 +207,7 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
         .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->hd, tol_dw) : NULL,
         .dkw = norm ? probe_out(p, "dkw", PROBE_ACC, acc, c->hd, tol_dw) : NULL, .rows = c->rows,
         .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
-        .dt = p->dt);
+        .shift = shift_of(c), .dt = p->dt);
 }
 
 /* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of
@@ -402,6 +409,30 @@ static void run_act(const struct ops *o, const struct op_case *c, struct probe *
     }
 }
 
+/* Every 13th gate is far out. */
+static void run_gate(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const int64_t count = c->rows * c->d, stride = c->d + (c->flags & GAPS ? 3 : 0);
+    /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
+    const int64_t dz_stride = stride + (c->flags & GAPS && !p->zero_out ? 2 : 0);
+    const double tol = 4 * tol_reduce(dtype_acc(p->dt), 1);
+    void *x = probe_in(p, "x", p->dt, count, 0, 1), *z = probe_in(p, "z", p->dt, c->rows * stride, 0, 2);
+    for (int64_t i = 0; i < c->rows * stride; i += 13)
+        dtype_store(z, i, p->dt, dtype_load(z, i, p->dt) + (i % 2 ? 100 : -100));
+    if (c->op == OP_gate_fwd) {
+        RUN(o, gate_fwd, .x = x, .z = z, .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol),
+            .rows = c->rows, .d = c->d, .z_stride = stride, .dt = p->dt);
+        return;
+    }
+    const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
+    void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol),
+         *dz = probe_out(p, "dz", PROBE_OUT, p->dt, c->rows * dz_stride, tol);
+    void *y = c->flags & BRANCH ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
+    RUN(o, gate_bwd, .dy = in_place(c, dy, dx, count, p->dt),
+        .x = over(c->flags & IN_PLACE_2, x, y, count, p->dt), .z = z, .dx = dx, .dz = dz, .y = y,
+        .rows = c->rows, .d = c->d, .z_stride = stride, .dz_stride = dz_stride, .dt = p->dt);
+}
+
 static void run_xent(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const double scale = 0.125;
@@ -531,6 +562,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_swiglu_bwd] = run_act,
         [OP_gelu_fwd] = run_act,
         [OP_gelu_bwd] = run_act,
+        [OP_gate_fwd] = run_gate,
+        [OP_gate_bwd] = run_gate,
         [OP_xent] = run_xent,
         [OP_sum] = run_sum,
         [OP_update] = run_update,

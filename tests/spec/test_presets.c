@@ -34,6 +34,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
     for (int64_t layer = 0; layer < m->layer_count; layer++) {
         n += norm;
         n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
+        if (m->attention_gate) n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
         n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
         n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
         if (m->qk_norm) n += m->head_dim + m->head_dim;
@@ -86,6 +87,7 @@ static void the_closed_form_agrees_on_random_shapes(void **state)
         m.out_bias = bits & 32;
         m.mlp_bias = bits & 64;
         m.tied_embeddings = bits & 128;
+        m.attention_gate = bits & 256;
         assert_int_equal(model_spec_check(&m), STATUS_OK);
         assert_true(model_spec_param_count(&m, 1000) == count_by_hand(&m, 1000));
     }

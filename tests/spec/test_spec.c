@@ -333,6 +333,15 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 2, learned), STATUS_CONFIG);
     assert_string_equal(status_message(),
                         "run.yaml: model.rope_scaling needs model.position: rope, not learned");
+    char *centered[] = {"model.norm=layernorm", "model.norm_zero_centered=true"};
+    assert_int_equal(load(&s, tiny, 2, centered), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: model.norm_zero_centered is for model.norm: rmsnorm alone");
+    char *gate[] = {"model.layers=gdn", "model.gdn_key_heads=2", "model.gdn_value_heads=2",
+                    "model.attention_gate=true"};
+    assert_int_equal(load(&s, tiny, 4, gate), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: model.attention_gate: model.layers names neither gqa nor swa");
     char *wsd[] = {"optim.schedule=wsd", "optim.warmup_steps=9"};
     assert_int_equal(load(&s, tiny, 2, wsd), STATUS_CONFIG);
     char *bands[] = {"model.rope_scaling=llama3", "model.rope_original=64", "model.rope_low_freq=4"};

@@ -84,6 +84,39 @@ static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static status gate_fwd(const struct gate_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->z_stride >= a->d, "rows of %lld gates %lld apart", (long long)a->d, (long long)a->z_stride);
+    PARALLEL_CHUNKS(r, a->rows)
+    {
+        for (int64_t j = 0; j < a->d; j++)
+            put(a->y, r * a->d + j, a->dt,
+                get(a->x, r * a->d + j, a->dt) * sigmoid(get(a->z, r * a->z_stride + j, a->dt)));
+    }
+    return STATUS_OK;
+}
+
+static status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->z_stride >= a->d && a->dz_stride >= a->d, "rows of %lld gates %lld and %lld apart",
+          (long long)a->d, (long long)a->z_stride, (long long)a->dz_stride);
+    PARALLEL_CHUNKS(r, a->rows)
+    {
+        for (int64_t j = 0; j < a->d; j++) {
+            double dy = get(a->dy, r * a->d + j, a->dt), x = get(a->x, r * a->d + j, a->dt);
+            double sg = sigmoid(get(a->z, r * a->z_stride + j, a->dt));
+            put(a->dx, r * a->d + j, a->dt, dy * sg);
+            put(a->dz, r * a->dz_stride + j, a->dt, dy * x * sg * (1 - sg));
+            if (a->y) put(a->y, r * a->d + j, a->dt, x * sg);
+        }
+    }
+    return STATUS_OK;
+}
+
 static status cast(const struct cast_args *a, dev_stream s)
 {
     (void)s;
@@ -102,5 +135,7 @@ void oracle_act(struct ops *o)
     o->swiglu_bwd = swiglu_bwd;
     o->gelu_fwd = gelu_fwd;
     o->gelu_bwd = gelu_bwd;
+    o->gate_fwd = gate_fwd;
+    o->gate_bwd = gate_bwd;
     o->cast = cast;
 }

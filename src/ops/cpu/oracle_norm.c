@@ -26,7 +26,8 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream stream)
             squares += get(s, r * a->d + j, a->dt) * get(s, r * a->d + j, a->dt);
         double rstd = 1 / sqrt(squares / (double)a->d + a->eps);
         for (int64_t j = 0; j < a->d; j++)
-            put(a->y, r * a->d + j, a->dt, get(s, r * a->d + j, a->dt) * rstd * get(a->w, j, a->dt));
+            put(a->y, r * a->d + j, a->dt,
+                get(s, r * a->d + j, a->dt) * rstd * (get(a->w, j, a->dt) + a->shift));
         if (a->rstd) put(a->rstd, r, dtype_acc(a->dt), rstd);
     }
     return STATUS_OK;
@@ -66,6 +67,7 @@ struct norm_bwd {
     const void *dy, *s, *w, *mean, *rstd, *dres;
     void *dx, *dw, *db;
     int64_t rows, d;
+    double shift;
     dtype dt;
 };
 
@@ -95,13 +97,13 @@ static void norm_bwd(const struct norm_bwd *a)
     {
         double g_sum = 0, gx_sum = 0;
         for (int64_t j = 0; j < a->d; j++) {
-            double g = get(a->dy, r * a->d + j, a->dt) * get(a->w, j, a->dt);
+            double g = get(a->dy, r * a->d + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
             g_sum += g;
             gx_sum += g * xhat(a, r, j);
         }
         double g_mean = a->mean ? g_sum / (double)a->d : 0, gx_mean = gx_sum / (double)a->d;
         for (int64_t j = 0; j < a->d; j++) {
-            double g = get(a->dy, r * a->d + j, a->dt) * get(a->w, j, a->dt);
+            double g = get(a->dy, r * a->d + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
             double dx = get(a->rstd, r, acc) * (g - g_mean - xhat(a, r, j) * gx_mean);
             if (a->dres) dx += get(a->dres, r * a->d + j, a->dt);
             put(a->dx, r * a->d + j, a->dt, dx);
@@ -121,6 +123,7 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream stream)
                                 .dw = a->dw,
                                 .rows = a->rows,
                                 .d = a->d,
+                                .shift = a->shift,
                                 .dt = a->dt});
     return STATUS_OK;
 }

@@ -61,7 +61,7 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
             if (a->qw) {
                 double rstd = 1 / sqrt(squares / (double)a->hd + a->eps);
                 const void *w = h < a->heads ? a->qw : a->kw;
-                for (int64_t i = 0; i < a->hd; i++) x.x[i] *= rstd * get(w, i, a->dt);
+                for (int64_t i = 0; i < a->hd; i++) x.x[i] *= rstd * (get(w, i, a->dt) + a->shift);
                 if (a->rstd) put(a->rstd, t * both + h, acc, rstd);
             }
             if (a->half) rotate(&x, a->cos, a->sin, a->positions[t], a->half, acc, 1);
@@ -101,7 +101,7 @@ static void norm_bwd(const struct rope_bwd_args *a, int64_t t, int64_t h, struct
     struct head xh;
     for (int64_t i = 0; i < a->hd; i++) {
         xh.x[i] = get(a->in, t * a->in_stride + h * a->hd + i, a->dt) * rstd;
-        g->x[i] *= get(w, i, a->dt);
+        g->x[i] *= get(w, i, a->dt) + a->shift;
         mean += g->x[i] * xh.x[i] / (double)a->hd;
     }
     for (int64_t i = 0; i < a->hd; i++) g->x[i] = rstd * (g->x[i] - xh.x[i] * mean);

@@ -1,4 +1,4 @@
-// SwiGLU and GELU, both ways: a block takes a fixed run of vectors, each thread several of them, all loaded before the first is used.
+// SwiGLU, GELU and the plain gate, both ways: a block takes a fixed run of vectors, each thread several of them, all loaded before the first is used.
 //
 // sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU is written with
 // it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh would cancel away. In bf16
@@ -159,6 +159,80 @@ __global__ void __launch_bounds__(THREADS) gelu_bwd_kernel(const T *dy, const T 
     }
 }
 
+// `width` vectors in a row; strides of the gates in elements.
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS)
+    gate_fwd_kernel(const T *x, const T *z, T *y, int64_t count, int width, int64_t z_stride)
+{
+    vec<T, W> in[AHEAD], gate[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        int64_t i = vector_at<AHEAD>(k), row = i / width;
+        if (i >= count) continue;
+        in[k] = load_vec_once<W>(x + i * W);
+        gate[k] = load_vec_once<W>(z + row * z_stride + (i - row * width) * W);
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        int64_t i = vector_at<AHEAD>(k);
+        if (i >= count) continue;
+        float f[W], g[W];
+        widen(in[k], f);
+        widen(gate[k], g);
+        for (int j = 0; j < W; j++) f[j] *= sigmoid<T>(g[j]);
+        store_vec(y + i * W, narrow<T>(f));
+    }
+}
+
+// dx may be dy, dz may be z and y may be x: a thread writes only what it has read.
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) gate_bwd_kernel(const struct gate_bwd_args a, int64_t count, int width)
+{
+    vec<T, W> dy[AHEAD_BWD], in[AHEAD_BWD], gate[AHEAD_BWD];
+#pragma unroll
+    for (int k = 0; k < AHEAD_BWD; k++) {
+        int64_t i = vector_at<AHEAD_BWD>(k), row = i / width;
+        if (i >= count) continue;
+        dy[k] = load_vec_once<W>((const T *)a.dy + i * W);
+        in[k] = load_vec_once<W>((const T *)a.x + i * W);
+        gate[k] = load_vec_once<W>((const T *)a.z + row * a.z_stride + (i - row * width) * W);
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD_BWD; k++) {
+        int64_t i = vector_at<AHEAD_BWD>(k), row = i / width;
+        if (i >= count) continue;
+        float d[W], f[W], g[W];
+        widen(dy[k], d);
+        widen(in[k], f);
+        widen(gate[k], g);
+        if (a.y) { // as forward forms it
+            float again[W];
+            for (int j = 0; j < W; j++) again[j] = f[j] * sigmoid<T>(g[j]);
+            store_vec((T *)a.y + i * W, narrow<T>(again));
+        }
+        for (int j = 0; j < W; j++) {
+            float s, rest;
+            sigmoids<T>(g[j], s, rest);
+            g[j] = d[j] * f[j] * s * rest;
+            d[j] *= s;
+        }
+        store_vec((T *)a.dx + i * W, narrow<T>(d));
+        store_vec((T *)a.dz + row * a.dz_stride + (i - row * width) * W, narrow<T>(g));
+    }
+}
+
+template <typename T, int W> void gate_fwd_launch(const struct gate_fwd_args *a, dev_stream s)
+{
+    int64_t count = a->rows * a->d / W;
+    gate_fwd_kernel<T, W><<<blocks_for<AHEAD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->x, (const T *)a->z, (T *)a->y, count,
+                                                                                (int)(a->d / W), a->z_stride);
+}
+template <typename T, int W> void gate_bwd_launch(const struct gate_bwd_args *a, dev_stream s)
+{
+    int64_t count = a->rows * a->d / W;
+    gate_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>(*a, count, (int)(a->d / W));
+}
+
 template <typename T, int W> void swiglu_fwd_launch(const struct swiglu_fwd_args *a, dev_stream s)
 {
     int64_t count = a->rows * a->f / W;
@@ -232,6 +306,34 @@ status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "gelu_bwd");
 }
 
+status gate_fwd(const struct gate_fwd_args *a, dev_stream s)
+{
+    CHECK(a->z_stride >= a->d, "rows of %lld gates %lld apart", (long long)a->d, (long long)a->z_stride);
+    if (a->rows == 0 || a->d == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (a->d % WIDE<T> == 0 && a->z_stride % WIDE<T> == 0 && aligned16(a->x) && aligned16(a->z) && aligned16(a->y))
+            gate_fwd_launch<T, WIDE<T>>(a, s);
+        else
+            gate_fwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "gate_fwd");
+}
+
+status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
+{
+    CHECK(a->z_stride >= a->d && a->dz_stride >= a->d, "rows of %lld gates %lld and %lld apart", (long long)a->d,
+          (long long)a->z_stride, (long long)a->dz_stride);
+    if (a->rows == 0 || a->d == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        bool wide = a->d % WIDE<T> == 0 && a->z_stride % WIDE<T> == 0 && a->dz_stride % WIDE<T> == 0;
+        if (wide && aligned16(a->dy) && aligned16(a->x) && aligned16(a->z) && aligned16(a->dx) && aligned16(a->dz) && aligned16(a->y))
+            gate_bwd_launch<T, WIDE<T>>(a, s);
+        else
+            gate_bwd_launch<T, 1>(a, s);
+    });
+    return cuda_set_launched(s, "gate_bwd");
+}
+
 } // namespace
 
 extern "C" void cuda_act_slots(struct ops *o)
@@ -240,4 +342,6 @@ extern "C" void cuda_act_slots(struct ops *o)
     o->swiglu_bwd = swiglu_bwd;
     o->gelu_fwd = gelu_fwd;
     o->gelu_bwd = gelu_bwd;
+    o->gate_fwd = gate_fwd;
+    o->gate_bwd = gate_bwd;
 }

@@ -25,7 +25,7 @@ struct norm_fwd {
     float *mean, *rstd;
     int64_t rows;
     int d, threads; // of a group
-    float eps;
+    float eps, shift; // shift: of RMSNorm's weight
 };
 struct norm_bwd {
     const void *dy, *s, *w, *dres;
@@ -34,6 +34,7 @@ struct norm_bwd {
     float *partial; // [blocks][dw: d | db: d]; without db for RMSNorm
     int64_t rows;
     int d, threads;
+    float shift;
 };
 
 // The part of a row that belongs to a thread.
@@ -146,7 +147,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             widen(s.v[p], f);
             widen(w.v[p], fw);
             widen(b.v[p], fb);
-            for (int j = 0; j < W; j++) f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * fw[j];
+            for (int j = 0; j < W; j++) f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * (fw[j] + a.shift);
             if (c.has[p]) store_vec((T *)a.y + row * a.d + c.at[p], narrow<T>(f));
         }
         if (g.rank == 0 && a.rstd) a.rstd[row] = rstd;
@@ -169,6 +170,13 @@ __device__ inline void leave_partial(const row_group &g, const columns<W, P> &c,
                 }
         __syncthreads();
     }
+}
+
+template <bool LAYER, typename T, int W> __device__ inline void widen_weight(const vec<T, W> &w, float (&f)[W], float shift)
+{
+    widen(w, f);
+    if (!LAYER)
+        for (int j = 0; j < W; j++) f[j] += shift;
 }
 
 template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a)
@@ -196,7 +204,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             float fdy[W], fs[W], fw[W];
             widen(dy.v[p], fdy);
             widen(s.v[p], fs);
-            widen(w.v[p], fw);
+            widen_weight<LAYER>(w.v[p], fw, a.shift);
             for (int j = 0; j < W; j++) {
                 float gj = __fmul_rn(fdy[j], fw[j]); // the same bits below: a row of equal ones cancels to 0
                 sums[0] += gj * (fs[j] - mean) * rstd;
@@ -213,7 +221,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             float fdy[W], fs[W], fw[W], add[W];
             widen(dy.v[p], fdy);
             widen(s.v[p], fs);
-            widen(w.v[p], fw);
+            widen_weight<LAYER>(w.v[p], fw, a.shift);
             widen(dres.v[p], add);
             for (int j = 0; j < W; j++) {
                 float xh = (fs[j] - mean) * rstd;
@@ -287,7 +295,8 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     if (a->rows == 0) return STATUS_OK;
-    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, (int)a->d, 0, (float)a->eps};
+    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, (int)a->d, 0, (float)a->eps,
+                  (float)a->shift};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
     return cuda_set_launched(s, "rmsnorm_fwd");
@@ -299,7 +308,7 @@ status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     if (a->rows == 0) return STATUS_OK;
     norm_fwd f = {a->x,           a->branch, a->w,      a->b, a->sum,       a->y, (float *)a->mean,
-                  (float *)a->rstd, a->rows,   (int)a->d, 0,    (float)a->eps};
+                  (float *)a->rstd, a->rows,   (int)a->d, 0,    (float)a->eps, 0};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->b) && aligned16(a->sum) &&
                    aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, true>(f, aligned, s)));
@@ -310,7 +319,7 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
-    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, (int)a->d, 0};
+    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, (int)a->d, 0, (float)a->shift};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
     return cuda_set_launched(s, "rmsnorm_bwd");
@@ -322,7 +331,7 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     if (a->rows == 0) return STATUS_OK;
     norm_bwd b = {a->dy, a->s,    a->w,    a->dres,   (const float *)a->mean, (const float *)a->rstd,
-                  a->dx, NULL, a->rows, (int)a->d, 0};
+                  a->dx, NULL, a->rows, (int)a->d, 0,         0};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, true>(b, aligned, (float *)a->dw, (float *)a->db, s)));
     return cuda_set_launched(s, "layernorm_bwd");

@@ -35,6 +35,7 @@ struct rope {
     int heads, heads_kv, hd, half;
     int items, lanes;     // of a head
     float sign, eps;      // of the angle: 1 or -1
+    float shift;          // of the weights
 };
 
 // Where the items of a lane lie in a head; -1: nowhere.
@@ -153,8 +154,8 @@ __device__ inline void turn_heads(const rope &a, int64_t row, int begin, int cou
                 widen_head(w, fw);
                 for (int k = 0; k < ITEMS; k++)
                     for (int j = 0; j < W; j++) {
-                        f.first[k][j] *= r * fw.first[k][j];
-                        f.second[k][j] *= r * fw.second[k][j];
+                        f.first[k][j] *= r * (fw.first[k][j] + a.shift);
+                        f.second[k][j] *= r * (fw.second[k][j] + a.shift);
                     }
                 if (rstd && head < count && threadIdx.x % a.lanes == 0) rstd[head] = r;
             }
@@ -221,8 +222,8 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
                     xh.second[k][j] *= r[u];
                     dw.first[k][j] += g.first[k][j] * xh.first[k][j];
                     dw.second[k][j] += g.second[k][j] * xh.second[k][j];
-                    g.first[k][j] *= fw.first[k][j];
-                    g.second[k][j] *= fw.second[k][j];
+                    g.first[k][j] *= fw.first[k][j] + a.shift;
+                    g.second[k][j] *= fw.second[k][j] + a.shift;
                     sum += g.first[k][j] * xh.first[k][j] + g.second[k][j] * xh.second[k][j];
                 }
             float mean = head_sum(sum, a.lanes) / a.hd;
@@ -400,7 +401,8 @@ status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
     rope a = {};
     a.from = x->in, a.from_stride = x->in_stride, a.to = x->out, a.to_stride = x->out_stride;
     a.positions = x->positions, a.cos = (const float *)x->cos, a.sin = (const float *)x->sin;
-    a.qw = x->qw, a.kw = x->kw, a.rstd = (float *)x->rstd, a.eps = (float)x->eps, a.sign = 1;
+    a.qw = x->qw, a.kw = x->kw, a.rstd = (float *)x->rstd, a.eps = (float)x->eps, a.shift = (float)x->shift;
+    a.sign = 1;
     a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.hd = (int)x->hd, a.half = (int)x->half;
     check_shapes(a);
     bool copies = a.qw || a.from != a.to;
@@ -427,7 +429,7 @@ status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
         BY_DTYPE(x->dt, (turn_launch<T, false>(a, aligned_heads(a), copies, s)));
     } else {
         CHECK(x->in && x->rstd && x->dqw && x->dkw, "QK-norm needs in, rstd, dqw and dkw");
-        a.in = x->in, a.in_stride = x->in_stride, a.rstd = (float *)x->rstd;
+        a.in = x->in, a.in_stride = x->in_stride, a.rstd = (float *)x->rstd, a.shift = (float)x->shift;
         BY_DTYPE(x->dt, (rope_norm_bwd_launch<T>(a, aligned_heads(a), (float *)x->dqw, (float *)x->dkw, s)));
     }
     return cuda_set_launched(s, "rope_bwd");

@@ -1,4 +1,4 @@
-/* Activations: SwiGLU and GELU. Both use the logistic function: 1 + tanh(u) = 2 sigmoid(2u), which does not cancel
+/* Activations: SwiGLU, GELU and the plain gate. All use the logistic function: 1 + tanh(u) = 2 sigmoid(2u), which does not cancel
  * where tanh(u) is near -1. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
@@ -197,10 +197,75 @@ static status gelu_bwd(const struct gelu_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+VEC_INLINE void gate_row(const struct gate_fwd_args *a, int64_t r, dtype dt)
+{
+    const int64_t z = r * a->z_stride, at = r * a->d;
+    for (int64_t j = 0; j < a->d; j += VEC) {
+        int n = vec_n(a->d - j);
+        vf s = vec_sigmoid(vec_clamp(vec_load(a->z, z + j, n, dt), -SIGMOID_END, SIGMOID_END)).yes;
+        vec_store(a->y, at + j, n, dt, vec_load(a->x, at + j, n, dt) * s);
+    }
+}
+
+static status gate_fwd(const struct gate_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->z_stride >= a->d, "rows of %lld gates %lld apart", (long long)a->d, (long long)a->z_stride);
+    const int64_t grain = row_grain(a->d);
+    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    {
+        struct span rows = chunk_span(c, a->rows, grain);
+        for (int64_t r = rows.begin; r < rows.end; r++) {
+            if (a->dt == DTYPE_F32)
+                gate_row(a, r, DTYPE_F32);
+            else
+                gate_row(a, r, DTYPE_BF16);
+        }
+    }
+    return STATUS_OK;
+}
+
+VEC_INLINE void gate_bwd_row(const struct gate_bwd_args *a, int64_t r, dtype dt)
+{
+    const int64_t z = r * a->z_stride, dz = r * a->dz_stride, at = r * a->d;
+    for (int64_t j = 0; j < a->d; j += VEC) {
+        int n = vec_n(a->d - j);
+        struct vec_sigmoid s =
+            vec_sigmoid(vec_clamp(vec_load(a->z, z + j, n, dt), -SIGMOID_END, SIGMOID_END));
+        vf dy = vec_load(a->dy, at + j, n, dt), x = vec_load(a->x, at + j, n, dt), y = x * s.yes;
+        vec_store(a->dx, at + j, n, dt, dy * s.yes);
+        vec_store(a->dz, dz + j, n, dt, dy * y * s.no);
+        if (a->y) vec_store(a->y, at + j, n, dt, y);
+    }
+}
+
+static status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->z_stride >= a->d && a->dz_stride >= a->d, "rows of %lld gates %lld and %lld apart",
+          (long long)a->d, (long long)a->z_stride, (long long)a->dz_stride);
+    const int64_t grain = row_grain(a->d);
+    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    {
+        struct span rows = chunk_span(c, a->rows, grain);
+        for (int64_t r = rows.begin; r < rows.end; r++) {
+            if (a->dt == DTYPE_F32)
+                gate_bwd_row(a, r, DTYPE_F32);
+            else
+                gate_bwd_row(a, r, DTYPE_BF16);
+        }
+    }
+    return STATUS_OK;
+}
+
 void SIMD(simd_act)(struct ops *o)
 {
     o->swiglu_fwd = swiglu_fwd;
     o->swiglu_bwd = swiglu_bwd;
     o->gelu_fwd = gelu_fwd;
     o->gelu_bwd = gelu_bwd;
+    o->gate_fwd = gate_fwd;
+    o->gate_bwd = gate_bwd;
 }

@@ -44,7 +44,7 @@ VEC_INLINE vf fwd_load(const struct rope_fwd_args *a, int64_t at, int64_t i, int
                        dtype dt)
 {
     vf x = vec_load(a->in, at + i, n, dt);
-    return w ? x * rstd * vec_load(w, i, n, dt) : x;
+    return w ? x * rstd * (vec_load(w, i, n, dt) + (float)a->shift) : x;
 }
 
 VEC_INLINE void fwd_head(const struct rope_fwd_args *a, int64_t t, int64_t h, int64_t angle, dtype dt)
@@ -124,7 +124,7 @@ VEC_INLINE vf weigh(const struct rope_bwd_args *a, const struct bwd_head *h, int
 {
     vf g_xh = g * h->rstd * vec_load(a->in, h->in + i, n, dt);
     vec_store(h->dw, i, n, DTYPE_F32, vec_load(h->dw, i, n, DTYPE_F32) + g_xh);
-    return g_xh * vec_load(h->w, i, n, dt);
+    return g_xh * (vec_load(h->w, i, n, dt) + (float)a->shift);
 }
 
 VEC_INLINE float head_mean(const struct rope_bwd_args *a, const struct bwd_head *h, dtype dt)
@@ -148,7 +148,7 @@ VEC_INLINE void bwd_store(const struct rope_bwd_args *a, const struct bwd_head *
 {
     if (h->w) {
         vf xh = vec_load(a->in, h->in + i, n, dt) * h->rstd;
-        g = (g * vec_load(h->w, i, n, dt) - xh * h->mean) * h->rstd;
+        g = (g * (vec_load(h->w, i, n, dt) + (float)a->shift) - xh * h->mean) * h->rstd;
     }
     vec_store(a->din, h->din + i, n, dt, g);
 }

@@ -15,6 +15,7 @@ struct fwd {
     float *mean, *rstd;
     int64_t rows, d;
     double eps;
+    float shift;
     dtype dt;
 };
 
@@ -52,7 +53,7 @@ VEC_INLINE void fwd_row(const struct fwd *a, int64_t r, dtype dt, enum kind kind
         int n = vec_n(d - j);
         vf v = vec_load(s, at + j, n, dt), w = vec_load(a->w, j, n, dt);
         if (kind == RMS)
-            v = v * rstd * w;
+            v = v * rstd * (w + a->shift);
         else
             v = (v - mean) * rstd * w + vec_load(a->b, j, n, dt);
         vec_store(a->y, at + j, n, dt, v);
@@ -93,7 +94,7 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
 {
     (void)s;
     struct fwd f = {.x = a->x, .branch = a->branch, .w = a->w, .sum = a->sum, .y = a->y, .rstd = a->rstd};
-    f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.dt = a->dt;
+    f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.shift = (float)a->shift, f.dt = a->dt;
     return fwd(&f, RMS);
 }
 
@@ -110,8 +111,16 @@ struct bwd {
     const float *mean, *rstd;
     void *dx;
     int64_t d;
+    float shift;
     dtype dt;
 };
+
+/* The weight times dy, rounded: not fused into a sum, so that every use has the same bits. */
+VEC_INLINE vf weighted(const struct bwd *a, vf dy, int64_t j, int n, dtype dt, enum kind kind)
+{
+    vf w = vec_load(a->w, j, n, dt);
+    return vec_rounded(dy * (kind == RMS ? w + a->shift : w));
+}
 
 /* One row of dx; dw and db are this chunk's sums, padded to whole vectors. */
 VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dtype dt, enum kind kind)
@@ -122,7 +131,7 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
         vf dy = vec_load(a->dy, at + j, n, dt), xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
-        vf g = vec_rounded(dy * vec_load(a->w, j, n, dt));
+        vf g = weighted(a, dy, j, n, dt, kind);
         gx_acc += g * xh;
         vec_store(dw, j, VEC, DTYPE_F32, vec_load(dw, j, VEC, DTYPE_F32) + dy * xh);
         if (kind == RMS) continue;
@@ -132,7 +141,7 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     const float gx_mean = vec_sum(gx_acc) / (float)d, g_mean = kind == LAYER ? vec_sum(g_acc) / (float)d : 0;
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf g = vec_rounded(vec_load(a->dy, at + j, n, dt) * vec_load(a->w, j, n, dt)); /* as in g_mean */
+        vf g = weighted(a, vec_load(a->dy, at + j, n, dt), j, n, dt, kind); /* as in g_mean */
         vf xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
         vf dx = (g - g_mean - xh * gx_mean) * rstd;
         if (a->dres) dx += vec_load(a->dres, at + j, n, dt);
@@ -176,7 +185,7 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     (void)s;
     struct bwd b = {.dy = a->dy, .s = a->s, .w = a->w, .dres = a->dres, .rstd = a->rstd, .dx = a->dx};
-    b.d = a->d, b.dt = a->dt;
+    b.d = a->d, b.shift = (float)a->shift, b.dt = a->dt;
     return bwd(&b, a->rows, a->dw, NULL);
 }
 
