@@ -40,6 +40,7 @@ static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, do
                                     .heads = HEADS,
                                     .heads_kv = HEADS,
                                     .hd = HD,
+                                    .hd_v = HD,
                                     .scale = 0.125,
                                     .dt = dt};
     const struct attn_bwd_args b = {.q = f.q,
@@ -63,6 +64,7 @@ static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, do
                                     .heads = HEADS,
                                     .heads_kv = HEADS,
                                     .hd = HD,
+                                    .hd_v = HD,
                                     .scale = 0.125,
                                     .scratch = scratch,
                                     .dt = dt};
@@ -120,6 +122,7 @@ static status on_cpu(int64_t rows, const char *isa, bool json)
                                      .heads = HEADS,
                                      .heads_kv = HEADS,
                                      .hd = D / HEADS,
+                                     .hd_v = D / HEADS,
                                      .dt = DTYPE_F32};
     const size_t bytes = (size_t)rows * (8 * D + HEADS) * sizeof(float) + o.attn_scratch(&shape, ATTN_BWD);
     struct arena arena; /* huge pages, as training has: rows of one head lie a page apart */

@@ -124,6 +124,7 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
                                   .heads = f->heads,
                                   .heads_kv = f->heads_kv,
                                   .hd = f->hd,
+                                  .hd_v = f->hd,
                                   .window = f->window,
                                   .len_max = f->len_max,
                                   .scale = f->scale,
@@ -142,6 +143,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                      .heads = s->heads,
                                      .heads_kv = s->heads_kv,
                                      .hd = s->hd,
+                                     .hd_v = s->hd,
                                      .window = s->window,
                                      .dt = DTYPE_BF16};
     k->pairs = pairs_of(s, k->cu);
@@ -169,6 +171,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                     .heads = s->heads,
                                     .heads_kv = s->heads_kv,
                                     .hd = s->hd,
+                                    .hd_v = s->hd,
                                     .window = s->window,
                                     .len_max = len_max,
                                     .scale = 1 / sqrt((double)s->hd),

@@ -160,28 +160,29 @@ struct rope_bwd_args {
     dtype dt;
 };
 
-/* Causal attention over packed documents, grouped query heads, optional sliding window (models.md: scores s<q,k>, softmax, PV).
+/* Causal attention over packed documents, grouped query heads, optional sliding window (models.md: scores s<q,k>, softmax, PV); heads of
+ * q and k are hd wide, those of v and o hd_v.
  * Row t of document d sees row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head
  * h / (heads/heads_kv). Online softmax in blocks: no [T, T] matrix exists.  (Dao, arXiv:2307.08691) */
 struct attn_fwd_args {
-    const void *q, *k, *v;              /* dt, rows of heads x hd; row strides below */
-    void *o;                            /* [rows, heads*hd] dt contiguous */
+    const void *q, *k, *v;              /* dt, rows of heads x hd (v: hd_v); row strides below */
+    void *o;                            /* [rows, heads*hd_v] dt contiguous */
     void *lse;                          /* heads*rows of A: log sum exp of the scaled scores, [heads, rows] on the CPU, on a GPU in
                                            the order its backward reads; NULL: not saved */
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
-    int64_t docs, rows, heads, heads_kv, hd, window;
+    int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* no document is longer; docs * len_max == rows says that all have this length */
     double scale;
     void *scratch;                      /* attn_scratch(ATTN_FWD) bytes */
     dtype dt;
 };
 struct attn_bwd_args {
-    const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd] contiguous */
+    const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd_v] contiguous */
     void *dq, *dk, *dv;                     /* dt, =; strides below */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
-    int64_t docs, rows, heads, heads_kv, hd, window, len_max;
+    int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes */
     dtype dt;
@@ -190,17 +191,19 @@ struct attn_bwd_args {
  * workspace. `docs` is the largest number of documents. Pure: the planner asks it for machines that it does not run on. */
 enum attn_pass { ATTN_FWD, ATTN_BWD };
 struct attn_shape {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, window;
+    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
     dtype dt;
 };
 
-/* One new token per sequence against its cache (generation): q [batch, heads, hd]; caches [batch, capacity, heads_kv, hd] with
- * `lengths` valid rows each, the newest token included; the window counts back from it. */
+/* One new token per sequence against its cache (generation): q [batch, heads, hd]; caches [batch, capacity] rows of heads_kv x hd (v: hd_v)
+ * with `lengths` valid rows each, the newest token included; the window counts back from it. Values may be a part of the keys' rows
+ * (multi-head latent attention). */
 struct attn_decode_args {
     const void *q, *k_cache, *v_cache;
-    void *o;                                /* [batch, heads*hd] */
+    void *o;                                /* [batch, heads*hd_v] contiguous */
+    int64_t k_stride, v_stride;             /* elements from cache row to cache row */
     const int32_t *lengths;                 /* [batch] */
-    int64_t batch, capacity, heads, heads_kv, hd, window;
+    int64_t batch, capacity, heads, heads_kv, hd, hd_v, window;
     double scale;
     dtype dt;
 };

@@ -6,6 +6,7 @@
  *   rows, d      tokens, width (d also: f of swiglu)
  *   m, n, k      of gemm; bias_bwd has m rows of n
  *   vocab, used  columns, and columns that take part
+ *   hd_v         of attention: 0: hd
  *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths */
 #ifndef INGOT_TESTS_OPS_CASES_H
 #define INGOT_TESTS_OPS_CASES_H
@@ -38,13 +39,13 @@ enum op_flag {
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
-    FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them */
+    FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
     APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
 };
 
 struct op_case {
     enum op_id op;
-    int64_t rows, d, m, n, k, vocab, used, heads, heads_kv, hd, half, window;
+    int64_t rows, d, m, n, k, vocab, used, heads, heads_kv, hd, hd_v, half, window;
     int64_t docs;
     int32_t len[8];
     unsigned flags; /* enum op_flag */
@@ -80,6 +81,10 @@ struct op_case {
 #define ATTN(op_, h_, kv_, hd_, w_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, \
      .len = __VA_ARGS__}
+/* values of another width than keys */
+#define LATENT(op_, h_, kv_, hd_, hd_v_, w_, f_, docs_, ...) \
+    {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .flags = f_, .docs = docs_, \
+     .len = __VA_ARGS__}
 #define ATTNS(op_) \
     ATTN(op_, 1, 1, 16, 0, 0, 1, {1}), ATTN(op_, 2, 1, 16, 0, GAPS, 3, {0, 1, 7}), \
     ATTN(op_, 4, 1, 64, 0, GAPS, 4, {17, 0, 33, 0}), \
@@ -89,7 +94,9 @@ struct op_case {
     ATTN(op_, 3, 3, 64, 0, GAPS, 1, {257}), \
     ATTN(op_, 2, 2, 64, 1000, 0, 5, {0, 40, 0, 0, 24}), ATTN(op_, 2, 1, 7, 3, 0, 2, {9, 2}), \
     ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0}), ATTN(op_, 4, 2, 64, 0, FUSED, 3, {33, 70, 0}), \
-    ATTN(op_, 2, 2, 48, 9, FUSED, 1, {50})
+    ATTN(op_, 2, 2, 48, 9, FUSED, 1, {50}), \
+    LATENT(op_, 2, 2, 192, 128, 0, 0, 2, {67, 5}), LATENT(op_, 3, 1, 24, 16, 0, GAPS, 2, {65, 0}), \
+    LATENT(op_, 2, 1, 7, 40, 4, GAPS, 2, {9, 33}), LATENT(op_, 1, 1, 16, 80, 0, 0, 1, {130})
 #define XENT(rows_, vocab_, used_, f_) \
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
@@ -141,7 +148,9 @@ static const struct op_case op_cases[] = {
     /* decode: document lengths are cache lengths */
     ATTN(attn_decode, 1, 1, 16, 0, 0, 1, {1}), ATTN(attn_decode, 4, 1, 64, 0, 0, 3, {1, 17, 40}),
     ATTN(attn_decode, 4, 2, 80, 5, 0, 2, {3, 33}), ATTN(attn_decode, 2, 2, 128, 16, 0, 2, {16, 100}),
-    ATTN(attn_decode, 6, 2, 18, 0, 0, 1, {9}),
+    ATTN(attn_decode, 6, 2, 18, 0, 0, 1, {9}), LATENT(attn_decode, 4, 2, 24, 16, 0, GAPS, 2, {5, 40}),
+    /* values are the front of the keys' rows, as in a compressed cache */
+    LATENT(attn_decode, 3, 1, 576, 512, 0, FUSED, 2, {1, 37}), LATENT(attn_decode, 4, 1, 20, 12, 6, FUSED, 1, {30}),
 
     ROWS(swiglu_fwd, 1, 1, 0), ROWS(swiglu_fwd, 3, 7, 0), ROWS(swiglu_fwd, 5, 16, 0),
     ROWS(swiglu_fwd, 7, 33, 0),

@@ -179,6 +179,7 @@ static const struct probe *wanted(const struct row *r, bool narrow_logits)
 static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
+    if (r->c->hd_v && r->c->hd_v != r->c->hd) return true; /* no backend serves it yet */
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
     if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */

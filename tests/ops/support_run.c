@@ -245,6 +245,12 @@ static void *attn_keys(const struct op_case *c, struct probe *p, int64_t rows, i
     return k;
 }
 
+/* Of a value head. */
+static int64_t width_v(const struct op_case *c)
+{
+    return c->hd_v ? c->hd_v : c->hd;
+}
+
 static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
 {
     struct attn_run r = {.cu = run_cu_seqlens(c, p)};
@@ -258,11 +264,12 @@ static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
                                   .heads = c->heads,
                                   .heads_kv = c->heads_kv,
                                   .hd = c->hd,
+                                  .hd_v = width_v(c),
                                   .window = c->window,
                                   .dt = p->dt};
     r.q_stride = c->heads * c->hd + 3 * gaps;
     r.k_stride = c->heads_kv * c->hd + 5 * gaps;
-    r.v_stride = c->heads_kv * c->hd + gaps;
+    r.v_stride = c->heads_kv * width_v(c) + gaps;
     r.scale = 1 / sqrt((double)c->hd);
     r.tol = tol_attn(p->dt, rows + c->hd);
     if (c->flags & FUSED) {
@@ -310,13 +317,13 @@ static struct attn_grads attn_grads(const struct op_case *c, const struct attn_r
     .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
     .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .docs = (c)->docs,             \
     .rows = (r).shape.rows, .heads = (c)->heads, .heads_kv = (c)->heads_kv, .hd = (c)->hd,                   \
-    .window = (c)->window, .len_max = (r).shape.len_max, .scale = (r).scale, .scratch = scratch_,            \
-    .dt = (r).shape.dt
+    .hd_v = width_v(c), .window = (c)->window, .len_max = (r).shape.len_max, .scale = (r).scale,             \
+    .scratch = scratch_, .dt = (r).shape.dt
 
 static void run_attn_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const struct attn_run r = attn_inputs(c, p);
-    void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * c->hd, r.tol), *lse = NULL;
+    void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * width_v(c), r.tol), *lse = NULL;
     if (!(c->flags & NO_STATS)) /* a device may order it as its backward likes it */
         lse = probe_out(p, "lse", p->device && !p->plain_lse ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
                         c->heads * r.shape.rows, r.tol);
@@ -327,7 +334,7 @@ static void run_attn_fwd(const struct ops *o, const struct op_case *c, struct pr
 static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const struct attn_run r = attn_inputs(c, p);
-    int64_t count = r.shape.rows * c->heads * c->hd, stats = c->heads * r.shape.rows;
+    int64_t count = r.shape.rows * c->heads * width_v(c), stats = c->heads * r.shape.rows;
     void *out, *lse;
     if (p->device) { /* a backward reads what its own forward left */
         out = probe_out(p, "o", PROBE_WORK, p->dt, count, 0);
@@ -344,32 +351,36 @@ static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct pr
         .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
         .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
         .cu_seqlens = r.cu, .docs = c->docs, .rows = r.shape.rows, .heads = c->heads, .heads_kv = c->heads_kv,
-        .hd = c->hd, .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
+        .hd = c->hd, .hd_v = width_v(c), .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
         .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)), .dt = p->dt);
 }
 
 static void run_attn_decode(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     int32_t *lengths = probe_ids(p, "lengths", c->docs, 1);
-    int64_t capacity = 0, width = c->heads_kv * c->hd;
+    const bool fused = c->flags & FUSED;
+    const int64_t gaps = (c->flags & GAPS) != 0, width = c->heads_kv * c->hd + 3 * gaps,
+                  wide_v = fused ? width : c->heads_kv * width_v(c) + gaps;
+    int64_t capacity = 0;
     for (int64_t b = 0; b < c->docs; b++) {
         lengths[b] = c->len[b];
         if (capacity < c->len[b] + 2) capacity = c->len[b] + 2;
     }
     void *k = probe_in(p, "k", p->dt, c->docs * capacity * width, 0, 1);
-    void *v = probe_in(p, "v", p->dt, c->docs * capacity * width, 0, 1);
-    for (int64_t b = 0; b < c->docs; b++) /* rows beyond the length hold anything, here the worst */
-        for (int64_t i = lengths[b] * width; i < capacity * width; i++) {
+    void *v = fused ? k : probe_in(p, "v", p->dt, c->docs * capacity * wide_v, 0, 1);
+    for (int64_t b = 0; b < c->docs; b++) { /* rows beyond the length hold anything, here the worst */
+        for (int64_t i = lengths[b] * width; i < capacity * width; i++)
             dtype_store(k, b * capacity * width + i, p->dt, NAN);
-            dtype_store(v, b * capacity * width + i, p->dt, NAN);
-        }
+        for (int64_t i = lengths[b] * wide_v; i < capacity * wide_v; i++)
+            dtype_store(v, b * capacity * wide_v + i, p->dt, NAN);
+    }
     RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs * c->heads * c->hd, 0, 1), .k_cache = k,
-        .v_cache = v,
-        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs * c->heads * c->hd,
+        .v_cache = v, .k_stride = width, .v_stride = wide_v,
+        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs * c->heads * width_v(c),
                        tol_attn(p->dt, capacity + c->hd)),
         .lengths = lengths, .batch = c->docs, .capacity = capacity, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = c->hd, .window = c->window, .scale = 1 / sqrt((double)c->hd),
-        .dt = p->dt);
+        .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
+        .scale = 1 / sqrt((double)c->hd), .dt = p->dt);
 }
 
 /* Every 13th gate is far out, where a careless exp overflows. */

@@ -33,6 +33,7 @@ static struct attn_fwd_args fwd_args(struct attn_shape a, enum qk_norm norm)
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
                                   .hd = a.hd,
+                                  .hd_v = a.hd,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = 0.125,
@@ -53,6 +54,7 @@ static struct attn_bwd_args bwd_args(struct attn_shape a, enum qk_norm norm)
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
                                   .hd = a.hd,
+                                  .hd_v = a.hd,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = f.scale,
@@ -102,6 +104,7 @@ static struct attn_shape dense(int64_t docs, int64_t len, int64_t heads, int64_t
                                .heads = heads,
                                .heads_kv = heads_kv,
                                .hd = hd,
+                               .hd_v = hd,
                                .dt = DTYPE_BF16};
 }
 

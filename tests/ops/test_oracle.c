@@ -55,7 +55,7 @@ static void attend(struct attn *x, const int32_t *cu, int64_t docs, int64_t from
 {
     RUN(attn_fwd, .q = x->q + from * H * HD, .k = x->k + from * KV * HD, .v = x->v + from * KV * HD,
         .o = x->o + from * H * HD, .q_stride = H * HD, .k_stride = KV * HD, .v_stride = KV * HD,
-        .cu_seqlens = cu, .docs = docs, .rows = cu[docs], .heads = H, .heads_kv = KV, .hd = HD,
+        .cu_seqlens = cu, .docs = docs, .rows = cu[docs], .heads = H, .heads_kv = KV, .hd = HD, .hd_v = HD,
         .window = window, .scale = 0.4, .dt = DTYPE_F64);
 }
 
@@ -103,8 +103,9 @@ static void decoding_gives_the_last_row_of_the_forward(void **state)
         for (int32_t length = 1; length <= ROWS; length++) {
             double o[H * HD];
             RUN(attn_decode, .q = x.q + (length - 1) * H * HD, .k_cache = x.k, .v_cache = x.v, .o = o,
-                .lengths = &length, .batch = 1, .capacity = ROWS, .heads = H, .heads_kv = KV, .hd = HD,
-                .window = window, .scale = 0.4, .dt = DTYPE_F64);
+                .lengths = &length, .batch = 1, .capacity = ROWS, .k_stride = KV * HD, .v_stride = KV * HD,
+                .heads = H, .heads_kv = KV, .hd = HD, .hd_v = HD, .window = window, .scale = 0.4,
+                .dt = DTYPE_F64);
             for (int i = 0; i < H * HD; i++) assert_near(o[i], x.o[(length - 1) * H * HD + i]);
         }
     }

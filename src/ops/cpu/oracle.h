@@ -18,7 +18,7 @@ void oracle_xent(struct ops *o);
 void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);
 
-enum { ORACLE_HD_MAX = 512 }; /* head width that fits the oracle's stack buffers */
+enum { ORACLE_HD_MAX = 1024 }; /* head width that fits the oracle's stack buffers */
 
 /* dtype_load and dtype_store with the switch in sight of the compiler, which lifts it out of the loops. */
 static inline double get(const void *p, int64_t i, dtype dt)

@@ -561,7 +561,7 @@ extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 
 template <typename ARGS> static void check_served(const ARGS *a)
 {
-    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->window, a->dt};
+    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt};
     const char *refused = cuda_own_attn_refuses(&shape);
     CHECK(refused == NULL, "%s", refused);
 }

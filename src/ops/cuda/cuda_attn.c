@@ -14,7 +14,7 @@
 enum { WHY_SIZE = 640 };
 
 struct choice {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, window, dt, aligned,
+    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window, dt, aligned,
         contiguous;  /* 8-byte fields: compared as memory */
     int64_t backend; /* enum cuda_attention, never AUTO */
 };
@@ -51,7 +51,7 @@ static bool aligned_rows(const void *p, int64_t stride, dtype dt)
 static bool aligned_inputs(const struct attn_fwd_args *a)
 {
     return aligned_rows(a->q, a->q_stride, a->dt) && aligned_rows(a->k, a->k_stride, a->dt) &&
-           aligned_rows(a->v, a->v_stride, a->dt) && aligned_rows(a->o, a->heads * a->hd, a->dt) &&
+           aligned_rows(a->v, a->v_stride, a->dt) && aligned_rows(a->o, a->heads * a->hd_v, a->dt) &&
            aligned(a->lse);
 }
 
@@ -59,7 +59,7 @@ static bool aligned_inputs(const struct attn_fwd_args *a)
 static bool contiguous(const struct attn_fwd_args *a)
 {
     return a->q_stride == a->heads * a->hd && a->k_stride == a->heads_kv * a->hd &&
-           a->v_stride == a->k_stride;
+           a->v_stride == a->heads_kv * a->hd_v;
 }
 
 static bool aligned_grads(const struct attn_bwd_args *a)
@@ -78,6 +78,7 @@ static struct choice key_of(const struct attn_fwd_args *a)
                            .heads = a->heads,
                            .heads_kv = a->heads_kv,
                            .hd = a->hd,
+                           .hd_v = a->hd_v,
                            .window = a->window,
                            .dt = a->dt,
                            .aligned = aligned_inputs(a),
@@ -92,6 +93,7 @@ static struct attn_shape shape_of(const struct choice *c)
                                .heads = c->heads,
                                .heads_kv = c->heads_kv,
                                .hd = c->hd,
+                               .hd_v = c->hd_v,
                                .window = c->window,
                                .dt = (dtype)c->dt};
 }
@@ -209,10 +211,20 @@ static status own_bwd(const struct attn_bwd_args *a, const struct attn_fwd_args 
     return cuda_own_attn_bwd(a, s);
 }
 
+/* No backend has values of another width yet. */
+static status one_width(int64_t hd, int64_t hd_v)
+{
+    if (hd == hd_v) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "attention on a GPU has no heads with keys of %lld and values of %lld yet: train on the CPU",
+                (long long)hd, (long long)hd_v);
+}
+
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     if (a->rows == 0) return STATUS_OK;
+    TRY(one_width(a->hd, a->hd_v));
     TRY(choose(a, s, &backend));
     switch (backend) {
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_fwd(a, s);
@@ -238,6 +250,7 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .heads = a->heads,
                                   .heads_kv = a->heads_kv,
                                   .hd = a->hd,
+                                  .hd_v = a->hd_v,
                                   .window = a->window,
                                   .len_max = a->len_max,
                                   .scale = a->scale,
@@ -271,9 +284,17 @@ size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
     return most;
 }
 
+static status attn_decode(const struct attn_decode_args *a, dev_stream s)
+{
+    TRY(one_width(a->hd, a->hd_v));
+    CHECK(a->k_stride == a->heads_kv * a->hd && a->v_stride == a->k_stride, "cache rows of %lld and %lld",
+          (long long)a->k_stride, (long long)a->v_stride);
+    return cuda_attn_decode(a, s);
+}
+
 void cuda_attn_slots(struct ops *o)
 {
     o->attn_fwd = attn_fwd;
     o->attn_bwd = attn_bwd;
-    o->attn_decode = cuda_attn_decode;
+    o->attn_decode = attn_decode;
 }

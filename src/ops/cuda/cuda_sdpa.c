@@ -156,6 +156,7 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
                                         .heads = a->heads,
                                         .heads_kv = a->heads_kv,
                                         .hd = a->hd,
+                                        .hd_v = a->hd_v,
                                         .window = a->window,
                                         .len_max = a->len_max,
                                         .scale = a->scale,

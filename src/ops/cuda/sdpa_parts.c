@@ -56,6 +56,7 @@ static int64_t tight(int64_t rows, int64_t docs, int64_t len_max)
                          .heads = (a)->heads,                                                                \
                          .heads_kv = (a)->heads_kv,                                                          \
                          .hd = (a)->hd,                                                                      \
+                         .hd_v = (a)->hd_v,                                                                  \
                          .window = (a)->window,                                                              \
                          .dt = (a)->dt})
 

@@ -40,48 +40,53 @@ static int64_t padded(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* The size of a head, and rounded up to ENGINE_UNIT. */
+struct head {
+    int64_t hd, width;
+};
+
 /* The part of both directions' arguments that says who sees whom, for one task. */
 struct view {
     int64_t begin, length; /* the document's rows */
     int64_t head, group;   /* kv head; query heads per kv head */
-    int64_t hd, width;     /* head size, and rounded up to ENGINE_UNIT */
+    struct head qk, vo;    /* of q and k; of v and o */
     int64_t window;
     float scale;
     dtype dt;
 };
 
 /* Rows [from, from + BLOCK) of a head into [BLOCK, width] of elem; what lies outside is zero. */
-VEC_INLINE void load_rows(const struct view *w, const void *src, int64_t stride, int64_t column, int64_t from,
-                          elem *dst)
+VEC_INLINE void load_rows(const struct view *w, struct head size, const void *src, int64_t stride,
+                          int64_t head, int64_t from, elem *dst)
 {
     const int64_t rows = least(BLOCK, w->length - from);
-    for (int64_t i = 0; i < BLOCK; i++, dst += w->width) {
+    for (int64_t i = 0; i < BLOCK; i++, dst += size.width) {
         int64_t j = 0;
-        for (; i < rows && j < w->hd; j += VEC) {
-            const int n = vec_n(w->hd - j);
-            const int64_t at = (w->begin + from + i) * stride + column + j;
+        for (; i < rows && j < size.hd; j += VEC) {
+            const int n = vec_n(size.hd - j);
+            const int64_t at = (w->begin + from + i) * stride + head * size.hd + j;
 #ifdef __AMX_BF16__
             memcpy(dst + j, (const bf16 *)src + at, (size_t)n * sizeof *dst);
 #else
             vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, w->dt));
 #endif
         }
-        j = least(j, w->hd);
+        j = least(j, size.hd);
         if (i >= rows) j = 0;
-        memset(dst + j, 0, (size_t)(w->width - j) * sizeof *dst);
+        memset(dst + j, 0, (size_t)(size.width - j) * sizeof *dst);
     }
 }
 
 /* Rows of f32 [.., width] times a factor (per row, if `by` is given) to memory. */
-VEC_INLINE void store_rows(const struct view *w, const float *src, float factor, const float *by,
-                           int64_t from, void *dst, int64_t stride, int64_t column)
+VEC_INLINE void store_rows(const struct view *w, struct head size, const float *src, float factor,
+                           const float *by, int64_t from, void *dst, int64_t stride, int64_t head)
 {
     for (int64_t i = 0; i < least(BLOCK, w->length - from); i++) {
         const vf f = vec_set(by ? factor / by[i] : factor);
-        for (int64_t j = 0; j < w->hd; j += VEC) {
-            const int n = vec_n(w->hd - j);
-            vec_store(dst, (w->begin + from + i) * stride + column + j, n, w->dt,
-                      vec_load(src, i * w->width + j, VEC, DTYPE_F32) * f);
+        for (int64_t j = 0; j < size.hd; j += VEC) {
+            const int n = vec_n(size.hd - j);
+            vec_store(dst, (w->begin + from + i) * stride + head * size.hd + j, n, w->dt,
+                      vec_load(src, i * size.width + j, VEC, DTYPE_F32) * f);
         }
     }
 }
@@ -135,35 +140,35 @@ static int64_t reach(int64_t t, int64_t key)
 }
 
 /* s = q k^T where the mask may let it through, of `rows` queries from t on and the key block at `key`. */
-VEC_INLINE void scores(const struct view *w, const elem *q, const elem *k, float *s, int64_t t, int64_t key,
+VEC_INLINE void scores(int64_t width, const elem *q, const elem *k, float *s, int64_t t, int64_t key,
                        int64_t rows)
 {
     const int64_t step = together(t, key, rows);
     for (int64_t i = 0; i < rows; i += step)
-        engine_along(q + i * w->width, w->width, k, s + i * BLOCK, BLOCK, step, reach(t + i, key), w->width,
-                     w->width, false);
+        engine_along(q + i * width, width, k, s + i * BLOCK, BLOCK, step, reach(t + i, key), width, width,
+                     false);
 }
 
 /* out += p x, x [BLOCK keys, width]. */
-VEC_INLINE void gather(const struct view *w, const elem *p, const elem *x, float *out, int64_t t, int64_t key,
+VEC_INLINE void gather(int64_t width, const elem *p, const elem *x, float *out, int64_t t, int64_t key,
                        int64_t rows)
 {
     const int64_t step = together(t, key, rows);
     for (int64_t i = 0; i < rows; i += step)
-        engine_along(p + i * BLOCK, BLOCK, x, out + i * w->width, w->width, step, w->width, reach(t + i, key),
-                     BLOCK, true);
+        engine_along(p + i * BLOCK, BLOCK, x, out + i * width, width, step, width, reach(t + i, key), BLOCK,
+                     true);
 }
 
 /* out += p^T x, x [rows queries, width]. */
-VEC_INLINE void scatter(const struct view *w, const elem *p, const elem *x, float *out, int64_t t,
-                        int64_t key, int64_t rows)
+VEC_INLINE void scatter(int64_t width, const elem *p, const elem *x, float *out, int64_t t, int64_t key,
+                        int64_t rows)
 {
     const int64_t step = key < t ? BLOCK : ENGINE_UNIT;
     for (int64_t j = 0; j < BLOCK; j += step) {
         const int64_t from = key < t ? 0 : j;
         if (from >= rows) break;
-        engine_across(p + from * BLOCK + j, BLOCK, x + from * ENGINE_NR, out + j * w->width, w->width, step,
-                      w->width, rows - from, rows, true);
+        engine_across(p + from * BLOCK + j, BLOCK, x + from * ENGINE_NR, out + j * width, width, step, width,
+                      rows - from, rows, true);
     }
 }
 
@@ -173,8 +178,8 @@ enum { SLACK = 8 };
 struct online {
     vf sum[BLOCK];
     float max[BLOCK];
-    float *o, *s; /* [BLOCK, width], [BLOCK, BLOCK] */
-    elem *q, *p;  /* [BLOCK, width], [BLOCK, BLOCK]; f32: p is s */
+    float *o, *s; /* [BLOCK, vo.width], [BLOCK, BLOCK] */
+    elem *q, *p;  /* [BLOCK, qk.width], [BLOCK, BLOCK]; f32: p is s */
 };
 
 /* A row with a score above the slack: raises its maximum, and scales what has been summed. */
@@ -216,14 +221,14 @@ VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float sca
 
 static void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
 {
-    const int64_t n = least(rows, w->length - t);
+    const int64_t n = least(rows, w->length - t), width = w->vo.width;
     if (sees_all(w, t, key)) {
-        for (int64_t i = 0; i < n; i++) online_row(b, i, w->width, w->scale, true, (struct span){0, BLOCK});
+        for (int64_t i = 0; i < n; i++) online_row(b, i, width, w->scale, true, (struct span){0, BLOCK});
     } else {
         for (int64_t i = 0; i < n; i++) {
             const struct span see = seen(w, t + i, key);
             if (see.begin < see.end)
-                online_row(b, i, w->width, w->scale, false, see);
+                online_row(b, i, width, w->scale, false, see);
             else
                 memset(b->p + i * BLOCK, 0, BLOCK * sizeof *b->p);
         }
@@ -234,37 +239,38 @@ static void online_block(const struct view *w, struct online *b, int64_t t, int6
 /* Query blocks part, part + parts, .. of the task's heads. */
 static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_t part, int64_t parts)
 {
-    const int64_t blocks = chunk_count(w->length, BLOCK), kv = blocks * BLOCK * w->width,
-                  block = BLOCK * w->width;
-    const size_t elems = (size_t)(2 * kv + block + BLOCK * BLOCK), floats = (size_t)(block + BLOCK * BLOCK);
+    const int64_t blocks = chunk_count(w->length, BLOCK), block_k = BLOCK * w->qk.width,
+                  block_v = BLOCK * w->vo.width, block = most(block_k, block_v);
+    const size_t elems = (size_t)(blocks * (block_k + block_v) + block + BLOCK * BLOCK),
+                 floats = (size_t)(block_v + BLOCK * BLOCK);
     if (part >= blocks) return;
     struct online b;
     b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
-    b.s = b.o + block;
-    elem *k = (elem *)(void *)(b.s + BLOCK * BLOCK), *v = k + kv;
-    b.q = v + kv;
+    b.s = b.o + block_v;
+    elem *k = (elem *)(void *)(b.s + BLOCK * BLOCK), *v = k + blocks * block_k;
+    b.q = v + blocks * block_v; /* V passes through it too */
     b.p = sizeof(elem) == sizeof(float) ? (elem *)(void *)b.s : b.q + block;
     for (int64_t i = 0; i < blocks; i++) {
-        load_rows(w, a->k, a->k_stride, w->head * w->hd, i * BLOCK, b.q);
-        engine_b_along(b.q, w->width, BLOCK, w->width, k + i * block);
-        load_rows(w, a->v, a->v_stride, w->head * w->hd, i * BLOCK, b.q);
-        engine_b_across(b.q, w->width, w->width, BLOCK, v + i * block);
+        load_rows(w, w->qk, a->k, a->k_stride, w->head, i * BLOCK, b.q);
+        engine_b_along(b.q, w->qk.width, BLOCK, w->qk.width, k + i * block_k);
+        load_rows(w, w->vo, a->v, a->v_stride, w->head, i * BLOCK, b.q);
+        engine_b_across(b.q, w->vo.width, w->vo.width, BLOCK, v + i * block_v);
     }
     for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
         for (int64_t t = part * BLOCK; t < w->length; t += parts * BLOCK) {
             const int64_t rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
             const struct span keys = key_blocks(w, t);
-            load_rows(w, a->q, a->q_stride, h * w->hd, t, b.q);
-            memset(b.o, 0, (size_t)block * sizeof *b.o);
+            load_rows(w, w->qk, a->q, a->q_stride, h, t, b.q);
+            memset(b.o, 0, (size_t)block_v * sizeof *b.o);
             for (int i = 0; i < BLOCK; i++) b.max[i] = -INFINITY, b.sum[i] = (vf){0};
             for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
-                scores(w, b.q, k + u * w->width, b.s, t, u, rows);
+                scores(w->qk.width, b.q, k + u * w->qk.width, b.s, t, u, rows);
                 online_block(w, &b, t, u, rows);
-                gather(w, b.p, v + u * w->width, b.o, t, u, rows);
+                gather(w->vo.width, b.p, v + u * w->vo.width, b.o, t, u, rows);
             }
             float sum[BLOCK];
             for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b.sum[i]);
-            store_rows(w, b.o, 1.0f, sum, t, a->o, a->heads * a->hd, h * w->hd);
+            store_rows(w, w->vo, b.o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
             float *lse = a->lse ? (float *)a->lse + h * a->rows + w->begin + t : NULL;
             for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++) lse[i] = b.max[i] + logf(sum[i]);
         }
@@ -273,8 +279,8 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
 
 /* Buffers of a backward task. Operands named by the product they enter: _n read along, _x across. */
 struct grads {
-    float *dk, *dv;             /* [blocks, BLOCK, width] sums over queries and heads */
-    float *dq, *s, *dp;         /* [BLOCK, width], [BLOCK, BLOCK] twice */
+    float *dk, *dv;             /* [blocks, BLOCK, qk.width or vo.width] sums over queries and heads */
+    float *dq, *s, *dp;         /* [BLOCK, qk.width], [BLOCK, BLOCK] twice */
     elem *k_n, *k_x, *v_n;      /* packed for S, dQ, dP, all blocks */
     elem *q, *d_o, *q_x, *do_x; /* a query block, plain and packed for dK, dV */
     elem *p, *ds;               /* [BLOCK, BLOCK]; f32: p is s, ds is dp */
@@ -284,25 +290,26 @@ struct grads {
 
 static void grads_lay(struct grads *g, const struct view *w)
 {
-    const int64_t block = BLOCK * w->width, kv = chunk_count(w->length, BLOCK) * block,
-                  square = BLOCK * BLOCK;
-    const size_t floats = (size_t)(2 * kv + block + 2 * square),
-                 elems = (size_t)(3 * kv + 4 * block + 2 * square);
+    const int64_t blocks = chunk_count(w->length, BLOCK), block_k = BLOCK * w->qk.width,
+                  block_v = BLOCK * w->vo.width, block = most(block_k, block_v), all_k = blocks * block_k,
+                  all_v = blocks * block_v, square = BLOCK * BLOCK;
+    const size_t floats = (size_t)(all_k + all_v + block_k + 2 * square),
+                 elems = (size_t)(2 * all_k + all_v + block + 2 * block_v + block_k + 2 * square);
     g->dk = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
-    memset(g->dk, 0, (size_t)(2 * kv) * sizeof *g->dk);
-    g->dv = g->dk + kv;
-    g->dq = g->dv + kv;
-    g->s = g->dq + block;
+    memset(g->dk, 0, (size_t)(all_k + all_v) * sizeof *g->dk);
+    g->dv = g->dk + all_k;
+    g->dq = g->dv + all_v;
+    g->s = g->dq + block_k;
     g->dp = g->s + square;
     g->k_n = (elem *)(void *)(g->dp + square);
-    g->k_x = g->k_n + kv;
-    g->v_n = g->k_x + kv;
-    g->q = g->v_n + kv;
+    g->k_x = g->k_n + all_k;
+    g->v_n = g->k_x + all_k;
+    g->q = g->v_n + all_v; /* K and V pass through it too */
     g->d_o = g->q + block;
-    g->q_x = g->d_o + block;
-    g->do_x = g->q_x + block;
+    g->q_x = g->d_o + block_v;
+    g->do_x = g->q_x + block_k;
     const bool same = sizeof(elem) == sizeof(float);
-    g->p = same ? (elem *)(void *)g->s : g->do_x + block;
+    g->p = same ? (elem *)(void *)g->s : g->do_x + block_v;
     g->ds = same ? (elem *)(void *)g->dp : g->p + square;
 }
 
@@ -311,10 +318,10 @@ VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, 
                            int64_t t)
 {
     for (int64_t i = 0; i < least(BLOCK, w->length - t); i++) {
-        const int64_t row = w->begin + t + i, at = (row * a->heads + h) * w->hd;
+        const int64_t row = w->begin + t + i, at = (row * a->heads + h) * w->vo.hd;
         vf sum = {0};
-        for (int64_t j = 0; j < w->hd; j += VEC) {
-            const int n = vec_n(w->hd - j);
+        for (int64_t j = 0; j < w->vo.hd; j += VEC) {
+            const int n = vec_n(w->vo.hd - j);
             sum += vec_load(a->o, at + j, n, w->dt) * vec_load(a->do_, at + j, n, w->dt);
         }
         g->delta[i] = vec_sum(sum);
@@ -358,45 +365,52 @@ static void prob_block(const struct view *w, struct grads *g, int64_t t, int64_t
 static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
                         int64_t t)
 {
-    const int64_t width = w->width, rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
+    const int64_t width = w->qk.width, width_v = w->vo.width,
+                  rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
     const struct span keys = key_blocks(w, t);
-    load_rows(w, a->q, a->q_stride, h * w->hd, t, g->q);
-    load_rows(w, a->do_, a->heads * w->hd, h * w->hd, t, g->d_o);
+    load_rows(w, w->qk, a->q, a->q_stride, h, t, g->q);
+    load_rows(w, w->vo, a->do_, a->heads * w->vo.hd, h, t, g->d_o);
     engine_b_across(g->q, width, width, rows, g->q_x);
-    engine_b_across(g->d_o, width, width, rows, g->do_x);
+    engine_b_across(g->d_o, width_v, width_v, rows, g->do_x);
     delta_rows(a, w, g, h, t);
     g->lse = (const float *)a->lse + h * a->rows + w->begin + t;
     memset(g->dq, 0, (size_t)(BLOCK * width) * sizeof *g->dq);
     for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
-        const int64_t at = u * width;
-        scores(w, g->q, g->k_n + at, g->s, t, u, rows);
-        scores(w, g->d_o, g->v_n + at, g->dp, t, u, rows);
+        const int64_t at = u * width, at_v = u * width_v;
+        scores(width, g->q, g->k_n + at, g->s, t, u, rows);
+        scores(width_v, g->d_o, g->v_n + at_v, g->dp, t, u, rows);
         prob_block(w, g, t, u, rows);
-        scatter(w, g->p, g->do_x, g->dv + at, t, u, rows);
-        scatter(w, g->ds, g->q_x, g->dk + at, t, u, rows);
-        gather(w, g->ds, g->k_x + at, g->dq, t, u, rows);
+        scatter(width_v, g->p, g->do_x, g->dv + at_v, t, u, rows);
+        scatter(width, g->ds, g->q_x, g->dk + at, t, u, rows);
+        gather(width, g->ds, g->k_x + at, g->dq, t, u, rows);
     }
-    store_rows(w, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h * w->hd);
+    store_rows(w, w->qk, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h);
 }
 
 static void bwd_task(const struct attn_bwd_args *a, const struct view *w)
 {
+    const int64_t width = w->qk.width, width_v = w->vo.width;
     struct grads g;
     grads_lay(&g, w);
     for (int64_t t = 0; t < w->length; t += BLOCK) {
-        load_rows(w, a->k, a->k_stride, w->head * w->hd, t, g.q);
-        engine_b_along(g.q, w->width, BLOCK, w->width, g.k_n + t * w->width);
-        engine_b_across(g.q, w->width, w->width, BLOCK, g.k_x + t * w->width);
-        load_rows(w, a->v, a->v_stride, w->head * w->hd, t, g.q);
-        engine_b_along(g.q, w->width, BLOCK, w->width, g.v_n + t * w->width);
+        load_rows(w, w->qk, a->k, a->k_stride, w->head, t, g.q);
+        engine_b_along(g.q, width, BLOCK, width, g.k_n + t * width);
+        engine_b_across(g.q, width, width, BLOCK, g.k_x + t * width);
+        load_rows(w, w->vo, a->v, a->v_stride, w->head, t, g.q);
+        engine_b_along(g.q, width_v, BLOCK, width_v, g.v_n + t * width_v);
     }
     for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
         for (int64_t t = 0; t < w->length; t += BLOCK) bwd_queries(a, w, &g, h, t);
     }
     for (int64_t t = 0; t < w->length; t += BLOCK) {
-        store_rows(w, g.dk + t * w->width, w->scale, NULL, t, a->dk, a->dk_stride, w->head * w->hd);
-        store_rows(w, g.dv + t * w->width, 1.0f, NULL, t, a->dv, a->dv_stride, w->head * w->hd);
+        store_rows(w, w->qk, g.dk + t * width, w->scale, NULL, t, a->dk, a->dk_stride, w->head);
+        store_rows(w, w->vo, g.dv + t * width_v, 1.0f, NULL, t, a->dv, a->dv_stride, w->head);
     }
+}
+
+static struct head head_of(int64_t hd)
+{
+    return (struct head){hd, padded(hd, ENGINE_UNIT)};
 }
 
 static int longer_first(const void *x, const void *y)
@@ -424,16 +438,16 @@ static const int64_t *schedule(const int32_t *cu, int64_t docs, int64_t rows)
     {                                                                                                        \
         .begin = (a)->cu_seqlens[(order)[(task) / (a)->heads_kv] & 0xffffffff],                              \
         .length = (order)[(task) / (a)->heads_kv] >> 32, .head = (task) % (a)->heads_kv,                     \
-        .group = (a)->heads / (a)->heads_kv, .hd = (a)->hd, .width = padded((a)->hd, ENGINE_UNIT),           \
+        .group = (a)->heads / (a)->heads_kv, .qk = head_of((a)->hd), .vo = head_of((a)->hd_v),               \
         .window = (a)->window, .scale = (float)(a)->scale, .dt = (a)->dt                                     \
     }
 
-static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd)
+static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_v)
 {
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "the fast set has no attention in %s", dtype_name(dt));
     CHECK(heads > 0 && heads_kv > 0 && heads % heads_kv == 0, "%lld heads on %lld kv heads", (long long)heads,
           (long long)heads_kv);
-    CHECK(hd > 0, "head size %lld", (long long)hd);
+    CHECK(hd > 0 && hd_v > 0, "head sizes %lld and %lld", (long long)hd, (long long)hd_v);
 }
 
 /* Into how many parts a forward task is cut so that few tasks of long documents keep all threads busy. Every part packs K and V
@@ -452,7 +466,7 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     if (a->dt != DTYPE_BF16) return others().attn_fwd(a, s);
 #endif
     (void)s;
-    check(a->dt, a->heads, a->heads_kv, a->hd);
+    check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
     const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
     const int64_t tasks = a->docs * a->heads_kv, parts = fwd_parts(tasks, a->docs ? order[0] >> 32 : 0);
     PARALLEL_CHUNKS(c, tasks * parts)
@@ -472,7 +486,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     if (a->dt != DTYPE_BF16) return others().attn_bwd(a, s);
 #endif
     (void)s;
-    check(a->dt, a->heads, a->heads_kv, a->hd);
+    check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
     CHECK(a->scratch || a->rows == 0, "no scratch");
     const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
     PARALLEL_CHUNKS(task, a->docs * a->heads_kv)

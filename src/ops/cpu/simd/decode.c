@@ -19,19 +19,19 @@ VEC_INLINE float dot(const float *q, const void *k, int64_t at, int64_t hd, dtyp
 /* One query head `h` of sequence `b` over cache rows [keys.begin, keys.end). */
 VEC_INLINE void attend(const struct attn_decode_args *a, int64_t b, int64_t h, struct span keys, dtype dt)
 {
-    const int64_t stride = a->heads_kv * a->hd, width = (a->hd + VEC - 1) / VEC * VEC,
-                  count = keys.end - keys.begin;
-    const int64_t head = b * a->capacity * stride + h / (a->heads / a->heads_kv) * a->hd,
-                  row = (b * a->heads + h) * a->hd;
-    float *q = workspace_get(WORKSPACE_MINE, (size_t)(2 * width + count) * sizeof *q), *o = q + width,
-          *p = o + width;
-    for (int64_t j = 0; j < a->hd; j += VEC) {
+    const int64_t width = (a->hd + VEC - 1) / VEC * VEC, width_v = (a->hd_v + VEC - 1) / VEC * VEC,
+                  count = keys.end - keys.begin, group = a->heads / a->heads_kv;
+    const int64_t head_k = b * a->capacity * a->k_stride + h / group * a->hd,
+                  head_v = b * a->capacity * a->v_stride + h / group * a->hd_v,
+                  row = (b * a->heads + h) * a->hd, row_o = (b * a->heads + h) * a->hd_v;
+    float *q = workspace_get(WORKSPACE_MINE, (size_t)(width + width_v + count) * sizeof *q), *o = q + width,
+          *p = o + width_v;
+    for (int64_t j = 0; j < a->hd; j += VEC)
         vec_store(q, j, VEC, DTYPE_F32, vec_load(a->q, row + j, vec_n(a->hd - j), dt) * (float)a->scale);
-        vec_store(o, j, VEC, DTYPE_F32, (vf){0});
-    }
+    for (int64_t j = 0; j < a->hd_v; j += VEC) vec_store(o, j, VEC, DTYPE_F32, (vf){0});
     float max = -INFINITY, sum = 0;
     for (int64_t u = 0; u < count; u++) {
-        p[u] = dot(q, a->k_cache, head + (keys.begin + u) * stride, a->hd, dt);
+        p[u] = dot(q, a->k_cache, head_k + (keys.begin + u) * a->k_stride, a->hd, dt);
         max = fmaxf(max, p[u]);
     }
     for (int64_t u = 0; u < count; u += VEC) {
@@ -42,14 +42,14 @@ VEC_INLINE void attend(const struct attn_decode_args *a, int64_t b, int64_t h, s
     }
     for (int64_t u = 0; u < count; u++) {
         const vf w = vec_set(p[u]);
-        const int64_t at = head + (keys.begin + u) * stride;
-        for (int64_t j = 0; j < a->hd; j += VEC) {
-            vf x = vec_load(o, j, VEC, DTYPE_F32) + w * vec_load(a->v_cache, at + j, vec_n(a->hd - j), dt);
+        const int64_t at = head_v + (keys.begin + u) * a->v_stride;
+        for (int64_t j = 0; j < a->hd_v; j += VEC) {
+            vf x = vec_load(o, j, VEC, DTYPE_F32) + w * vec_load(a->v_cache, at + j, vec_n(a->hd_v - j), dt);
             vec_store(o, j, VEC, DTYPE_F32, x);
         }
     }
-    for (int64_t j = 0; j < a->hd; j += VEC)
-        vec_store(a->o, row + j, vec_n(a->hd - j), dt, vec_load(o, j, VEC, DTYPE_F32) / sum);
+    for (int64_t j = 0; j < a->hd_v; j += VEC)
+        vec_store(a->o, row_o + j, vec_n(a->hd_v - j), dt, vec_load(o, j, VEC, DTYPE_F32) / sum);
 }
 
 static status attn_decode(const struct attn_decode_args *a, dev_stream s)
@@ -59,6 +59,10 @@ static status attn_decode(const struct attn_decode_args *a, dev_stream s)
           dtype_name(a->dt));
     CHECK(a->heads > 0 && a->heads_kv > 0 && a->heads % a->heads_kv == 0, "%lld heads on %lld kv heads",
           (long long)a->heads, (long long)a->heads_kv);
+    CHECK(a->hd > 0 && a->hd_v > 0 && a->k_stride >= a->heads_kv * a->hd &&
+              a->v_stride >= a->heads_kv * a->hd_v,
+          "heads of %lld and %lld in cache rows of %lld and %lld", (long long)a->hd, (long long)a->hd_v,
+          (long long)a->k_stride, (long long)a->v_stride);
     PARALLEL_CHUNKS(c, a->batch * a->heads)
     {
         const int64_t b = c / a->heads, length = a->lengths[b];
