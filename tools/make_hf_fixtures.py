@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fixtures from Hugging Face transformers and torch, for tests/model/test_hf.c. Run once; the test suite needs neither.
 
-usage: make_hf_fixtures.py [OUT]     (default tests/fixtures/hf)
+usage: make_hf_fixtures.py [OUT [NAME...]]     (default tests/fixtures/hf, all)
 needs: torch, transformers, safetensors   (made with torch 2.15.0, transformers 5.23.0)
 
 For each tiny random model OUT/NAME/ gets config.json and model.safetensors as save_pretrained writes them (or the config in the old
@@ -9,18 +9,23 @@ style), and expect.safetensors:
   tokens   I32 [11, 25]  rows of 24 inputs and their targets, shifted by one
   logits   F32 [24, V]   of row 0
   grad/X   F32           gradient of row 0's mean loss for every parameter X
+  long_tokens I32 [150], long_logits F32 [150, V]   of models with a state
   losses   F32 [10]      of ten AdamW steps on rows 1..10 (lr 1e-3, betas 0.9/0.95, eps 1e-8, decay 0.1 on matrices, clip 1.0)
 """
 import json, os, sys
 import torch
 from safetensors.torch import save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 V, D, F, L, T = 48, 32, 40, 2, 24
 base = dict(vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, initializer_range=0.2,
             bos_token_id=None, eos_token_id=None, pad_token_id=None)
+
+
+# 150 tokens: more than two chunks of the delta rule
+deltanet = dict(max_position_embeddings=160, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
 
 
 def rope(**kw):
@@ -39,6 +44,7 @@ models = {
     "mistral": lambda: MistralForCausalLM(MistralConfig(**base, sliding_window=7, head_dim=8)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**{**base, "tie_word_embeddings": True}, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**base, head_dim=16)),
+    "qwen3_next_dense": lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**{**base, **deltanet, "num_hidden_layers": 3, "layer_types": 2 * ["linear_attention"] + ["full_attention"]}, num_experts=0)),
 }
 old_style = {"llama_llama3", "qwen2"}  # config.json rewritten as older transformers wrote it
 
@@ -79,11 +85,16 @@ def make(name, out):
     loss, logits = loss_of(model, tokens[0].long())
     loss.backward()
     expect["logits"] = logits.detach().clone()
+    if hasattr(model.config, "linear_num_key_heads"):
+        long = torch.randint(0, V, (150,), dtype=torch.int32)
+        expect["long_tokens"] = long
+        with torch.no_grad():
+            expect["long_logits"] = model(long[None].long()).logits[0].clone()
     for key, p in model.named_parameters():
         expect["grad/" + key] = p.grad.clone()
     model.zero_grad(set_to_none=True)
-    decay = [p for p in model.parameters() if p.dim() == 2]
-    keep = [p for p in model.parameters() if p.dim() != 2]
+    decay = [p for p in model.parameters() if p.dim() >= 2]
+    keep = [p for p in model.parameters() if p.dim() < 2]
     opt = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": keep, "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
     losses = []
     for i in range(1, 11):
@@ -99,5 +110,5 @@ def make(name, out):
 
 
 out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "tests", "fixtures", "hf")
-for name in models:
+for name in sys.argv[2:] or models:
     make(name, out)

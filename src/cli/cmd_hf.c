@@ -302,6 +302,19 @@ static status export_model(const struct trainer *t, const struct export *e)
     return FAIL(st, "%s", reason);
 }
 
+/* A model that transformers cannot load is no failure, but nobody should find out later. */
+static status tell_family(const struct model_spec *m, const char **family)
+{
+    char nearest[128];
+    TRY(hf_family(m, family));
+    if (strcmp(*family, "ingot") != 0) return STATUS_OK;
+    hf_nearest(m, nearest);
+    log_warn(
+        "no family of transformers holds this model (%s): written as model_type ingot, which ingot reads",
+        nearest);
+    return STATUS_OK;
+}
+
 status cmd_hf_export(int argc, char **argv)
 {
     struct export e = {0};
@@ -322,11 +335,13 @@ status cmd_hf_export(int argc, char **argv)
     e.dt = strcmp(type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     e.shard_bytes = (int64_t)(shard_gib * 0x1p30);
     struct trainer t;
+    const char *family = "";
     TRY(check_free(e.to));
     TRY(restore_open(&t, e.from, &(struct restore_options){.override_count = argc, .overrides = argv}));
     status st = export_model(&t, &e);
+    if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
     if (st == STATUS_OK)
-        printf("model=%s step=%lld parameters=%lld dtype=%s\n", e.to, (long long)t.step,
+        printf("model=%s type=%s step=%lld parameters=%lld dtype=%s\n", e.to, family, (long long)t.step,
                (long long)t.decoder.params.unique, type);
     trainer_close(&t);
     return st;

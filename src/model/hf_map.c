@@ -1,132 +1,169 @@
-/* Names: which rows of which parameter each Hugging Face tensor is. */
-#include "model/hf.h"
+/* Which rows of which parameter each tensor of Hugging Face is. */
+#include "model/hf_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct list {
-    struct hf_tensor *rows;
-    int count, capacity;
-    const struct decoder *d;
-};
-
-/* Rows [begin, begin + rows) of parameter OURS as HF; skipped when the model has no such parameter. rows 0: all. */
-struct entry {
-    const char *ours, *hf;
-    int64_t begin, rows;
-    bool transposed;
-};
-
-static void add(struct list *l, int64_t layer, const struct entry *e)
+int64_t hf_row(const struct hf_tensor *t, int64_t row)
 {
-    char ours[112];
-    if (layer >= 0)
-        snprintf(ours, sizeof ours, "layers.%lld.%s", (long long)layer, e->ours);
-    else
-        snprintf(ours, sizeof ours, "%s", e->ours);
-    int param = params_find(&l->d->params, ours);
-    if (param < 0) return;
+    const int64_t each = t->rows / t->groups, group = row / each;
+    int64_t at = row % each;
+    int i = 0;
+    while (at >= t->parts[i].rows) at -= t->parts[i++].rows;
+    return t->parts[i].begin + group * t->parts[i].rows + at;
+}
+
+void hf_rows(struct hf_tensor *t, int64_t begin, int64_t rows)
+{
+    CHECK(t->part_count < HF_PARTS_MAX, "%s has too many parts", t->name);
+    t->parts[t->part_count].begin = begin;
+    t->parts[t->part_count++].rows = rows;
+    t->rows += t->groups * rows;
+}
+
+static struct hf_tensor *grow(struct hf_list *l)
+{
     if (l->count == l->capacity) {
         l->capacity = l->capacity ? l->capacity * 2 : 256;
         l->rows = realloc(l->rows, (size_t)l->capacity * sizeof *l->rows);
         CHECK(l->rows != NULL, "no memory for %d tensor names", l->capacity);
     }
-    struct hf_tensor *t = &l->rows[l->count++];
-    *t = (struct hf_tensor){.param = param,
-                            .begin = e->begin,
-                            .rows = e->rows ? e->rows : l->d->params.rows[param].shape[0],
-                            .transposed = e->transposed};
-    if (layer >= 0)
-        snprintf(t->name, sizeof t->name, e->hf[0] == 'h' ? "transformer.h.%lld.%s" : "model.layers.%lld.%s",
-                 (long long)layer, e->hf + 1);
-    else
-        snprintf(t->name, sizeof t->name, "%s", e->hf);
+    return &l->rows[l->count];
 }
 
-static void add_all(struct list *l, int64_t layer, const struct entry *e, size_t count)
+void hf_add(struct hf_list *l, const struct hf_layer *layer, const char *prefix, const struct hf_entry *e)
 {
-    for (size_t i = 0; i < count; i++) add(l, layer, &e[i]);
+    char ours[112];
+    struct hf_tensor t = {.groups = 1};
+    if (layer) {
+        snprintf(ours, sizeof ours, "layers.%lld.%s", (long long)layer->index, e->ours);
+        snprintf(t.name, sizeof t.name, "%s%lld.%s", prefix, (long long)layer->index, e->hf);
+    } else {
+        snprintf(ours, sizeof ours, "%s", e->ours);
+        snprintf(t.name, sizeof t.name, "%s%s", prefix, e->hf);
+    }
+    t.param = params_find(&l->d->params, ours);
+    if (t.param < 0 || (e->rows && !e->rows(layer, &t))) return;
+    if (t.part_count == 0) hf_rows(&t, 0, l->d->params.rows[t.param].shape[0]);
+    *grow(l) = t;
+    l->count++;
 }
 
-/* In the layer tables the first letter says under which prefix the name stands: h "transformer.h.I.", m "model.layers.I." */
-static void map_gpt2(struct list *l)
+/* ---- attention */
+
+static const struct attn *attn_of(const struct hf_layer *l)
 {
-    static const struct entry top[] = {
-        {.ours = "embed.weight", .hf = "transformer.wte.weight"},
-        {.ours = "positions.weight", .hf = "transformer.wpe.weight"},
-        {.ours = "norm.weight", .hf = "transformer.ln_f.weight"},
-        {.ours = "norm.bias", .hf = "transformer.ln_f.bias"},
-        {.ours = "head.weight", .hf = "lm_head.weight"},
-    };
-    static const struct entry layer[] = {
-        {.ours = "norm1.weight", .hf = "hln_1.weight"},
-        {.ours = "norm1.bias", .hf = "hln_1.bias"},
-        {.ours = "attn.qkv.weight", .hf = "hattn.c_attn.weight", .transposed = true},
-        {.ours = "attn.qkv.bias", .hf = "hattn.c_attn.bias"},
-        {.ours = "attn.out.weight", .hf = "hattn.c_proj.weight", .transposed = true},
-        {.ours = "attn.out.bias", .hf = "hattn.c_proj.bias"},
-        {.ours = "norm2.weight", .hf = "hln_2.weight"},
-        {.ours = "norm2.bias", .hf = "hln_2.bias"},
-        {.ours = "mlp.up.weight", .hf = "hmlp.c_fc.weight", .transposed = true},
-        {.ours = "mlp.up.bias", .hf = "hmlp.c_fc.bias"},
-        {.ours = "mlp.down.weight", .hf = "hmlp.c_proj.weight", .transposed = true},
-        {.ours = "mlp.down.bias", .hf = "hmlp.c_proj.bias"},
-    };
-    add_all(l, -1, top, sizeof top / sizeof top[0]);
-    for (int64_t i = 0; i < l->d->spec.layer_count; i++) add_all(l, i, layer, sizeof layer / sizeof layer[0]);
+    return &l->block->mixer.attn;
 }
 
-/* llama, mistral, qwen2 and qwen3 share their names; biases and QK-norms are there when the parameters are. */
-static void map_llama(struct list *l)
+/* Head by head [q | gate] where there is a gate. */
+static bool rows_q(const struct hf_layer *l, struct hf_tensor *t)
 {
-    static const struct entry top[] = {
-        {.ours = "embed.weight", .hf = "model.embed_tokens.weight"},
-        {.ours = "norm.weight", .hf = "model.norm.weight"},
-        {.ours = "head.weight", .hf = "lm_head.weight"},
-    };
-    add_all(l, -1, top, sizeof top / sizeof top[0]);
+    const struct attn *a = attn_of(l);
+    t->groups = a->heads;
+    hf_rows(t, 0, a->hd);
+    if (a->gate) hf_rows(t, (a->heads + 2 * a->heads_kv) * a->hd, a->hd);
+    return true;
+}
+static bool rows_k(const struct hf_layer *l, struct hf_tensor *t)
+{
+    const struct attn *a = attn_of(l);
+    hf_rows(t, a->heads * a->hd, a->heads_kv * a->hd);
+    return true;
+}
+static bool rows_v(const struct hf_layer *l, struct hf_tensor *t)
+{
+    const struct attn *a = attn_of(l);
+    hf_rows(t, (a->heads + a->heads_kv) * a->hd, a->heads_kv * a->hd);
+    return true;
+}
+static const struct hf_entry attention[] = {
+    {"attn.qkv.weight", "self_attn.q_proj.weight", rows_q},
+    {"attn.qkv.weight", "self_attn.k_proj.weight", rows_k},
+    {"attn.qkv.weight", "self_attn.v_proj.weight", rows_v},
+    {"attn.qkv.bias", "self_attn.q_proj.bias", rows_q},
+    {"attn.qkv.bias", "self_attn.k_proj.bias", rows_k},
+    {"attn.qkv.bias", "self_attn.v_proj.bias", rows_v},
+    {"attn.q_norm.weight", "self_attn.q_norm.weight", NULL},
+    {"attn.k_norm.weight", "self_attn.k_norm.weight", NULL},
+    {"attn.out.weight", "self_attn.o_proj.weight", NULL},
+    {"attn.out.bias", "self_attn.o_proj.bias", NULL},
+};
+
+/* ---- feed-forward */
+
+/* Without SwiGLU there is no gate. */
+static bool rows_gate(const struct hf_layer *l, struct hf_tensor *t)
+{
+    const struct mlp *m = &l->block->ffn.mlp;
+    if (m->act == ACT_SWIGLU) hf_rows(t, 0, m->f);
+    return m->act == ACT_SWIGLU;
+}
+static bool rows_up(const struct hf_layer *l, struct hf_tensor *t)
+{
+    const struct mlp *m = &l->block->ffn.mlp;
+    hf_rows(t, m->act == ACT_SWIGLU ? m->f : 0, m->f);
+    return true;
+}
+static const struct hf_entry dense[] = {
+    {"mlp.up.weight", "mlp.gate_proj.weight", rows_gate}, {"mlp.up.weight", "mlp.up_proj.weight", rows_up},
+    {"mlp.up.bias", "mlp.gate_proj.bias", rows_gate},     {"mlp.up.bias", "mlp.up_proj.bias", rows_up},
+    {"mlp.down.weight", "mlp.down_proj.weight", NULL},    {"mlp.down.bias", "mlp.down_proj.bias", NULL},
+};
+
+/* ---- the whole */
+
+static const struct hf_entry top[] = {
+    {"embed.weight", "model.embed_tokens.weight", NULL},
+    {"norm.weight", "model.norm.weight", NULL},
+    {"head.weight", "lm_head.weight", NULL},
+};
+static const struct hf_entry norms[] = {
+    {"norm1.weight", "input_layernorm.weight", NULL},
+    {"norm2.weight", "post_attention_layernorm.weight", NULL},
+};
+static const struct hf_entries grouped = HF_ENTRIES(attention), feed_forward = HF_ENTRIES(dense);
+static const struct hf_entries *const mixers[] = {
+    [MIXER_GQA] = &grouped,
+    [MIXER_SWA] = &grouped,
+    [MIXER_GDN] = &hf_deltanet,
+};
+static const struct hf_entries *const ffns[] = {
+    [FFN_MLP] = &feed_forward,
+};
+
+/* Parts that a table does not know are left to their own names by the family that takes all (hf_ingot.c). */
+static void add_part(struct hf_list *l, const struct hf_layer *at, const struct hf_entries *e)
+{
+    for (int k = 0; e && k < e->count; k++) hf_add(l, at, "model.layers.", &e->at[k]);
+}
+#define PART(table, kind) ((size_t)(kind) < sizeof(table) / sizeof(table[0]) ? (table)[kind] : NULL)
+
+void hf_map_llama(struct hf_list *l)
+{
+    static const struct hf_entries ends = HF_ENTRIES(top), both = HF_ENTRIES(norms);
+    for (int i = 0; i < ends.count; i++) hf_add(l, NULL, "", &ends.at[i]);
     for (int64_t i = 0; i < l->d->spec.layer_count; i++) {
-        const struct attn *a = &l->d->blocks[i].mixer.attn;
-        int64_t q = a->heads * a->hd, kv = a->heads_kv * a->hd, f = l->d->spec.ffn_size;
-        const struct entry layer[] = {
-            {.ours = "norm1.weight", .hf = "minput_layernorm.weight"},
-            {.ours = "attn.qkv.weight", .hf = "mself_attn.q_proj.weight", .begin = 0, .rows = q},
-            {.ours = "attn.qkv.weight", .hf = "mself_attn.k_proj.weight", .begin = q, .rows = kv},
-            {.ours = "attn.qkv.weight", .hf = "mself_attn.v_proj.weight", .begin = q + kv, .rows = kv},
-            {.ours = "attn.qkv.bias", .hf = "mself_attn.q_proj.bias", .begin = 0, .rows = q},
-            {.ours = "attn.qkv.bias", .hf = "mself_attn.k_proj.bias", .begin = q, .rows = kv},
-            {.ours = "attn.qkv.bias", .hf = "mself_attn.v_proj.bias", .begin = q + kv, .rows = kv},
-            {.ours = "attn.q_norm.weight", .hf = "mself_attn.q_norm.weight"},
-            {.ours = "attn.k_norm.weight", .hf = "mself_attn.k_norm.weight"},
-            {.ours = "attn.out.weight", .hf = "mself_attn.o_proj.weight"},
-            {.ours = "attn.out.bias", .hf = "mself_attn.o_proj.bias"},
-            {.ours = "norm2.weight", .hf = "mpost_attention_layernorm.weight"},
-            {.ours = "mlp.up.weight", .hf = "mmlp.gate_proj.weight", .begin = 0, .rows = f},
-            {.ours = "mlp.up.weight", .hf = "mmlp.up_proj.weight", .begin = f, .rows = f},
-            {.ours = "mlp.up.bias", .hf = "mmlp.gate_proj.bias", .begin = 0, .rows = f},
-            {.ours = "mlp.up.bias", .hf = "mmlp.up_proj.bias", .begin = f, .rows = f},
-            {.ours = "mlp.down.weight", .hf = "mmlp.down_proj.weight"},
-            {.ours = "mlp.down.bias", .hf = "mmlp.down_proj.bias"},
-        };
-        add_all(l, i, layer, sizeof layer / sizeof layer[0]);
+        const struct block *block = &l->d->blocks[i];
+        const struct hf_layer at = {&l->d->spec, block, i};
+        add_part(l, &at, &both);
+        add_part(l, &at, PART(mixers, block->mixer.kind));
+        add_part(l, &at, PART(ffns, block->ffn.kind));
     }
 }
 
 status hf_map(const struct decoder *d, struct hf_tensor **list, int *count)
 {
-    const char *family;
-    struct list l = {.d = d};
-    TRY(hf_family(&d->spec, &family));
-    if (strcmp(family, "gpt2") == 0)
-        map_gpt2(&l);
-    else
-        map_llama(&l);
+    const struct hf_family *family;
+    struct hf_list l = {.d = d};
+    TRY(hf_family_find(&d->spec, &family));
+    family->map(&l);
     int64_t covered = 0;
     for (int i = 0; i < l.count; i++) {
         const struct param *p = &d->params.rows[l.rows[i].param];
         covered += l.rows[i].rows * (p->rank == 2 ? p->shape[1] : 1);
     }
-    CHECK(covered == d->params.unique, "%s: the names cover %lld of %lld parameters", family,
+    CHECK(covered == d->params.unique, "%s: the names cover %lld of %lld parameters", family->name,
           (long long)covered, (long long)d->params.unique);
     *list = l.rows;
     *count = l.count;

@@ -1,6 +1,7 @@
 /* Weights between Hugging Face safetensors and the master arrays. */
 #include "base/parallel.h"
-#include "model/hf.h"
+#include "base/log.h"
+#include "model/hf_int.h"
 #include "model/safetensors.h"
 
 #include <stdlib.h>
@@ -21,16 +22,29 @@ static int64_t width(const struct param *p)
     return p->rank == 2 ? p->shape[1] : 1;
 }
 
+/* As the other side stores it; returns the rank. */
+static int stored_shape(const struct hf_tensor *h, const struct param *p, int64_t shape[3])
+{
+    shape[0] = h->transposed ? width(p) : h->rows;
+    shape[1] = h->channels ? 1 : h->transposed ? h->rows : width(p);
+    shape[2] = width(p);
+    return h->channels ? 3 : p->rank;
+}
+
 static status check_shape(const struct safetensor *t, const struct hf_tensor *h, const struct param *p,
                           const char *dir)
 {
-    int64_t want[2] = {h->rows, width(p)};
-    if (h->transposed) want[0] = width(p), want[1] = h->rows;
-    bool good = t->rank == p->rank && t->shape[0] == want[0] && (p->rank == 1 || t->shape[1] == want[1]);
+    int64_t want[3];
+    char text[96];
+    const int rank = stored_shape(h, p, want);
+    bool good = t->rank == rank;
+    for (int i = 0, at = 0; i < rank; i++) {
+        good = good && t->shape[i] == want[i];
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? ", " : "", (long long)want[i]);
+    }
     if (!good)
-        return FAIL(
-            STATUS_CKPT, "%s: %s has another shape than its config.json says: expected [%lld%s%.0lld]", dir,
-            t->name, (long long)want[0], p->rank == 2 ? ", " : "", p->rank == 2 ? (long long)want[1] : 0LL);
+        return FAIL(STATUS_CKPT, "%s: %s has another shape than its config.json says: expected [%s]", dir,
+                    t->name, text);
     if (t->dt != DTYPE_F64 && t->dt != DTYPE_F32 && t->dt != DTYPE_BF16 && t->dt != DTYPE_F16)
         return FAIL(STATUS_CKPT, "%s: %s is %s; ingot reads F64, F32, BF16 and F16 weights", dir, t->name,
                     t->type);
@@ -50,7 +64,7 @@ static void copy_in(const struct decoder *d, const struct hf_tensor *h, const st
             int64_t at = h->transposed ? c * h->rows + r : r * in + c;
             size_t size = dtype_bytes((dtype)t->dt);
             memcpy(element, (const char *)t->data + (size_t)at * size, size);
-            dtype_store(master, (h->begin + r) * in + c, acc, dtype_load(element, 0, (dtype)t->dt));
+            dtype_store(master, hf_row(h, r) * in + c, acc, dtype_load(element, 0, (dtype)t->dt));
         }
     }
 }
@@ -65,14 +79,46 @@ static const struct safetensor *find(const struct safetensors *s, const char *na
     return t;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct hf_tensor *)a)->name, ((const struct hf_tensor *)b)->name);
+}
+
+/* The list is in the order of by_name. */
 static bool known(const struct hf_tensor *list, int count, const char *name)
 {
-    for (int i = 0; i < count; i++) {
-        const char *hf = list[i].name;
-        if (strcmp(hf, name) == 0 || (strncmp(hf, "transformer.", 12) == 0 && strcmp(hf + 12, name) == 0))
-            return true;
+    struct hf_tensor key;
+    if (strlen(name) + sizeof "transformer." > sizeof key.name) return false;
+    snprintf(key.name, sizeof key.name, "%s", name);
+    if (bsearch(&key, list, (size_t)count, sizeof *list, by_name)) return true;
+    snprintf(key.name, sizeof key.name, "transformer.%s", name);
+    return bsearch(&key, list, (size_t)count, sizeof *list, by_name) != NULL;
+}
+
+/* Every tensor of the files is one of the list, or one that nobody misses. */
+static status check_leftovers(const struct decoder *d, const struct safetensors *s, struct hf_tensor *list,
+                              int count, const char *dir)
+{
+    const struct hf_family *family;
+    int left = 0;
+    TRY(hf_family_find(&d->spec, &family));
+    qsort(list, (size_t)count, sizeof *list, by_name);
+    for (int i = 0; i < safetensors_count(s); i++) {
+        const char *name = safetensors_item(s, i)->name;
+        const char *out = family->left_out;
+        bool tied_copy = d->spec.tied_embeddings && strcmp(name, "lm_head.weight") == 0;
+        if (tied_copy || is_buffer(name) || known(list, count, name)) continue;
+        if (out == NULL || strncmp(name, out, strlen(out)) != 0)
+            return FAIL(
+                STATUS_CKPT,
+                "%s: %s is a weight that its config.json does not announce; ingot will not drop it silently",
+                dir, name);
+        left++;
     }
-    return false;
+    if (left > 0)
+        log_warn("%s: %d tensors %s* are left out: ingot has no such part, transformers drops them, too", dir,
+                 left, family->left_out);
+    return STATUS_OK;
 }
 
 status hf_weights_read(struct decoder *d, const char *dir)
@@ -92,16 +138,7 @@ status hf_weights_read(struct decoder *d, const char *dir)
         TRY_OUT(check_shape(t, &list[i], &d->params.rows[list[i].param], dir));
         copy_in(d, &list[i], t);
     }
-    for (int i = 0; i < safetensors_count(s); i++) {
-        const char *name = safetensors_item(s, i)->name;
-        bool tied_copy = d->spec.tied_embeddings && strcmp(name, "lm_head.weight") == 0;
-        if (tied_copy || is_buffer(name) || known(list, count, name)) continue;
-        st =
-            FAIL(STATUS_CKPT,
-                 "%s: %s is a weight that its config.json does not announce; ingot will not drop it silently",
-                 dir, name);
-        goto out;
-    }
+    st = check_leftovers(d, s, list, count, dir);
 out:
     safetensors_close(s);
     free(list);
@@ -125,7 +162,7 @@ static status copy_out(void *ctx, void *out)
     {
         for (int64_t c = 0; c < in; c++) {
             int64_t at = e->h->transposed ? c * e->h->rows + r : r * in + c;
-            dtype_store(out, at, e->dt, dtype_load(master, (e->h->begin + r) * in + c, dtype_acc(ps->dt)));
+            dtype_store(out, at, e->dt, dtype_load(master, hf_row(e->h, r) * in + c, dtype_acc(ps->dt)));
         }
     }
     return STATUS_OK;
@@ -141,15 +178,10 @@ status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int6
     status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         const struct param *p = &d->params.rows[list[i].param];
-        int64_t in = width(p), rows = list[i].rows;
         ctx[i] = (struct export_tensor){d, &list[i], dt};
-        sources[i] = (struct safetensors_source){
-            .name = list[i].name,
-            .dt = dt,
-            .rank = p->rank,
-            .fill = copy_out,
-            .ctx = &ctx[i],
-            .shape = {list[i].transposed ? in : rows, list[i].transposed ? rows : in}};
+        sources[i] =
+            (struct safetensors_source){.name = list[i].name, .dt = dt, .fill = copy_out, .ctx = &ctx[i]};
+        sources[i].rank = stored_shape(&list[i], p, sources[i].shape);
     }
     if (st == STATUS_OK) st = safetensors_write(dir, sources, count, shard_bytes_max);
     free(ctx);

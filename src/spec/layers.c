@@ -2,6 +2,7 @@
 #include "spec/keys.h"
 #include "spec/spec_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef long long ll;
@@ -132,6 +133,67 @@ struct layer_spec model_layer(const struct model_spec *m, int64_t layer)
     }
     CHECK(st == STATUS_OK, "a layer of a pattern that was not checked: %s", status_message());
     return l;
+}
+
+const char *mixer_word(enum mixer mixer)
+{
+    CHECK((int)mixer < MIXER_COUNT, "mixer %d", (int)mixer);
+    return mixer_words[mixer];
+}
+
+const char *ffn_word(enum ffn ffn)
+{
+    CHECK((int)ffn < FFN_COUNT, "feed-forward part %d", (int)ffn);
+    return ffn_words[ffn];
+}
+
+static bool same_layer(struct layer_spec a, struct layer_spec b)
+{
+    return a.mixer == b.mixer && a.ffn == b.ffn;
+}
+
+/* Appends layers [from, to) as "3*swa,gqa/mlp"; false when `text` is too small. */
+static bool write_list(char text[SPEC_TEXT], const struct layer_spec *layers, int64_t from, int64_t to)
+{
+    size_t at = strlen(text);
+    for (int64_t i = from, next; i < to; i = next) {
+        char count[24] = "";
+        for (next = i + 1; next < to && same_layer(layers[next], layers[i]);) next++;
+        if (next - i > 1) snprintf(count, sizeof count, "%lld*", (ll)(next - i));
+        const bool plain = layers[i].ffn == FFN_MLP;
+        const int n =
+            snprintf(text + at, SPEC_TEXT - at, "%s%s%s%s%s", i > from ? "," : "", count,
+                     mixer_words[layers[i].mixer], plain ? "" : "/", plain ? "" : ffn_words[layers[i].ffn]);
+        at += (size_t)n;
+        if (at >= SPEC_TEXT) return false;
+    }
+    return true;
+}
+
+/* The layers that come once and the length of what repeats behind them, with the smallest sum. period[n]: of the last n layers, from the
+ * prefix function of Knuth, Morris and Pratt over the layers from the last to the first. */
+bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
+{
+    const int64_t count = m->layer_count;
+    int64_t best = count, once = 0;
+    int64_t *border = malloc((size_t)(count + 1) * sizeof *border);
+    CHECK(border != NULL, "no memory for %lld layers", (ll)count);
+    border[0] = -1;
+    for (int64_t n = 1, k = -1; n <= count; n++) {
+        while (k >= 0 && !same_layer(layers[count - 1 - k], layers[count - n])) k = border[k];
+        border[n] = ++k;
+        const int64_t period = n - border[n], sum = count - n + period;
+        if (sum <= best) best = sum, once = count - n;
+    }
+    free(border);
+    char text[SPEC_TEXT] = "";
+    bool fits = write_list(text, layers, 0, once);
+    if (fits && once > 0) fits = snprintf(text + strlen(text), SPEC_TEXT - strlen(text), ";") == 1;
+    fits = fits && write_list(text, layers, once, best);
+    if (!fits || strlen(text) >= SPEC_TEXT - 1) return false;
+    memset(m->layers, 0, sizeof m->layers);
+    memcpy(m->layers, text, strlen(text));
+    return true;
 }
 
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer)

@@ -83,6 +83,10 @@ void model_spec_dump(const struct model_spec *m, FILE *out);
 char *spec_dump_json(const struct spec *s, const struct spec_origin *origin);
 char *model_spec_dump_json(const struct model_spec *m);
 
+/* Two specs of one model become equal: keys that do nothing in it go back to their defaults, zeros that stand for another key's value
+ * get that value, and layers and windows take one form of the several that say the same (canonical.c). Needs a checked spec. */
+void model_spec_canonical(struct model_spec *m);
+
 /* Values and combinations that cannot work, in one line each, before anything is allocated. Resolved and unresolved specs both pass. */
 status model_spec_check(const struct model_spec *m) WARN_UNUSED;
 status spec_check(const struct spec *s) WARN_UNUSED;
@@ -105,6 +109,11 @@ struct layer_spec {
     enum ffn ffn;
 };
 struct layer_spec model_layer(const struct model_spec *m, int64_t layer);
+/* model.layers in its shortest form for the layers [layer_count] given; false, and nothing is changed, when that is too long for a key. */
+bool model_layers_set(struct model_spec *m, const struct layer_spec *layers) WARN_UNUSED;
+/* Their words in model.layers. */
+const char *mixer_word(enum mixer mixer);
+const char *ffn_word(enum ffn ffn);
 /* How many layers have this mixer, this feed-forward part. */
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer);
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn);

@@ -223,7 +223,7 @@ static void check_f32(struct trainer *t, const struct hf_fixture *f, const char 
     must(decoder_fwd(&t->decoder, &t->acts, &t->feed.micro[0], &t->run), name);
     must(head_logits(&t->decoder.head, t->acts.y, logits, &t->run), name);
     void *host = downloaded(t, logits.data, HF_T * v, DTYPE_F32);
-    within("logits", name, "", hf_logits_error(f, host, DTYPE_F32).l2, 1e-4);
+    within("logits", name, "", hf_logits_error(f, "logits", host, DTYPE_F32).l2, 1e-4);
     free(host);
     const struct hf_error e = hf_gradient_error(f, &t->decoder, got.grad, DTYPE_F32, 1e-6, worst);
     within("gradients", name, worst, e.l2, 1e-4);

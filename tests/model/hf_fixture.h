@@ -5,7 +5,7 @@
 #include "model/decoder.h"
 #include "model/safetensors.h"
 
-enum { HF_T = 24, HF_STEPS = 10, HF_FAMILIES = 9 };
+enum { HF_T = 24, HF_STEPS = 10, HF_LONG = 150, HF_FAMILIES = 10 };
 extern const char *const hf_names[HF_FAMILIES];
 
 struct hf_fixture {
@@ -26,7 +26,8 @@ const float *hf_expected(const struct hf_fixture *f, const char *name, int64_t c
 struct hf_error {
     double l2, max;
 };
-struct hf_error hf_logits_error(const struct hf_fixture *f, const void *logits, dtype dt);
+/* `want`: "logits" or "long_logits" of the fixture, as many rows as its batch has. */
+struct hf_error hf_logits_error(const struct hf_fixture *f, const char *want, const void *logits, dtype dt);
 /* Of the worst tensor, which is named; `grad`: the flat gradients of `d` in host memory, in `dt`. Of the bias of k, whose gradient is
  * rounding noise, what lies below k_bias_floor (L2) does not count. */
 struct hf_error hf_gradient_error(const struct hf_fixture *f, const struct decoder *d, const void *grad, dtype dt,

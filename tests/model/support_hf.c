@@ -10,9 +10,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-const char *const hf_names[HF_FAMILIES] = {"gpt2",         "llama",        "llama_tied_bias",
-                                           "llama_linear", "llama_llama3", "llama_yarn",
-                                           "mistral",      "qwen2",        "qwen3"};
+const char *const hf_names[HF_FAMILIES] = {
+    "gpt2",       "llama",   "llama_tied_bias", "llama_linear", "llama_llama3",
+    "llama_yarn", "mistral", "qwen2",           "qwen3",        "qwen3_next_dense"};
 
 static void ok(status st)
 {
@@ -64,10 +64,10 @@ const float *hf_expected(const struct hf_fixture *f, const char *name, int64_t c
     return t->data;
 }
 
-struct hf_error hf_logits_error(const struct hf_fixture *f, const void *logits, dtype dt)
+struct hf_error hf_logits_error(const struct hf_fixture *f, const char *name, const void *logits, dtype dt)
 {
-    int64_t count = HF_T * f->spec.vocab_size;
-    const float *want = hf_expected(f, "logits", count);
+    int64_t count = f->batch.rows * f->spec.vocab_size;
+    const float *want = hf_expected(f, name, count);
     double largest = 0, worst = 0, diff = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         double w = (double)want[i], e = dtype_load(logits, i, dt) - w;
@@ -92,7 +92,7 @@ static double tensor_error(const struct hf_fixture *f, const struct decoder *d, 
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t c = 0; c < in; c++) {
             double w = (double)want[t->transposed ? c * t->rows + r : r * in + c];
-            double g = dtype_load(grad, p->offset + (t->begin + r) * in + c, dt);
+            double g = dtype_load(grad, p->offset + hf_row(t, r) * in + c, dt);
             diff += (g - w) * (g - w);
             norm += w * w;
         }

@@ -38,7 +38,7 @@ static void ok(status st)
     if (st != STATUS_OK) fail_msg("%s (%s)", status_message(), status_where());
 }
 
-static void fixture_open(struct fixture *f, const char *name, dtype dt)
+static void fixture_open_for(struct fixture *f, const char *name, dtype dt, int64_t tokens)
 {
     memset(f, 0, sizeof *f);
     hf_fixture_open(&f->hf, name);
@@ -47,12 +47,18 @@ static void fixture_open(struct fixture *f, const char *name, dtype dt)
     else
         ok(ops_cpu(&f->ops, NULL));
     ok(decoder_init(&f->d, &f->hf.spec));
-    ok(plan_reserve(&f->memory, &f->d, &f->a,
-                    &(struct plan_lay_args){
-                        .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = T, .positions = T}));
+    ok(plan_reserve(
+        &f->memory, &f->d, &f->a,
+        &(struct plan_lay_args){
+            .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = tokens, .positions = tokens}));
     ok(hf_weights_read(&f->d, f->hf.dir));
     f->scalars = (struct step_scalars){.grad_scale = 1.0 / T};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+}
+
+static void fixture_open(struct fixture *f, const char *name, dtype dt)
+{
+    fixture_open_for(f, name, dt, T);
 }
 
 static void fixture_close(struct fixture *f)
@@ -63,15 +69,15 @@ static void fixture_close(struct fixture *f)
     hf_fixture_close(&f->hf);
 }
 
-static void check_logits(struct fixture *f, dtype dt)
+static void check_logits(struct fixture *f, dtype dt, const char *want)
 {
-    int64_t v = f->hf.spec.vocab_size;
+    int64_t v = f->hf.spec.vocab_size, rows = f->hf.batch.rows;
     struct arena arena;
-    ok(arena_reserve(&arena, "logits", (size_t)(T * v) * 8 + 64));
-    struct tensor logits = tensor_take(&arena, "logits", dtype_acc(dt), 2, (int64_t)T, v);
+    ok(arena_reserve(&arena, "logits", (size_t)(rows * v) * 8 + 64));
+    struct tensor logits = tensor_take(&arena, "logits", dtype_acc(dt), 2, rows, v);
     ok(decoder_fwd(&f->d, &f->a, &f->hf.batch, &f->run));
     ok(head_logits(&f->d.head, f->a.y, logits, &f->run));
-    const struct hf_error e = hf_logits_error(&f->hf, logits.data, logits.dt);
+    const struct hf_error e = hf_logits_error(&f->hf, want, logits.data, logits.dt);
     if (!(e.max <= 1e-5)) fail_msg("%s: logits differ by %g of the largest", f->hf.name, e.max);
     arena_free(&arena);
 }
@@ -94,11 +100,38 @@ static void logits_and_gradients_match_in_every_family(void **state)
             struct fixture *f = malloc(sizeof *f);
             fixture_open(f, hf_names[i], types[k]);
             hf_fixture_row(&f->hf, 0);
-            check_logits(f, types[k]);
+            check_logits(f, types[k], "logits");
             check_gradients(f, types[k]);
             fixture_close(f);
             free(f);
         }
+}
+
+/* Goal: states carried over several chunks. Method: the 150 tokens of the models that have them, in one document. */
+static void long_documents_match_where_a_layer_has_a_state(void **state)
+{
+    (void)state;
+    int32_t positions[HF_LONG], cu[] = {0, HF_LONG};
+    int checked = 0;
+    for (int t = 0; t < HF_LONG; t++) positions[t] = t;
+    for (size_t i = 0; i < HF_FAMILIES; i++) {
+        struct fixture *f = malloc(sizeof *f);
+        fixture_open_for(f, hf_names[i], DTYPE_F32, HF_LONG);
+        const struct safetensor *tokens = safetensors_find(f->hf.expect, "long_tokens");
+        if (tokens) {
+            f->hf.batch = (struct batch){.rows = HF_LONG,
+                                         .docs = 1,
+                                         .len_max = HF_LONG,
+                                         .tokens = tokens->data,
+                                         .positions = positions,
+                                         .cu_seqlens = cu};
+            check_logits(f, DTYPE_F32, "long_logits");
+            checked++;
+        }
+        fixture_close(f);
+        free(f);
+    }
+    assert_true(checked > 0);
 }
 
 static void ten_adamw_steps_follow_torch_in_every_family(void **state)
@@ -130,6 +163,25 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
     }
 }
 
+/* Every tensor of two directories by name, shape and bytes. */
+static void expect_same_tensors(const char *dir, const char *other)
+{
+    struct safetensors *before, *after;
+    ok(safetensors_open(&before, dir));
+    ok(safetensors_open(&after, other));
+    assert_int_equal(safetensors_count(before), safetensors_count(after));
+    for (int k = 0; k < safetensors_count(before); k++) {
+        const struct safetensor *a = safetensors_item(before, k), *b = safetensors_item(after, k);
+        assert_string_equal(a->name, b->name);
+        assert_int_equal(a->rank, b->rank);
+        assert_memory_equal(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_memory_equal(a->data, b->data, (size_t)a->bytes);
+    }
+    safetensors_close(before);
+    safetensors_close(after);
+}
+
 static void an_export_of_an_import_has_the_same_weights_and_config(void **state)
 {
     (void)state;
@@ -139,27 +191,99 @@ static void an_export_of_an_import_has_the_same_weights_and_config(void **state)
         struct fixture *f = malloc(sizeof *f);
         fixture_open(f, hf_names[i], DTYPE_F32);
         struct model_spec again;
-        struct safetensors *before, *after;
         ok(hf_config_write(&f->hf.spec, out, DTYPE_F32, -1, -1));
         ok(hf_weights_write(&f->d, out, DTYPE_F32,
                             i % 2 ? 20000 : 1 << 30)); /* every other one in several files */
         ok(hf_config_read(&again, out));
         assert_memory_equal(&again, &f->hf.spec, sizeof again);
-        ok(safetensors_open(&before, f->hf.dir));
-        ok(safetensors_open(&after, out));
-        assert_int_equal(safetensors_count(before), safetensors_count(after));
-        for (int k = 0; k < safetensors_count(before); k++) {
-            const struct safetensor *a = safetensors_item(before, k), *b = safetensors_item(after, k);
-            assert_string_equal(a->name, b->name);
-            assert_int_equal(a->bytes, b->bytes);
-            assert_memory_equal(a->data, b->data, (size_t)a->bytes);
-        }
-        safetensors_close(before);
-        safetensors_close(after);
+        expect_same_tensors(f->hf.dir, out);
         fixture_close(f);
         free(f);
     }
     ok(io_remove_tree(out));
+}
+
+/* Out, in and out again: the family that is expected, the same model, the same bytes. */
+static void check_there_and_back(const struct model_spec *m, const char *family)
+{
+    char dir[] = "/tmp/ingot-hf-XXXXXX", once[64], twice[64];
+    const char *found;
+    struct fixture *f = calloc(1, sizeof *f);
+    const struct plan_lay_args lay = {
+        .use = PLAN_TRAIN, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = T, .positions = T};
+    struct model_spec again, canonical = *m;
+    assert_non_null(mkdtemp(dir));
+    snprintf(once, sizeof once, "%s/1", dir);
+    snprintf(twice, sizeof twice, "%s/2", dir);
+    ok(io_make_dirs(once));
+    ok(io_make_dirs(twice));
+    ok(model_spec_check(m));
+    ok(hf_family(m, &found));
+    assert_string_equal(found, family);
+    ok(ops_cpu(&f->ops, NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        const char *to = turn ? twice : once;
+        if (turn) ok(hf_config_read(&again, once));
+        ok(decoder_init(&f->d, turn ? &again : m));
+        ok(plan_reserve(&f->memory, &f->d, &f->a, &lay));
+        f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+        if (turn)
+            ok(hf_weights_read(&f->d, once));
+        else
+            ok(init_weights(&f->d, &f->run, 5));
+        ok(hf_config_write(&f->d.spec, to, DTYPE_F32, -1, -1));
+        ok(hf_weights_write(&f->d, to, DTYPE_F32, 1 << 30));
+        activations_fini(&f->a);
+        decoder_fini(&f->d);
+        memory_free(&f->memory);
+    }
+    model_spec_canonical(&canonical);
+    assert_memory_equal(&again, &canonical, sizeof again);
+    expect_same_tensors(once, twice);
+    ok(io_remove_tree(dir));
+    free(f);
+}
+
+/* Goal: what no family of transformers holds goes out as model_type ingot, and comes back. */
+static void every_hybrid_goes_out_and_comes_back(void **state)
+{
+    (void)state;
+    struct model_spec plain;
+    model_spec_default(&plain);
+    plain.vocab_size = 48, plain.layer_count = 7, plain.hidden_size = 32, plain.ffn_size = 40;
+    plain.head_count = 4, plain.head_count_kv = 2, plain.head_dim = 8, plain.context_length = 64;
+    plain.gdn_key_heads = 2, plain.gdn_value_heads = 6, plain.gdn_key_dim = 4, plain.gdn_value_dim = 12;
+    struct model_spec m = plain;
+    check_there_and_back(&m, "llama"); /* what is set for gdn does nothing */
+    m.window = 9;
+    snprintf(m.window_layers, sizeof m.window_layers, "0-2,4-6");
+    check_there_and_back(&m, "ingot"); /* qwen2 and qwen3 have biases or norms of q and k */
+    m.qk_norm = true;
+    check_there_and_back(&m, "qwen3");
+    snprintf(m.window_layers, sizeof m.window_layers, "all");
+    snprintf(m.layers, sizeof m.layers, "3*swa,1*gqa");
+    check_there_and_back(&m, "qwen3");
+    snprintf(m.layers, sizeof m.layers, "gdn;swa,2*gdn,1*gqa");
+    check_there_and_back(&m, "ingot");
+    m.activation = ACT_GELU, m.position = POS_LEARNED, m.mlp_bias = true, m.attention_gate = true,
+    m.qkv_bias = true, m.tied_embeddings = false;
+    check_there_and_back(&m, "ingot");
+    m = plain;
+    snprintf(m.layers, sizeof m.layers, "3*gdn,1*gqa");
+    m.norm_zero_centered = m.attention_gate = m.qk_norm = m.qkv_bias = m.out_bias = true;
+    check_there_and_back(&m, "qwen3_next");
+    m.rope_fraction = 0.5, m.tied_embeddings = false, m.qkv_bias = m.out_bias = false;
+    check_there_and_back(&m, "qwen3_next");
+    m.norm_zero_centered = false;
+    check_there_and_back(&m, "ingot");
+    m.norm_zero_centered = true, m.rope_scaling = SCALING_YARN, m.rope_factor = 4, m.rope_original = 16;
+    check_there_and_back(&m, "qwen3_next");
+    m = plain;
+    m.norm = NORM_LAYERNORM, m.qkv_bias = true;
+    check_there_and_back(&m, "ingot");
+    char text[128];
+    hf_nearest(&m, text);
+    assert_string_equal(text, "qwen2 has another model.norm");
 }
 
 static void expect_refused(const char *json, const char *word)
@@ -185,6 +309,17 @@ static void what_a_config_asks_and_ingot_cannot_do_is_refused_by_name(void **sta
     expect_refused(LLAMA ", \"vocab_size\": 8}", "duplicate");
     expect_refused(LLAMA ", \"num_key_value_heads\": 3}", "head_count");
     expect_refused(LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor");
+#define NEXT                                                                                                 \
+    "{\"model_type\": \"qwen3_next\", \"vocab_size\": 8, \"hidden_size\": 8, \"num_hidden_layers\": 2, "     \
+    "\"num_attention_heads\": 2, \"intermediate_size\": 8, \"max_position_embeddings\": 8, "                 \
+    "\"mlp_only_layers\": [0, 1]"
+    expect_refused(
+        NEXT ", \"layer_types\": [\"linear_attention\", \"chunked_attention\"]}",
+        "layer_types is 'chunked_attention' for layer 1; ingot has full_attention, linear_attention");
+    expect_refused(NEXT ", \"layer_types\": [\"linear_attention\"]}", "one entry per layer");
+    expect_refused(NEXT ", \"full_attention_interval\": 0}", "full_attention_interval is 0");
+    expect_refused(NEXT ", \"decoder_sparse_step\": 0}", "decoder_sparse_step is 0");
+    expect_refused(NEXT ", \"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\"; ingot has \"silu\" alone");
     expect_refused(LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5.0}}}",
                    "layer types");
     expect_refused(LLAMA ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2.0, "
@@ -233,8 +368,10 @@ int main(void)
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_gradients_match_in_every_family),
+        cmocka_unit_test(long_documents_match_where_a_layer_has_a_state),
         cmocka_unit_test(ten_adamw_steps_follow_torch_in_every_family),
         cmocka_unit_test(an_export_of_an_import_has_the_same_weights_and_config),
+        cmocka_unit_test(every_hybrid_goes_out_and_comes_back),
         cmocka_unit_test(what_a_config_asks_and_ingot_cannot_do_is_refused_by_name),
         cmocka_unit_test(what_a_config_leaves_out_is_what_transformers_takes),
     };

@@ -1,0 +1,91 @@
+/* One form for each model. An export asks of every family whether it says the same model; what does nothing there must not decide. */
+#include "spec/keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void reset(struct model_spec *m, const struct key *k)
+{
+    struct spec s = {.model = *m}, plain;
+    model_spec_default(&plain.model);
+    key_copy(k, &s, &plain);
+    *m = s.model;
+}
+
+/* Keys named WORD_... belong to the part `word` of a layer (without the digits at its end). */
+static void reset_part(struct model_spec *m, const char *word)
+{
+    const size_t letters = strcspn(word, "0123456789");
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        if (strcmp(k->section, "model") == 0 && strncmp(k->name, word, letters) == 0 &&
+            k->name[letters] == '_')
+            reset(m, k);
+    }
+}
+
+static void reset_parts(struct model_spec *m)
+{
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) == 0) reset_part(m, word);
+    MIXER_WORDS(WORD)
+#undef WORD
+#define WORD(prefix, value, word)                                                                            \
+    if (model_ffn_count(m, prefix##_##value) == 0) reset_part(m, word);
+    FFN_WORDS(WORD)
+#undef WORD
+}
+
+/* The keys that each kind of rope scaling reads. */
+static void reset_rope(struct model_spec *m)
+{
+    const bool none = m->rope_scaling == SCALING_NONE, llama3 = m->rope_scaling == SCALING_LLAMA3,
+               yarn = m->rope_scaling == SCALING_YARN;
+    const struct {
+        int at;
+        bool used;
+    } keys[] = {
+        {KEY_AT_model_rope_factor, !none},
+        {KEY_AT_model_rope_original, llama3 || yarn},
+        {KEY_AT_model_rope_low_freq, llama3},
+        {KEY_AT_model_rope_high_freq, llama3},
+        {KEY_AT_model_rope_beta_fast, yarn},
+        {KEY_AT_model_rope_beta_slow, yarn},
+        {KEY_AT_model_rope_attention_factor, yarn},
+        {KEY_AT_model_rope_mscale, yarn},
+        {KEY_AT_model_rope_mscale_all_dim, yarn},
+        {KEY_AT_model_rope_theta, m->position == POS_ROPE},
+        {KEY_AT_model_rope_fraction, m->position == POS_ROPE},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (!keys[i].used) reset(m, key_row(keys[i].at));
+}
+
+/* Layers by their words, windows by the word swa where not all layers have one. What is too long for that stays as it is. */
+static void canonical_layers(struct model_spec *m)
+{
+    struct layer_spec *layers = malloc((size_t)m->layer_count * sizeof *layers);
+    CHECK(layers != NULL, "no memory for %lld layers", (long long)m->layer_count);
+    int64_t windows = 0;
+    for (int64_t i = 0; i < m->layer_count; i++) {
+        const bool window = model_layer_window(m, i);
+        layers[i] = model_layer(m, i);
+        windows += window;
+        if (layers[i].mixer == MIXER_GQA || layers[i].mixer == MIXER_SWA)
+            layers[i].mixer = window ? MIXER_SWA : MIXER_GQA;
+    }
+    for (int64_t i = 0; i < m->layer_count && windows == m->layer_count; i++) layers[i].mixer = MIXER_GQA;
+    if (model_layers_set(m, layers)) {
+        reset(m, key_row(KEY_AT_model_window_layers));
+        if (windows == 0) m->window = 0;
+    }
+    free(layers);
+}
+
+void model_spec_canonical(struct model_spec *m)
+{
+    model_spec_resolve(m);
+    canonical_layers(m);
+    reset_parts(m);
+    reset_rope(m);
+}
