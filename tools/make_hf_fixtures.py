@@ -15,6 +15,8 @@ style), and expect.safetensors:
 import json, os, sys
 import torch
 from safetensors.torch import save_file
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
@@ -22,8 +24,6 @@ V, D, F, L, T = 48, 32, 40, 2, 24
 base = dict(vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, initializer_range=0.2,
             bos_token_id=None, eos_token_id=None, pad_token_id=None)
-
-
 # 150 tokens: more than two chunks of the delta rule
 deltanet = dict(max_position_embeddings=160, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
 
@@ -46,6 +46,64 @@ models = {
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**base, head_dim=16)),
     "qwen3_next_dense": lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**{**base, **deltanet, "num_hidden_layers": 3, "layer_types": 2 * ["linear_attention"] + ["full_attention"]}, num_experts=0)),
 }
+
+
+class Hybrid(torch.nn.Module):
+    """What no family of transformers holds, of its modules: Gated DeltaNet, attention with a window and without, plain norms, dense."""
+
+    def __init__(self):
+        super().__init__()
+        kinds = ["linear_attention", "sliding_attention", "full_attention"]
+        c = self.config = Qwen3Config(**{**base, "num_hidden_layers": 3, "max_position_embeddings": 160}, head_dim=16, layer_types=[k.replace("linear", "full") for k in kinds],
+                                      use_sliding_window=True, sliding_window=7)
+        next_config = Qwen3NextConfig(**{**base, **deltanet, "num_hidden_layers": 3}, layer_types=["linear_attention"] * 3, num_experts=0)
+        c._attn_implementation = "eager"
+        c.linear_num_key_heads = 2
+        self.lm_head = torch.nn.Linear(D, V, bias=False)
+        self.model = m = torch.nn.Module()
+        m.embed_tokens = torch.nn.Embedding(V, D)
+        m.norm = qwen3.Qwen3RMSNorm(D, eps=c.rms_norm_eps)
+        m.layers = torch.nn.ModuleList()
+        self.rope = qwen3.Qwen3RotaryEmbedding(c)
+        for i, kind in enumerate(kinds):
+            layer = torch.nn.Module()
+            layer.input_layernorm = qwen3.Qwen3RMSNorm(D, eps=c.rms_norm_eps)
+            layer.post_attention_layernorm = qwen3.Qwen3RMSNorm(D, eps=c.rms_norm_eps)
+            if kind == "linear_attention":
+                layer.linear_attn = qwen3_next.Qwen3NextGatedDeltaNet(next_config, i)
+            else:
+                layer.self_attn = qwen3.Qwen3Attention(c, i)
+            layer.mlp = qwen3.Qwen3MLP(c)
+            layer.kind = kind
+            m.layers.append(layer)
+        for p in self.parameters():
+            if p.dim() >= 2:
+                torch.nn.init.normal_(p, std=0.2)
+
+    def forward(self, tokens):
+        t = tokens.shape[1]
+        x = self.model.embed_tokens(tokens)
+        angles = self.rope(x, torch.arange(t)[None])
+        back = torch.arange(t)[:, None] - torch.arange(t)[None]
+        for layer in self.model.layers:
+            y = layer.input_layernorm(x)
+            if layer.kind == "linear_attention":
+                x = x + layer.linear_attn(y)
+            else:
+                seen = (back >= 0) & ((back < self.config.sliding_window) | (layer.kind == "full_attention"))
+                x = x + layer.self_attn(y, angles, torch.where(seen, 0.0, -torch.inf)[None, None])[0]
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return type("Output", (), {"logits": self.lm_head(self.model.norm(x))})
+
+    def save_pretrained(self, directory):
+        config = {k: v for k, v in base.items() if k in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "initializer_range")}
+        config.update({k: v for k, v in deltanet.items()})
+        config.update(model_type="ingot", num_hidden_layers=3, layer_types=[l.kind for l in self.model.layers], sliding_window=7, qk_norm=True, rope_theta=10000.0)
+        json.dump(config, open(os.path.join(directory, "config.json"), "w"), indent=2)
+        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, os.path.join(directory, "model.safetensors"), metadata={"format": "pt"})
+
+
+models["ingot_hybrid"] = Hybrid
 old_style = {"llama_llama3", "qwen2"}  # config.json rewritten as older transformers wrote it
 
 

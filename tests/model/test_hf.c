@@ -69,7 +69,7 @@ static void fixture_close(struct fixture *f)
     hf_fixture_close(&f->hf);
 }
 
-static void check_logits(struct fixture *f, dtype dt, const char *want)
+static void check_logits(struct fixture *f, dtype dt, const char *want, double bound)
 {
     int64_t v = f->hf.spec.vocab_size, rows = f->hf.batch.rows;
     struct arena arena;
@@ -78,7 +78,7 @@ static void check_logits(struct fixture *f, dtype dt, const char *want)
     ok(decoder_fwd(&f->d, &f->a, &f->hf.batch, &f->run));
     ok(head_logits(&f->d.head, f->a.y, logits, &f->run));
     const struct hf_error e = hf_logits_error(&f->hf, want, logits.data, logits.dt);
-    if (!(e.max <= 1e-5)) fail_msg("%s: logits differ by %g of the largest", f->hf.name, e.max);
+    if (!(e.max <= bound)) fail_msg("%s: logits differ by %g of the largest", f->hf.name, e.max);
     arena_free(&arena);
 }
 
@@ -100,14 +100,15 @@ static void logits_and_gradients_match_in_every_family(void **state)
             struct fixture *f = malloc(sizeof *f);
             fixture_open(f, hf_names[i], types[k]);
             hf_fixture_row(&f->hf, 0);
-            check_logits(f, types[k], "logits");
+            check_logits(f, types[k], "logits", 1e-5);
             check_gradients(f, types[k]);
             fixture_close(f);
             free(f);
         }
 }
 
-/* Goal: states carried over several chunks. Method: the 150 tokens of the models that have them, in one document. */
+/* Goal: states carried over several chunks. Method: the 150 tokens of the models that have them, in one document. (The f64 oracle
+ * is 1.1e-5 from what torch computes in f32 over so many.) */
 static void long_documents_match_where_a_layer_has_a_state(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void long_documents_match_where_a_layer_has_a_state(void **state)
                                          .tokens = tokens->data,
                                          .positions = positions,
                                          .cu_seqlens = cu};
-            check_logits(f, DTYPE_F32, "long_logits");
+            check_logits(f, DTYPE_F32, "long_logits", 3e-5);
             checked++;
         }
         fixture_close(f);
