@@ -1,6 +1,6 @@
 /* Attention on a GPU, forward and backward in BF16, by each backend of the set, beside the best square product (8192^3) that this card
  * did in the same run. Rows are packed as nn/attn.c lays them out: the heads of q, of k and of v in one row. FLOPs are those of the
- * pairs that are not masked: 4 hd each and per head forward, 2.5 times that backward. Medians; data are normal random numbers (zeros
+ * pairs that are not masked: 2 (hd + hd_v) each and per head forward, 2.5 times that backward. Medians; data are normal random numbers (zeros
  * draw less power and run faster). Operands are beyond any L2 cache, so one set of them is enough. */
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 64, TINY_DOCS = 2, TINY_LEN = 512 };
+enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 512 };
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 static const double sample_ms = 4;
 
@@ -20,11 +20,16 @@ static const double sample_ms = 4;
 struct shape {
     int64_t docs, len, heads, heads_kv, hd, window;
     bool mixed;
+    int64_t hd_v; /* 0: hd */
 };
 static const struct shape shapes[] = {
-    {64, 1024, 12, 12, 64, 0, false},   {32, 2048, 16, 8, 64, 0, false}, {8, 4096, 32, 8, 64, 0, false},
-    {4, 4096, 32, 8, 128, 0, false},    {2, 8192, 32, 8, 128, 0, false}, {24, 16384, 32, 8, 128, 0, true},
-    {2, 8192, 32, 8, 128, 1024, false}, {24, 16384, 32, 8, 64, 0, true},
+    {64, 1024, 12, 12, 64, 0, false, 0},    {32, 2048, 16, 8, 64, 0, false, 0},
+    {8, 4096, 32, 8, 64, 0, false, 0},      {4, 4096, 32, 8, 128, 0, false, 0},
+    {2, 8192, 32, 8, 128, 0, false, 0},     {24, 16384, 32, 8, 128, 0, true, 0},
+    {2, 8192, 32, 8, 128, 1024, false, 0},  {24, 16384, 32, 8, 64, 0, true, 0},
+    {4, 4096, 32, 32, 192, 0, false, 128},  {4, 4096, 16, 16, 192, 0, false, 128},
+    {24, 16384, 32, 32, 192, 0, true, 128}, {100, 16384, 32, 8, 128, 0, true, 0},
+    {100, 16384, 32, 8, 64, 0, true, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -124,7 +129,7 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
                                   .heads = f->heads,
                                   .heads_kv = f->heads_kv,
                                   .hd = f->hd,
-                                  .hd_v = f->hd,
+                                  .hd_v = f->hd_v,
                                   .window = f->window,
                                   .len_max = f->len_max,
                                   .scale = f->scale,
@@ -136,19 +141,20 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
 static void lay(struct call *k, const struct shape *s, const struct ops *o, struct arena *a)
 {
     const int64_t len_max = documents(s, k->cu), rows = k->cu[s->docs];
-    const int64_t k_at = s->heads * s->hd, v_at = k_at + s->heads_kv * s->hd, row = v_at + v_at - k_at;
+    const int64_t hd_v = s->hd_v ? s->hd_v : s->hd;
+    const int64_t k_at = s->heads * s->hd, v_at = k_at + s->heads_kv * s->hd, row = v_at + s->heads_kv * hd_v;
     const struct attn_shape shape = {.rows = rows,
                                      .docs = s->docs,
                                      .len_max = len_max,
                                      .heads = s->heads,
                                      .heads_kv = s->heads_kv,
                                      .hd = s->hd,
-                                     .hd_v = s->hd,
+                                     .hd_v = hd_v,
                                      .window = s->window,
                                      .dt = DTYPE_BF16};
     k->pairs = pairs_of(s, k->cu);
     k->qkv_bytes = sizeof(bf16) * (size_t)(rows * row);
-    k->grad_bytes = sizeof(bf16) * (size_t)(rows * k_at);
+    k->grad_bytes = sizeof(bf16) * (size_t)(rows * s->heads * hd_v);
     int32_t *cu = arena_take(a, sizeof k->cu, "cu_seqlens");
     bf16 *qkv = k->qkv = arena_take(a, k->qkv_bytes, "qkv");
     k->grad = arena_take(a, k->grad_bytes, "output gradient");
@@ -171,7 +177,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                     .heads = s->heads,
                                     .heads_kv = s->heads_kv,
                                     .hd = s->hd,
-                                    .hd_v = s->hd,
+                                    .hd_v = hd_v,
                                     .window = s->window,
                                     .len_max = len_max,
                                     .scale = 1 / sqrt((double)s->hd),
@@ -298,19 +304,21 @@ static void print_shape(const struct card *c, const struct backend *e, int i, co
     if (json)
         printf("{\"bench\":\"attention\",\"set\":\"cuda\",\"device\":\"%s\",\"dtype\":\"bf16\","
                "\"backend\":\"%s\",\"shape\":%d,\"docs\":%lld,\"tokens\":%lld,\"len_max\":%lld,"
-               "\"heads\":%lld,\"heads_kv\":%lld,\"hd\":%lld,\"window\":%lld,",
+               "\"heads\":%lld,\"heads_kv\":%lld,\"hd\":%lld,\"hd_v\":%lld,\"window\":%lld,",
                c->dev.name, e->name, i, (long long)f->docs, (long long)f->rows, (long long)f->len_max,
-               (long long)f->heads, (long long)f->heads_kv, (long long)f->hd, (long long)f->window);
+               (long long)f->heads, (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v,
+               (long long)f->window);
     else
-        printf("%d  %6lld tokens, %2lld of %4lld%s  %2lld/%-2lld x %3lld  window %4lld  %-12s ", i,
+        printf("%2d  %6lld tokens, %3lld of %4lld%s  %2lld/%-2lld x %3lld/%-3lld  window %4lld  %-12s ", i,
                (long long)f->rows, (long long)f->docs, (long long)f->len_max,
                f->docs * f->len_max == f->rows ? "        " : " at most", (long long)f->heads,
-               (long long)f->heads_kv, (long long)f->hd, (long long)f->window, e->name);
+               (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v, (long long)f->window, e->name);
 }
 
 static void print_pass(const struct card *c, const struct call *k, int pass, bool json, double ms)
 {
-    const double flops = 4.0 * (double)(k->fwd.hd * k->fwd.heads) * k->pairs * (pass == BWD ? 2.5 : 1);
+    const double flops =
+        2.0 * (double)((k->fwd.hd + k->fwd.hd_v) * k->fwd.heads) * k->pairs * (pass == BWD ? 2.5 : 1);
     const double rate = 1e3 * flops / ms, percent = 100 * rate / c->square;
     const char *name = pass == BWD ? "bwd" : "fwd";
     if (json)

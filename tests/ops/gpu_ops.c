@@ -38,7 +38,9 @@
     ATTN(op_, 6, 2, 128, 0, FUSED, 8, {1, 63, 64, 65, 127, 128, 129, 700}), ATTN(op_, 2, 2, 128, 0, FUSED, 2, {1, 0}), \
     ATTN(op_, 3, 1, 64, 1, FUSED, 8, {1, 63, 64, 65, 191, 192, 193, 700}), ATTN(op_, 5, 5, 64, 0, 0, 1, {1921}), \
     ATTN(op_, 4, 1, 128, 77, FUSED, 2, {1283, 190}), \
-    ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300})
+    ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300}), \
+    LATENT(op_, 3, 3, 192, 128, 0, 0, 3, {257, 64, 300}), LATENT(op_, 4, 4, 192, 128, 0, FUSED, 2, {512, 512}), \
+    LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
 
 /* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
 static const struct op_case real_cases[] = {
@@ -54,6 +56,7 @@ static const struct op_case real_cases[] = {
     ROPE(rope_bwd, 70000, 2, 1, 16, 8, IN_PLACE),
     REAL_ATTN(attn_fwd), REAL_ATTN(attn_bwd),
     ATTN(attn_fwd, 4, 2, 64, 0, APART, 1, {1500}), ATTN(attn_fwd, 4, 1, 128, 0, APART, 2, {1024, 1024}),
+    LATENT(attn_fwd, 2, 2, 192, 128, 0, APART, 1, {1100}),
     ATTN(attn_decode, 12, 12, 64, 0, 0, 8, {1024, 1, 1000, 17, 512, 63, 64, 65}),
     ATTN(attn_decode, 32, 8, 128, 0, 0, 3, {2000, 1, 333}), ATTN(attn_decode, 32, 8, 128, 512, 0, 2, {2000, 100}),
     {.op = OP_embed_fwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
@@ -179,11 +182,11 @@ static const struct probe *wanted(const struct row *r, bool narrow_logits)
 static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
-    if (r->c->hd_v && r->c->hd_v != r->c->hd) return true; /* no backend serves it yet */
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
     if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */
-    const bool usual = r->c->hd == 64 || r->c->hd == 128;
+    const int64_t hd = r->c->hd, hd_v = r->c->hd_v ? r->c->hd_v : hd;
+    const bool usual = (hd == hd_v && (hd == 64 || hd == 128)) || (hd == 192 && hd_v == 128);
     return !(usual && r->real && r->dt == DTYPE_BF16);
 }
 

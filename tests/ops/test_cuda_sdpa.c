@@ -25,15 +25,20 @@ enum qk_norm { PLAIN, NORMED }; /* normed q and k lie in a row of their own */
 static struct attn_fwd_args fwd_args(struct attn_shape a, enum qk_norm norm)
 {
     const int64_t qk = (a.heads + a.heads_kv) * a.hd, row = qk + a.heads_kv * a.hd;
-    return (struct attn_fwd_args){.q_stride = norm ? qk : row,
-                                  .k_stride = norm ? qk : row,
-                                  .v_stride = row,
+    const bool latent = a.hd != a.hd_v; /* values follow what keys are made of */
+    return (struct attn_fwd_args){.q_stride = latent ? a.heads * a.hd
+                                              : norm ? qk
+                                                     : row,
+                                  .k_stride = latent ? a.heads_kv * a.hd
+                                              : norm ? qk
+                                                     : row,
+                                  .v_stride = latent ? 2 * a.heads_kv * a.hd_v : row,
                                   .docs = a.docs,
                                   .rows = a.rows,
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
                                   .hd = a.hd,
-                                  .hd_v = a.hd,
+                                  .hd_v = a.hd_v,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = 0.125,
@@ -46,15 +51,15 @@ static struct attn_bwd_args bwd_args(struct attn_shape a, enum qk_norm norm)
     return (struct attn_bwd_args){.q_stride = f.q_stride,
                                   .k_stride = f.k_stride,
                                   .v_stride = f.v_stride,
-                                  .dq_stride = f.v_stride,
-                                  .dk_stride = f.v_stride,
+                                  .dq_stride = a.hd == a.hd_v ? f.v_stride : f.q_stride,
+                                  .dk_stride = a.hd == a.hd_v ? f.v_stride : f.k_stride,
                                   .dv_stride = f.v_stride,
                                   .docs = a.docs,
                                   .rows = a.rows,
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
                                   .hd = a.hd,
-                                  .hd_v = a.hd,
+                                  .hd_v = a.hd_v,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = f.scale,
@@ -113,6 +118,7 @@ static void training_shapes_have_plans_on_an_h200(void **state)
     (void)state;
     struct sdpa_target t;
     struct attn_shape window = dense(2, 4096, 32, 8, 128), packed = dense(1, 4096, 12, 12, 64);
+    struct attn_shape latent = dense(4, 4096, 16, 16, 192);
     if (sdpa_target_open(&t, 90, h200) != STATUS_OK) fail_msg("%s", status_message());
     shape_has_plans(&t, dense(64, 1024, 12, 12, 64), PLAIN);
     shape_has_plans(&t, dense(32, 2048, 16, 8, 64), NORMED);
@@ -128,6 +134,12 @@ static void training_shapes_have_plans_on_an_h200(void **state)
     packed.heads_kv = 4;
     packed.docs = 20;
     shape_has_plans(&t, packed, NORMED);
+    latent.hd_v = 128;
+    shape_has_plans(&t, latent, PLAIN);
+    latent.docs = 24;
+    latent.rows = 4096;
+    latent.len_max = 1024;
+    shape_has_plans(&t, latent, PLAIN);
     sdpa_target_close(&t);
 }
 
@@ -164,9 +176,11 @@ static void what_cudnn_cannot_do_is_refused(void **state)
     assert_non_null(cuda_sdpa_refuses(&bad, 90));
     assert_int_equal(cuda_sdpa_scratch(&bad, ATTN_BWD), 0);
     bad = a;
-    bad.hd = 18;
+    bad.hd = bad.hd_v = 18;
     assert_non_null(cuda_sdpa_refuses(&bad, 90));
-    bad.hd = 256;
+    bad.hd_v = 16;
+    assert_non_null(cuda_sdpa_refuses(&bad, 90));
+    bad.hd = bad.hd_v = 256;
     assert_null(cuda_sdpa_refuses(&bad, 90));
     assert_non_null(cuda_sdpa_refuses(&bad, 100));
     bad = ragged;

@@ -16,13 +16,17 @@ status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSE
 size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 const char *cuda_own_attn_refuses(const struct attn_shape *shape);  /* NULL: serves it; else the reason */
 
-/* The same on Hopper (sm_90), for BF16 heads of 64 and 128 whose operands lie on 16-byte boundaries (pointers and strides) and a positive
- * scale (attn_hopper_fwd.cu): `own` there. lse is own's. */
+/* The same on Hopper (sm_90), for BF16 heads of 64 and 128, and keys of 192 with values of 128, whose operands lie on 16-byte boundaries
+ * (pointers and strides) and a positive scale (attn_hopper_fwd.cu): `own` there. lse is own's. */
+bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v);
 status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED; /* attn_hopper_bwd.cu; dq, dk, dv likewise */
 size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
+/* What the two above do where keys are wider than values (attn_hopper_wide.cu). */
+status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
+size_t cuda_hopper_wide_scratch(const struct attn_shape *shape);
 
-/* One warp per row and head, any head dim up to 512, any alignment (attn_reference.cu). */
+/* One warp per row and head, any widths of heads up to 576, any alignment (attn_reference.cu). */
 status cuda_reference_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
 size_t cuda_reference_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);

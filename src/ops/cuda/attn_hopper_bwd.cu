@@ -1,4 +1,4 @@
-// Attention's backward on Hopper, heads of 64 and 128: five products in one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608),
+// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_hopper_wide.cu): five products in one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608),
 // and yet equal bits in every run.
 //
 // A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query rows that see the
@@ -149,43 +149,6 @@ template <int HD> struct bwd_shared {
                      : "memory");
     }
 };
-
-// ---- Accumulators to rows of bf16.
-
-// r[k] of lane t becomes r[t] of lane k, among the four lanes of a row: then a lane has 16 bytes of one chunk.
-__device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
-{
-#pragma unroll
-    for (int d = 1; d <= 2; d *= 2)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint32_t &low = r[d == 1 ? 2 * j : j], &high = r[d == 1 ? 2 * j + 1 : j + 2];
-            const uint32_t got = __shfl_xor_sync(0xffffffffu, lane & d ? low : high, d);
-            if (lane & d) low = got;
-            else high = got;
-        }
-}
-// 64 rows of an accumulator as bf16: `to` is its first row and column, the first `valid` rows exist.
-template <int COUNT>
-__device__ inline void rows_store(const float (&c)[COUNT], float factor, __nv_bfloat16 *to, int64_t stride, int valid)
-{
-    const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = acc_row(thread, half * 2);
-#pragma unroll
-        for (int n = 0; n < COUNT / 4; n += 4) {
-            uint32_t r[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor, c[4 * (n + k) + 2 * half + 1] * factor);
-            quad_transpose(r, lane);
-            if (row < valid)
-                *reinterpret_cast<int4 *>(to + row * stride + (n + lane % 4) * 8) =
-                    make_int4((int)r[0], (int)r[1], (int)r[2], (int)r[3]);
-        }
-    }
-}
 
 #ifdef TILE90
 
@@ -479,7 +442,7 @@ template <int HD> struct consumer {
                 }
                 if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
                 const int row = query_before + (HD == 64 ? group * 64 : 0), col = head_before * HD + (HD == 64 ? 0 : group * 64);
-                rows_store(dq, a.scale, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
+                rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
                 __syncwarp();
                 release(sh.dq_full(group));
             };
@@ -549,8 +512,8 @@ template <int HD> struct consumer {
             dq_done(dq);
             release(sh.kv_empty());
             const int hd0 = item.kv * HD, valid = a.rows - key0;
-            rows_store(dv, 1.0f, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
-            rows_store(dk, a.scale, a.dk + key0 * a.dk_stride + hd0, a.dk_stride, valid);
+            rows_store(dv, {1, 1}, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
+            rows_store(dk, {a.scale, a.scale}, a.dk + key0 * a.dk_stride + hd0, a.dk_stride, valid);
         }
     }
 };
@@ -702,11 +665,13 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
 extern "C" size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
 {
     bwd_scratch x;
-    const bool serves = pass == ATTN_BWD && shape->dt == DTYPE_BF16 && (shape->hd == 64 || shape->hd == 128);
-    return serves ? bwd_scratch_lay(&x, NULL, shape->rows, shape->heads, shape->hd) : 0;
+    if (pass != ATTN_BWD || shape->dt != DTYPE_BF16 || !cuda_hopper_attn_widths(shape->hd, shape->hd_v)) return 0;
+    if (shape->hd != shape->hd_v) return cuda_hopper_wide_scratch(shape);
+    return bwd_scratch_lay(&x, NULL, shape->rows, shape->heads, shape->hd);
 }
 
 extern "C" status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
+    if (a->hd != a->hd_v) return cuda_hopper_wide_bwd(a, s);
     return a->hd == 64 ? queue_hopper_bwd<64>(a, s) : queue_hopper_bwd<128>(a, s);
 }

@@ -38,15 +38,17 @@ struct hopper_fwd {
     attn_docs docs;
     int heads, group;
     float scale, scale2; // scale2: for exp2
+    __nv_bfloat16 *o;
     float *lse;          // [heads, rows]; NULL: not saved
     int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
 };
 
-template <int HD> struct fwd_tile {
+// HD: of queries and keys, HDV: of values. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
+template <int HD, int HDV> struct fwd_tile {
     enum { WGS = HD == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = 128, THREADS = WARPGROUP * (WGS + 1) };
-    enum { REGISTERS = HD == 64 ? 160 : 240, REGISTERS_LOAD = HD == 64 ? 32 : 24 };
-    enum { Q = 64 * HD * 2, KV = N * HD * 2, O = 16 * HD * 2 }; // bytes: of a warpgroup, of a stage, of a warp
-    enum { K_AT = 2 * WGS * Q, V_AT = K_AT + STAGES * KV, O_AT = V_AT + STAGES * KV, SLOTS_AT = O_AT + 4 * WGS * O };
+    enum { REGISTERS = HD == 64 ? 160 : 240, REGISTERS_LOAD = HD == 64 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
+    enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
+    enum { K_AT = Q_STAGES * WGS * Q, V_AT = K_AT + STAGES * K, O_AT = V_AT + STAGES * V, SLOTS_AT = O_AT + 4 * WGS * O };
     // A block of rows; row < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
     struct slot { int row, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row + i
     // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
@@ -62,9 +64,9 @@ constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
 // ---- Warps that load.
 
 // Fills a slot, by a warp: rows `row` on of a head.
-template <int HD> __device__ inline void fwd_fill(typename fwd_tile<HD>::slot &s, const hopper_fwd &a, int row, int head)
+template <int HD, int HDV> __device__ inline void fwd_fill(typename fwd_tile<HD, HDV>::slot &s, const hopper_fwd &a, int row, int head)
 {
-    using tile = fwd_tile<HD>;
+    using tile = fwd_tile<HD, HDV>;
     const int lane = threadIdx.x % WARP;
     int begin = 0;
 #pragma unroll 2
@@ -82,25 +84,26 @@ template <int HD> __device__ inline void fwd_fill(typename fwd_tile<HD>::slot &s
     }
 }
 
-template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
+template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
 {
-    using tile = fwd_tile<HD>;
+    using tile = fwd_tile<HD, HDV>;
     const uint32_t at = shared_at(shared);
     const int lane = threadIdx.x % WARP, total = (a.docs.rows + tile::M - 1) / tile::M * a.heads;
     auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
     int ticket = blockIdx.x;
-    for (ring<2> slot;; slot.next()) {
+    ring<tile::Q_STAGES> q_ring;
+    for (ring<2> slot;; slot.next(), q_ring.next()) {
         auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
         if (s.redo == 0 && ticket < total) {
-            fwd_fill<HD>(s, a, (total - 1 - ticket) / a.heads * tile::M, ticket % a.heads);
+            fwd_fill<HD, HDV>(s, a, (total - 1 - ticket) / a.heads * tile::M, ticket % a.heads);
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
             if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
                 mbar_wait(at + tile::SLOT_EMPTY + 8 * (slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
                 const int row = other.redo ? other.row : -1;
-                if (row >= 0) fwd_fill<HD>(s, a, row, other.head);
+                if (row >= 0) fwd_fill<HD, HDV>(s, a, row, other.head);
                 __syncwarp();
                 if (lane == 0) {
                     s.row = row;
@@ -119,8 +122,8 @@ template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, cons
         if (s.row < 0) return;
         if (lane == 0)
             for (int w = 0; w < tile::WGS; w++) {
-                const int i = slot.stage * tile::WGS + w;
-                mbar_wait(at + tile::Q_EMPTY + 8 * i, slot.parity ^ 1);
+                const int i = q_ring.stage * tile::WGS + w;
+                mbar_wait(at + tile::Q_EMPTY + 8 * i, q_ring.parity ^ 1);
                 mbar_arrive_expect(at + tile::Q_FULL + 8 * i, tile::Q);
                 tma_load(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.row + 64 * w, s.head * (HD / SLAB_COLS));
             }
@@ -128,33 +131,34 @@ template <int HD> __device__ inline void fwd_schedule(const CUtensorMap *q, cons
     }
 }
 
-// Keys or values, by one thread: full, empty and to are offsets of the first stage's.
-template <int HD>
+// Keys or values, heads of COLS columns, by one thread: full, empty and to are offsets of the first stage's.
+template <int HD, int HDV, int COLS>
 __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared, int to, int full, int empty)
 {
-    using tile = fwd_tile<HD>;
+    using tile = fwd_tile<HD, HDV>;
     const uint32_t at = shared_at(shared);
     const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
+    constexpr int BYTES = tile::N * COLS * 2;
     ring<tile::STAGES> kv;
     for (ring<2> slot;; slot.next()) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const auto &s = slots[slot.stage];
         if (s.row < 0) return;
-        const int slab = s.head / a.group * (HD / SLAB_COLS), begin = s.begin, tiles = s.tiles;
+        const int slab = s.head / a.group * (COLS / SLAB_COLS), begin = s.begin, tiles = s.tiles;
         mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
         for (int j = tiles - 1; j >= 0; j--, kv.next()) {
             mbar_wait(at + empty + 8 * kv.stage, kv.parity ^ 1);
-            mbar_arrive_expect(at + full + 8 * kv.stage, tile::KV);
-            tma_load(at + to + kv.stage * tile::KV, map, at + full + 8 * kv.stage, begin + j * tile::N, slab);
+            mbar_arrive_expect(at + full + 8 * kv.stage, BYTES);
+            tma_load(at + to + kv.stage * BYTES, map, at + full + 8 * kv.stage, begin + j * tile::N, slab);
         }
     }
 }
 
 // ---- Warpgroups that compute.
 
-// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HD / 2 elements of O.
-template <int HD> struct fwd_group {
-    using tile = fwd_tile<HD>;
+// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2 elements of O.
+template <int HD, int HDV> struct fwd_group {
+    using tile = fwd_tile<HD, HDV>;
     using slot = typename tile::slot;
     enum { N = tile::N, WGS = tile::WGS };
     const hopper_fwd &a;
@@ -162,7 +166,7 @@ template <int HD> struct fwd_group {
     const slot *slots; // what is needed of a block is read from there again and again: registers are what is short
     uint32_t at;       // of the shared memory
     int wg, warp, lane;
-    float s[N / 2], o[HD / 2];
+    float s[N / 2], o[HDV / 2];
     uint32_t p[N / 16][4];  // s as operand A
     float max[2], sum[2];   // of raw scores, as far as it was moved; of this thread's columns
     uint32_t tiles, blocks; // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
@@ -174,7 +178,7 @@ template <int HD> struct fwd_group {
     }
 
     __device__ const slot &block() const { return slots[blocks & 1]; }
-    __device__ uint32_t q_stage() const { return (blocks & 1) * WGS + wg; }
+    __device__ uint32_t q_stage() const { return blocks % tile::Q_STAGES * WGS + wg; }
     __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
     __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
     // This warp has done reading.
@@ -194,7 +198,7 @@ template <int HD> struct fwd_group {
     // S = Q K^T of the next tile, queued.
     __device__ void scores_queue()
     {
-        const uint64_t q = operand_k(at + q_stage() * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::KV);
+        const uint64_t q = operand_k(at + q_stage() * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::K);
 #pragma unroll
         for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
         wgmma_commit();
@@ -202,9 +206,9 @@ template <int HD> struct fwd_group {
     // O += P V of tile n, queued; add 0: O = P V.
     __device__ void values_queue(uint32_t n, int add)
     {
-        const uint64_t v = operand_mn(at + tile::V_AT + stage(n) * tile::KV, N * SLAB_ROW);
+        const uint64_t v = operand_mn(at + tile::V_AT + stage(n) * tile::V, N * SLAB_ROW);
 #pragma unroll
-        for (int i = 0; i < N / 16; i++) wgmma_rs<HD, 1>(o, p[i], operand_step(v, step_mn(i)), i > 0 || add);
+        for (int i = 0; i < N / 16; i++) wgmma_rs<HDV, 1>(o, p[i], operand_step(v, step_mn(i)), i > 0 || add);
         wgmma_commit();
     }
 
@@ -337,7 +341,7 @@ template <int HD> struct fwd_group {
                 pack();
                 if (grown)
 #pragma unroll
-                    for (int i = 0; i < HD / 2; i++) o[i] *= factor[i / 2 % 2];
+                    for (int i = 0; i < HDV / 2; i++) o[i] *= factor[i / 2 % 2];
             }
         }
         release(tile::Q_EMPTY + 8 * q_stage());
@@ -373,10 +377,15 @@ template <int HD> struct fwd_group {
             if (a.lse && lane % 4 == 0 && t < a.docs.rows) a.lse[(int64_t)head * a.docs.rows + t] = max[half] * a.scale + logf(l);
             inverse[half] = 1 / l;
         }
+        if constexpr (tile::O == 0) {
+            const int64_t stride = (int64_t)a.heads * HDV, first = block().row + wg * 64;
+            rows_store(o, inverse, a.o + first * stride + head * HDV, stride, a.docs.rows - (int)first);
+            return;
+        }
         if (lane == 0) bulk_wait_read<0>(); // the store of the block before
         __syncwarp();
 #pragma unroll
-        for (int k = 0; k < HD / 16; k++) {
+        for (int k = 0; k < HDV / 16; k++) {
             uint32_t r[4];
             for (int i = 0; i < 4; i++) r[i] = two_bf16(o[8 * k + 2 * i] * inverse[i % 2], o[8 * k + 2 * i + 1] * inverse[i % 2]);
             store8x8x4(o_at + k / 4 * (16 * SLAB_ROW) + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
@@ -384,7 +393,7 @@ template <int HD> struct fwd_group {
         fence_async();
         __syncwarp();
         if (lane == 0) {
-            tma_store(map_o, o_at, row, head * (HD / SLAB_COLS));
+            tma_store(map_o, o_at, row, head * (HDV / SLAB_COLS));
             bulk_commit();
         }
     }
@@ -399,7 +408,7 @@ template <int HD> struct fwd_group {
             const int row = b.row + wg * 64, last = min(row + 63, a.docs.rows - 1);
             const int high = row <= last ? (last - b.begin) / N : -1, low = row <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
-            mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks >> 1 & 1);
+            mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks / tile::Q_STAGES & 1);
             if (high >= low) {
                 attend(high, low);
                 finish();
@@ -415,13 +424,13 @@ template <int HD> struct fwd_group {
 };
 #endif
 
-template <int HD>
-__global__ void __launch_bounds__(fwd_tile<HD>::THREADS, 1)
+template <int HD, int HDV>
+__global__ void __launch_bounds__(fwd_tile<HD, HDV>::THREADS, 1)
     hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
                       const __grid_constant__ CUtensorMap o, const hopper_fwd a)
 {
 #ifdef TILE90
-    using tile = fwd_tile<HD>;
+    using tile = fwd_tile<HD, HDV>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t at = shared_at(shared);
     if (threadIdx.x == 0) {
@@ -446,40 +455,47 @@ __global__ void __launch_bounds__(fwd_tile<HD>::THREADS, 1)
     if (threadIdx.x < WARPGROUP) {
         registers_give<tile::REGISTERS_LOAD>();
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        if (warp == 0) fwd_schedule<HD>(&q, a, shared);
-        if (warp == 1 && lane == 0) fwd_load<HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
-        if (warp == 2 && lane == 0) fwd_load<HD>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+        if (warp == 0) fwd_schedule<HD, HDV>(&q, a, shared);
+        if (warp == 1 && lane == 0) fwd_load<HD, HDV, HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
+        if (warp == 2 && lane == 0) fwd_load<HD, HDV, HDV>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
     } else {
         registers_take<tile::REGISTERS>();
-        fwd_group<HD>(&o, a, shared).run();
+        fwd_group<HD, HDV>(&o, a, shared).run();
     }
 #endif
 }
 
 // ---- Launcher.
 
-template <int HD> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+template <int HD, int HDV> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
-    using tile = fwd_tile<HD>;
+    using tile = fwd_tile<HD, HDV>;
     CUtensorMap q, k, v, o;
-    const int64_t cols = a->heads * HD, cols_kv = a->heads_kv * HD;
+    const int64_t cols = a->heads * HD, cols_kv = a->heads_kv * HD, cols_v = a->heads_kv * HDV, cols_o = a->heads * HDV;
     TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, cols, 64, HD / SLAB_COLS));
     TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
-    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_kv, tile::N, HD / SLAB_COLS));
-    TRY(tile_map_rows(&o, s, a->o, a->rows, cols, cols, 16, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
+    TRY(tile_map_rows(&o, s, a->o, a->rows, cols_o, cols_o, 16, HDV / SLAB_COLS));
     int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
     const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv),
-                          (float)a->scale, (float)(a->scale * 1.4426950408889634), (float *)a->lse, drawn};
+                          (float)a->scale, (float)(a->scale * 1.4426950408889634), (__nv_bfloat16 *)a->o, (float *)a->lse, drawn};
     const int64_t total = (a->rows + tile::M - 1) / tile::M * a->heads, each = cuda_set(s)->multiprocessors;
     cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
-    cudaFuncSetAttribute(hopper_fwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_fwd_kernel<HD><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    hopper_fwd_kernel<HD, HDV><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "attn_fwd (hopper)");
+}
+
+extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
+{
+    return hd == 192 ? hd_v == 128 : hd == hd_v && (hd == 64 || hd == 128);
 }
 
 extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    CHECK((a->hd == 64 || a->hd == 128) && a->dt == DTYPE_BF16, "heads of %lld %s", (long long)a->hd, dtype_name(a->dt));
-    return a->hd == 64 ? queue_fwd<64>(a, s) : queue_fwd<128>(a, s);
+    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v,
+          dtype_name(a->dt));
+    if (a->hd == 192) return queue_fwd<192, 128>(a, s);
+    return a->hd == 64 ? queue_fwd<64, 64>(a, s) : queue_fwd<128, 128>(a, s);
 }

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(THREADS) spread_kernel(attn_spread_args a)
     bool second = blockIdx.y;
     const __nv_bfloat16 *from = (const __nv_bfloat16 *)(second ? a.from[1] : a.from[0]);
     __nv_bfloat16 *to = (__nv_bfloat16 *)(second ? a.to[1] : a.to[0]);
-    int64_t packs = a.width / PACK, all = a.rows * packs, stride = second ? a.stride[1] : a.stride[0];
+    const int64_t packs = (second ? a.width[1] : a.width[0]) / PACK, all = a.rows * packs, stride = second ? a.stride[1] : a.stride[0];
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += (int64_t)gridDim.x * THREADS) {
         int64_t row = i / packs, at = i % packs * PACK;
         store_pack(to + row * stride + at, load_pack_once(from + i * PACK));
@@ -41,7 +41,8 @@ extern "C" status cuda_attn_offsets(const attn_offsets_args *a, dev_stream s)
 extern "C" status cuda_attn_spread(const attn_spread_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    int64_t need = (a->rows * (a->width / PACK) + THREADS - 1) / THREADS;
+    const int64_t wide = a->width[0] > a->width[1] ? a->width[0] : a->width[1];
+    int64_t need = (a->rows * (wide / PACK) + THREADS - 1) / THREADS;
     int64_t most = 8 * (int64_t)cuda_set(s)->multiprocessors;
     dim3 grid((unsigned)(need < most ? need : most), 2);
     spread_kernel<<<grid, THREADS, 0, queue_of(s)>>>(*a);

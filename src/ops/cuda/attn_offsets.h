@@ -15,12 +15,12 @@ struct attn_offsets_args {
 };
 status cuda_attn_offsets(const struct attn_offsets_args *a, dev_stream s) WARN_UNUSED;
 
-/* Two contiguous [rows, width] bf16 matrices into rows of other strides. Widths, strides and pointers: multiples of 16 bytes. */
+/* Two contiguous bf16 matrices of `rows` rows into rows of other strides. Widths, strides and pointers: multiples of 16 bytes. */
 struct attn_spread_args {
     const void *from[2];
     void *to[2];
-    int64_t stride[2];
-    int64_t rows, width;
+    int64_t stride[2], width[2];
+    int64_t rows;
 };
 status cuda_attn_spread(const struct attn_spread_args *a, dev_stream s) WARN_UNUSED;
 #endif

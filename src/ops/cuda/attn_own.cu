@@ -5,7 +5,8 @@
 // rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row bound the tiles it visits, a
 // warp skips tiles that none of its rows sees, and compares indices only in tiles that its limits cross.
 //
-//   forward   block = 128 query rows of one head; its warps hold 32 rows each: O and the running max and sum in registers
+//   forward   block = 128 query rows of one head (64 for heads of 192); its warps hold 32 rows each: O and the running max and sum in
+//             registers
 //   dq        the same blocks; S and dP = dO V^T again for each tile of keys, dQ = sum of dS K in registers
 //   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so that P^T and dS^T leave the tensor core in
 //             the layout in which the next product takes them: dV = sum of P^T dO, dK = sum of dS^T Q over the queries that see the
@@ -15,8 +16,8 @@
 // products instead of five.
 //
 // A tile in shared memory has rows of HD bf16. The 16-byte chunk c of row r lies at chunk c ^ (r & 7): ldmatrix, which reads one chunk
-// of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads shorter than HD are filled up
-// with zeros, as are rows beyond the last.
+// of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads shorter than HD (values: HDV) are
+// filled up with zeros, as are rows beyond the last. Rows of 192 lie 256 apart: so the chunk's bits are not the row's.
 #include "ops/cuda/attn_docs.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
@@ -26,6 +27,9 @@ enum { THREADS = 128, WARPS = THREADS / WARP };
 constexpr float LOG2E = 1.44269504088896340736f;
 
 // ---- Tiles and fragments. Addresses are those of the shared window, 32 bits.
+
+// Bytes from row to row of a tile.
+template <int HD> __device__ constexpr int row_bytes() { return HD == 192 ? 512 : HD * 2; }
 
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
@@ -45,14 +49,17 @@ __device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;\n" :
 template <int ROWS, int HD>
 __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t stride, int valid, int chunks)
 {
-    constexpr int PER_ROW = HD / 8, STEP = THREADS / PER_ROW; // STEP is a multiple of 8: the swizzle is the same in all steps
+    constexpr int PER_ROW = HD == 128 ? 16 : 8, STEP = THREADS / PER_ROW; // STEP is a multiple of 8: the swizzle is the same in all steps
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // anew each time: nothing of this is worth a register between tiles
     const int row = thread / PER_ROW, c = thread % PER_ROW;
-    const uint32_t at = to + row * (HD * 2) + ((c ^ (row & 7)) << 4);
+    const uint32_t at = to + row * row_bytes<HD>() + ((c ^ (row & 7)) << 4);
     const __nv_bfloat16 *p = from + row * stride + c * 8;
 #pragma unroll
-    for (int i = 0; i < ROWS; i += STEP) copy16(at + i * (HD * 2), p + i * stride, row + i < valid && c < chunks);
+    for (int i = 0; i < ROWS; i += STEP)
+#pragma unroll
+        for (int j = 0; j < HD / 8; j += PER_ROW)
+            copy16(at + i * row_bytes<HD>() + j * 16, p + i * stride + j * 8, row + i < valid && c + j < chunks);
 }
 
 // Where a lane points ldmatrix.x4 for a 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k << 5); row 16 i: add.
@@ -60,11 +67,11 @@ __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t
 //   lane_nm: in order right, down: operand B from a tile of rows n, two neighbouring n8 pieces
 template <int HD> __device__ inline uint32_t lane_mn(int lane)
 {
-    return (lane & 15) * (HD * 2) + (((lane >> 4) ^ (lane & 7)) << 4);
+    return (lane & 15) * row_bytes<HD>() + (((lane >> 4) ^ (lane & 7)) << 4);
 }
 template <int HD> __device__ inline uint32_t lane_nm(int lane)
 {
-    return ((lane & 7) + (lane >> 4 << 3)) * (HD * 2) + ((((lane >> 3) & 1) ^ (lane & 7)) << 4);
+    return ((lane & 7) + (lane >> 4 << 3)) * row_bytes<HD>() + ((((lane >> 3) & 1) ^ (lane & 7)) << 4);
 }
 
 __device__ inline void ldmatrix(uint32_t (&r)[4], uint32_t at)
@@ -118,11 +125,11 @@ template <int HD, int M, int N> __device__ inline void rows_by_rows(float (&c)[M
     for (int k = 0; k < HD / 16; k++) {
         uint32_t a[M][4];
 #pragma unroll
-        for (int m = 0; m < M; m++) ldmatrix(a[m], (a_at ^ (k << 5)) + m * (16 * HD * 2));
+        for (int m = 0; m < M; m++) ldmatrix(a[m], (a_at ^ (k << 5)) + m * (16 * row_bytes<HD>()));
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
-            ldmatrix(b, (b_at ^ (k << 5)) + n * (8 * HD * 2));
+            ldmatrix(b, (b_at ^ (k << 5)) + n * (8 * row_bytes<HD>()));
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 mma(c[m][n], a[m], b[0], b[1]);
@@ -148,7 +155,7 @@ __device__ inline void registers_by_tile(float (&c)[M][HD / 8][4], const float (
 #pragma unroll
         for (int n = 0; n < HD / 8; n += 2) {
             uint32_t b[4];
-            ldmatrix_trans(b, (b_at ^ (n << 4)) + k * (8 * HD * 2));
+            ldmatrix_trans(b, (b_at ^ (n << 4)) + k * (8 * row_bytes<HD>()));
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 mma(c[m][n], a[m], b[0], b[1]);
@@ -174,7 +181,7 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
             for (int n = 0; n < HD / 8; n++) {
                 const int row = m * 16 + half * 8 + g; // row & 7 == g
                 uint32_t x = two_bf16(c[m][n][half * 2] * factor[m][half], c[m][n][half * 2 + 1] * factor[m][half]);
-                asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + row * (HD * 2) + ((n ^ g) << 4) + t * 4), "r"(x)
+                asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + row * row_bytes<HD>() + ((n ^ g) << 4) + t * 4), "r"(x)
                              : "memory");
             }
     __syncwarp();
@@ -184,7 +191,7 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
         int4 x;
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "r"(at + row * (HD * 2) + ((chunk ^ (row & 7)) << 4))
+                     : "r"(at + row * row_bytes<HD>() + ((chunk ^ (row & 7)) << 4))
                      : "memory");
         if (row < valid && chunk < chunks) *reinterpret_cast<int4 *>(to + row * stride + chunk * 8) = x;
     }
@@ -194,27 +201,27 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
 
 // Limits lie in shared memory: registers are what these kernels are short of.
 
-// Query rows of one warp in forward and dq: 32 from `row` on; this lane's rows are row + 16 m + 8 half + g.
-struct query_rows {
+// Query rows of one warp in forward and dq: 16 MT from `row` on; this lane's rows are row + 16 m + 8 half + g.
+template <int MT> struct query_rows {
     int row, last;      // last: -1 when none exists
-    const int *first;   // [32] in shared memory: first_key of each row
+    const int *first;   // [16 MT] in shared memory: first_key of each row
 
     __device__ query_rows(const attn_docs &docs, int row_, int *first_) : row(row_), first(first_)
     {
         const int lane = threadIdx.x % WARP;
-        last = row < docs.rows ? min(row + 31, docs.rows - 1) : -1;
-        first_[lane] = first_key(docs, min(row + lane, docs.rows - 1));
+        last = row < docs.rows ? min(row + 16 * MT, docs.rows) - 1 : -1;
+        if (lane < 16 * MT) first_[lane] = first_key(docs, min(row + lane, docs.rows - 1));
         __syncwarp();
     }
     // Of keys [key, key + N): does any row see one, does every row see all?
     template <int N> __device__ bool any(int key) const { return key <= last && key + N > first[0]; }
-    template <int N> __device__ bool all(int key) const { return key + N - 1 <= row && key >= first[31]; }
+    template <int N> __device__ bool all(int key) const { return key + N - 1 <= row && key >= first[16 * MT - 1]; }
 };
 
-// What the kernels take. `chunks`: of 16 bytes in a head.
+// What the kernels take. Chunks of 16 bytes in a head of keys and of values.
 struct own_shape {
     attn_docs docs;
-    int heads, group, chunks; // group: query heads of one kv head
+    int heads, group, chunks, chunks_v; // group: query heads of one kv head
     float scale, scale2;      // scale2: for exp2
 };
 
@@ -236,18 +243,20 @@ struct own_fwd {
     int64_t q_stride, k_stride, v_stride;
 };
 
-template <int HD> struct fwd_tile {
-    enum { M = THREADS, N = 64, Q = M * HD * 2, KV = N * HD * 2 };
-    enum { LIMITS = Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+// MT: pieces of 16 rows in a warp. 99 KiB of shared memory is what every GPU has.
+template <int HD, int HDV> struct fwd_tile {
+    enum { MT = HD == 192 ? 1 : 2, M = WARPS * 16 * MT, N = HD == 192 ? 32 : 64 };
+    enum { Q = M * row_bytes<HD>(), K = N * row_bytes<HD>(), V = N * row_bytes<HDV>() };
+    enum { LIMITS = Q + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
 };
 
 // One tile of scores in s: the running max and sum take it in, o is scaled to the new max, s becomes exp(s - max).
-template <int HD, int N>
-__device__ inline void softmax_tile(float (&s)[2][N / 8][4], float (&o)[2][HD / 8][4], float (&max)[2][2], float (&sum)[2][2],
+template <int HDV, int N, int MT>
+__device__ inline void softmax_tile(float (&s)[MT][N / 8][4], float (&o)[MT][HDV / 8][4], float (&max)[MT][2], float (&sum)[MT][2],
                                     float scale2)
 {
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float top = max[m][half];
@@ -269,17 +278,18 @@ __device__ inline void softmax_tile(float (&s)[2][N / 8][4], float (&o)[2][HD / 
                 }
             sum[m][half] = sum[m][half] * factor + part;
 #pragma unroll
-            for (int n = 0; n < HD / 8; n++) {
+            for (int n = 0; n < HDV / 8; n++) {
                 o[m][n][half * 2] *= factor;
                 o[m][n][half * 2 + 1] *= factor;
             }
         }
 }
 
-template <int N> __device__ inline void mask_scores(float (&s)[2][N / 8][4], const query_rows &rows, int key, float hidden)
+template <int N, int MT>
+__device__ inline void mask_scores(float (&s)[MT][N / 8][4], const query_rows<MT> &rows, int key, float hidden)
 {
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = m * 16 + half * 8 + threadIdx.x % WARP / 4, base = key + 2 * (threadIdx.x % 4);
@@ -292,31 +302,31 @@ template <int N> __device__ inline void mask_scores(float (&s)[2][N / 8][4], con
         }
 }
 
-template <int HD> __global__ void __launch_bounds__(THREADS, fwd_tile<HD>::BLOCKS) own_fwd_kernel(const own_fwd a)
+template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, fwd_tile<HD, HDV>::BLOCKS) own_fwd_kernel(const own_fwd a)
 {
-    using tile = fwd_tile<HD>;
-    constexpr int N = tile::N;
+    using tile = fwd_tile<HD, HDV>;
+    constexpr int N = tile::N, MT = tile::MT;
     extern __shared__ __align__(1024) unsigned char shared[];
     const own_shape &c = a.shape;
     const row_block b = late_first(c, tile::M);
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
-    const uint32_t q_at = shared_at(shared), kv_at = q_at + tile::Q, own_q = q_at + warp * (32 * HD * 2);
-    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8, hd_v = c.chunks_v * 8;
+    const uint32_t q_at = shared_at(shared), kv_at = q_at + tile::Q, own_q = q_at + warp * (16 * MT * row_bytes<HD>());
+    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd_v;
 
     tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
     const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
     auto load = [&](int key, int stage) {
-        const uint32_t to = kv_at + stage * (2 * tile::KV);
+        const uint32_t to = kv_at + stage * (tile::K + tile::V);
         tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
-        tile_load<N, HD>(to + tile::KV, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks);
+        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks_v);
         copies_close();
     };
     load(begin, 0);
-    const query_rows rows(c.docs, b.row + warp * 32, (int *)(shared + tile::LIMITS) + warp * 32);
+    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
 
-    float o[2][HD / 8][4], max[2][2], sum[2][2];
+    float o[MT][HDV / 8][4], max[MT][2], sum[MT][2];
     zero(o);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2 * MT; i++) {
         max[i / 2][i % 2] = -INFINITY;
         sum[i / 2][i % 2] = 0;
     }
@@ -325,17 +335,17 @@ template <int HD> __global__ void __launch_bounds__(THREADS, fwd_tile<HD>::BLOCK
         copies_wait();
         __syncthreads(); // this tile is there, and nobody reads the one before
         if (key + N < end) load(key + N, stage ^ 1);
-        if (!rows.any<N>(key)) continue;
-        const uint32_t at = kv_at + stage * (2 * tile::KV);
-        float s[2][N / 8][4];
+        if (!rows.template any<N>(key)) continue;
+        const uint32_t at = kv_at + stage * (tile::K + tile::V);
+        float s[MT][N / 8][4];
         rows_by_rows<HD>(s, own_q + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
-        if (!rows.all<N>(key)) mask_scores<N>(s, rows, key, -INFINITY);
-        softmax_tile<HD, N>(s, o, max, sum, c.scale2);
-        registers_by_tile<HD>(o, s, at + tile::KV + lane_mn<HD>(lane));
+        if (!rows.template all<N>(key)) mask_scores<N, MT>(s, rows, key, -INFINITY);
+        softmax_tile<HDV, N, MT>(s, o, max, sum, c.scale2);
+        registers_by_tile<HDV>(o, s, at + tile::K + lane_mn<HDV>(lane));
     }
 
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2 * MT; i++) {
         float &l = sum[i / 2][i % 2];
         l += __shfl_xor_sync(0xffffffffu, l, 1);
         l += __shfl_xor_sync(0xffffffffu, l, 2);
@@ -344,8 +354,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, fwd_tile<HD>::BLOCK
             a.lse[(int64_t)b.head * c.docs.rows + row] = max[i / 2][i % 2] * c.scale + logf(l);
         l = 1 / l;
     }
-    const int64_t stride = (int64_t)c.heads * hd;
-    rows_store<HD>(o, sum, own_q, a.o + rows.row * stride + b.head * hd, stride, c.docs.rows - rows.row, c.chunks);
+    const int64_t stride = (int64_t)c.heads * hd_v;
+    rows_store<HDV>(o, sum, own_q, a.o + rows.row * stride + b.head * hd_v, stride, c.docs.rows - rows.row, c.chunks_v);
 }
 
 // ---- Backward.
@@ -358,40 +368,41 @@ struct own_bwd {
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
 };
 
-template <int HD> struct dq_tile {
-    enum { M = THREADS, N = 32, Q = M * HD * 2, KV = N * HD * 2 };
-    enum { LIMITS = 2 * Q + 4 * KV, BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+template <int HD, int HDV> struct dq_tile {
+    enum { MT = HD == 192 ? 1 : 2, M = WARPS * 16 * MT, N = 32 };
+    enum { Q = M * row_bytes<HD>(), O = M * row_bytes<HDV>(), K = N * row_bytes<HD>(), V = N * row_bytes<HDV>() };
+    enum { LIMITS = Q + O + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : HD == 192 ? 1 : 2 };
 };
 
-template <int HD> __global__ void __launch_bounds__(THREADS, dq_tile<HD>::BLOCKS) own_dq_kernel(const own_bwd a)
+template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dq_tile<HD, HDV>::BLOCKS) own_dq_kernel(const own_bwd a)
 {
-    using tile = dq_tile<HD>;
-    constexpr int N = tile::N;
+    using tile = dq_tile<HD, HDV>;
+    constexpr int N = tile::N, MT = tile::MT;
     extern __shared__ __align__(1024) unsigned char shared[];
     const own_shape &c = a.shape;
     const row_block b = late_first(c, tile::M);
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
-    const int64_t grad_stride = (int64_t)c.heads * hd;
-    const uint32_t q_at = shared_at(shared), grad_at = q_at + tile::Q, kv_at = grad_at + tile::Q;
-    const uint32_t own_q = q_at + warp * (32 * HD * 2), own_grad = grad_at + warp * (32 * HD * 2);
-    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8, hd_v = c.chunks_v * 8;
+    const int64_t grad_stride = (int64_t)c.heads * hd_v;
+    const uint32_t q_at = shared_at(shared), grad_at = q_at + tile::Q, kv_at = grad_at + tile::O;
+    const uint32_t own_q = q_at + warp * (16 * MT * row_bytes<HD>()), own_grad = grad_at + warp * (16 * MT * row_bytes<HDV>());
+    const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd_v;
 
     tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
-    tile_load<tile::M, HD>(grad_at, a.grad + b.row * grad_stride + b.head * hd, grad_stride, c.docs.rows - b.row, c.chunks);
+    tile_load<tile::M, HDV>(grad_at, a.grad + b.row * grad_stride + b.head * hd_v, grad_stride, c.docs.rows - b.row, c.chunks_v);
     const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
     auto load = [&](int key, int stage) {
-        const uint32_t to = kv_at + stage * (2 * tile::KV);
+        const uint32_t to = kv_at + stage * (tile::K + tile::V);
         tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
-        tile_load<N, HD>(to + tile::KV, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks);
+        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks_v);
         copies_close();
     };
     load(begin, 0);
-    const query_rows rows(c.docs, b.row + warp * 32, (int *)(shared + tile::LIMITS) + warp * 32);
+    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
 
-    float dq[2][HD / 8][4], lse2[2][2], delta[2][2], factor[2][2];
+    float dq[MT][HD / 8][4], lse2[MT][2], delta[MT][2], factor[MT][2];
     zero(dq);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2 * MT; i++) {
         const int64_t at = (int64_t)b.head * c.docs.rows + min(rows.row + i * 8 + lane / 4, c.docs.rows - 1);
         lse2[i / 2][i % 2] = a.lse[at] * LOG2E;
         delta[i / 2][i % 2] = a.delta[at];
@@ -402,14 +413,14 @@ template <int HD> __global__ void __launch_bounds__(THREADS, dq_tile<HD>::BLOCKS
         copies_wait();
         __syncthreads();
         if (key + N < end) load(key + N, stage ^ 1);
-        if (!rows.any<N>(key)) continue;
-        const uint32_t at = kv_at + stage * (2 * tile::KV);
-        float s[2][N / 8][4], dp[2][N / 8][4];
+        if (!rows.template any<N>(key)) continue;
+        const uint32_t at = kv_at + stage * (tile::K + tile::V);
+        float s[MT][N / 8][4], dp[MT][N / 8][4];
         rows_by_rows<HD>(s, own_q + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
-        if (!rows.all<N>(key)) mask_scores<N>(s, rows, key, -INFINITY);
-        rows_by_rows<HD>(dp, own_grad + lane_mn<HD>(lane), at + tile::KV + lane_nm<HD>(lane));
+        if (!rows.template all<N>(key)) mask_scores<N, MT>(s, rows, key, -INFINITY);
+        rows_by_rows<HDV>(dp, own_grad + lane_mn<HDV>(lane), at + tile::K + lane_nm<HDV>(lane));
 #pragma unroll
-        for (int m = 0; m < 2; m++)
+        for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
@@ -422,18 +433,20 @@ template <int HD> __global__ void __launch_bounds__(THREADS, dq_tile<HD>::BLOCKS
                    c.chunks);
 }
 
-// MT: pieces of 16 key rows in a warp. Its two accumulators take 128 registers at both sizes.
-template <int HD> struct dkv_tile {
+// MT: pieces of 16 key rows in a warp. Its two accumulators take 128 registers, 160 for heads of 192.
+template <int HD, int HDV> struct dkv_tile {
     enum {
         MT = HD == 64 ? 2 : 1,
         M = WARPS * 16 * MT, // key rows of the block
-        N = HD == 64 ? 32 : 64, // query rows of a tile
-        KV = M * HD * 2,
-        Q = N * HD * 2,
-        STAGE = 2 * Q + 2 * N * 4, // q, gradient of o, lse, delta
-        LIMITS = 2 * KV + 2 * STAGE,
+        N = HD == 128 ? 64 : 32, // query rows of a tile
+        K = M * row_bytes<HD>(),
+        V = M * row_bytes<HDV>(),
+        Q = N * row_bytes<HD>(),
+        O = N * row_bytes<HDV>(),
+        STAGE = Q + O + 2 * N * 4, // q, gradient of o, lse, delta
+        LIMITS = K + V + 2 * STAGE,
         BYTES = LIMITS + M * 4,
-        BLOCKS = 2
+        BLOCKS = HD == 192 ? 1 : 2
     };
 };
 
@@ -481,29 +494,29 @@ __device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)
     }
 }
 
-template <int HD> __global__ void __launch_bounds__(THREADS, dkv_tile<HD>::BLOCKS) own_dkv_kernel(const own_bwd a)
+template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_kernel(const own_bwd a)
 {
-    using tile = dkv_tile<HD>;
+    using tile = dkv_tile<HD, HDV>;
     constexpr int N = tile::N, MT = tile::MT;
     extern __shared__ __align__(1024) unsigned char shared[];
     const own_shape &c = a.shape;
     const int heads_kv = c.heads / c.group, head = blockIdx.x % heads_kv, row = (int)(blockIdx.x / heads_kv) * tile::M;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8;
-    const int64_t grad_stride = (int64_t)c.heads * hd;
-    const uint32_t k_at = shared_at(shared), v_at = k_at + tile::KV, stages_at = v_at + tile::KV;
-    const uint32_t own_k = k_at + warp * (16 * MT * HD * 2), own_v = v_at + warp * (16 * MT * HD * 2);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8, hd_v = c.chunks_v * 8;
+    const int64_t grad_stride = (int64_t)c.heads * hd_v;
+    const uint32_t k_at = shared_at(shared), v_at = k_at + tile::K, stages_at = v_at + tile::V;
+    const uint32_t own_k = k_at + warp * (16 * MT * row_bytes<HD>()), own_v = v_at + warp * (16 * MT * row_bytes<HDV>());
 
     tile_load<tile::M, HD>(k_at, a.k + row * a.k_stride + head * hd, a.k_stride, c.docs.rows - row, c.chunks);
-    tile_load<tile::M, HD>(v_at, a.v + row * a.v_stride + head * hd, a.v_stride, c.docs.rows - row, c.chunks);
+    tile_load<tile::M, HDV>(v_at, a.v + row * a.v_stride + head * hd_v, a.v_stride, c.docs.rows - row, c.chunks_v);
     auto load = [&](int h, int query, int stage) {
         const uint32_t to = stages_at + stage * tile::STAGE;
         const int valid = c.docs.rows - query;
         tile_load<N, HD>(to, a.q + query * a.q_stride + h * hd, a.q_stride, valid, c.chunks);
-        tile_load<N, HD>(to + tile::Q, a.grad + query * grad_stride + h * hd, grad_stride, valid, c.chunks);
+        tile_load<N, HDV>(to + tile::Q, a.grad + query * grad_stride + h * hd_v, grad_stride, valid, c.chunks_v);
         if (threadIdx.x < 2 * N) {
             const int i = threadIdx.x % N;
             const float *from = (threadIdx.x < N ? a.lse : a.delta) + (int64_t)h * c.docs.rows + query + i;
-            copy4(to + 2 * tile::Q + threadIdx.x * 4, from, i < valid);
+            copy4(to + tile::Q + tile::O + threadIdx.x * 4, from, i < valid);
         }
         copies_close();
     };
@@ -513,7 +526,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, dkv_tile<HD>::BLOCK
     const int end = query_end(c.docs, min(row + tile::M, c.docs.rows) - 1);
     const key_rows<MT> rows(c.docs, row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
 
-    float dk[MT][HD / 8][4], dv[MT][HD / 8][4];
+    float dk[MT][HD / 8][4], dv[MT][HDV / 8][4];
     zero(dk);
     zero(dv);
     for (int stage = 0; h < h_end; stage ^= 1) {
@@ -530,16 +543,16 @@ template <int HD> __global__ void __launch_bounds__(THREADS, dkv_tile<HD>::BLOCK
         const uint32_t at = stages_at + stage * tile::STAGE;
         float s[MT][N / 8][4], dp[MT][N / 8][4];
         rows_by_rows<HD>(s, own_k + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
-        rows_by_rows<HD>(dp, own_v + lane_mn<HD>(lane), at + tile::Q + lane_nm<HD>(lane));
+        rows_by_rows<HDV>(dp, own_v + lane_mn<HDV>(lane), at + tile::Q + lane_nm<HDV>(lane));
         scores_to_gradients<MT, N>(s, dp, rows, now, !rows.template all<N>(now),
-                                      (const float *)(shared + 2 * tile::KV + stage * tile::STAGE + 2 * tile::Q), c.scale2);
-        registers_by_tile<HD>(dv, s, at + tile::Q + lane_mn<HD>(lane));
+                                      (const float *)(shared + tile::K + tile::V + stage * tile::STAGE + tile::Q + tile::O), c.scale2);
+        registers_by_tile<HDV>(dv, s, at + tile::Q + lane_mn<HDV>(lane));
         registers_by_tile<HD>(dk, dp, at + lane_mn<HD>(lane));
     }
 
     float factor[MT][2];
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = 1;
-    rows_store<HD>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd, a.dv_stride, c.docs.rows - rows.row, c.chunks);
+    rows_store<HDV>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd_v, a.dv_stride, c.docs.rows - rows.row, c.chunks_v);
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = c.scale;
     rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.rows - rows.row, c.chunks);
 }
@@ -554,8 +567,10 @@ extern "C" size_t cuda_own_attn_scratch(const struct attn_shape *shape, enum att
 extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 {
     if (shape->dt != DTYPE_BF16 && shape->dt != DTYPE_F32) return "the tiled kernels take bf16 and f32";
-    if (shape->hd * (int64_t)dtype_bytes(shape->dt) % 16 != 0) return "the tiled kernels take heads of a multiple of 16 bytes";
-    if (shape->hd > 128) return "the tiled kernels take head dimensions up to 128";
+    const int64_t bytes = (int64_t)dtype_bytes(shape->dt);
+    if (shape->hd * bytes % 16 != 0 || shape->hd_v * bytes % 16 != 0) return "the tiled kernels take heads of a multiple of 16 bytes";
+    if (shape->hd_v > 128 || shape->hd > (shape->dt == DTYPE_BF16 ? 192 : 128))
+        return "the tiled kernels take heads of at most 128, and in bf16 keys of at most 192";
     return NULL;
 }
 
@@ -580,7 +595,7 @@ template <typename ARGS> static bool inputs_fit(const ARGS *a)
 template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
 {
     return {attn_docs_of(a),     (int)a->heads,   (int)(a->heads / a->heads_kv),
-            (int)(a->hd / 8),    (float)a->scale, (float)(a->scale * 1.4426950408889634)};
+            (int)(a->hd / 8),    (int)(a->hd_v / 8), (float)a->scale, (float)(a->scale * 1.4426950408889634)};
 }
 
 // Blocks for `rows` in pieces of `each`, `heads` times, with more shared memory than a kernel has unasked.
@@ -591,15 +606,16 @@ static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each
     kernel<<<(unsigned)((rows + each - 1) / each) * heads, THREADS, bytes, queue>>>(a);
 }
 
-template <int HD> static void queue_fwd(const own_fwd &x, cudaStream_t queue)
+template <int HD, int HDV> static void queue_fwd(const own_fwd &x, cudaStream_t queue)
 {
-    queue_kernel(own_fwd_kernel<HD>, x, x.shape.docs.rows, fwd_tile<HD>::M, x.shape.heads, fwd_tile<HD>::BYTES, queue);
+    using tile = fwd_tile<HD, HDV>;
+    queue_kernel(own_fwd_kernel<HD, HDV>, x, x.shape.docs.rows, tile::M, x.shape.heads, tile::BYTES, queue);
 }
-template <int HD> static void queue_bwd(const own_bwd &x, cudaStream_t queue)
+template <int HD, int HDV> static void queue_bwd(const own_bwd &x, cudaStream_t queue)
 {
     const int rows = x.shape.docs.rows, heads = x.shape.heads;
-    queue_kernel(own_dq_kernel<HD>, x, rows, dq_tile<HD>::M, heads, dq_tile<HD>::BYTES, queue);
-    queue_kernel(own_dkv_kernel<HD>, x, rows, dkv_tile<HD>::M, heads / x.shape.group, dkv_tile<HD>::BYTES, queue);
+    queue_kernel(own_dq_kernel<HD, HDV>, x, rows, dq_tile<HD, HDV>::M, heads, dq_tile<HD, HDV>::BYTES, queue);
+    queue_kernel(own_dkv_kernel<HD, HDV>, x, rows, dkv_tile<HD, HDV>::M, heads / x.shape.group, dkv_tile<HD, HDV>::BYTES, queue);
 }
 
 extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
@@ -614,8 +630,9 @@ extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     using T = __nv_bfloat16;
     const own_fwd x = {own_shape_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->o,
                        (float *)a->lse, a->q_stride,     a->k_stride,     a->v_stride};
-    if (a->hd <= 64) queue_fwd<64>(x, queue_of(s));
-    else queue_fwd<128>(x, queue_of(s));
+    if (a->hd > 128) queue_fwd<192, 128>(x, queue_of(s));
+    else if (a->hd <= 64 && a->hd_v <= 64) queue_fwd<64, 64>(x, queue_of(s));
+    else queue_fwd<128, 128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_fwd (own)");
 }
 
@@ -637,7 +654,8 @@ extern "C" status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
                        (const T *)a->do_, (T *)a->dq,      (T *)a->dk,             (T *)a->dv,
                        (float *)a->lse,  (float *)a->scratch, a->q_stride,         a->k_stride,
                        a->v_stride,      a->dq_stride,     a->dk_stride,           a->dv_stride};
-    if (a->hd <= 64) queue_bwd<64>(x, queue_of(s));
-    else queue_bwd<128>(x, queue_of(s));
+    if (a->hd > 128) queue_bwd<192, 128>(x, queue_of(s));
+    else if (a->hd <= 64 && a->hd_v <= 64) queue_bwd<64, 64>(x, queue_of(s));
+    else queue_bwd<128, 128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_bwd (own)");
 }

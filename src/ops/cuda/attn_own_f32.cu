@@ -1,6 +1,8 @@
 // Attention in tiles for F32: the blocks, limits and orders of attn_own.cu, with products on the ordinary units, since tensor cores
 // would round their operands. For training in full precision.
 //
+// Both widths of heads are filled up with zeros to HD.
+//
 // 128 threads share a tile of scores of 64 rows: thread (y = tid / 8, x = tid % 8) holds rows 4y + i, i < 4, and columns x + 8j. Of
 // results as wide as a head it holds the same rows and elements 4x + 32j to 4x + 32j + 3. So a row lies in 8 neighbouring lanes of one
 // warp: maxima and sums are exchanged among them, scores pass from one product to the next through rows of shared memory that no other
@@ -150,7 +152,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, at_kv = b.head / (int)(a.heads / a.heads_kv) * hd, y = threadIdx.x / 8, x = threadIdx.x % 8;
+    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *q = (float *)shared, *k = q + tile::BIG, *v = k + tile::SMALL, *p = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
 
@@ -167,8 +169,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     const int end = min(b.row + M, docs.rows);
     for (int key = first_key(docs, b.row); key < end; key += N) {
         __syncthreads(); // nobody reads the tiles before
-        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + at_kv, a.k_stride, docs.rows - key, hd);
-        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + at_kv, a.v_stride, docs.rows - key, hd);
+        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.rows - key, hd);
+        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.rows - key, hd_v);
         copies_wait();
         __syncthreads();
         float s[PER][N / 8];
@@ -211,7 +213,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
         if (a.lse && x == 0 && row < docs.rows) ((float *)a.lse)[b.head * a.rows + row] = max[i] + logf(sum[i]);
         sum[i] = 1 / sum[i];
     }
-    rows_store<HD>(o, sum, (float *)a.o + (b.row * a.heads + b.head) * hd, a.heads * hd, docs.rows - b.row, hd);
+    rows_store<HD>(o, sum, (float *)a.o + (b.row * a.heads + b.head) * hd_v, a.heads * hd_v, docs.rows - b.row, hd_v);
 }
 
 template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(attn_bwd_args a, attn_docs docs)
@@ -220,10 +222,10 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, at_kv = b.head / (int)(a.heads / a.heads_kv) * hd, y = threadIdx.x / 8, x = threadIdx.x % 8;
+    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *q = (float *)shared, *grad = q + tile::BIG, *k = grad + tile::BIG, *v = k + tile::SMALL, *ds = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
-    tile_load<M, HD>(grad, (const float *)a.do_ + (b.row * a.heads + b.head) * hd, a.heads * hd, docs.rows - b.row, hd);
+    tile_load<M, HD>(grad, (const float *)a.do_ + (b.row * a.heads + b.head) * hd_v, a.heads * hd_v, docs.rows - b.row, hd_v);
 
     int first[PER];
     float lse[PER], delta[PER], factor[PER];
@@ -240,8 +242,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
     const int end = min(b.row + M, docs.rows);
     for (int key = first_key(docs, b.row); key < end; key += N) {
         __syncthreads();
-        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + at_kv, a.k_stride, docs.rows - key, hd);
-        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + at_kv, a.v_stride, docs.rows - key, hd);
+        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.rows - key, hd);
+        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.rows - key, hd_v);
         copies_wait();
         __syncthreads();
         float s[PER][N / 8], dp[PER][N / 8];
@@ -268,11 +270,11 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int heads_kv = (int)a.heads_kv, group = (int)(a.heads / a.heads_kv), head = blockIdx.x % heads_kv;
-    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.hd, y = threadIdx.x / 8, x = threadIdx.x % 8;
+    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.hd, hd_v = (int)a.hd_v, y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *k = (float *)shared, *v = k + tile::BIG, *q = v + tile::BIG, *grad = q + tile::SMALL, *p = grad + tile::SMALL;
     float *ds = p + tile::SCORE, *stats = ds + tile::SCORE; // stats: lse [N], delta [N]
     tile_load<M, HD>(k, (const float *)a.k + row * a.k_stride + head * hd, a.k_stride, docs.rows - row, hd);
-    tile_load<M, HD>(v, (const float *)a.v + row * a.v_stride + head * hd, a.v_stride, docs.rows - row, hd);
+    tile_load<M, HD>(v, (const float *)a.v + row * a.v_stride + head * hd_v, a.v_stride, docs.rows - row, hd_v);
 
     int seen_end[PER];
     float factor[PER];
@@ -287,7 +289,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
             const int valid = docs.rows - query;
             __syncthreads();
             tile_load<N, HD>(q, (const float *)a.q + query * a.q_stride + h * hd, a.q_stride, valid, hd);
-            tile_load<N, HD>(grad, (const float *)a.do_ + (query * a.heads + h) * hd, a.heads * hd, valid, hd);
+            tile_load<N, HD>(grad, (const float *)a.do_ + (query * a.heads + h) * hd_v, a.heads * hd_v, valid, hd_v);
             if (threadIdx.x < 2 * N) {
                 const int i = threadIdx.x % N;
                 const float *from = (const float *)(threadIdx.x < N ? a.lse : a.scratch) + h * a.rows + query;
@@ -315,7 +317,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
         }
 #pragma unroll
     for (int i = 0; i < PER; i++) factor[i] = 1;
-    rows_store<HD>(dv, factor, (float *)a.dv + row * a.dv_stride + head * hd, a.dv_stride, docs.rows - row, hd);
+    rows_store<HD>(dv, factor, (float *)a.dv + row * a.dv_stride + head * hd_v, a.dv_stride, docs.rows - row, hd_v);
 #pragma unroll
     for (int i = 0; i < PER; i++) factor[i] = (float)a.scale;
     rows_store<HD>(dk, factor, (float *)a.dk + row * a.dk_stride + head * hd, a.dk_stride, docs.rows - row, hd);
@@ -330,12 +332,12 @@ static void queue_kernel(void (*kernel)(ARGS, attn_docs), const ARGS *a, int64_t
 
 void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue)
 {
-    if (a->hd <= 64) queue_kernel(f32_fwd_kernel<64>, a, a->heads, fwd_tile<64>::BYTES, queue);
+    if (a->hd <= 64 && a->hd_v <= 64) queue_kernel(f32_fwd_kernel<64>, a, a->heads, fwd_tile<64>::BYTES, queue);
     else queue_kernel(f32_fwd_kernel<128>, a, a->heads, fwd_tile<128>::BYTES, queue);
 }
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue)
 {
-    if (a->hd <= 64) {
+    if (a->hd <= 64 && a->hd_v <= 64) {
         queue_kernel(f32_dq_kernel<64>, a, a->heads, dq_tile<64>::BYTES, queue);
         queue_kernel(f32_dkv_kernel<64>, a, a->heads_kv, dkv_tile<64>::BYTES, queue);
     } else {

@@ -103,7 +103,7 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
     return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
-           (a->hd == 64 || a->hd == 128) && a->scale > 0 && aligned_inputs(a);
+           cuda_hopper_attn_widths(a->hd, a->hd_v) && a->scale > 0 && aligned_inputs(a);
 }
 
 /* Why own is taken where cuDNN could serve too; NULL: it is not. On Hopper, TFLOP/s forward / backward, one H200 (cuDNN: its deterministic
@@ -211,20 +211,10 @@ static status own_bwd(const struct attn_bwd_args *a, const struct attn_fwd_args 
     return cuda_own_attn_bwd(a, s);
 }
 
-/* No backend has values of another width yet. */
-static status one_width(int64_t hd, int64_t hd_v)
-{
-    if (hd == hd_v) return STATUS_OK;
-    return FAIL(STATUS_CONFIG,
-                "attention on a GPU has no heads with keys of %lld and values of %lld yet: train on the CPU",
-                (long long)hd, (long long)hd_v);
-}
-
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     if (a->rows == 0) return STATUS_OK;
-    TRY(one_width(a->hd, a->hd_v));
     TRY(choose(a, s, &backend));
     switch (backend) {
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_fwd(a, s);
@@ -284,17 +274,9 @@ size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
     return most;
 }
 
-static status attn_decode(const struct attn_decode_args *a, dev_stream s)
-{
-    TRY(one_width(a->hd, a->hd_v));
-    CHECK(a->k_stride == a->heads_kv * a->hd && a->v_stride == a->k_stride, "cache rows of %lld and %lld",
-          (long long)a->k_stride, (long long)a->v_stride);
-    return cuda_attn_decode(a, s);
-}
-
 void cuda_attn_slots(struct ops *o)
 {
     o->attn_fwd = attn_fwd;
     o->attn_bwd = attn_bwd;
-    o->attn_decode = attn_decode;
+    o->attn_decode = cuda_attn_decode;
 }

@@ -136,7 +136,7 @@ static size_t relax(struct sdpa_case *c, const struct attn_shape *shape, dev_str
     return c->atomic ? sdpa_accumulator(c) : 0;
 }
 
-/* Both plans, the gradients packed in one row as nn/attn.c has them. */
+/* Both plans, the gradients packed in one row as nn/attn.c has them, or as nn/mla.c has them. */
 static status prepare(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct sdpa_plan *plan;
@@ -144,13 +144,15 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
     const struct sdpa_case fwd = sdpa_case_fwd(a);
     TRY(plan_of(s, &fwd, sdpa_layout(&shape, ATTN_FWD).plan_bytes, &plan));
     if (a->lse == NULL) return STATUS_OK;
+    const bool packed =
+        a->hd == a->hd_v; /* gradients beside values of another width lie as their operands do */
     const int64_t row = (a->heads + 2 * a->heads_kv) * a->hd;
     const struct attn_bwd_args grads = {.q_stride = a->q_stride,
                                         .k_stride = a->k_stride,
                                         .v_stride = a->v_stride,
-                                        .dq_stride = row,
-                                        .dk_stride = row,
-                                        .dv_stride = row,
+                                        .dq_stride = packed ? row : a->q_stride,
+                                        .dk_stride = packed ? row : a->k_stride,
+                                        .dv_stride = packed ? row : a->v_stride,
                                         .docs = a->docs,
                                         .rows = a->rows,
                                         .heads = a->heads,
@@ -234,21 +236,21 @@ static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *
     const size_t accumulator = relax(&c, &shape, s);
     const struct sdpa_plan *plan;
     TRY(plan_of(s, &c, l->plan_bytes - accumulator, &plan));
-    const int64_t r0 = b0 * c.sq, hd = a->hd, size = (int64_t)sizeof(bf16);
+    const int64_t r0 = b0 * c.sq, hd = a->hd, hd_v = a->hd_v, size = (int64_t)sizeof(bf16);
     const int64_t h0 = g0 * (a->heads / a->heads_kv),
                   stat = (b0 * a->heads + h0) * c.sq * (int64_t)sizeof(float);
     void *memory[SDPA_PORT_COUNT] = {
         [SDPA_Q] = bytes_at(a->q, (r0 * a->q_stride + h0 * hd) * size),
         [SDPA_K] = bytes_at(a->k, (r0 * a->k_stride + g0 * hd) * size),
-        [SDPA_V] = bytes_at(a->v, (r0 * a->v_stride + g0 * hd) * size),
-        [SDPA_O] = bytes_at(a->o, (r0 * a->heads + h0) * hd * size),
-        [SDPA_DO] = bytes_at(a->do_, (r0 * a->heads + h0) * hd * size),
+        [SDPA_V] = bytes_at(a->v, (r0 * a->v_stride + g0 * hd_v) * size),
+        [SDPA_O] = bytes_at(a->o, (r0 * a->heads + h0) * hd_v * size),
+        [SDPA_DO] = bytes_at(a->do_, (r0 * a->heads + h0) * hd_v * size),
         [SDPA_LSE] = bytes_at(a->lse, stat),
         [SDPA_DELTA] = bytes_at(a->scratch, (int64_t)l->stats),
         [SDPA_DQ_ACC] = bytes_at(a->scratch, (int64_t)l->plan),
         [SDPA_DQ] = bytes_at(a->dq, (r0 * a->dq_stride + h0 * hd) * size),
         [SDPA_DK] = bytes_at(a->dk, (r0 * a->dk_stride + g0 * hd) * size),
-        [SDPA_DV] = bytes_at(a->dv, (r0 * a->dv_stride + g0 * hd) * size),
+        [SDPA_DV] = bytes_at(a->dv, (r0 * a->dv_stride + g0 * hd_v) * size),
     };
     return sdpa_plan_run(plan, cuda_set(s)->sdpa->target.handle, memory,
                          bytes_at(a->scratch, (int64_t)(l->plan + accumulator)));
@@ -283,7 +285,7 @@ static status run_ragged(const struct attn_bwd_args *a, const struct sdpa_layout
                                                        .to = {a->dk, a->dv},
                                                        .stride = {a->dk_stride, a->dv_stride},
                                                        .rows = a->rows,
-                                                       .width = a->heads_kv * a->hd},
+                                                       .width = {a->heads_kv * a->hd, a->heads_kv * a->hd_v}},
                             s);
 }
 

@@ -188,6 +188,42 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "memory");
 }
 
+// r[k] of lane t becomes r[t] of lane k, among the four lanes of a row: then a lane has 16 bytes of one chunk.
+__device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
+{
+#pragma unroll
+    for (int d = 1; d <= 2; d *= 2)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            uint32_t &low = r[d == 1 ? 2 * j : j], &high = r[d == 1 ? 2 * j + 1 : j + 2];
+            const uint32_t got = __shfl_xor_sync(0xffffffffu, lane & d ? low : high, d);
+            if (lane & d) low = got;
+            else high = got;
+        }
+}
+// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist, factor is of the
+// thread's two rows.
+template <int COUNT>
+__device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride, int valid)
+{
+    const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = acc_row(thread, half * 2);
+#pragma unroll
+        for (int n = 0; n < COUNT / 4; n += 4) {
+            uint32_t r[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor[half], c[4 * (n + k) + 2 * half + 1] * factor[half]);
+            quad_transpose(r, lane);
+            if (row < valid)
+                *reinterpret_cast<int4 *>(to + row * stride + (n + lane % 4) * 8) =
+                    make_int4((int)r[0], (int)r[1], (int)r[2], (int)r[3]);
+        }
+    }
+}
+
 // ---- mbarriers: 8 bytes of shared memory each. A phase ends when `count` arrivals and all bytes that were announced have come. A waiter
 // names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a fresh barrier returns at once: so a
 // producer's first wait for an empty stage passes.
