@@ -16,7 +16,9 @@
 #ifndef INGOT_OPS_OPS_H
 #define INGOT_OPS_OPS_H
 #include "base/status.h"
+#include "ops/accum.h"
 #include "ops/ops_gdn.h"
+#include "ops/ops_moe.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -32,9 +34,8 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(sum)                                                                                                     \
     X(update) X(cast) X(normal)                                                                                        \
-    X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)
-
-enum accum { ACCUM_STORE, ACCUM_ADD };
+    X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
+    X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)
 
 /* c = op(a) op(b) (+ bias) (+ c).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
  * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:
@@ -283,7 +284,9 @@ struct step_scalars {
     double grad_scale;                              /* 1 / targets that count in the whole step */
     double lr, correction1, correction2;            /* of the optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
     double loss_sum;                                /* zeroed by the trainer, added to by the head */
+    double aux_sum;                                 /* likewise, added to by routers: what their tokens cost */
     double grad_norm, clip_factor;                  /* out: of `update` */
+    double load_max, load_min;                      /* out: of `balance` */
     uint64_t step;                                  /* counts from 0: seeds stochastic rounding */
 };
 
@@ -347,6 +350,8 @@ struct ops {
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);
+    size_t (*moe_scratch)(const struct moe_shape *shape, enum moe_memory what);
+    int64_t expert_align;                   /* sorted rows of an expert begin at multiples of it */
     size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
     dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */
     int64_t logits_max;                     /* elements of a chunk of logits: each chunk costs a pass over the head's gradient */

@@ -7,7 +7,8 @@
  *   m, n, k      of gemm; bias_bwd has m rows of n
  *   vocab, used  columns, and columns that take part
  *   hd_v         of attention: 0: hd
- *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths */
+ *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths
+ *   experts ...  of routers and what follows them; n, k of expert_gemm as in ops_moe.h, n: f of expert_act; balance: `rows` routers */
 #ifndef INGOT_TESTS_OPS_CASES_H
 #define INGOT_TESTS_OPS_CASES_H
 #include "ops/ops.h"
@@ -41,11 +42,23 @@ enum op_flag {
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
     APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
+    SIGMOID = 1 << 19,    /* routers: scores, else softmax */
+    NORMALIZE = 1 << 20,
+    AUX = 1 << 21,        /* routers: an auxiliary loss, by document with SEQUENCE */
+    SEQUENCE = 1 << 22,
+    HOT = 1 << 23,        /* an expert that all tokens choose */
+    EMPTY = 1 << 24,      /* experts that none chooses */
+    DGRAD = 1 << 25,      /* expert_gemm; else its forward */
+    WGRAD = 1 << 26,
+    GATHER_A = 1 << 27,
+    GATHER_B = 1 << 28,
+    GATED = 1 << 29,      /* combine */
 };
 
 struct op_case {
     enum op_id op;
     int64_t rows, d, m, n, k, vocab, used, heads, heads_kv, hd, hd_v, half, window;
+    int64_t experts, top_k, groups, groups_kept, capacity, align;
     int64_t docs;
     int32_t len[8];
     unsigned flags; /* enum op_flag */
@@ -113,6 +126,31 @@ struct op_case {
     DELTA(op_, 4, 2, 16, 16, QK_NORM, 2, {63, 65}), DELTA(op_, 2, 2, 32, 16, GAPS, 1, {64}), \
     DELTA(op_, 4, 1, 16, 32, QK_NORM, 1, {150}), DELTA(op_, 2, 1, 16, 16, NO_DELTA, 2, {70, 5}), \
     DELTA(op_, 1, 1, 7, 5, QK_NORM, 1, {9}), DELTA(op_, 1, 1, 16, 16, 0, 2, {0, 0})
+#define MOE(op_, rows_, experts_, top_k_, align_, f_, ...) \
+    {.op = OP_##op_, .rows = rows_, .experts = experts_, .top_k = top_k_, .align = align_, .flags = f_, __VA_ARGS__}
+#define ROUTES(op_) \
+    MOE(op_, 1, 1, 1, 1, NORMALIZE), MOE(op_, 1, 4, 4, 1, 0), MOE(op_, 7, 5, 2, 8, SIGMOID | NORMALIZE | WITH_BIAS), \
+    MOE(op_, 33, 8, 3, 16, EMPTY | NORMALIZE | AUX), MOE(op_, 65, 16, 4, 1, HOT | SIGMOID | WITH_BIAS | AUX | Z_LOSS), \
+    MOE(op_, 40, 12, 5, 32, SIGMOID | NORMALIZE | WITH_BIAS, .groups = 4, .groups_kept = 2), \
+    MOE(op_, 29, 6, 2, 4, NORMALIZE | Z_LOSS, .groups = 6, .groups_kept = 3), \
+    MOE(op_, 50, 8, 2, 16, HOT | NORMALIZE | AUX, .capacity = 9), MOE(op_, 90, 6, 3, 1, NORMALIZE, .capacity = 100), \
+    MOE(op_, 31, 7, 3, 1, AUX | SEQUENCE | SIGMOID | NORMALIZE, .docs = 4, .len = {5, 0, 25, 1}), \
+    MOE(op_, 70, 9, 2, 64, AUX | SEQUENCE | EMPTY, .docs = 2, .len = {69, 1}), \
+    MOE(op_, 0, 4, 2, 128, NORMALIZE), MOE(op_, 300, 64, 8, 128, NORMALIZE | AUX | Z_LOSS), \
+    MOE(op_, 130, 256, 8, 128, SIGMOID | NORMALIZE | WITH_BIAS | AUX, .groups = 8, .groups_kept = 4), \
+    MOE(op_, 3, 500, 16, 128, NO_STATS), MOE(op_, 1000, 3, 1, 128, HOT)
+#define PRODUCTS(f_) \
+    MOE(expert_gemm, 1, 1, 1, 1, f_, .n = 1, .k = 1), MOE(expert_gemm, 7, 5, 2, 8, (f_) | EMPTY, .n = 3, .k = 5), \
+    MOE(expert_gemm, 33, 8, 3, 1, (f_) | EMPTY, .n = 17, .k = 31), MOE(expert_gemm, 65, 4, 2, 16, (f_) | HOT, .n = 64, .k = 40), \
+    MOE(expert_gemm, 40, 6, 2, 32, (f_) | HOT, .n = 24, .k = 72, .capacity = 11), \
+    MOE(expert_gemm, 200, 3, 3, 1, f_, .n = 40, .k = 33), MOE(expert_gemm, 0, 3, 2, 128, f_, .n = 8, .k = 16), \
+    MOE(expert_gemm, 300, 16, 4, 128, f_, .n = 128, .k = 96), MOE(expert_gemm, 5, 64, 8, 1, f_, .n = 32, .k = 16)
+#define EXPERT_ACTS(op_, f_) \
+    MOE(op_, 1, 1, 1, 1, f_, .n = 1), MOE(op_, 7, 5, 2, 8, f_, .n = 7), MOE(op_, 33, 8, 3, 1, (f_) | EMPTY | SIGMOID, .n = 40), \
+    MOE(op_, 0, 4, 2, 128, f_, .n = 8), MOE(op_, 70, 6, 2, 128, (f_) | HOT | NORMALIZE, .n = 129)
+#define COMBINES(op_, f_) \
+    MOE(op_, 1, 1, 1, 1, f_, .d = 1), MOE(op_, 9, 5, 2, 8, f_, .d = 17), MOE(op_, 33, 8, 3, 1, f_, .d = 64), \
+    MOE(op_, 50, 6, 2, 128, (f_) | HOT, .d = 130, .capacity = 11), MOE(op_, 0, 4, 2, 1, f_, .d = 8)
 
 static const struct op_case op_cases[] = {
     GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A),
@@ -183,6 +221,14 @@ static const struct op_case op_cases[] = {
     HEADS(gated_norm_bwd, 1, 1, 4, 0), HEADS(gated_norm_bwd, 9, 3, 17, GAPS), HEADS(gated_norm_bwd, 65, 4, 128, IN_PLACE),
     DELTAS(delta_fwd), DELTAS(delta_bwd), DELTA(delta_fwd, 2, 1, 16, 8, QK_NORM | BRANCH, 2, {40, 0}),
     DELTA(delta_fwd, 4, 2, 128, 128, QK_NORM, 1, {100}), DELTA(delta_bwd, 2, 1, 128, 128, QK_NORM, 1, {100}),
+
+    ROUTES(route_fwd), ROUTES(route_bwd),
+    PRODUCTS(0), PRODUCTS(GATHER_A), PRODUCTS(DGRAD), PRODUCTS(DGRAD | GATHER_A), PRODUCTS(WGRAD), PRODUCTS(WGRAD | GATHER_A),
+    PRODUCTS(WGRAD | GATHER_B | ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, GATHER_A, .n = 256, .k = 320),
+    EXPERT_ACTS(expert_act_fwd, 0), EXPERT_ACTS(expert_act_bwd, 0), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
+    COMBINES(combine, 0), COMBINES(combine, BRANCH | IN_PLACE), COMBINES(combine, BRANCH | WIDE), COMBINES(combine, BRANCH | GATED),
+    COMBINES(combine_gate_bwd, BRANCH | GATED), COMBINES(combine_gate_bwd, BRANCH | GATED | IN_PLACE),
+    MOE(balance, 1, 1, 0, 0, 0), MOE(balance, 3, 64, 0, 0, 0), MOE(balance, 40, 500, 0, 0, 0), MOE(balance, 2, 5, 0, 0, NO_STATS),
 };
 /* clang-format on */
 

@@ -164,7 +164,7 @@ static void failed(struct board *b, const struct row *r, const char *text, const
 }
 
 /* The oracle's results for the row's case: the variants of a case share them. */
-static const struct probe *wanted(const struct row *r, bool narrow_logits)
+static const struct probe *wanted(const struct row *r, const struct ops *set)
 {
     static struct probe want;
     static const struct op_case *of;
@@ -172,7 +172,10 @@ static const struct probe *wanted(const struct row *r, bool narrow_logits)
     struct ops oracle;
     ops_oracle(&oracle);
     probe_free(&want);
-    want = (struct probe){.dt = r->dt, .shift = r->shift, .narrow_logits = narrow_logits};
+    want = (struct probe){.dt = r->dt,
+                          .shift = r->shift,
+                          .narrow_logits = set->logits_dt(r->dt) == r->dt,
+                          .expert_align = set->expert_align};
     op_run(&oracle, r->c, &want);
     of = r->c;
     return &want;
@@ -195,11 +198,11 @@ static bool run_row(struct board *b, struct opened *s, const struct row *r)
 {
     char text[320];
     struct probe_diff d = {0};
-    const bool narrow = s->ops.logits_dt(r->dt) == r->dt;
-    const struct probe *want = wanted(r, narrow);
+    const struct probe *want = wanted(r, &s->ops);
     struct probe got = {.dt = r->dt,
                         .shift = r->shift,
-                        .narrow_logits = narrow,
+                        .narrow_logits = want->narrow_logits,
+                        .expert_align = want->expert_align,
                         .plain_lse = r->v == WITH_OWN || r->v == WITH_REFERENCE,
                         .tf32 = r->v == IN_TF32,
                         .device = &s->device};

@@ -51,6 +51,7 @@ struct probe {
     bool zero_out;     /* outputs begin as 0 instead of noise */
     const char *nudge; /* the input moved by nudge_step along probe_direction; NULL: none */
     double nudge_step;
+    int64_t expert_align; /* at least, of sorted rows: see ops.expert_align */
     bool narrow_logits; /* xent reads dt, not A: see ops.logits_dt */
     bool plain_lse;     /* a device's lse lies as the host's does, and is compared */
     bool tf32;          /* products of F32 are of operands rounded to tf32 */
@@ -71,6 +72,7 @@ void *probe_in(struct probe *p, const char *name, dtype dt, int64_t count, doubl
 int32_t *probe_ids(struct probe *p, const char *name, int64_t count,
                    int64_t bound); /* uniform in [0, bound) */
 void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype dt, int64_t count, double tol);
+int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count); /* =, compared exactly */
 /* Aligned as an arena's memory is. */
 void *probe_scratch(struct probe *p, const char *name, size_t bytes);
 struct probe_buf *probe_find(struct probe *p, const char *name); /* NULL when absent */

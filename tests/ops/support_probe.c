@@ -97,6 +97,13 @@ void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype d
     return b->data;
 }
 
+int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count)
+{
+    int32_t *ids = buf_new(p, name, PROBE_OUT, DTYPE_I32, count, TOL_EXACT)->data;
+    for (int64_t i = 0; i < count; i++) ids[i] = p->zero_out ? 0 : INT32_MIN;
+    return ids;
+}
+
 void *probe_scratch(struct probe *p, const char *name, size_t bytes)
 {
     return buf_new(p, name, PROBE_SCRATCH, DTYPE_U8, (int64_t)bytes, 0)->data;
@@ -155,12 +162,17 @@ void probe_diff_guards(const struct probe *p, struct probe_diff *d)
     for (int i = 0; i < p->count; i++) buf_guards(&p->bufs[i], d);
 }
 
+static double element(const struct probe_buf *b, int64_t i)
+{
+    return b->dt == DTYPE_I32 ? ((const int32_t *)b->data)[i] : dtype_load(b->data, i, b->dt);
+}
+
 /* Any NaN is as good as another: which one a conversion gives is the device's choice. */
 static bool same_element(const struct probe_buf *a, const struct probe_buf *b, int64_t i)
 {
     size_t bytes = dtype_bytes(a->dt), at = (size_t)i * bytes;
     if (memcmp((char *)a->data + at, (char *)b->data + at, bytes) == 0) return true;
-    return isnan(dtype_load(a->data, i, a->dt)) && isnan(dtype_load(b->data, i, b->dt));
+    return isnan(element(a, i)) && isnan(element(b, i));
 }
 
 static void buf_exact(const struct probe_buf *want, const struct probe_buf *got, struct probe_diff *d)
@@ -170,8 +182,8 @@ static void buf_exact(const struct probe_buf *want, const struct probe_buf *got,
         if (!same_element(want, got, i) && off++ == 0) first = i;
     if (off > 0)
         diff_add(d, "%s: %lld of %lld are not exact; [%lld] is %.9g, the oracle has %.9g", want->name,
-                 (long long)off, (long long)want->count, (long long)first,
-                 dtype_load(got->data, first, got->dt), dtype_load(want->data, first, want->dt));
+                 (long long)off, (long long)want->count, (long long)first, element(got, first),
+                 element(want, first));
 }
 
 static void buf_close(const struct probe_buf *want, const struct probe_buf *got, struct probe_diff *d)
@@ -264,11 +276,13 @@ const char *case_text(const struct op_case *c, dtype dt, char buf[256])
     const struct {
         const char *name;
         int64_t value;
-    } fields[] = {{"rows", c->rows}, {"d", c->d},         {"m", c->m},
-                  {"n", c->n},       {"k", c->k},         {"vocab", c->vocab},
-                  {"used", c->used}, {"heads", c->heads}, {"heads_kv", c->heads_kv},
-                  {"hd", c->hd},     {"half", c->half},   {"window", c->window},
-                  {"docs", c->docs}, {"len0", c->len[0]}};
+    } fields[] = {{"rows", c->rows},   {"d", c->d},           {"m", c->m},
+                  {"n", c->n},         {"k", c->k},           {"vocab", c->vocab},
+                  {"used", c->used},   {"heads", c->heads},   {"heads_kv", c->heads_kv},
+                  {"hd", c->hd},       {"half", c->half},     {"window", c->window},
+                  {"docs", c->docs},   {"len0", c->len[0]},   {"experts", c->experts},
+                  {"top_k", c->top_k}, {"groups", c->groups}, {"capacity", c->capacity},
+                  {"align", c->align}};
     int used = snprintf(buf, 256, "%s %s", op_name(c->op), dtype_name(dt));
     for (size_t i = 0; i < sizeof fields / sizeof fields[0] && used < 240; i++)
         if (fields[i].value)

@@ -42,7 +42,7 @@ static const void *in_place(const struct op_case *c, const void *in, void *out, 
 }
 
 /* Sums of k products, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
-static double tol_gemm(const struct probe *p, int64_t k)
+double run_tol_gemm(const struct probe *p, int64_t k)
 {
     double round = p->tf32 ? 6 * 0x1p-10 : tol_reduce(dtype_acc(p->dt), k);
     return round * sqrt((double)k + 4);
@@ -57,7 +57,7 @@ static void run_gemm(const struct ops *o, const struct op_case *c, struct probe 
         .b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
         .bias = c->flags & WITH_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL,
         .c = probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
-                       tol_gemm(p, c->k) + twice),
+                       run_tol_gemm(p, c->k) + twice),
         .m = c->m, .n = c->n, .k = c->k, .trans_a = c->flags & TRANS_A, .trans_b = c->flags & TRANS_B,
         .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .dt = p->dt, .cdt = cdt);
 }
@@ -588,6 +588,14 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_delta_bwd] = run_delta,
         [OP_gated_norm_fwd] = run_gated_norm,
         [OP_gated_norm_bwd] = run_gated_norm,
+        [OP_route_fwd] = run_route,
+        [OP_route_bwd] = run_route,
+        [OP_expert_gemm] = run_expert_gemm,
+        [OP_expert_act_fwd] = run_expert_act,
+        [OP_expert_act_bwd] = run_expert_act,
+        [OP_combine] = run_combine,
+        [OP_combine_gate_bwd] = run_combine,
+        [OP_balance] = run_balance,
     };
     p->tokens = tokens_of(c);
     runs[c->op](o, c, p);

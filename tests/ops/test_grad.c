@@ -17,13 +17,23 @@
 static const struct {
     enum op_id bwd, fwd;
 } pairs[] = {
-    {OP_bias_bwd, OP_gemm},           {OP_embed_bwd, OP_embed_fwd},
-    {OP_rmsnorm_bwd, OP_rmsnorm_fwd}, {OP_layernorm_bwd, OP_layernorm_fwd},
-    {OP_rope_bwd, OP_rope_fwd},       {OP_attn_bwd, OP_attn_fwd},
-    {OP_swiglu_bwd, OP_swiglu_fwd},   {OP_gelu_bwd, OP_gelu_fwd},
-    {OP_gate_bwd, OP_gate_fwd},       {OP_xent, OP_xent},
-    {OP_conv_bwd, OP_conv_fwd},       {OP_gates_bwd, OP_gates_fwd},
-    {OP_delta_bwd, OP_delta_fwd},     {OP_gated_norm_bwd, OP_gated_norm_fwd},
+    {OP_bias_bwd, OP_gemm},
+    {OP_embed_bwd, OP_embed_fwd},
+    {OP_rmsnorm_bwd, OP_rmsnorm_fwd},
+    {OP_layernorm_bwd, OP_layernorm_fwd},
+    {OP_rope_bwd, OP_rope_fwd},
+    {OP_attn_bwd, OP_attn_fwd},
+    {OP_swiglu_bwd, OP_swiglu_fwd},
+    {OP_gelu_bwd, OP_gelu_fwd},
+    {OP_gate_bwd, OP_gate_fwd},
+    {OP_xent, OP_xent},
+    {OP_conv_bwd, OP_conv_fwd},
+    {OP_gates_bwd, OP_gates_fwd},
+    {OP_delta_bwd, OP_delta_fwd},
+    {OP_gated_norm_bwd, OP_gated_norm_fwd},
+    {OP_route_bwd, OP_route_fwd},
+    {OP_expert_act_bwd, OP_expert_act_fwd},
+    {OP_combine_gate_bwd, OP_combine},
 };
 static const double STEP = 1e-5;
 

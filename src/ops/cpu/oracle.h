@@ -14,6 +14,7 @@ void oracle_rope(struct ops *o);
 void oracle_attn(struct ops *o);
 void oracle_act(struct ops *o);
 void oracle_gdn(struct ops *o);
+void oracle_moe(struct ops *o);
 void oracle_xent(struct ops *o);
 void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);

@@ -1,0 +1,250 @@
+/* The oracle's ops of mixtures of experts against what they mean: choices by hand, the order of slots, products by plain loops over
+ * tokens. Gradients are checked by test_grad. */
+#include "base/rng.h"
+#include "ops/ops.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define RUN(op, ...) assert_int_equal(oracle.op(&(struct op##_args){__VA_ARGS__}, NULL), STATUS_OK)
+
+static struct ops oracle; /* filled by main, read by the tests */
+
+static void fill(double *x, int64_t count, uint64_t name)
+{
+    for (int64_t i = 0; i < count; i++) x[i] = rng_normal(11, RNG_TEST, name, (uint64_t)i);
+}
+
+static void assert_near(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-12 * (1 + fabs(want)))) fail_msg("%.17g is not %.17g", got, want);
+}
+
+enum { N = 23, E = 6, K = 2, ALIGN = 4, SORTED = N * K + E * ALIGN };
+struct routes {
+    double logits[N * E], weight[N * K];
+    int32_t expert[N * K], place[N * K], source[SORTED], offsets[E + 1], counts[E], demand[E];
+};
+
+static void route(struct routes *r, const double *bias, struct route_rule rule, int64_t rows,
+                  int64_t capacity)
+{
+    rule.experts = E, rule.top_k = K;
+    if (rule.groups == 0) rule.groups = rule.groups_kept = 1;
+    if (rule.scale == 0) rule.scale = 1;
+    RUN(route_fwd, .logits = r->logits, .bias = bias, .rule = rule, .rows = rows, .capacity = capacity,
+        .align = ALIGN, .expert = r->expert, .weight = r->weight, .place = r->place, .source = r->source,
+        .offsets = r->offsets, .counts = r->counts, .demand = r->demand, .dt = DTYPE_F64);
+}
+
+static void assert_chosen(const struct routes *r, int64_t t, int32_t first, int32_t second)
+{
+    assert_int_equal(r->expert[t * K], first);
+    assert_int_equal(r->expert[t * K + 1], second);
+}
+
+static void the_best_experts_are_chosen_and_ties_go_to_the_lower_index(void **state)
+{
+    (void)state;
+    static struct routes r;
+    const double logits[] = {1,        3,   2,   3,        0,   1,   /**/ 0, 0,   0,
+                             0,        0,   0,   /**/ NAN, 1,   NAN, 2,      NAN, NAN,
+                             /**/ NAN, NAN, NAN, NAN,      NAN, NAN};
+    memcpy(r.logits, logits, sizeof logits);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SIGMOID, .normalize = true, .scale = 3}, 4, 0);
+    assert_chosen(&r, 0, 1, 3);
+    assert_chosen(&r, 1, 0, 1);
+    assert_chosen(&r, 2, 3, 1);
+    assert_chosen(&r, 3, 0, 1);
+    assert_near(r.weight[0], 1.5);
+    assert_near(r.weight[4], 3 / (1 + (1 + exp(-2)) / (1 + exp(-1))));
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SOFTMAX}, 1, 0);
+    assert_near(r.weight[0], exp(3) / (2 * exp(3) + exp(2) + 2 * exp(1) + 1));
+}
+
+static void the_bias_moves_choices_but_not_weights(void **state)
+{
+    (void)state;
+    static struct routes r;
+    const double logits[] = {0, 1, 2, 3, 4, 5}, bias[] = {2, 0, 0, 0, 0, -0.5};
+    memcpy(r.logits, logits, sizeof logits);
+    route(&r, bias, (struct route_rule){.score = ROUTE_SIGMOID}, 1, 0);
+    assert_chosen(&r, 0, 0, 4);
+    assert_near(r.weight[0], 0.5);
+    assert_near(r.weight[1], 1 / (1 + exp(-4)));
+}
+
+/* Groups (0, 1), (2, 3), (4, 5): the first holds the best expert, but the sums of the others are higher. */
+static void groups_are_chosen_by_their_two_best(void **state)
+{
+    (void)state;
+    static struct routes r;
+    const double logits[] = {1.2, -9, 1, 0.9, 0.9, 1.1};
+    memcpy(r.logits, logits, sizeof logits);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SIGMOID, .groups = 3, .groups_kept = 1}, 1, 0);
+    assert_chosen(&r, 0, 5, 4);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SIGMOID, .groups = 3, .groups_kept = 2}, 1, 0);
+    assert_chosen(&r, 0, 5, 2);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SIGMOID, .groups = 3, .groups_kept = 3}, 1, 0);
+    assert_chosen(&r, 0, 0, 5);
+}
+
+/* Each expert's rows are its first tokens in their order; what does not fit has no place; the rest is padding. */
+static void slots_are_sorted_by_expert_and_token(void **state)
+{
+    (void)state;
+    static struct routes r;
+    for (int64_t capacity = 0; capacity <= 7; capacity += 7) {
+        fill(r.logits, N * E, 1);
+        for (int t = 0; t < N; t++) r.logits[t * E + 2] += 5, r.logits[t * E + 4] -= 20;
+        memset(r.source, 0x55, sizeof r.source);
+        route(&r, NULL, (struct route_rule){.score = ROUTE_SOFTMAX}, N, capacity);
+        int64_t begin = 0;
+        for (int32_t e = 0; e < E; e++) {
+            int32_t demand = 0, placed = 0;
+            assert_int_equal(r.offsets[e], begin);
+            for (int i = 0; i < N * K; i++) {
+                if (r.expert[i] != e) continue;
+                const bool fits = capacity == 0 || demand < capacity;
+                assert_int_equal(r.place[i], fits ? begin + placed : -1);
+                if (fits) assert_int_equal(r.source[begin + placed++], i);
+                demand++;
+            }
+            assert_int_equal(r.demand[e], demand);
+            assert_int_equal(r.counts[e], placed);
+            const int64_t end = begin + (placed + ALIGN - 1) / ALIGN * ALIGN;
+            for (int64_t i = begin + placed; i < end; i++) assert_int_equal(r.source[i], -1);
+            begin = end;
+        }
+        assert_int_equal(r.demand[2], N);
+        assert_int_equal(r.demand[4], 0);
+        assert_int_equal(r.offsets[E], begin);
+        for (int64_t i = begin; i < moe_rows_max(N, K, E, ALIGN); i++) assert_int_equal(r.source[i], -1);
+    }
+}
+
+/* y_t = sum of the slots' w B_e silu(gate) up by plain loops, and the three products behind one another. */
+static void the_products_are_those_of_each_token_with_its_experts(void **state)
+{
+    (void)state;
+    enum { D = 5, F = 3 };
+    static struct routes r;
+    static double x[N * D], up_w[E * 2 * F * D], down_w[E * D * F], up[SORTED * 2 * F], m[SORTED * F],
+        yp[SORTED * D], y[N * D];
+    fill(r.logits, N * E, 2), fill(x, N * D, 3), fill(up_w, E * 2 * F * D, 4), fill(down_w, E * D * F, 5);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SOFTMAX, .normalize = true}, N, 0);
+#define PRODUCT(n_, k_, ...)                                                                                 \
+    RUN(expert_gemm, __VA_ARGS__, .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = N,   \
+        .top_k = K, .experts = E, .n = n_, .k = k_, .align = ALIGN, .dt = DTYPE_F64)
+    PRODUCT(2 * F, D, .product = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = x, .b = up_w, .c = up);
+    RUN(expert_act_fwd, .up = up, .m = m, .weight = r.weight, .source = r.source, .offsets = r.offsets,
+        .rows = N, .top_k = K, .experts = E, .f = F, .align = ALIGN, .dt = DTYPE_F64);
+    PRODUCT(D, F, .product = EXPERT_FWD, .a = m, .b = down_w, .c = yp);
+    RUN(combine, .x = yp, .place = r.place, .y = y, .rows = N, .top_k = K, .d = D, .dt = DTYPE_F64,
+        .base_dt = DTYPE_F64);
+    for (int t = 0; t < N; t++)
+        for (int i = 0; i < D; i++) {
+            double want = 0;
+            for (int j = 0; j < K; j++)
+                for (int f = 0; f < F; f++) {
+                    const int e = r.expert[t * K + j];
+                    double gate = 0, value = 0;
+                    for (int k = 0; k < D; k++) {
+                        gate += x[t * D + k] * up_w[(e * 2 * F + f) * D + k];
+                        value += x[t * D + k] * up_w[(e * 2 * F + F + f) * D + k];
+                    }
+                    want +=
+                        r.weight[t * K + j] * gate / (1 + exp(-gate)) * value * down_w[(e * D + i) * F + f];
+                }
+            assert_near(y[t * D + i], want);
+        }
+    /* <c, A B> = <c B^T, A> = <c^T A, B>: the other two products are this one's transposes. */
+    static double c[SORTED * 2 * F], da[SORTED * D], db[E * 2 * F * D];
+    fill(c, SORTED * 2 * F, 6);
+    double forward = 0, to_a = 0, to_b = 0;
+    PRODUCT(2 * F, D, .product = EXPERT_DGRAD, .a = c, .b = up_w, .c = da);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = c, .b = x, .c = db);
+    for (int s = 0; s < r.offsets[E]; s++) {
+        for (int i = 0; i < 2 * F && r.source[s] >= 0; i++) forward += c[s * 2 * F + i] * up[s * 2 * F + i];
+        for (int i = 0; i < D && r.source[s] >= 0; i++) to_a += da[s * D + i] * x[r.source[s] / K * D + i];
+        for (int i = 0; i < D && r.source[s] < 0; i++) assert_true(da[s * D + i] == 0 && yp[s * D + i] == 0);
+    }
+    for (int i = 0; i < E * 2 * F * D; i++) to_b += db[i] * up_w[i];
+    assert_near(to_a, forward);
+    assert_near(to_b, forward);
+    /* WGRAD of both gathers and neither: the same numbers, whoever lies in order. */
+    static double cx[N * 2 * F], sorted_c[SORTED * 2 * F], sorted_x[SORTED * D], other[E * 2 * F * D];
+    fill(cx, N * 2 * F, 7);
+    for (int s = 0; s < r.offsets[E]; s++) {
+        for (int i = 0; i < 2 * F && r.source[s] >= 0; i++)
+            sorted_c[s * 2 * F + i] = cx[r.source[s] / K * 2 * F + i];
+        for (int i = 0; i < D && r.source[s] >= 0; i++) sorted_x[s * D + i] = x[r.source[s] / K * D + i];
+    }
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .a = sorted_c, .b = sorted_x, .c = db);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_A, .a = cx, .b = sorted_x, .c = other);
+    assert_memory_equal(db, other, sizeof db);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = sorted_c, .b = x, .c = other);
+    assert_memory_equal(db, other, sizeof db);
+#undef PRODUCT
+}
+
+/* All logits equal: every share is 1, and so is the auxiliary loss of a token, whatever was chosen. */
+static void an_even_router_costs_the_coefficient(void **state)
+{
+    (void)state;
+    static struct routes r;
+    static double dweight[N * K], dlogits[N * E], cost[N];
+    const double grad_scale = 1;
+    const int32_t cu[] = {0, 4, 4, N};
+    for (int kind = ROUTE_AUX_SWITCH; kind <= ROUTE_AUX_SEQUENCE; kind++) {
+        memset(r.logits, 0, sizeof r.logits);
+        route(&r, NULL, (struct route_rule){.score = ROUTE_SIGMOID, .normalize = true}, N, 0);
+        RUN(route_bwd, .dweight = dweight, .logits = r.logits, .expert = r.expert, .place = r.place,
+            .demand = r.demand,
+            .rule = {.score = ROUTE_SIGMOID,
+                     .experts = E,
+                     .top_k = K,
+                     .groups = 1,
+                     .groups_kept = 1,
+                     .normalize = true,
+                     .scale = 1},
+            .rows = N, .aux_kind = (enum route_aux)kind, .aux = 0.25, .z = 2, .grad_scale = &grad_scale,
+            .cu_seqlens = cu, .docs = 3, .dlogits = dlogits, .cost = cost, .dt = DTYPE_F64);
+        for (int t = 0; t < N; t++) assert_near(cost[t], 0.25 + 2 * log(E) * log(E));
+        for (int t = 0; t < N; t++) /* experts 0 and 1 are the crowded ones */
+            assert_true(dlogits[t * E] > dlogits[t * E + 2]);
+    }
+}
+
+static void balancing_raises_the_idle_and_lowers_the_busy(void **state)
+{
+    (void)state;
+    const struct update_chunk rows[] = {{.begin = 0, .count = 4}, {.begin = 16, .count = 2}};
+    float bias[18] = {0, 0, 1, 0}, load[18] = {[0] = 8, [1] = 2, [2] = 4, [3] = 2};
+    struct step_scalars s = {.grad_norm = 1};
+    RUN(balance, .bias = bias, .load = load, .rows = rows, .row_count = 2, .rate = 0.5, .scalars = &s);
+    assert_true(bias[0] == -0.5f && bias[1] == 0.5f && bias[2] == 1 && bias[3] == 0.5f && bias[16] == 0);
+    assert_true(s.load_max == 2 && s.load_min == 0.5 && load[0] == 0);
+    load[0] = 3, s.grad_norm = NAN;
+    RUN(balance, .bias = bias, .load = load, .rows = rows, .row_count = 2, .rate = 0.5, .scalars = &s);
+    assert_true(bias[0] == -0.5f && load[0] == 3);
+}
+
+int main(void)
+{
+    ops_oracle(&oracle);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_experts_are_chosen_and_ties_go_to_the_lower_index),
+        cmocka_unit_test(the_bias_moves_choices_but_not_weights),
+        cmocka_unit_test(groups_are_chosen_by_their_two_best),
+        cmocka_unit_test(slots_are_sorted_by_expert_and_token),
+        cmocka_unit_test(the_products_are_those_of_each_token_with_its_experts),
+        cmocka_unit_test(an_even_router_costs_the_coefficient),
+        cmocka_unit_test(balancing_raises_the_idle_and_lowers_the_busy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
