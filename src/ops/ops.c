@@ -26,6 +26,7 @@ void ops_oracle(struct ops *o)
     oracle_norm(o);
     oracle_rope(o);
     oracle_attn(o);
+    oracle_latent(o);
     oracle_act(o);
     oracle_gdn(o);
     oracle_moe(o);

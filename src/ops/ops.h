@@ -19,6 +19,7 @@
 #include "ops/accum.h"
 #include "ops/ops_gdn.h"
 #include "ops/ops_moe.h"
+#include "ops/ops_latent.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -30,7 +31,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(embed_fwd) X(embed_bwd)                                                                                          \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
-    X(attn_fwd) X(attn_bwd) X(attn_decode)                                                                             \
+    X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(sum)                                                                                                     \
     X(update) X(cast) X(normal)                                                                                        \
@@ -86,13 +87,14 @@ struct embed_bwd_args {
  * In BF16, s is rounded to bf16 once, and the norm reads the rounded value, so that backward sees the same s. shift: 0, or 1 where the
  * weight is stored around 0 (Gemma, Qwen3-Next); w + shift is formed in A and y rounded once. */
 struct rmsnorm_fwd_args {
-    const void *x;          /* [rows, d] dt */
+    const void *x;          /* [rows, d] dt, x_stride */
     const void *branch;     /* [rows, d] dt; NULL: s = x */
     const void *w;          /* [d] dt */
     void *sum;              /* [rows, d] dt = s; may alias x or branch; NULL only when branch is NULL */
     void *y;                /* [rows, d] dt; no alias */
     void *rstd;             /* [rows] A; NULL: not saved (inference) */
     int64_t rows, d;
+    int64_t x_stride;       /* elements from row to row; 0: d */
     double eps, shift;
     dtype dt;
 };
@@ -100,13 +102,13 @@ struct rmsnorm_fwd_args {
  * dres is the gradient that reaches s along the residual stream (Pre-LN block), added in the same pass. */
 struct rmsnorm_bwd_args {
     const void *dy;         /* [rows, d] dt */
-    const void *s;          /* [rows, d] dt: the saved sum (or x) */
+    const void *s;          /* [rows, d] dt, s_stride: the saved sum (or x) */
     const void *w;          /* [d] dt */
     const void *rstd;       /* [rows] A */
     const void *dres;       /* [rows, d] dt; NULL: nothing to add */
-    void *dx;               /* [rows, d] dt =; may alias dy or dres */
+    void *dx;               /* [rows, d] dt =, dx_stride; may alias dy or dres where it has their stride, d */
     void *dw;               /* [d] A, += */
-    int64_t rows, d;
+    int64_t rows, d, s_stride, dx_stride;   /* strides: 0: d */
     double shift;
     dtype dt;
 };

@@ -91,6 +91,12 @@ struct op_case {
     ROWS(rmsnorm_##way, 9, 17, SHIFT), ROWS(rmsnorm_##way, 67, 768, DRES | SHIFT), ROWS(rmsnorm_##way, 5, 128, SHIFT), \
     ROPE(rope_##way, 5, 2, 1, 6, 2, QK_NORM | SHIFT), ROPE(rope_##way, 33, 4, 2, 64, 8, QK_NORM | GAPS | SHIFT), \
     ROPE(rope_##way, 7, 2, 2, 256, 32, QK_NORM | SHIFT)
+#define TAILS(op_, rows_, h_, nope_, half_, f_) \
+    {.op = OP_##op_, .rows = rows_, .heads = h_, .hd = nope_, .half = half_, .flags = f_}
+#define TAILED(op_) /* heads of multi-head latent attention: hd is the part without position */ \
+    TAILS(op_, 1, 1, 2, 1, 0), TAILS(op_, 5, 3, 6, 5, GAPS), TAILS(op_, 9, 4, 128, 32, 0), TAILS(op_, 3, 2, 16, 8, GAPS), \
+    TAILS(op_, 70, 2, 7, 3, GAPS), TAILS(op_, 4, 1, 0, 32, GAPS), TAILS(op_, 65, 6, 64, 16, 0), TAILS(op_, 0, 2, 8, 4, 0), \
+    TAILS(op_, 33, 5, 24, 20, GAPS), TAILS(op_, 6, 2, 8, 16, NO_STATS), TAILS(op_, 6, 3, 8, 64, 0)
 #define ATTN(op_, h_, kv_, hd_, w_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, \
      .len = __VA_ARGS__}
@@ -200,6 +206,9 @@ static const struct op_case op_cases[] = {
     ROWS(swiglu_bwd, 3, 7, BRANCH), ROWS(swiglu_bwd, 9, 64, BRANCH | IN_PLACE), ROWS(swiglu_bwd, 66, 1031, BRANCH | IN_PLACE),
     ROWS(gelu_bwd, 3, 11, BRANCH), ROWS(gelu_bwd, 70, 1025, BRANCH | IN_PLACE), ROWS(gelu_bwd, 9, 64, BRANCH | IN_PLACE | IN_PLACE_2),
     ROWS(gelu_bwd, 5, 21, IN_PLACE_2), ROWS(gelu_bwd, 9, 64, IN_PLACE_2),
+    TAILED(latent_fwd), TAILED(latent_bwd), TAILS(latent_fwd, 7, 2, 16, 8, BRANCH),
+    ROWS(rmsnorm_fwd, 5, 17, GAPS), ROWS(rmsnorm_fwd, 67, 256, GAPS), ROWS(rmsnorm_fwd, 9, 512, GAPS | SHIFT | NO_STATS),
+    ROWS(rmsnorm_bwd, 5, 17, GAPS), ROWS(rmsnorm_bwd, 67, 256, GAPS), ROWS(rmsnorm_bwd, 9, 512, GAPS | SHIFT),
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),

@@ -18,7 +18,10 @@ void oracle_call(probe_op *op, const void *args);
 int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p); /* from c->docs and c->len */
 double run_tol_gemm(const struct probe *p, int64_t k);             /* of a product over k */
 
+/* Tables [pos_count, c->half] of real angles. */
+void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines);
+
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
-run_fn run_conv, run_gates, run_delta, run_gated_norm;
+run_fn run_conv, run_gates, run_delta, run_gated_norm, run_latent;
 run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_balance;
 #endif

@@ -107,7 +107,8 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct pr
     int64_t count = c->rows * c->d;
     double tol = 2 * tol_reduce(acc, c->d);
     bool stats = !(c->flags & NO_STATS);
-    const void *x = probe_in(p, "x", p->dt, count, 0.3, 1),
+    const int64_t x_stride = c->d + (c->flags & GAPS ? 5 : 0);
+    const void *x = probe_in(p, "x", p->dt, c->rows * x_stride, 0.3, 1),
                *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
     const void *branch = c->flags & BRANCH ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
     void *sum = c->flags & (BRANCH | DRES) ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
@@ -117,7 +118,8 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct pr
     branch = over(c->flags & IN_PLACE_2, branch, sum, count, p->dt);
     if (c->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
-            .rows = c->rows, .d = c->d, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
+            .rows = c->rows, .d = c->d, .x_stride = c->flags & GAPS ? x_stride : 0, .eps = 1e-5,
+            .shift = shift_of(c), .dt = p->dt);
     else
         RUN(o, layernorm_fwd, .x = x, .branch = branch, .w = w, .b = probe_in(p, "b", p->dt, c->d, 0, 1),
             .sum = sum, .y = y, .mean = stats ? probe_out(p, "mean", PROBE_OUT, acc, c->rows, tol) : NULL,
@@ -128,22 +130,26 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
 {
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
-    const void *s = probe_in(p, "x", p->dt, count, 0.3, 1),
+    /* a gradient check needs the layouts of the inputs */
+    const int64_t s_stride = c->d + (c->flags & GAPS ? 5 : 0),
+                  dx_stride = s_stride + (c->flags & GAPS && !p->zero_out ? 4 : 0);
+    const void *s = probe_in(p, "x", p->dt, c->rows * s_stride, 0.3, 1),
                *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
     const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
     const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
     void *rstd = probe_in(p, "rstd", acc, c->rows, 0, 1), *y = probe_out(p, "y", PROBE_WORK, p->dt, count, 0);
     double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
-    void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol_dx),
+    void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, c->rows * dx_stride, tol_dx),
          *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
     /* Over dres where there is one, over dy elsewhere; or over dy all the same. */
     dy = over(c->flags & IN_PLACE_2 || (c->flags & IN_PLACE && !dres), dy, dx, count, p->dt);
     dres = in_place(c, dres, dx, count, p->dt);
     if (c->op == OP_rmsnorm_bwd) {
-        GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5,
-              .shift = shift_of(c), .dt = p->dt);
+        GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d,
+              .x_stride = s_stride, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
         RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
-            .rows = c->rows, .d = c->d, .shift = shift_of(c), .dt = p->dt);
+            .rows = c->rows, .d = c->d, .s_stride = s_stride, .dx_stride = dx_stride, .shift = shift_of(c),
+            .dt = p->dt);
         return;
     }
     void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);
@@ -155,7 +161,7 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
 }
 
 /* Tables of real angles, for the given number of positions. */
-static void angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines)
+void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines)
 {
     dtype acc = dtype_acc(p->dt);
     *cosines = probe_in(p, "cos", acc, pos_count * c->half, 0, 1);
@@ -179,7 +185,7 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
     const int32_t *positions = probe_ids(p, "positions", c->rows, pos_count);
     void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
     void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
-    angles(c, p, pos_count, &cosines, &sines);
+    run_angles(c, p, pos_count, &cosines, &sines);
     const void *in = probe_in(p, "in", p->dt, in_count, 0, 1);
     double tol = 4 * tol_reduce(acc, c->hd),
            tol_dw = 4 * tol_reduce(acc, c->rows * both) * sqrt((double)(c->rows * both));
@@ -569,6 +575,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_attn_fwd] = run_attn_fwd,
         [OP_attn_bwd] = run_attn_bwd,
         [OP_attn_decode] = run_attn_decode,
+        [OP_latent_fwd] = run_latent,
+        [OP_latent_bwd] = run_latent,
         [OP_swiglu_fwd] = run_act,
         [OP_swiglu_bwd] = run_act,
         [OP_gelu_fwd] = run_act,

@@ -12,6 +12,7 @@ void oracle_embed(struct ops *o);
 void oracle_norm(struct ops *o);
 void oracle_rope(struct ops *o);
 void oracle_attn(struct ops *o);
+void oracle_latent(struct ops *o);
 void oracle_act(struct ops *o);
 void oracle_gdn(struct ops *o);
 void oracle_moe(struct ops *o);

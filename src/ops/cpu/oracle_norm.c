@@ -18,16 +18,18 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream stream)
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     CHECK(a->y != a->x && a->y != a->sum && a->y != a->branch, "y aliases an input");
+    CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
+    const int64_t stride = a->x_stride ? a->x_stride : a->d;
     PARALLEL_CHUNKS(r, a->rows)
     {
         const void *s = residual(a->x, a->branch, a->sum, r, a->d, a->dt);
         double squares = 0;
         for (int64_t j = 0; j < a->d; j++)
-            squares += get(s, r * a->d + j, a->dt) * get(s, r * a->d + j, a->dt);
+            squares += get(s, r * stride + j, a->dt) * get(s, r * stride + j, a->dt);
         double rstd = 1 / sqrt(squares / (double)a->d + a->eps);
         for (int64_t j = 0; j < a->d; j++)
             put(a->y, r * a->d + j, a->dt,
-                get(s, r * a->d + j, a->dt) * rstd * (get(a->w, j, a->dt) + a->shift));
+                get(s, r * stride + j, a->dt) * rstd * (get(a->w, j, a->dt) + a->shift));
         if (a->rstd) put(a->rstd, r, dtype_acc(a->dt), rstd);
     }
     return STATUS_OK;
@@ -66,7 +68,7 @@ static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream strea
 struct norm_bwd {
     const void *dy, *s, *w, *mean, *rstd, *dres;
     void *dx, *dw, *db;
-    int64_t rows, d;
+    int64_t rows, d, s_stride, dx_stride;
     double shift;
     dtype dt;
 };
@@ -75,7 +77,7 @@ static double xhat(const struct norm_bwd *a, int64_t r, int64_t j)
 {
     dtype acc = dtype_acc(a->dt);
     double mean = a->mean ? get(a->mean, r, acc) : 0;
-    return (get(a->s, r * a->d + j, a->dt) - mean) * get(a->rstd, r, acc);
+    return (get(a->s, r * a->s_stride + j, a->dt) - mean) * get(a->rstd, r, acc);
 }
 
 static void norm_bwd(const struct norm_bwd *a)
@@ -106,7 +108,7 @@ static void norm_bwd(const struct norm_bwd *a)
             double g = get(a->dy, r * a->d + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
             double dx = get(a->rstd, r, acc) * (g - g_mean - xhat(a, r, j) * gx_mean);
             if (a->dres) dx += get(a->dres, r * a->d + j, a->dt);
-            put(a->dx, r * a->d + j, a->dt, dx);
+            put(a->dx, r * a->dx_stride + j, a->dt, dx);
         }
     }
 }
@@ -123,6 +125,8 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream stream)
                                 .dw = a->dw,
                                 .rows = a->rows,
                                 .d = a->d,
+                                .s_stride = a->s_stride ? a->s_stride : a->d,
+                                .dx_stride = a->dx_stride ? a->dx_stride : a->d,
                                 .shift = a->shift,
                                 .dt = a->dt});
     return STATUS_OK;
@@ -143,6 +147,8 @@ static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream strea
                                 .db = a->db,
                                 .rows = a->rows,
                                 .d = a->d,
+                                .s_stride = a->d,
+                                .dx_stride = a->d,
                                 .dt = a->dt});
     return STATUS_OK;
 }

@@ -35,7 +35,13 @@ void cuda_attn_close(struct cuda_set *set);
 size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
 
 /* Each file fills its slots. */
-#define CUDA_FILES(X) X(gemm) X(norm) X(rope) X(act) X(embed) X(loss) X(update) X(cast) X(normal) X(attn) X(gdn) X(moe)
+/* clang-format off */
+#define CUDA_FILES(X) \
+    X(gemm) X(norm) X(rope) X(act) X(embed) X(loss) X(update) X(cast) X(normal) \
+    X(attn) X(latent) \
+    X(gdn) \
+    X(moe)
+/* clang-format on */
 #define X(file) void cuda_##file##_slots(struct ops *o);
 CUDA_FILES(X)
 #undef X

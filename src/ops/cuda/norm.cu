@@ -23,7 +23,7 @@ struct norm_fwd {
     const void *x, *branch, *w, *b;
     void *sum, *y;
     float *mean, *rstd;
-    int64_t rows;
+    int64_t rows, x_stride;
     int d, threads; // of a group
     float eps, shift; // shift: of RMSNorm's weight
 };
@@ -32,7 +32,7 @@ struct norm_bwd {
     const float *mean, *rstd;
     void *dx;
     float *partial; // [blocks][dw: d | db: d]; without db for RMSNorm
-    int64_t rows;
+    int64_t rows, s_stride, dx_stride;
     int d, threads;
     float shift;
 };
@@ -116,13 +116,13 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     load_weight(w, a.w, c);
     if (LAYER) load_weight(b, a.b, c);
     if (row < a.rows) {
-        load_row(x, a.x, row * a.d, c);
+        load_row(x, a.x, row * a.x_stride, c);
         if (a.branch) load_row(branch, a.branch, row * a.d, c);
     }
     for (; row < a.rows; row += step) {
         form_sum(a, row * a.d, c, x, branch, s);
         if (row + step < a.rows) {
-            load_row(x, a.x, (row + step) * a.d, c);
+            load_row(x, a.x, (row + step) * a.x_stride, c);
             if (a.branch) load_row(branch, a.branch, (row + step) * a.d, c);
         }
         float mean = 0, sum[1] = {0};
@@ -191,7 +191,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     load_weight(w, a.w, c);
     if (row < a.rows) {
         load_row(dy, a.dy, row * a.d, c);
-        load_row(s, a.s, row * a.d, c);
+        load_row(s, a.s, row * a.s_stride, c);
         if (a.dres) load_row(dres, a.dres, row * a.d, c);
         rstd = a.rstd[row];
         if (LAYER) mean = a.mean[row];
@@ -229,11 +229,11 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
                 if (LAYER) db[p * W + j] += fdy[j];
                 add[j] += rstd * (__fmul_rn(fdy[j], fw[j]) - g_mean - xh * gx_mean);
             }
-            store_vec((T *)a.dx + row * a.d + c.at[p], narrow<T>(add));
+            store_vec((T *)a.dx + row * a.dx_stride + c.at[p], narrow<T>(add));
             int64_t next = (row + step) * a.d + c.at[p];
             if (!more) continue;
             dy.v[p] = load_vec_once<W>((const T *)a.dy + next);
-            s.v[p] = load_vec_once<W>((const T *)a.s + next);
+            s.v[p] = load_vec_once<W>((const T *)a.s + (row + step) * a.s_stride + c.at[p]);
             if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + next);
         }
         rstd = rstd_next;
@@ -260,7 +260,7 @@ int64_t group_blocks(dev_stream s, int64_t rows, int threads)
 template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = PACKS_FWD;
-    int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
+    int threads = aligned && a.d % W == 0 && a.x_stride % W == 0 ? group_threads(a.d, W, P) : 0;
     bool wide = threads != 0;
     a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
     CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
@@ -275,7 +275,7 @@ template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned,
 template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = LAYER && W == 8 ? 2 : 4;
-    int threads = aligned && a.d % W == 0 ? group_threads(a.d, W, P) : 0;
+    int threads = aligned && a.d % W == 0 && a.s_stride % W == 0 && a.dx_stride % W == 0 ? group_threads(a.d, W, P) : 0;
     bool wide = threads != 0;
     a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
     CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
@@ -294,8 +294,10 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
+    CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
     if (a->rows == 0) return STATUS_OK;
-    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, (int)a->d, 0, (float)a->eps,
+    const int64_t stride = a->x_stride ? a->x_stride : a->d;
+    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, stride, (int)a->d, 0, (float)a->eps,
                   (float)a->shift};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
@@ -308,7 +310,7 @@ status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     if (a->rows == 0) return STATUS_OK;
     norm_fwd f = {a->x,           a->branch, a->w,      a->b, a->sum,       a->y, (float *)a->mean,
-                  (float *)a->rstd, a->rows,   (int)a->d, 0,    (float)a->eps, 0};
+                  (float *)a->rstd, a->rows,   a->d,        (int)a->d, 0,    (float)a->eps, 0};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->b) && aligned16(a->sum) &&
                    aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, true>(f, aligned, s)));
@@ -319,7 +321,8 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
-    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, (int)a->d, 0, (float)a->shift};
+    const int64_t s_stride = a->s_stride ? a->s_stride : a->d, dx_stride = a->dx_stride ? a->dx_stride : a->d;
+    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, s_stride, dx_stride, (int)a->d, 0, (float)a->shift};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
     return cuda_set_launched(s, "rmsnorm_bwd");
@@ -331,7 +334,7 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     if (a->rows == 0) return STATUS_OK;
     norm_bwd b = {a->dy, a->s,    a->w,    a->dres,   (const float *)a->mean, (const float *)a->rstd,
-                  a->dx, NULL, a->rows, (int)a->d, 0,         0};
+                  a->dx, NULL, a->rows, a->d, a->d, (int)a->d, 0,         0};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, true>(b, aligned, (float *)a->dw, (float *)a->db, s)));
     return cuda_set_launched(s, "layernorm_bwd");

@@ -13,19 +13,20 @@ struct fwd {
     const void *x, *branch, *w, *b;
     void *sum, *y;
     float *mean, *rstd;
-    int64_t rows, d;
+    int64_t rows, d, x_stride; /* x_stride: d where there is a sum */
     double eps;
     float shift;
     dtype dt;
 };
 
 /* s = x + branch, stored and rounded; returns its sum (LAYER) or sum of squares (RMS). */
-VEC_INLINE float residual(const struct fwd *a, int64_t at, dtype dt, enum kind kind)
+VEC_INLINE float residual(const struct fwd *a, int64_t r, dtype dt, enum kind kind)
 {
+    const int64_t at = r * a->d, from = r * a->x_stride;
     vf acc = {0};
     for (int64_t j = 0; j < a->d; j += VEC) {
         int n = vec_n(a->d - j);
-        vf s = vec_load(a->x, at + j, n, dt);
+        vf s = vec_load(a->x, from + j, n, dt);
         if (a->branch) s += vec_load(a->branch, at + j, n, dt);
         if (a->sum) s = vec_store(a->sum, at + j, n, dt, s);
         acc += kind == RMS ? s * s : s;
@@ -35,15 +36,15 @@ VEC_INLINE float residual(const struct fwd *a, int64_t at, dtype dt, enum kind k
 
 VEC_INLINE void fwd_row(const struct fwd *a, int64_t r, dtype dt, enum kind kind)
 {
-    const int64_t d = a->d, at = r * d;
-    float squares = residual(a, at, dt, kind), mean = 0;
+    const int64_t d = a->d, at = r * d, from = r * a->x_stride;
+    float squares = residual(a, r, dt, kind), mean = 0;
     const void *s = a->sum ? a->sum : a->x;
     if (kind == LAYER) {
         mean = squares / (float)d;
         vf acc = {0};
         for (int64_t j = 0; j < d; j += VEC) {
             int n = vec_n(d - j);
-            vf from_mean = vec_keep(vec_load(s, at + j, n, dt) - mean, n);
+            vf from_mean = vec_keep(vec_load(s, from + j, n, dt) - mean, n);
             acc += from_mean * from_mean;
         }
         squares = vec_sum(acc);
@@ -51,7 +52,7 @@ VEC_INLINE void fwd_row(const struct fwd *a, int64_t r, dtype dt, enum kind kind
     float rstd = (float)(1 / sqrt((double)squares / (double)d + a->eps));
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf v = vec_load(s, at + j, n, dt), w = vec_load(a->w, j, n, dt);
+        vf v = vec_load(s, from + j, n, dt), w = vec_load(a->w, j, n, dt);
         if (kind == RMS)
             v = v * rstd * (w + a->shift);
         else
@@ -94,6 +95,8 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
 {
     (void)s;
     struct fwd f = {.x = a->x, .branch = a->branch, .w = a->w, .sum = a->sum, .y = a->y, .rstd = a->rstd};
+    CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
+    f.x_stride = a->x_stride ? a->x_stride : a->d;
     f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.shift = (float)a->shift, f.dt = a->dt;
     return fwd(&f, RMS);
 }
@@ -102,7 +105,8 @@ static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
 {
     (void)s;
     struct fwd f = {.x = a->x, .branch = a->branch, .w = a->w, .b = a->b, .sum = a->sum, .y = a->y};
-    f.mean = a->mean, f.rstd = a->rstd, f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.dt = a->dt;
+    f.mean = a->mean, f.rstd = a->rstd, f.rows = a->rows, f.d = f.x_stride = a->d, f.eps = a->eps,
+    f.dt = a->dt;
     return fwd(&f, LAYER);
 }
 
@@ -110,7 +114,7 @@ struct bwd {
     const void *dy, *s, *w, *dres;
     const float *mean, *rstd;
     void *dx;
-    int64_t d;
+    int64_t d, s_stride, dx_stride;
     float shift;
     dtype dt;
 };
@@ -125,12 +129,12 @@ VEC_INLINE vf weighted(const struct bwd *a, vf dy, int64_t j, int n, dtype dt, e
 /* One row of dx; dw and db are this chunk's sums, padded to whole vectors. */
 VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dtype dt, enum kind kind)
 {
-    const int64_t d = a->d, at = r * d;
+    const int64_t d = a->d, at = r * d, at_s = r * a->s_stride, at_dx = r * a->dx_stride;
     const float rstd = a->rstd[r], mean = kind == LAYER ? a->mean[r] : 0;
     vf g_acc = {0}, gx_acc = {0};
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf dy = vec_load(a->dy, at + j, n, dt), xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
+        vf dy = vec_load(a->dy, at + j, n, dt), xh = (vec_load(a->s, at_s + j, n, dt) - mean) * rstd;
         vf g = weighted(a, dy, j, n, dt, kind);
         gx_acc += g * xh;
         vec_store(dw, j, VEC, DTYPE_F32, vec_load(dw, j, VEC, DTYPE_F32) + dy * xh);
@@ -142,10 +146,10 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
         vf g = weighted(a, vec_load(a->dy, at + j, n, dt), j, n, dt, kind); /* as in g_mean */
-        vf xh = (vec_load(a->s, at + j, n, dt) - mean) * rstd;
+        vf xh = (vec_load(a->s, at_s + j, n, dt) - mean) * rstd;
         vf dx = (g - g_mean - xh * gx_mean) * rstd;
         if (a->dres) dx += vec_load(a->dres, at + j, n, dt);
-        vec_store(a->dx, at + j, n, dt, dx);
+        vec_store(a->dx, at_dx + j, n, dt, dx);
     }
 }
 
@@ -185,6 +189,8 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     (void)s;
     struct bwd b = {.dy = a->dy, .s = a->s, .w = a->w, .dres = a->dres, .rstd = a->rstd, .dx = a->dx};
+    b.s_stride = a->s_stride ? a->s_stride : a->d;
+    b.dx_stride = a->dx_stride ? a->dx_stride : a->d;
     b.d = a->d, b.shift = (float)a->shift, b.dt = a->dt;
     return bwd(&b, a->rows, a->dw, NULL);
 }
@@ -194,7 +200,7 @@ static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     (void)s;
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     struct bwd b = {.dy = a->dy, .s = a->s, .w = a->w, .dres = a->dres, .mean = a->mean, .rstd = a->rstd};
-    b.dx = a->dx, b.d = a->d, b.dt = a->dt;
+    b.dx = a->dx, b.d = b.s_stride = b.dx_stride = a->d, b.dt = a->dt;
     return bwd(&b, a->rows, a->dw, a->db);
 }
 
