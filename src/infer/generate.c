@@ -6,7 +6,7 @@
 
 int64_t generate_limit(const struct decoder *d)
 {
-    int64_t rope = d->rope.half ? d->rope.positions : INT64_MAX,
+    int64_t rope = d->rope.heads.half || d->rope.tails.half ? d->rope.positions : INT64_MAX,
             learned = d->embed.pos >= 0 ? d->embed.positions : INT64_MAX;
     return rope < learned ? rope : learned;
 }

@@ -28,8 +28,10 @@ enum { NAMED = sizeof named / sizeof named[0] };
 
 /* Kinds of layers by transformers' words where it has one; first the words of model.layers, of which theirs take the place. */
 #define WORD(prefix, value, word) {prefix##_##value, word},
-static const struct hf_word mixer_words[] = {
-    {MIXER_GQA, "full_attention"}, {MIXER_SWA, "sliding_attention"}, {MIXER_GDN, "linear_attention"}};
+static const struct hf_word mixer_words[] = {{MIXER_GQA, "full_attention"},
+                                             {MIXER_SWA, "sliding_attention"},
+                                             {MIXER_GDN, "linear_attention"},
+                                             {MIXER_MLA, "mla_attention"}};
 static const struct hf_word ffn_words[] = {FFN_WORDS(WORD)};
 #undef WORD
 static const struct hf_layer_field mixers = {"layer_types", HF_MIXER, HF_WORDS(mixer_words)},

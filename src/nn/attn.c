@@ -107,14 +107,14 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
     TRY(linear_fwd(&m->qkv, y, s->qkv, r));
-    if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
+    if (rope->heads.half == 0 && m->q_norm < 0) return STATUS_OK;
     return r->ops->rope_fwd(&(struct rope_fwd_args){.in = s->qkv.data,
                                                     .out = s->rot.data,
                                                     .in_stride = s->qkv.shape[1],
                                                     .out_stride = s->rot.shape[1],
                                                     .positions = c->batch->positions,
-                                                    .cos = rope->cos.data,
-                                                    .sin = rope->sin.data,
+                                                    .cos = rope->heads.cos.data,
+                                                    .sin = rope->heads.sin.data,
                                                     .qw = m->q_norm >= 0 ? params_weight(p, m->q_norm) : NULL,
                                                     .kw = m->k_norm >= 0 ? params_weight(p, m->k_norm) : NULL,
                                                     .rstd = s->qk_rstd.data,
@@ -122,7 +122,7 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads_kv,
                                                     .hd = m->hd,
-                                                    .half = rope->half,
+                                                    .half = rope->heads.half,
                                                     .pos_count = rope->positions,
                                                     .eps = m->eps,
                                                     .shift = m->shift,
@@ -206,7 +206,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
 {
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
-    if (rope->half == 0 && m->q_norm < 0) return STATUS_OK;
+    if (rope->heads.half == 0 && m->q_norm < 0) return STATUS_OK;
     bool norm = m->q_norm >= 0;
     return r->ops->rope_bwd(&(struct rope_bwd_args){.dout = s->dqkv.data,
                                                     .din = s->dqkv.data,
@@ -215,8 +215,8 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .in = s->qkv.data,
                                                     .in_stride = s->qkv.shape[1],
                                                     .positions = c->batch->positions,
-                                                    .cos = rope->cos.data,
-                                                    .sin = rope->sin.data,
+                                                    .cos = rope->heads.cos.data,
+                                                    .sin = rope->heads.sin.data,
                                                     .qw = norm ? params_weight(p, m->q_norm) : NULL,
                                                     .kw = norm ? params_weight(p, m->k_norm) : NULL,
                                                     .rstd = s->qk_rstd.data,
@@ -226,7 +226,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads_kv,
                                                     .hd = m->hd,
-                                                    .half = rope->half,
+                                                    .half = rope->heads.half,
                                                     .pos_count = rope->positions,
                                                     .shift = m->shift,
                                                     .dt = s->dqkv.dt},

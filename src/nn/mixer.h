@@ -13,30 +13,35 @@
 #define INGOT_NN_MIXER_H
 #include "nn/attn.h"
 #include "nn/gdn.h"
+#include "nn/mla.h"
 
 /*  value  its file */
 #define MIXER_TYPES(X) \
     X(GQA, attn) \
     X(SWA, attn) \
-    X(GDN, gdn)
+    X(GDN, gdn) \
+    X(MLA, mla)
 
 struct mixer_block {
     enum mixer kind;
     union {
         struct attn attn;
         struct gdn gdn;
+        struct mla mla;
     };
 };
 struct mixer_saved {
     union {
         struct attn_saved attn;
         struct gdn_saved gdn;
+        struct mla_saved mla;
     };
 };
 struct mixer_cache {
     union {
         struct attn_cache attn;
         struct gdn_cache gdn;
+        struct mla_cache mla;
     };
 };
 

@@ -12,11 +12,17 @@ static int64_t head_dim(const struct model_spec *m)
     return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
 }
 
-/* Rotated dims R of a head: the even number int(head_dim * rope_fraction), 0 without rope. */
+/* Rotated dims R of a head of gqa and swa: the even number int(head_dim * rope_fraction), 0 without rope or such layers. */
 static int64_t rotated_dims(const struct model_spec *m)
 {
     if (m->position != POS_ROPE) return 0;
+    if (model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) == 0) return 0;
     return (int64_t)((double)head_dim(m) * m->rope_fraction) / 2 * 2;
+}
+
+static int64_t tail_dims(const struct model_spec *m)
+{
+    return model_mixer_count(m, MIXER_MLA) ? m->mla_rope_dim : 0;
 }
 
 static void scale_llama3(const struct model_spec *m, double *inv, int64_t half)
@@ -45,6 +51,13 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
+double rope_softmax_factor(const struct model_spec *m)
+{
+    if (m->rope_scaling == SCALING_NONE || m->rope_mscale_all_dim == 0) return 1;
+    const double mscale = yarn_mscale(m->rope_factor, m->rope_mscale_all_dim);
+    return mscale * mscale;
+}
+
 static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
 {
     double dims = 2.0 * (double)half;
@@ -63,9 +76,8 @@ static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
 }
 
 /* inv[R/2] as scaled by rope_scaling; returns the factor on cos and sin. */
-static double frequencies(const struct model_spec *m, double *inv)
+static double frequencies(const struct model_spec *m, double *inv, int64_t half)
 {
-    int64_t half = rotated_dims(m) / 2;
     for (int64_t i = 0; i < half; i++) inv[i] = pow(m->rope_theta, -2.0 * (double)i / (2.0 * (double)half));
     switch ((enum scaling)m->rope_scaling) {
     case SCALING_NONE: break;
@@ -79,48 +91,58 @@ static double frequencies(const struct model_spec *m, double *inv)
 }
 
 /* cos and sin [positions, half] in host memory. */
-static void fill(const struct rope *r, const struct model_spec *m, double *inv, void *cosines, void *sines)
+static void fill(const struct rope_table *t, const struct model_spec *m, double *inv, void *cosines,
+                 void *sines)
 {
-    double factor = frequencies(m, inv);
-    dtype acc = r->cos.dt;
-    PARALLEL_CHUNKS(p, r->positions)
+    const double factor = frequencies(m, inv, t->half);
+    const dtype acc = t->cos.dt;
+    PARALLEL_CHUNKS(p, t->cos.shape[0])
     {
-        for (int64_t i = 0; i < r->half; i++) {
+        for (int64_t i = 0; i < t->half; i++) {
             double angle = (double)p * inv[i];
-            dtype_store(cosines, p * r->half + i, acc, factor * cos(angle));
-            dtype_store(sines, p * r->half + i, acc, factor * sin(angle));
+            dtype_store(cosines, p * t->half + i, acc, factor * cos(angle));
+            dtype_store(sines, p * t->half + i, acc, factor * sin(angle));
         }
     }
 }
 
-static status fill_and_upload(const struct rope *r, const struct model_spec *m, double *inv, struct stream *s)
+static status fill_and_upload(const struct rope_table *t, const struct model_spec *m, double *inv,
+                              struct stream *s)
 {
-    size_t bytes = (size_t)tensor_count(r->cos) * dtype_bytes(r->cos.dt);
+    size_t bytes = (size_t)tensor_count(t->cos) * dtype_bytes(t->cos.dt);
     char *both = malloc(2 * bytes);
     if (both == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of rotary tables", 2 * bytes);
-    fill(r, m, inv, both, both + bytes);
-    status st = dev_upload(s, r->cos.data, both, bytes);
-    if (st == STATUS_OK) st = dev_upload(s, r->sin.data, both + bytes, bytes);
+    fill(t, m, inv, both, both + bytes);
+    status st = dev_upload(s, t->cos.data, both, bytes);
+    if (st == STATUS_OK) st = dev_upload(s, t->sin.data, both + bytes, bytes);
     if (st == STATUS_OK) st = dev_sync(s);
     free(both);
     return st;
 }
 
-status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
+static status table_lay(struct rope_table *t, int64_t dims, const struct model_spec *m,
+                        const struct rope_lay_args *a)
 {
-    *r = (struct rope){.half = rotated_dims(m) / 2, .positions = a->positions};
-    if (r->half == 0) return STATUS_OK;
+    *t = (struct rope_table){.half = dims / 2};
+    if (t->half == 0) return STATUS_OK;
     dtype acc = dtype_acc(a->dt);
-    r->cos = tensor_take(a->perm, "rope cos", acc, 2, a->positions, r->half);
-    r->sin = tensor_take(a->perm, "rope sin", acc, 2, a->positions, r->half);
-    if (r->cos.data == NULL) return STATUS_OK;
-    double *inv = malloc((size_t)r->half * sizeof *inv);
-    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)r->half);
+    t->cos = tensor_take(a->perm, "rope cos", acc, 2, a->positions, t->half);
+    t->sin = tensor_take(a->perm, "rope sin", acc, 2, a->positions, t->half);
+    if (t->cos.data == NULL) return STATUS_OK;
+    double *inv = malloc((size_t)t->half * sizeof *inv);
+    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)t->half);
     status st = STATUS_OK;
     if (a->stream)
-        st = fill_and_upload(r, m, inv, a->stream);
+        st = fill_and_upload(t, m, inv, a->stream);
     else
-        fill(r, m, inv, r->cos.data, r->sin.data);
+        fill(t, m, inv, t->cos.data, t->sin.data);
     free(inv);
     return st;
+}
+
+status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
+{
+    *r = (struct rope){.positions = a->positions};
+    TRY(table_lay(&r->heads, rotated_dims(m), m, a));
+    return table_lay(&r->tails, tail_dims(m), m, a);
 }

@@ -6,10 +6,14 @@
 #define INGOT_NN_ROPE_H
 #include "nn/run.h"
 
-struct rope {
-    int64_t half;               /* R/2: rotated pairs per head; 0 with learned positions */
-    int64_t positions;          /* rows of the tables */
+struct rope_table {
+    int64_t half;               /* R/2: rotated pairs per head; 0: nothing rotates */
     struct tensor cos, sin;     /* [positions, half] A */
+};
+struct rope {
+    int64_t positions;          /* rows of the tables */
+    struct rope_table heads;    /* of gqa and swa; half 0 with learned positions */
+    struct rope_table tails;    /* of mla, R = mla_rope_dim */
 };
 
 /* Takes the tables for `positions` rows from the arena and, when it is real, fills them. */
@@ -20,4 +24,7 @@ struct rope_lay_args {
     struct stream *stream; /* of the arena's device; NULL: the host */
 };
 status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a) WARN_UNUSED;
+
+/* DeepSeek multiplies the scale of the scores, too: by (0.1 mscale_all_dim ln factor + 1)^2 where rope is scaled and mscale_all_dim set. */
+double rope_softmax_factor(const struct model_spec *m);
 #endif

@@ -21,6 +21,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         return FAIL(STATUS_CONFIG,
                     "model.layers '%.64s': gdn has no kernels for a GPU yet; use --machine.device=cpu",
                     d->spec.layers);
+    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MLA) > 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "model.layers '%.64s': mla has no attention kernels for a GPU yet; use --machine.device=cpu",
+            d->spec.layers);
     struct ops cpu;
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);
@@ -246,6 +251,18 @@ static void add_gdn(struct flops *f, const struct model_spec *m)
     f->scores += heads * (6 * dk * dv + 2 * chunk * (3 * dk + 2 * dv) + 2 * chunk * chunk / 3);
 }
 
+static void add_mla(struct flops *f, const struct model_spec *m, int64_t sequence_length)
+{
+    const double d = (double)m->hidden_size, heads = (double)(m->mla_heads ? m->mla_heads : m->head_count),
+                 rank = (double)m->mla_kv_rank, q_rank = (double)m->mla_q_rank,
+                 nope = (double)m->mla_nope_dim, rope = (double)m->mla_rope_dim,
+                 value = (double)m->mla_value_dim, q = heads * (nope + rope);
+    f->qkv += 2 * (q_rank > 0 ? d * q_rank + q_rank * q : d * q) + 2 * d * (rank + rope) +
+              2 * rank * heads * (nope + value);
+    f->out += 2 * heads * value * d;
+    f->scores += 2 * heads * (nope + rope + value) * keys_seen(sequence_length, 0);
+}
+
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size;
@@ -258,6 +275,7 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
             add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0);
             break;
         case MIXER_GDN: add_gdn(&r, m); break;
+        case MIXER_MLA: add_mla(&r, m, sequence_length); break;
         }
         switch (l.ffn) {
         case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;

@@ -57,10 +57,12 @@ status preset_apply(const char *name, struct model_spec *m)
 {
     model_spec_default(m);
 #define SET(key, value) m->key = (value);
+#define LAYERS(pattern) memcpy(m->layers, pattern, sizeof pattern);
 #define PRESET(word, text, settings)                                                                         \
     if (strcmp(name, word) == 0) { settings return STATUS_OK; }
 #include "spec/presets.def"
 #undef SET
+#undef LAYERS
 #undef PRESET
     const char *near = text_nearest(name, names, preset_count());
     return FAIL(STATUS_CONFIG, "unknown preset '%.64s'%s%s%s; `ingot presets` lists them", name,
@@ -90,6 +92,15 @@ static int64_t gdn_params(const struct model_spec *m)
            m->gdn_conv * (2 * keys + values) + 2 * m->gdn_value_heads + m->gdn_value_dim;
 }
 
+static int64_t mla_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size, heads = m->mla_heads ? m->mla_heads : m->head_count,
+                  q = heads * (m->mla_nope_dim + m->mla_rope_dim), from = m->mla_q_rank ? m->mla_q_rank : d;
+    return (m->mla_q_rank ? (d + 1) * m->mla_q_rank : 0) + q * from + d * (m->mla_kv_rank + m->mla_rope_dim) +
+           m->mla_kv_rank + heads * (m->mla_nope_dim + m->mla_value_dim) * m->mla_kv_rank +
+           heads * m->mla_value_dim * d;
+}
+
 static int64_t mlp_params(const struct model_spec *m)
 {
     const int64_t d = m->hidden_size, f = m->ffn_size, gates = m->activation == ACT_SWIGLU ? 2 : 1;
@@ -103,6 +114,7 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     case MIXER_GQA:
     case MIXER_SWA: count += attention_params(m); break;
     case MIXER_GDN: count += gdn_params(m); break;
+    case MIXER_MLA: count += mla_params(m); break;
     }
     switch (l.ffn) {
     case FFN_MLP: count += mlp_params(m); break;

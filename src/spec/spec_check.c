@@ -56,6 +56,19 @@ static status check_gdn(const struct model_spec *m)
     return STATUS_OK;
 }
 
+static status check_mla(const struct model_spec *m)
+{
+    if (model_mixer_count(m, MIXER_MLA) == 0) return STATUS_OK;
+    if (m->mla_kv_rank == 0) return FAIL(STATUS_CONFIG, "model.layers names mla: set model.mla_kv_rank");
+    if (m->mla_rope_dim % 2 != 0)
+        return FAIL(STATUS_CONFIG, "model.mla_rope_dim %lld is odd; rope turns pairs of elements",
+                    (ll)m->mla_rope_dim);
+    if (m->position != POS_ROPE)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names mla, whose keys have rotated tails: model.position must be rope");
+    return STATUS_OK;
+}
+
 static status check_rope_scaling(const struct model_spec *m)
 {
     const char *const *words = key_row(KEY_AT_model_rope_scaling)->words;
@@ -103,7 +116,8 @@ status model_spec_check(const struct model_spec *m)
     TRY(check_positions(m));
     TRY(layers_check(m));
     TRY(check_norms_and_gate(m));
-    return check_gdn(m);
+    TRY(check_gdn(m));
+    return check_mla(m);
 }
 
 static status check_batch(const struct spec *s)

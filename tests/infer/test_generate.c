@@ -87,6 +87,15 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         f.gdn_key_heads = 2, f.gdn_value_heads = 4, f.gdn_key_dim = 8, f.gdn_value_dim = 16;
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);
+        f = s;
+        snprintf(f.layers, sizeof f.layers, "mla;mla,gqa,mla");
+        f.mla_heads = 3, f.mla_kv_rank = 12, f.mla_nope_dim = 10, f.mla_rope_dim = 6, f.mla_value_dim = 8;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 8);
+        f.mla_q_rank = 20;
+        f.rope_scaling = SCALING_YARN, f.rope_factor = 4, f.rope_original = 8, f.rope_mscale_all_dim = 1;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
         f.attention_gate = f.norm_zero_centered = f.qk_norm = true, f.rope_fraction = 0.25;
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);

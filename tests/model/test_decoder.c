@@ -58,6 +58,13 @@ static void use_qwen3_next(struct model_spec *s)
     s->rope_fraction = 0.25;
 }
 
+static void use_mla(struct model_spec *s, const char *layers, int64_t q_rank)
+{
+    snprintf(s->layers, sizeof s->layers, "%s", layers);
+    s->mla_heads = 3, s->mla_q_rank = q_rank, s->mla_kv_rank = 8, s->mla_nope_dim = 6, s->mla_rope_dim = 4,
+    s->mla_value_dim = 5;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -198,13 +205,22 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     check_gradients("qwen3-next", &s);
     s.qkv_bias = s.out_bias = true, s.qk_norm = false;
     check_gradients("gate without QK-norm", &s);
+    s = base_spec();
+    use_mla(&s, "mla,swa", 0);
+    s.window = 4;
+    check_gradients("latent attention, queries without a rank", &s);
+    use_mla(&s, "mla", 10);
+    s.window = 0, s.norm_zero_centered = true;
+    s.rope_scaling = SCALING_YARN, s.rope_factor = 4, s.rope_original = 8,
+    s.rope_mscale = s.rope_mscale_all_dim = 0.9;
+    check_gradients("latent attention, a rank of queries, yarn", &s);
 }
 
 /* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 4; family++) {
+    for (int family = 0; family < 6; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -213,6 +229,7 @@ static void recompute_policies_give_the_same_bits(void **state)
                 s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
             if (family == 2) use_gdn(&s, "2*gdn,1*gqa");
             if (family == 3) use_qwen3_next(&s);
+            if (family >= 4) use_mla(&s, "1*gqa,2*mla", family == 4 ? 0 : 10);
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -240,14 +257,10 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
-/* Goal: a packed batch is the sum of its documents. Method: the loss of the packed batch against one batch per document. */
-static void packed_documents_equal_single_documents(void **state)
+static void check_packed(const struct model_spec *s)
 {
-    (void)state;
-    struct model_spec s = base_spec();
-    use_qwen3_next(&s);
     struct fixture *f = malloc(sizeof *f);
-    fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+    fixture_open(f, s, DTYPE_F64, RECOMPUTE_NONE);
     assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
     double packed = f->scalars.loss_sum, single;
     f->scalars.loss_sum = 0;
@@ -269,6 +282,47 @@ static void packed_documents_equal_single_documents(void **state)
     free(f);
 }
 
+/* Goal: a packed batch is the sum of its documents. Method: the loss of the packed batch against one batch per document. */
+static void packed_documents_equal_single_documents(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    use_qwen3_next(&s);
+    check_packed(&s);
+    s = base_spec();
+    use_mla(&s, "mla", 10);
+    check_packed(&s);
+}
+
+/* Goal: the number of threads changes no bit of latent attention's step. Method: gradients and loss with 1 to 3 threads. */
+static void threads_change_no_bit_of_latent_attention(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    use_mla(&s, "1*mla,1*gdn", 10);
+    s.gdn_key_heads = 2, s.gdn_value_heads = 4, s.gdn_key_dim = 8, s.gdn_value_dim = 4;
+    for (int precision = 1; precision < 3; precision++) {
+        struct fixture *first = malloc(sizeof *first), *f = malloc(sizeof *f);
+        const dtype dt = precision == 1 ? DTYPE_F32 : DTYPE_BF16;
+        parallel_threads_set(1);
+        fixture_open(first, &s, dt, RECOMPUTE_SELECTIVE);
+        assert_int_equal(decoder_fwd_bwd(&first->d, &first->a, &first->batch, 0, &first->run), STATUS_OK);
+        for (int threads = 2; threads <= 3; threads++) {
+            parallel_threads_set(threads);
+            fixture_open(f, &s, dt, RECOMPUTE_SELECTIVE);
+            assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+            assert_memory_equal(&f->scalars.loss_sum, &first->scalars.loss_sum, sizeof(double));
+            assert_memory_equal(f->d.params.grad, first->d.params.grad,
+                                (size_t)f->d.params.total * sizeof(float));
+            fixture_close(f);
+        }
+        fixture_close(first);
+        free(first);
+        free(f);
+    }
+    parallel_threads_set(0);
+}
+
 int main(void)
 {
     parallel_threads_set(0);
@@ -276,6 +330,7 @@ int main(void)
         cmocka_unit_test(gradients_match_finite_differences_in_every_family),
         cmocka_unit_test(recompute_policies_give_the_same_bits),
         cmocka_unit_test(packed_documents_equal_single_documents),
+        cmocka_unit_test(threads_change_no_bit_of_latent_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

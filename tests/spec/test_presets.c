@@ -15,15 +15,86 @@ static const struct {
     const char *name;
     int64_t vocab, count; /* vocab: the one that the count is stated for */
 } presets[] = {
-    {"nano", 8192, 10244160},         {"gpt2-124m", 50257, 124439808}, {"small", 50304, 148759296},
-    {"medium", 50304, 400221184},     {"large", 50304, 786900480},     {"xl", 50304, 1999259648},
-    {"llama-1b", 128256, 1235814400}, {"7b", 32000, 6738415616},       {"7b-gqa", 32000, 5933109248},
-    {"13b", 32000, 13015864320},      {"70b", 32000, 68976648192},
+    {"nano", 8192, 10244160},
+    {"gpt2-124m", 50257, 124439808},
+    {"small", 50304, 148759296},
+    {"medium", 50304, 400221184},
+    {"large", 50304, 786900480},
+    {"xl", 50304, 1999259648},
+    {"llama-1b", 128256, 1235814400},
+    {"7b", 32000, 6738415616},
+    {"7b-gqa", 32000, 5933109248},
+    {"13b", 32000, 13015864320},
+    {"70b", 32000, 68976648192},
+    {"deltanet-mla-small", 50304, 151170496},
+    {"deltanet-mla-medium", 50304, 395695824},
+    {"deltanet-mla-large", 50304, 800472384},
+    {"deltanet-mla-xl", 50304, 1974348512},
+    {"deltanet-mla-7b", 32000, 6722445824},
+    {"deltanet-mla-13b", 32000, 12993363040},
+    {"deltanet-mla-70b", 32000, 68760435712},
+    {"swa-mla-small", 50304, 150923008},
+    {"swa-mla-medium", 50304, 395176704},
+    {"swa-mla-large", 50304, 799289856},
+    {"swa-mla-xl", 50304, 1972132352},
+    {"swa-mla-7b", 32000, 6715363328},
+    {"swa-mla-13b", 32000, 12979840000},
+    {"swa-mla-70b", 32000, 69196890112},
 };
 
 static int64_t linear(int64_t out, int64_t in, bool bias)
 {
     return out * in + (bias ? out : 0);
+}
+
+static int64_t attention_by_hand(const struct model_spec *m)
+{
+    int64_t d = m->hidden_size, n = 0;
+    n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
+    if (m->attention_gate) n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
+    n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
+    n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
+    if (m->qk_norm) n += m->head_dim + m->head_dim;
+    return n + linear(d, m->head_count * m->head_dim, m->out_bias);
+}
+
+/* The names of DeepSeek-V3. */
+static int64_t mla_by_hand(const struct model_spec *m)
+{
+    int64_t d = m->hidden_size, n = 0, h = m->mla_heads ? m->mla_heads : m->head_count;
+    if (m->mla_q_rank) {
+        n += linear(m->mla_q_rank, d, false);                                       /* q_a_proj */
+        n += m->mla_q_rank;                                                         /* q_a_layernorm */
+        n += linear(h * (m->mla_nope_dim + m->mla_rope_dim), m->mla_q_rank, false); /* q_b_proj */
+    } else {
+        n += linear(h * (m->mla_nope_dim + m->mla_rope_dim), d, false); /* q_proj */
+    }
+    n += linear(m->mla_kv_rank + m->mla_rope_dim, d, false);                      /* kv_a_proj_with_mqa */
+    n += m->mla_kv_rank;                                                          /* kv_a_layernorm */
+    n += linear(h * (m->mla_nope_dim + m->mla_value_dim), m->mla_kv_rank, false); /* kv_b_proj */
+    return n + linear(d, h * m->mla_value_dim, false);                            /* o_proj */
+}
+
+/* The names of Qwen3.5. */
+static int64_t gdn_by_hand(const struct model_spec *m)
+{
+    int64_t d = m->hidden_size, n = 0, k = m->gdn_key_heads * m->gdn_key_dim,
+            v = m->gdn_value_heads * m->gdn_value_dim;
+    n += linear(k + k + v, d, false);                                /* in_proj_qkv */
+    n += linear(v, d, false);                                        /* in_proj_z */
+    n += 2 * linear(m->gdn_value_heads, d, false);                   /* in_proj_a, in_proj_b */
+    n += (k + k + v) * m->gdn_conv;                                  /* conv1d */
+    n += m->gdn_value_heads + m->gdn_value_heads + m->gdn_value_dim; /* A_log, dt_bias, norm */
+    return n + linear(d, v, false);                                  /* out_proj */
+}
+
+static int64_t mixer_by_hand(const struct model_spec *m, int64_t layer)
+{
+    switch (model_layer(m, layer).mixer) {
+    case MIXER_MLA: return mla_by_hand(m);
+    case MIXER_GDN: return gdn_by_hand(m);
+    default: return attention_by_hand(m);
+    }
 }
 
 static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
@@ -33,12 +104,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
     if (m->position == POS_LEARNED) n += m->context_length * d;
     for (int64_t layer = 0; layer < m->layer_count; layer++) {
         n += norm;
-        n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
-        if (m->attention_gate) n += linear(m->head_count * m->head_dim, d, m->qkv_bias);
-        n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
-        n += linear(m->head_count_kv * m->head_dim, d, m->qkv_bias);
-        if (m->qk_norm) n += m->head_dim + m->head_dim;
-        n += linear(d, m->head_count * m->head_dim, m->out_bias);
+        n += mixer_by_hand(m, layer);
         n += norm;
         if (m->activation == ACT_SWIGLU) n += linear(m->ffn_size, d, m->mlp_bias);
         n += linear(m->ffn_size, d, m->mlp_bias);
@@ -93,6 +159,30 @@ static void the_closed_form_agrees_on_random_shapes(void **state)
     }
 }
 
+/* What one layer's mixer adds: the counts of HF's modules at these sizes. */
+static void a_hybrids_blocks_have_the_sizes_of_their_sources(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        int64_t gdn, mla;
+    } rows[] = {{"deltanet-mla-small", 3166352, 2113792},
+                {"deltanet-mla-xl", 16859296, 13763072},
+                {"deltanet-mla-7b", 67403968, 39061504}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct model_spec m, less;
+        assert_int_equal(preset_find(rows[i].preset, &m), STATUS_OK);
+        for (int64_t layer = 2; layer < 4; layer++) {
+            m.layer_count = layer + 1;
+            less = m;
+            less.layer_count = layer;
+            int64_t rest = 3 * m.hidden_size * m.ffn_size + 2 * m.hidden_size,
+                    mixer = model_spec_param_count(&m, 100) - model_spec_param_count(&less, 100) - rest;
+            assert_true(mixer == (layer == 2 ? rows[i].gdn : rows[i].mla));
+        }
+    }
+}
+
 static void gpt2_differs_from_llama_in_every_switch(void **state)
 {
     (void)state;
@@ -117,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_its_exact_parameter_count),
         cmocka_unit_test(the_closed_form_agrees_on_random_shapes),
+        cmocka_unit_test(a_hybrids_blocks_have_the_sizes_of_their_sources),
         cmocka_unit_test(gpt2_differs_from_llama_in_every_switch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,6 +282,21 @@ static void values_outside_their_range_are_refused_where_they_stand(void **state
     expect_check_error("--run.seed=-1", "command line: run.seed: -1 is outside [0, inf]");
 }
 
+static void what_latent_attention_needs_is_said(void **state)
+{
+    (void)state;
+    struct spec s;
+    char *odd[] = {"model.layers=mla", "model.mla_kv_rank=8", "model.mla_rope_dim=3"};
+    assert_int_equal(load(&s, tiny, 3, odd), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: model.mla_rope_dim 3 is odd; rope turns pairs of elements");
+    char *tails[] = {"model.layers=mla", "model.mla_kv_rank=8", "model.position=learned"};
+    assert_int_equal(load(&s, tiny, 3, tails), STATUS_CONFIG);
+    assert_string_equal(
+        status_message(),
+        "run.yaml: model.layers names mla, whose keys have rotated tails: model.position must be rope");
+}
+
 static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
 {
     (void)state;
@@ -305,8 +320,8 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         {"model.window_layers=1-0",
          "model.window_layers '1-0': write all, or indices and ranges such as 0-3,8"},
         {"model.window_layers=0-9", "model.window_layers '0-9': there is no layer 9, the last is 1"},
-        {"model.layers=", "model.layers: '' is no mixer; there are gqa, swa, gdn"},
-        {"model.layers=gqa,ssm", "model.layers: 'ssm' is no mixer; there are gqa, swa, gdn"},
+        {"model.layers=", "model.layers: '' is no mixer; there are gqa, swa, gdn, mla"},
+        {"model.layers=gqa,ssm", "model.layers: 'ssm' is no mixer; there are gqa, swa, gdn, mla"},
         {"model.layers=gqa/dense", "model.layers: 'dense' is no feed-forward part; there are mlp"},
         {"model.layers=0*gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '0*gqa'"},
         {"model.layers=3gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '3gqa'"},
@@ -317,6 +332,7 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         {"model.layers=2*gqa;gqa", "model.layers: 2 layers before the ';', model.layer_count is 2"},
         {"model.layers=swa,gqa", "model.layers names swa: model.window must say how many tokens it sees"},
         {"model.layers=gdn", "model.layers names gdn: set model.gdn_key_heads and model.gdn_value_heads"},
+        {"model.layers=gqa,mla", "model.layers names mla: set model.mla_kv_rank"},
         {"train.sequence_length=256", "train.sequence_length 256 is longer than model.context_length 128"},
         {"train.batch_tokens=200",
          "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128"},
@@ -619,6 +635,7 @@ int main(void)
         cmocka_unit_test(every_word_of_every_list_is_read_and_written),
         cmocka_unit_test(every_default_lies_in_its_range_or_must_be_given),
         cmocka_unit_test(values_outside_their_range_are_refused_where_they_stand),
+        cmocka_unit_test(what_latent_attention_needs_is_said),
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
         cmocka_unit_test(the_pattern_names_every_layer),

@@ -23,8 +23,8 @@ struct norm_fwd {
     const void *x, *branch, *w, *b;
     void *sum, *y;
     float *mean, *rstd;
-    int64_t rows, x_stride;
-    int d, threads; // of a group
+    int64_t rows;
+    int x_stride, d, threads; // threads: of a group
     float eps, shift; // shift: of RMSNorm's weight
 };
 struct norm_bwd {
@@ -32,8 +32,8 @@ struct norm_bwd {
     const float *mean, *rstd;
     void *dx;
     float *partial; // [blocks][dw: d | db: d]; without db for RMSNorm
-    int64_t rows, s_stride, dx_stride;
-    int d, threads;
+    int64_t rows;
+    int s_stride, dx_stride, d, threads;
     float shift;
 };
 
@@ -185,13 +185,14 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     extern __shared__ float shared[]; // [d] when the block holds several rows
     row_group g(a.threads);
     const columns<W, P> c(g, a.d);
+    const int s_stride = LAYER ? a.d : a.s_stride, dx_stride = LAYER ? a.d : a.dx_stride; // LayerNorm has no registers to spare
     row_part<T, W, P> dy = {}, s = {}, dres = {}, w = {};
     float dw[P * W] = {}, db[LAYER ? P * W : 1] = {}, mean = 0, rstd = 0;
     int64_t step = (int64_t)gridDim.x * g.count, row = (int64_t)blockIdx.x * g.count + g.index;
     load_weight(w, a.w, c);
     if (row < a.rows) {
         load_row(dy, a.dy, row * a.d, c);
-        load_row(s, a.s, row * a.s_stride, c);
+        load_row(s, a.s, row * s_stride, c);
         if (a.dres) load_row(dres, a.dres, row * a.d, c);
         rstd = a.rstd[row];
         if (LAYER) mean = a.mean[row];
@@ -229,11 +230,11 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
                 if (LAYER) db[p * W + j] += fdy[j];
                 add[j] += rstd * (__fmul_rn(fdy[j], fw[j]) - g_mean - xh * gx_mean);
             }
-            store_vec((T *)a.dx + row * a.dx_stride + c.at[p], narrow<T>(add));
+            store_vec((T *)a.dx + row * dx_stride + c.at[p], narrow<T>(add));
             int64_t next = (row + step) * a.d + c.at[p];
             if (!more) continue;
             dy.v[p] = load_vec_once<W>((const T *)a.dy + next);
-            s.v[p] = load_vec_once<W>((const T *)a.s + (row + step) * a.s_stride + c.at[p]);
+            s.v[p] = load_vec_once<W>((const T *)a.s + (row + step) * s_stride + c.at[p]);
             if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + next);
         }
         rstd = rstd_next;
@@ -296,7 +297,8 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
     if (a->rows == 0) return STATUS_OK;
-    const int64_t stride = a->x_stride ? a->x_stride : a->d;
+    const int stride = (int)(a->x_stride ? a->x_stride : a->d);
+    CHECK(a->x_stride <= INT32_MAX, "x_stride %lld", (long long)a->x_stride);
     norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, stride, (int)a->d, 0, (float)a->eps,
                   (float)a->shift};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
@@ -310,7 +312,7 @@ status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     if (a->rows == 0) return STATUS_OK;
     norm_fwd f = {a->x,           a->branch, a->w,      a->b, a->sum,       a->y, (float *)a->mean,
-                  (float *)a->rstd, a->rows,   a->d,        (int)a->d, 0,    (float)a->eps, 0};
+                  (float *)a->rstd, a->rows,   (int)a->d,   (int)a->d, 0,    (float)a->eps, 0};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->b) && aligned16(a->sum) &&
                    aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, true>(f, aligned, s)));
@@ -321,7 +323,8 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
-    const int64_t s_stride = a->s_stride ? a->s_stride : a->d, dx_stride = a->dx_stride ? a->dx_stride : a->d;
+    CHECK(a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->s_stride, (long long)a->dx_stride);
+    const int s_stride = (int)(a->s_stride ? a->s_stride : a->d), dx_stride = (int)(a->dx_stride ? a->dx_stride : a->d);
     norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, s_stride, dx_stride, (int)a->d, 0, (float)a->shift};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
@@ -334,7 +337,7 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     if (a->rows == 0) return STATUS_OK;
     norm_bwd b = {a->dy, a->s,    a->w,    a->dres,   (const float *)a->mean, (const float *)a->rstd,
-                  a->dx, NULL, a->rows, a->d, a->d, (int)a->d, 0,         0};
+                  a->dx, NULL, a->rows, (int)a->d, (int)a->d, (int)a->d, 0,         0};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, true>(b, aligned, (float *)a->dw, (float *)a->db, s)));
     return cuda_set_launched(s, "layernorm_bwd");

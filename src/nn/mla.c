@@ -1,0 +1,323 @@
+#include "nn/mla.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const double NORM_EPS =
+    1e-6; /* DeepSeek's modelling code gives these norms no epsilon of the configuration */
+
+static int64_t head_width(const struct mla *m)
+{
+    return m->nope + m->rope;
+}
+static int64_t query_width(const struct mla *m)
+{
+    return m->heads * head_width(m);
+}
+/* Columns of `in` and of its gradient. */
+static int64_t c_at(const struct mla *m)
+{
+    return m->q_rank ? m->q_rank : query_width(m);
+}
+static int64_t tail_at(const struct mla *m)
+{
+    return c_at(m) + m->rank;
+}
+/* Of kv. */
+static int64_t v_at(const struct mla *m)
+{
+    return m->heads * m->nope;
+}
+static void *column(struct tensor t, int64_t at)
+{
+    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
+}
+
+void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer)
+{
+    (void)layer;
+    char full[96];
+    const int64_t d = spec->hidden_size;
+    const float init = spec->norm_zero_centered ? 0 : 1;
+    *m = (struct mla){.heads = spec->mla_heads ? spec->mla_heads : spec->head_count,
+                      .q_rank = spec->mla_q_rank,
+                      .rank = spec->mla_kv_rank,
+                      .nope = spec->mla_nope_dim,
+                      .rope = spec->mla_rope_dim,
+                      .value = spec->mla_value_dim,
+                      .shift = 1 - init,
+                      .q_norm = -1};
+    m->scale = rope_softmax_factor(spec) / sqrt((double)head_width(m));
+    snprintf(full, sizeof full, "%s.in", name);
+    linear_init(&m->in, p, full, ROLE_MATRIX, tail_at(m) + m->rope, d, BIAS_NONE);
+    if (m->q_rank) {
+        m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
+        snprintf(full, sizeof full, "%s.q", name);
+        linear_init(&m->q, p, full, ROLE_MATRIX, query_width(m), m->q_rank, BIAS_NONE);
+    }
+    m->kv_norm = params_add(p, ROLE_NORM, init, m->rank, 0, "%s.kv_norm.weight", name);
+    snprintf(full, sizeof full, "%s.kv", name);
+    linear_init(&m->kv, p, full, ROLE_MATRIX, m->heads * (m->nope + m->value), m->rank, BIAS_NONE);
+    snprintf(full, sizeof full, "%s.out", name);
+    linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
+}
+
+static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
+{
+    return tensor_take(l->scratch,
+                       pass == ATTN_FWD ? "attention forward scratch" : "attention backward scratch",
+                       DTYPE_U8, 1, (int64_t)l->ops->attn_scratch(shape, pass));
+}
+
+static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+{
+    s->din = tensor_take(l->scratch, "mla projection gradients", l->dt, 2, l->n, m->in.out);
+    s->dk = tensor_take(l->scratch, "mla key gradients", l->dt, 2, l->n, query_width(m));
+    s->dkv = tensor_take(l->scratch, "mla key and value gradients", l->dt, 2, l->n, m->kv.out);
+    s->dc_normed = tensor_take(l->scratch, "mla latent gradient", l->dt, 2, l->n, m->rank);
+    s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, m->out.in);
+    if (m->q_rank == 0) return;
+    s->dq = tensor_take(l->scratch, "mla query gradients", l->dt, 2, l->n, query_width(m));
+    s->dq_normed = tensor_take(l->scratch, "mla query latent gradient", l->dt, 2, l->n, m->q_rank);
+}
+
+void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+{
+    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    const dtype acc = dtype_acc(l->dt);
+    *s = (struct mla_saved){.in = tensor_take(keep, "mla projections", l->dt, 2, l->n, m->in.out),
+                            .c_rstd = tensor_take(keep, "mla latent rstd", acc, 1, l->n),
+                            .c_normed = tensor_take(cheap, "mla latent", l->dt, 2, l->n, m->rank),
+                            .kv = tensor_take(cheap, "mla keys and values", l->dt, 2, l->n, m->kv.out),
+                            .k = tensor_take(cheap, "mla keys", l->dt, 2, l->n, query_width(m)),
+                            .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
+                            .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
+                            .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    if (m->q_rank) {
+        s->q_rstd = tensor_take(keep, "mla query latent rstd", acc, 1, l->n);
+        s->q_normed = tensor_take(cheap, "mla query latent", l->dt, 2, l->n, m->q_rank);
+        s->q = tensor_take(cheap, "mla queries", l->dt, 2, l->n, query_width(m));
+    }
+    const struct attn_shape shape = {.rows = l->n,
+                                     .docs = l->docs_max,
+                                     .len_max = l->len_max,
+                                     .heads = m->heads,
+                                     .heads_kv = m->heads,
+                                     .hd = head_width(m),
+                                     .hd_v = m->value,
+                                     .dt = l->dt};
+    s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
+    if (l->mode != LAY_TRAIN) return;
+    s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
+    gradients_lay(m, s, l);
+}
+
+void mla_rows(struct mla_saved *s, int64_t rows)
+{
+    struct tensor *all[] = {&s->in,  &s->q_rstd,    &s->c_rstd,    &s->q_normed, &s->q,  &s->c_normed,
+                            &s->kv,  &s->k,         &s->o,         &s->din,      &s->dq, &s->dk,
+                            &s->dkv, &s->dq_normed, &s->dc_normed, &s->do_};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+struct mla_view mla_queries(const struct mla *m, const struct mla_saved *s)
+{
+    return (struct mla_view){m->q_rank ? s->q.data : s->in.data, m->q_rank ? query_width(m) : m->in.out};
+}
+
+struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s)
+{
+    return (struct mla_view){column(s->in, tail_at(m)), m->in.out};
+}
+
+/* The norm of `d` columns of `in` from `at` on. */
+static status norm_columns(const struct mla *m, const struct mla_saved *s, int64_t at, int64_t d, int weight,
+                           struct tensor rstd, void *y, const struct run *r)
+{
+    return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = column(s->in, at),
+                                                          .w = params_weight(r->params, weight),
+                                                          .y = y,
+                                                          .rstd = rstd.data,
+                                                          .rows = s->in.shape[0],
+                                                          .d = d,
+                                                          .x_stride = m->in.out,
+                                                          .eps = NORM_EPS,
+                                                          .shift = m->shift,
+                                                          .dt = s->in.dt},
+                               r->stream);
+}
+
+/* From dy, the gradient of the norm's output, to the columns of din. */
+static status norm_columns_bwd(const struct mla *m, const struct mla_saved *s, int64_t at, struct tensor dy,
+                               int weight, struct tensor rstd, const struct run *r)
+{
+    return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = dy.data,
+                                                          .s = column(s->in, at),
+                                                          .w = params_weight(r->params, weight),
+                                                          .rstd = rstd.data,
+                                                          .dx = column(s->din, at),
+                                                          .dw = params_grad(r->params, weight),
+                                                          .rows = dy.shape[0],
+                                                          .d = dy.shape[1],
+                                                          .s_stride = m->in.out,
+                                                          .dx_stride = m->in.out,
+                                                          .shift = m->shift,
+                                                          .dt = dy.dt},
+                               r->stream);
+}
+
+status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct run *r)
+{
+    if (m->q_rank == 0) return STATUS_OK; /* `in` holds them */
+    TRY(norm_columns(m, s, 0, m->q_rank, m->q_norm, s->q_rstd, s->q_normed.data, r));
+    return linear_fwd(&m->q, s->q_normed, s->q, r);
+}
+
+status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct run *r)
+{
+    return norm_columns(m, s, c_at(m), m->rank, m->kv_norm, s->c_rstd, to, r);
+}
+
+/* q, k and v of all heads from `in`. `again`: in backward, where queries without a rank have been rotated already. */
+enum form { FORM_FIRST, FORM_AGAIN };
+static status form_heads(const struct mla *m, struct mla_saved *s, const struct mix *c, enum form form,
+                         const struct run *r)
+{
+    const struct rope *rope = c->rope;
+    const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
+    TRY(mla_form_queries(m, s, r));
+    TRY(mla_norm_c(m, s, s->c_normed.data, r));
+    TRY(linear_fwd(&m->kv, s->c_normed, s->kv, r));
+    return r->ops->latent_fwd(
+        &(struct latent_fwd_args){.q = form == FORM_AGAIN && m->q_rank == 0 ? NULL : q.data,
+                                  .k_nope = s->kv.data,
+                                  .k_rope = tail.data,
+                                  .k = s->k.data,
+                                  .q_stride = q.stride,
+                                  .k_nope_stride = m->kv.out,
+                                  .k_rope_stride = tail.stride,
+                                  .positions = c->batch->positions,
+                                  .cos = rope->tails.cos.data,
+                                  .sin = rope->tails.sin.data,
+                                  .rows = s->in.shape[0],
+                                  .heads = m->heads,
+                                  .nope = m->nope,
+                                  .half = m->rope / 2,
+                                  .pos_count = rope->positions,
+                                  .dt = s->in.dt},
+        r->stream);
+}
+
+status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
+               struct tensor out, const struct run *r)
+{
+    const struct batch *b = c->batch;
+    const struct mla_view q = mla_queries(m, s);
+    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(form_heads(m, s, c, FORM_FIRST, r));
+    TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = q.data,
+                                                 .k = s->k.data,
+                                                 .v = column(s->kv, v_at(m)),
+                                                 .o = s->o.data,
+                                                 .lse = s->lse.data,
+                                                 .q_stride = q.stride,
+                                                 .k_stride = query_width(m),
+                                                 .v_stride = m->kv.out,
+                                                 .cu_seqlens = b->cu_seqlens,
+                                                 .docs = b->docs,
+                                                 .rows = b->rows,
+                                                 .heads = m->heads,
+                                                 .heads_kv = m->heads,
+                                                 .hd = head_width(m),
+                                                 .hd_v = m->value,
+                                                 .len_max = b->len_max,
+                                                 .scale = m->scale,
+                                                 .scratch = s->scratch_fwd.data,
+                                                 .dt = y.dt},
+                         r->stream));
+    return linear_fwd(&m->out, s->o, out, r);
+}
+
+/* Gradients of the heads; those of queries without a rank lie in din. */
+static struct mla_view query_gradients(const struct mla *m, const struct mla_saved *s)
+{
+    return (struct mla_view){m->q_rank ? s->dq.data : s->din.data, m->q_rank ? query_width(m) : m->in.out};
+}
+
+static status attention_bwd(const struct mla *m, const struct mla_saved *s, const struct batch *b,
+                            const struct run *r)
+{
+    const struct mla_view q = mla_queries(m, s), dq = query_gradients(m, s);
+    return r->ops->attn_bwd(&(struct attn_bwd_args){.q = q.data,
+                                                    .k = s->k.data,
+                                                    .v = column(s->kv, v_at(m)),
+                                                    .o = s->o.data,
+                                                    .do_ = s->do_.data,
+                                                    .lse = s->lse.data,
+                                                    .dq = dq.data,
+                                                    .dk = s->dk.data,
+                                                    .dv = column(s->dkv, v_at(m)),
+                                                    .q_stride = q.stride,
+                                                    .k_stride = query_width(m),
+                                                    .v_stride = m->kv.out,
+                                                    .dq_stride = dq.stride,
+                                                    .dk_stride = query_width(m),
+                                                    .dv_stride = m->kv.out,
+                                                    .cu_seqlens = b->cu_seqlens,
+                                                    .docs = b->docs,
+                                                    .rows = b->rows,
+                                                    .heads = m->heads,
+                                                    .heads_kv = m->heads,
+                                                    .hd = head_width(m),
+                                                    .hd_v = m->value,
+                                                    .len_max = b->len_max,
+                                                    .scale = m->scale,
+                                                    .scratch = s->scratch_bwd.data,
+                                                    .dt = s->o.dt},
+                            r->stream);
+}
+
+/* From the gradients of q and k to those of k's parts; q's tails are turned back in place. */
+static status heads_bwd(const struct mla *m, const struct mla_saved *s, const struct mix *c,
+                        const struct run *r)
+{
+    const struct rope *rope = c->rope;
+    const struct mla_view dq = query_gradients(m, s);
+    return r->ops->latent_bwd(&(struct latent_bwd_args){.dq = dq.data,
+                                                        .dk = s->dk.data,
+                                                        .dk_nope = s->dkv.data,
+                                                        .dk_rope = column(s->din, tail_at(m)),
+                                                        .dq_stride = dq.stride,
+                                                        .dk_nope_stride = m->kv.out,
+                                                        .dk_rope_stride = m->in.out,
+                                                        .positions = c->batch->positions,
+                                                        .cos = rope->tails.cos.data,
+                                                        .sin = rope->tails.sin.data,
+                                                        .rows = c->batch->rows,
+                                                        .heads = m->heads,
+                                                        .nope = m->nope,
+                                                        .half = m->rope / 2,
+                                                        .pos_count = rope->positions,
+                                                        .dt = s->dk.dt},
+                              r->stream);
+}
+
+status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
+               struct tensor dout, struct tensor dy, const struct run *r)
+{
+    TRY(linear_dgrad(&m->out, dout, s->do_, r));
+    TRY(linear_wgrad(&m->out, s->o, dout, r));
+    if (!s->kept) TRY(form_heads(m, s, c, FORM_AGAIN, r));
+    TRY(attention_bwd(m, s, c->batch, r));
+    TRY(heads_bwd(m, s, c, r));
+    TRY(linear_wgrad(&m->kv, s->c_normed, s->dkv, r));
+    TRY(linear_dgrad(&m->kv, s->dkv, s->dc_normed, r));
+    TRY(norm_columns_bwd(m, s, c_at(m), s->dc_normed, m->kv_norm, s->c_rstd, r));
+    if (m->q_rank) {
+        TRY(linear_wgrad(&m->q, s->q_normed, s->dq, r));
+        TRY(linear_dgrad(&m->q, s->dq, s->dq_normed, r));
+        TRY(norm_columns_bwd(m, s, 0, s->dq_normed, m->q_norm, s->q_rstd, r));
+    }
+    TRY(linear_wgrad(&m->in, y, s->din, r));
+    return linear_dgrad(&m->in, s->din, dy, r);
+}
