@@ -5,7 +5,7 @@
 //   products of a warpgroup           wgmma_ss, wgmma_rs                      wgmma.mma_async m64nNk16, bf16 x bf16 -> f32
 //     their operands                  operand_k, operand_mn, step_k, step_mn  matrix descriptors
 //     their order                     wgmma_fence, _commit, _wait, hold       wgmma.fence, commit_group, wait_group
-//     where an accumulator lies       acc_row, acc_col; pack_a
+//     where an accumulator lies       acc_row, acc_col; pack_a, rows_store
 //   waiting for copies and readers    mbar_*                                  mbarrier
 //   copies by one thread              tma_load, tma_store, bulk_load,         cp.async.bulk(.tensor)
 //                                     bulk_add_f32, tma_*_wait                cp.reduce.async.bulk
@@ -158,6 +158,41 @@ __device__ inline uint32_t two_bf16(float low, float high)
 template <int COUNT> __device__ inline void pack_a(uint32_t (&a)[4], const float (&d)[COUNT], int k)
 {
     for (int j = 0; j < 4; j++) a[j] = two_bf16(d[8 * k + 2 * j], d[8 * k + 2 * j + 1]);
+}
+
+// r[k] of lane t becomes r[t] of lane k, among the four lanes of a row: then a lane has 16 bytes of one chunk.
+__device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
+{
+#pragma unroll
+    for (int d = 1; d <= 2; d *= 2)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            uint32_t &low = r[d == 1 ? 2 * j : j], &high = r[d == 1 ? 2 * j + 1 : j + 2];
+            const uint32_t got = __shfl_xor_sync(0xffffffffu, lane & d ? low : high, d);
+            if (lane & d) low = got;
+            else high = got;
+        }
+}
+// 64 rows of an accumulator as bf16: `to` is its first row and column, the first `valid` rows exist.
+template <int COUNT>
+__device__ inline void rows_store(const float (&c)[COUNT], float factor, __nv_bfloat16 *to, int64_t stride, int valid)
+{
+    const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = acc_row(thread, half * 2);
+#pragma unroll
+        for (int n = 0; n < COUNT / 4; n += 4) {
+            uint32_t r[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor, c[4 * (n + k) + 2 * half + 1] * factor);
+            quad_transpose(r, lane);
+            if (row < valid)
+                *reinterpret_cast<int4 *>(to + row * stride + (n + lane % 4) * 8) =
+                    make_int4((int)r[0], (int)r[1], (int)r[2], (int)r[3]);
+        }
+    }
 }
 
 // Four 8 x 8 matrices of 16 bits between registers and shared memory: lane i names row i % 8 of matrix i / 8, register j is matrix j as an

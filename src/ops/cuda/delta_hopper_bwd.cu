@@ -1,0 +1,276 @@
+// The gated delta rule on Hopper: the scan backward (delta_hopper.cuh), built as the scan forward is. dS^T [64 dv, 128 dk] is an accumulator that
+// stays, the last chunk of a document comes first:
+//
+//   dD^T = f (dS^T K^T) + dO^T P  ->  Y^T = dD^T T  ->  dS^T = e_last dS^T + (s e dO^T) Q - (beta e Y^T) K
+//
+// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk.
+#include "ops/cuda/delta_hopper.cuh"
+
+template <int WGS> struct back_tile {
+    enum { STAGES = WGS == 1 ? 3 : 2, THREADS = WARPGROUP * (WGS + 1) };
+    enum { K = 0, Q = TILE, T = 2 * TILE, P = T + SLAB, O = P + SLAB, F = O + WGS * SLAB, STAGE = F + FACTORS };
+    enum { OUT_DS = 0, OUT_Y = STATE_HALF, OUT = OUT_Y + SLAB }; // of a warpgroup
+    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, FULL = META_AT + STAGES * 32, EMPTY = FULL + 8 * STAGES };
+    enum { BYTES = EMPTY + 8 * STAGES };
+};
+
+struct back_args {
+    delta_docs docs;
+    delta_memory_map m;
+};
+// What a stage holds; row < 0: no more.
+struct back_meta { int row, len, last, head, half, pad[3]; };
+
+#ifdef TILE90
+
+template <int WGS>
+__device__ inline void back_produce(const back_args &a, unsigned char *shared, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *o)
+{
+    using tile = back_tile<WGS>;
+    const uint32_t at = shared_at(shared);
+    auto *meta = (back_meta *)(shared + tile::META_AT);
+    constexpr int HALVES = 2 / WGS;
+    const int units = a.m.counts[COUNT_DOCS] * a.docs.heads * HALVES;
+    ring<tile::STAGES> st;
+    for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
+        const int half = unit % HALVES, head = unit / HALVES % a.docs.heads, doc = unit / HALVES / a.docs.heads;
+        const int begin = __ldg(a.docs.cu + doc), end = __ldg(a.docs.cu + doc + 1), slab = head / a.docs.group * 2;
+        for (int row = begin + (end - begin - 1) / CHUNK * CHUNK; row >= begin && row < end; row -= CHUNK, st.next()) {
+            const uint32_t to = at + st.stage * tile::STAGE, bar = at + tile::FULL + 8 * st.stage;
+            const int len = min(CHUNK, end - row);
+            mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+            meta[st.stage] = {row, len, row + CHUNK >= end, head, half, {}};
+            mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
+            tma_load(to + tile::K, k, bar, row, slab);
+            tma_load(to + tile::O, o, bar, row, head * 2 + half);
+            bulk_load(to + tile::P, a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+            bulk_load(to + tile::F, a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
+            tma_load(to + tile::Q, q, bar, row, slab);
+            bulk_load(to + tile::T, a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+        }
+    }
+    mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+    meta[st.stage].row = -1;
+    mbar_arrive(at + tile::FULL + 8 * st.stage);
+}
+
+template <int WGS> struct back_group {
+    using tile = back_tile<WGS>;
+    const back_args &a;
+    const back_meta *meta;
+    uint32_t at, out;
+    int wg, thread, warp, lane;
+    float ds[64];
+
+    __device__ back_group(const back_args &a_, unsigned char *shared)
+        : a(a_), meta((const back_meta *)(shared + tile::META_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
+          thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
+    {
+        out = at + tile::OUT_AT + wg * tile::OUT;
+    }
+    __device__ void sync() const { named_sync(1 + wg, WARPGROUP); }
+    __device__ void clear(uint32_t stage, int len) const
+    {
+        clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
+        for (int i = threadIdx.x; i < CHUNK * 2; i += WGS * WARPGROUP)
+            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(stage + tile::F + i * 16), "r"(0) : "memory");
+        fence_async();
+        named_sync(15, WGS * WARPGROUP);
+    }
+
+    __device__ void step(const back_meta &c, uint32_t stage)
+    {
+        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
+        uint32_t sp[8][4], od[4][4], oe[4][4];
+        float ks[32], d[32];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            pack_a(sp[i], ds, i);
+            hold(sp[i]);
+        }
+        fresh(ks);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(stage + tile::K + step_k(i, CHUNK)), i > 0);
+        wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            load8x8x4_trans(od[i], fragment_at_trans(stage + tile::O + wg * SLAB, warp, lane, i));
+            hold(od[i]);
+        }
+        fresh(d);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_mn(stage + tile::P + step_mn(i), 0), i > 0);
+        wgmma_commit();
+        const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t x = od[n / 2][n % 2 * 2 + half];
+                oe[n / 2][n % 2 * 2 + half] = two_bf16(f0.w * low_f32(x), f1.w * high_f32(x));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 64; i++) ds[i] *= decay;
+        hold(ds);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(oe[i]);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
+        wgmma_commit();
+        if (thread == 0) bulk_wait_read<0>(); // stores of the chunk before
+        sync();
+        if (!c.last)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+        wgmma_wait<1>();
+        hold(ks);
+        hold(d);
+        uint32_t dd[4][4];
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int i = 4 * n + 2 * half;
+                dd[n / 2][n % 2 * 2 + half] = two_bf16(fmaf(f0.z, ks[i], d[i]), fmaf(f1.z, ks[i + 1], d[i + 1]));
+            }
+        }
+        float y[32];
+        fresh(y);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(dd[i]);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_mn(stage + tile::T + step_mn(i), 0), i > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(y);
+        hold(ds);
+#pragma unroll
+        for (int i = 0; i < 8; i++) hold(sp[i]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            hold(dd[i]);
+            hold(od[i]);
+            hold(oe[i]);
+        }
+        uint32_t yp[4][4], yb[4][4];
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int i = 4 * n + 2 * half;
+                yp[n / 2][n % 2 * 2 + half] = two_bf16(y[i], y[i + 1]);
+                yb[n / 2][n % 2 * 2 + half] = two_bf16(-f0.y * y[i], -f1.y * y[i + 1]);
+            }
+        }
+        hold(ds);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(yb[i]);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
+        wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(out + tile::OUT_Y, warp, lane, i), yp[i][0], yp[i][1], yp[i][2], yp[i][3]);
+        fence_async();
+        sync();
+        if (thread == 0) {
+            const int half = c.half + wg;
+            if (!c.last) bulk_store(a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), out + tile::OUT_DS, STATE_HALF);
+            bulk_store(a.m.y + half_image(a.docs, c.head, half, c.row), out + tile::OUT_Y, c.len * SLAB_ROW);
+            bulk_commit();
+        }
+        wgmma_wait<0>();
+        hold(ds);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(yb[i]);
+    }
+    __device__ void run()
+    {
+        for (ring<tile::STAGES> st;; st.next()) {
+            mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
+            const back_meta c = meta[st.stage];
+            if (c.row < 0) break;
+            const uint32_t stage = at + st.stage * tile::STAGE;
+            if (c.len < CHUNK) clear(stage, c.len);
+            if (c.last)
+#pragma unroll
+                for (int i = 0; i < 64; i++) ds[i] = 0;
+            step(c, stage);
+            __syncwarp();
+            if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * st.stage);
+        }
+        if (thread == 0) bulk_wait<0>();
+    }
+};
+#endif
+
+template <int WGS>
+__global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
+    delta_scan_back_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap o,
+                           const back_args a)
+{
+#ifdef TILE90
+    using tile = back_tile<WGS>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t at = shared_at(shared);
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < tile::STAGES; i++) {
+            mbar_init(at + tile::FULL + 8 * i, 1);
+            mbar_init(at + tile::EMPTY + 8 * i, 4 * WGS);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    if (warp >= 4 * WGS) {
+        if constexpr (WGS == 2) registers_give<24>();
+        if (warp == 4 * WGS && one_lane()) back_produce<WGS>(a, shared, &q, &k, &o);
+    } else {
+        if constexpr (WGS == 2) registers_take<240>();
+        back_group<WGS>(a, shared).run();
+    }
+#endif
+}
+
+// ---- Launcher.
+
+template <int WGS> static status queue_back(const struct delta_bwd_args *a, const back_args &x, dev_stream s)
+{
+    using tile = back_tile<WGS>;
+    const struct delta_docs &d = x.docs;
+    const int64_t units = a->shape.docs * a->shape.heads * (2 / WGS), each = cuda_set(s)->multiprocessors;
+    CUtensorMap q, k, o;
+    TRY(tile_map_rows(&q, s, a->q, d.rows, a->q_stride, d.heads_k * HEAD, CHUNK, 2));
+    TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
+    TRY(tile_map_rows(&o, s, a->do_, d.rows, d.heads * HEAD, d.heads * HEAD, CHUNK, WGS));
+    cudaFuncSetAttribute(delta_scan_back_kernel<WGS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
+    delta_scan_back_kernel<WGS><<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, o, x);
+    return cuda_set_launched(s, "delta_bwd (hopper, scan)");
+}
+
+extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
+{
+    const struct delta_shape *n = &a->shape;
+    if (n->rows == 0) return STATUS_OK;
+    struct delta_memory_map m, saved;
+    delta_hopper_lay(&m, (unsigned char *)a->scratch, n, DELTA_BWD);
+    delta_hopper_lay_saved(&saved, (unsigned char *)(uintptr_t)a->saved, n);
+    m.s = saved.s;
+    m.d = saved.d;
+    const struct delta_docs docs = delta_hopper_docs(n, a->cu_seqlens);
+    const struct delta_prepare_args prepare = {a->q, a->k, a->g, a->beta, a->q_stride, a->k_stride, docs, m, (float)a->scale, a->normalize};
+    const back_args x = {docs, m};
+    TRY(delta_hopper_prepare(&prepare, s));
+    if (n->docs * n->heads >= cuda_set(s)->multiprocessors) TRY(queue_back<2>(a, x, s));
+    else TRY(queue_back<1>(a, x, s));
+    return delta_hopper_grad(a, &m, s);
+}

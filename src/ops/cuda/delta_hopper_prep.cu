@@ -1,0 +1,319 @@
+// The gated delta rule on Hopper: what comes before both scans (delta_hopper.cuh). Per block of 64 rows and key head: K K^T and Q K^T once,
+// then for each value head the factors, P, and T by forward substitution on two 32 x 32 blocks and one merge, in f32.
+#include "ops/cuda/delta_hopper.cuh"
+
+// ---- The index.
+
+enum { INDEX_THREADS = 256 };
+
+__global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_docs d, const delta_memory_map m, int blocks)
+{
+    const int b = blockIdx.x * INDEX_THREADS + threadIdx.x;
+    if (b < blocks) {
+        int lo = 0, hi = d.docs; // the first document that ends behind row 64 b
+        while (lo < hi) {
+            const int mid = (lo + hi) / 2;
+            if (__ldg(d.cu + mid + 1) > b * CHUNK) hi = mid;
+            else lo = mid + 1;
+        }
+        m.first_doc[b] = lo;
+    }
+    if (blockIdx.x != 0) return;
+    if (threadIdx.x == 0) {
+        int lo = 0, hi = d.docs; // the first document that begins behind the last row
+        while (lo < hi) {
+            const int mid = (lo + hi) / 2;
+            if (__ldg(d.cu + mid) >= d.rows) hi = mid;
+            else lo = mid + 1;
+        }
+        m.counts[COUNT_DOCS] = lo;
+        m.counts[COUNT_TICKET] = 0;
+    }
+    for (int i = threadIdx.x; i < STATE_HALF / 16; i += INDEX_THREADS) ((int4 *)m.zero)[i] = make_int4(0, 0, 0, 0);
+}
+
+// ---- T, P, factors.
+
+enum {
+    PREP_STRIDE = 72, // floats of a row of A: 8 banks further in the next
+    PREP_Q = 0,
+    PREP_K = TILE,
+    PREP_T = 2 * TILE,
+    PREP_P = PREP_T + SLAB,
+    PREP_A = PREP_P + SLAB,
+    PREP_ROWS = PREP_A + CHUNK * PREP_STRIDE * 4, // c, beta, rho of q, of k: [64] floats each
+    PREP_BAR = PREP_ROWS + 4 * CHUNK * 4,
+    PREP_BYTES = PREP_BAR + 16
+};
+
+#ifdef TILE90
+// A [64][PREP_STRIDE], strictly lower, becomes T, by 128 threads. On two 32 x 32 diagonal blocks a thread has a column of T; then
+// T21 = -T22 (A21 T11).
+__device__ inline void invert(float *a, int thread)
+{
+    if (thread < CHUNK) {
+        const int j = thread % 32;
+        float *block = a + thread / 32 * (32 * PREP_STRIDE + 32), x[32];
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            float sum[4] = {i == j ? 1.0f : 0.0f, 0, 0, 0};
+#pragma unroll
+            for (int m = 0; m < i; m += 4) {
+                const float4 r = *(const float4 *)(block + i * PREP_STRIDE + m);
+                sum[0] = fmaf(-r.x, x[m], sum[0]);
+                if (m + 1 < i) sum[1] = fmaf(-r.y, x[m + 1], sum[1]);
+                if (m + 2 < i) sum[2] = fmaf(-r.z, x[m + 2], sum[2]);
+                if (m + 3 < i) sum[3] = fmaf(-r.w, x[m + 3], sum[3]);
+            }
+            x[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 32; i++) block[i * PREP_STRIDE + j] = x[i];
+    }
+    __syncthreads();
+    const int row = thread / 4, col = thread % 4 * 8;
+    float *corner = a + 32 * PREP_STRIDE;
+#pragma unroll
+    for (int step = 0; step < 2; step++) { // Z = A21 T11, then -T22 Z
+        const float *left = step ? corner + 32 + row * PREP_STRIDE : corner + row * PREP_STRIDE, *right = (step ? corner : a) + col;
+        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+#pragma unroll 8
+        for (int m = 0; m < 32; m++) {
+            const float l = left[m];
+            const float4 r0 = *(const float4 *)(right + m * PREP_STRIDE), r1 = *(const float4 *)(right + m * PREP_STRIDE + 4);
+            x[0] = fmaf(l, r0.x, x[0]);
+            x[1] = fmaf(l, r0.y, x[1]);
+            x[2] = fmaf(l, r0.z, x[2]);
+            x[3] = fmaf(l, r0.w, x[3]);
+            x[4] = fmaf(l, r1.x, x[4]);
+            x[5] = fmaf(l, r1.y, x[5]);
+            x[6] = fmaf(l, r1.z, x[6]);
+            x[7] = fmaf(l, r1.w, x[7]);
+        }
+        __syncthreads();
+        float *to = corner + row * PREP_STRIDE + col;
+#pragma unroll
+        for (int i = 0; i < 8; i++) to[i] = step ? -x[i] : x[i];
+        __syncthreads();
+    }
+}
+
+struct prepare_group {
+    const delta_prepare_args &a;
+    unsigned char *shared;
+    uint32_t at;
+    int thread, warp, lane;
+    float kk[32], qk[32];
+
+    __device__ float *rows(int which) const { return (float *)(shared + PREP_ROWS) + which * CHUNK; }
+
+    __device__ void products()
+    {
+        const uint64_t q = operand_k(at + PREP_Q), k = operand_k(at + PREP_K);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < HEAD / 16; i++) {
+            wgmma_ss<64>(kk, operand_step(k, step_k(i, CHUNK)), operand_step(k, step_k(i, CHUNK)), i > 0);
+            wgmma_ss<64>(qk, operand_step(q, step_k(i, CHUNK)), operand_step(k, step_k(i, CHUNK)), i > 0);
+        }
+        wgmma_commit();
+    }
+    // A thread has a row of Q or K.
+    __device__ void norms()
+    {
+        const int row = thread % CHUNK, which = thread / CHUNK;
+        const uint32_t from = at + (which ? PREP_K : PREP_Q) + row * SLAB_ROW;
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const uint4 x = shared_uint4(from + i / 8 * SLAB + ((i % 8 ^ (row & 7)) << 4));
+            sum += dot_bf16(x, x);
+        }
+        rows(2 + which)[row] = a.normalize ? rsqrtf(sum + 1e-6f) : 1.0f;
+    }
+    // c and the factors of head h.
+    __device__ void factors(const delta_chunk &c, int h)
+    {
+        const int heads = a.docs.heads;
+        if (warp == 0) {
+            const float *g = (const float *)a.g + (int64_t)c.row * heads + h;
+            const int i = 2 * lane;
+            const float x0 = i < c.len ? g[(int64_t)i * heads] : 0, x1 = i + 1 < c.len ? g[(int64_t)(i + 1) * heads] : 0;
+            float sum = x0 + x1;
+#pragma unroll
+            for (int d = 1; d < WARP; d *= 2) {
+                const float before = __shfl_up_sync(0xffffffffu, sum, d);
+                if (lane >= d) sum += before;
+            }
+            rows(0)[i] = (sum - x1) * LOG2E;
+            rows(0)[i + 1] = sum * LOG2E;
+        } else if (warp >= 2) {
+            const int i = thread - CHUNK;
+            const float *beta = (const float *)a.beta;
+            rows(1)[i] = i >= c.len ? 0.0f : beta ? beta[(int64_t)(c.row + i) * heads + h] : 1.0f;
+        }
+        __syncthreads();
+        if (thread < c.len) {
+            const float cum = rows(0)[thread], last = rows(0)[c.len - 1], beta = rows(1)[thread], rho_q = rows(2)[thread], rho_k = rows(3)[thread];
+            const float e = exp2_fast(cum), beta_a = a.beta ? beta : 0.0f;
+            float4 *to = (float4 *)(a.m.factors + (int64_t)h * a.docs.rows + c.row + thread);
+            to[0] = make_float4(beta, beta_a * e * rho_k, exp2_fast(last - cum) * rho_k, a.scale * e * rho_q);
+            to[1] = make_float4(cum, rho_k, rho_q, beta_a);
+        }
+    }
+    // A to shared memory in f32, P as a tile.
+    __device__ void scale(const delta_chunk &c)
+    {
+        float *strict = (float *)(shared + PREP_A);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int i = acc_row(thread, 2 * half);
+            const float cum = rows(0)[i], beta = a.beta ? rows(1)[i] * rows(3)[i] : 0.0f, rho = a.scale * rows(2)[i];
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const int j = acc_col(thread, 4 * n), at0 = 4 * n + 2 * half;
+                const float2 cj = *(const float2 *)(rows(0) + j), rj = *(const float2 *)(rows(3) + j);
+                const float gam0 = i >= j ? exp2_fast(cum - cj.x) * rj.x : 0.0f, gam1 = i >= j + 1 ? exp2_fast(cum - cj.y) * rj.y : 0.0f;
+                float2 x;
+                x.x = i > j && i < c.len ? beta * gam0 * kk[at0] : 0.0f;
+                x.y = i > j + 1 && i < c.len ? beta * gam1 * kk[at0 + 1] : 0.0f;
+                *(float2 *)(strict + i * PREP_STRIDE + j) = x;
+                // P's place in the slab: 4 bytes, no two lanes in one bank.
+                const float p0 = i >= j && i < c.len ? rho * gam0 * qk[at0] : 0.0f, p1 = i >= j + 1 && i < c.len ? rho * gam1 * qk[at0 + 1] : 0.0f;
+                *(uint32_t *)(shared + PREP_P + slab_offset(i, j)) = two_bf16(p0, p1);
+            }
+        }
+    }
+    __device__ void round_t()
+    {
+        const float *from = (const float *)(shared + PREP_A);
+        const int row = thread / 2;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int col = thread % 2 * 32 + 8 * i;
+            const float4 x = *(const float4 *)(from + row * PREP_STRIDE + col), y = *(const float4 *)(from + row * PREP_STRIDE + col + 4);
+            *(uint4 *)(shared + PREP_T + slab_offset(row, col)) =
+                make_uint4(two_bf16(x.x, x.y), two_bf16(x.z, x.w), two_bf16(y.x, y.y), two_bf16(y.z, y.w));
+        }
+    }
+};
+#endif
+
+__global__ void __launch_bounds__(WARPGROUP) delta_prepare_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                                                                  const delta_prepare_args a)
+{
+#ifdef TILE90
+    extern __shared__ __align__(1024) unsigned char shared[];
+    prepare_group x = {a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}};
+    const uint32_t bar = x.at + PREP_BAR;
+    const int block = blockIdx.x / a.docs.heads_k, head_k = blockIdx.x % a.docs.heads_k;
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        mbar_init_done();
+    }
+    __syncthreads();
+    delta_walk walk(a.docs, a.m.first_doc, block);
+    delta_chunk c;
+    for (uint32_t parity = 0; walk.next(c); parity ^= 1) {
+        if (threadIdx.x == 0) {
+            mbar_arrive_expect(bar, 2 * TILE);
+            tma_load(x.at + PREP_Q, &q, bar, c.row, head_k * 2);
+            tma_load(x.at + PREP_K, &k, bar, c.row, head_k * 2);
+        }
+        mbar_wait(bar, parity);
+        if (c.len < CHUNK) {
+            clear_rows(x.at + PREP_Q, 4, c.len, threadIdx.x, WARPGROUP);
+            fence_async();
+            __syncthreads();
+        }
+        x.products();
+        x.norms();
+        wgmma_wait<0>();
+        hold(x.kk);
+        hold(x.qk);
+        for (int h = head_k * a.docs.group; h < (head_k + 1) * a.docs.group; h++) {
+            if (threadIdx.x == 0) bulk_wait_read<0>();
+            __syncthreads();
+            x.factors(c, h);
+            x.scale(c);
+            __syncthreads();
+            invert((float *)(shared + PREP_A), threadIdx.x);
+            x.round_t();
+            fence_async();
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                const int64_t to = row_image(a.docs, h, c.row);
+                bulk_store(a.m.t + to, x.at + PREP_T, c.len * SLAB_ROW);
+                bulk_store(a.m.p + to, x.at + PREP_P, c.len * SLAB_ROW);
+                bulk_commit();
+            }
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) bulk_wait<0>();
+#endif
+}
+
+// ---- Host.
+
+size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n)
+{
+    const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
+    m->s = at;
+    m->d = at ? at + slots * heads * (2 * STATE_HALF) : NULL;
+    return slots * heads * (2 * STATE_HALF) + heads * 2 * rows * SLAB_ROW;
+}
+
+size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n, enum delta_memory what)
+{
+    const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
+    size_t used = 0;
+    auto take = [&](size_t bytes) {
+        unsigned char *p = at ? at + used : NULL;
+        used += (bytes + 1023) / 1024 * 1024;
+        return p;
+    };
+    *m = {};
+    m->first_doc = (int *)take(slots * sizeof(int));
+    m->counts = (int *)take(COUNT_TOTAL * sizeof(int));
+    m->zero = take(STATE_HALF);
+    m->t = take(heads * rows * SLAB_ROW);
+    m->p = take(heads * rows * SLAB_ROW);
+    m->factors = (delta_factors *)take(heads * rows * sizeof(delta_factors));
+    if (what != DELTA_BWD) return used;
+    m->y = take(heads * 2 * rows * SLAB_ROW);
+    m->ds = take(slots * heads * (2 * STATE_HALF));
+    if (n->heads > n->heads_k) m->partial = (float *)take((size_t)GRAD_BLOCKS * 2 * CHUNK * HEAD * sizeof(float));
+    return used;
+}
+
+struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu)
+{
+    CHECK(n->rows < INT32_MAX && n->docs > 0 && n->docs < INT32_MAX, "%lld rows, %lld documents", (long long)n->rows, (long long)n->docs);
+    return {cu, (int)n->docs, (int)n->rows, (int)n->heads, (int)n->heads_k, (int)(n->heads / n->heads_k)};
+}
+
+status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
+{
+    const int blocks = (a->docs.rows + CHUNK - 1) / CHUNK;
+    CUtensorMap q, k;
+    TRY(tile_map_rows(&q, s, a->q, a->docs.rows, a->q_stride, a->docs.heads_k * HEAD, CHUNK, 2));
+    TRY(tile_map_rows(&k, s, a->k, a->docs.rows, a->k_stride, a->docs.heads_k * HEAD, CHUNK, 2));
+    delta_index_kernel<<<(blocks + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m, blocks);
+    cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PREP_BYTES); // a failure shows at the launch
+    delta_prepare_kernel<<<(unsigned)(blocks * a->docs.heads_k), WARPGROUP, PREP_BYTES, queue_of(s)>>>(q, k, *a);
+    return cuda_set_launched(s, "delta (hopper, prepare)");
+}
+
+extern "C" bool delta_hopper_serves(const struct cuda_set *set, const struct delta_shape *n)
+{
+    return set->sm / 10 == 9 && set->tensor_map_encode && n->dt == DTYPE_BF16 && n->dk == HEAD && n->dv == HEAD;
+}
+
+extern "C" size_t delta_hopper_bytes(const struct delta_shape *n, enum delta_memory what)
+{
+    struct delta_memory_map m;
+    if (n->dt != DTYPE_BF16 || n->dk != HEAD || n->dv != HEAD) return 0;
+    return what == DELTA_SAVED ? delta_hopper_lay_saved(&m, NULL, n) : delta_hopper_lay(&m, NULL, n, what);
+}
