@@ -79,6 +79,7 @@ struct delta_bwd_args {
 };
 /* What the set keeps between the passes (states at some rows, or nothing), and needs during one. Pure, as attn_scratch. */
 enum delta_memory { DELTA_SAVED, DELTA_FWD, DELTA_BWD };
+enum { DELTA_KEYS_CUDA_MAX = 256 };     /* dk on a GPU */
 
 /* RMSNorm of each head, times a gate: y = w xh silu(z), xh = x (mean x^2 + eps)^(-1/2). */
 struct gated_norm_fwd_args {

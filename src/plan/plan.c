@@ -17,10 +17,11 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
-    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_GDN) > 0)
+    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_GDN) > 0 &&
+        d->spec.gdn_key_dim > DELTA_KEYS_CUDA_MAX)
         return FAIL(STATUS_CONFIG,
-                    "model.layers '%.64s': gdn has no kernels for a GPU yet; use --machine.device=cpu",
-                    d->spec.layers);
+                    "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                    (long long)d->spec.gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
     if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MLA) > 0)
         return FAIL(
             STATUS_CONFIG,

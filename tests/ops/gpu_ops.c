@@ -42,6 +42,13 @@
     LATENT(op_, 3, 3, 192, 128, 0, 0, 3, {257, 64, 300}), LATENT(op_, 4, 4, 192, 128, 0, FUSED, 2, {512, 512}), \
     LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
 
+#define REAL_DELTA(op_) \
+    DELTA(op_, 4, 2, 128, 128, QK_NORM, 8, {1, 0, 63, 64, 65, 150, 3, 400}), DELTA(op_, 2, 2, 128, 128, QK_NORM, 1, {1000}), \
+    DELTA(op_, 4, 1, 128, 128, QK_NORM, 2, {300, 301}), DELTA(op_, 2, 2, 64, 64, QK_NORM, 2, {257, 100}), \
+    DELTA(op_, 2, 1, 256, 256, QK_NORM, 2, {130, 70}), DELTA(op_, 2, 2, 192, 48, QK_NORM, 1, {200}), \
+    DELTA(op_, 3, 1, 96, 80, QK_NORM | GAPS, 2, {77, 129}), DELTA(op_, 2, 2, 33, 130, QK_NORM, 1, {131}), \
+    DELTA(op_, 4, 1, 128, 64, NO_DELTA, 3, {200, 1, 129}), DELTA(op_, 2, 2, 16, 64, NO_DELTA, 1, {500})
+
 /* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
 static const struct op_case real_cases[] = {
     LAYER(4096, 768), LAYER(4096, 2048), LAYER(70000, 24),
@@ -68,6 +75,16 @@ static const struct op_case real_cases[] = {
     ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
     ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
     ROWS(update, 4096, 1000, LION | MOMENTS_BF16),
+    REAL_DELTA(delta_fwd), REAL_DELTA(delta_bwd),
+    DELTA(delta_fwd, 2, 1, 128, 128, QK_NORM | BRANCH, 3, {1, 0, 130}), DELTA(delta_fwd, 2, 2, 256, 64, QK_NORM | BRANCH, 1, {1}),
+    DELTA(delta_fwd, 2, 1, 64, 96, NO_DELTA | BRANCH, 2, {65, 0}),
+    CONV(conv_fwd, 1536, 4, 0, 3, {1000, 1, 500}), CONV(conv_bwd, 1536, 4, 0, 3, {1000, 1, 500}),
+    CONV(conv_fwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}), CONV(conv_bwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}),
+    CONV(conv_bwd, 24, 7, 0, 2, {3000, 200}),
+    HEADS(gates_fwd, 4096, 16, 0, 0), HEADS(gates_bwd, 4096, 16, 0, 0), HEADS(gates_bwd, 300, 70, 0, 0),
+    HEADS(gated_norm_fwd, 2048, 8, 128, 0), HEADS(gated_norm_bwd, 2048, 8, 128, IN_PLACE),
+    HEADS(gated_norm_fwd, 300, 2, 256, 0), HEADS(gated_norm_bwd, 300, 2, 256, 0),
+    HEADS(gated_norm_fwd, 33, 1, 2048, 0), HEADS(gated_norm_bwd, 333, 1, 2048, 0), HEADS(gated_norm_bwd, 70, 3, 24, 0),
 };
 /* clang-format on */
 enum { REAL_CASES = sizeof real_cases / sizeof real_cases[0] };
@@ -211,11 +228,8 @@ static bool run_row(struct board *b, struct opened *s, const struct row *r)
     bool useful = true;
     if (got.st != STATUS_OK) {
         useful = dev_sync(&s->stream) == STATUS_OK;
-        /* The ops of gdn have no kernels here yet: a refusal, and nothing else, is what they may answer. */
-        const bool no_kernel = r->c->op >= OP_conv_fwd && got.st == STATUS_CONFIG;
-        if (useful && (no_kernel || may_refuse(r))) {
-            if (r->v == WITH_OWN || (r->dt == DTYPE_BF16 && r->c->op < OP_conv_fwd))
-                printf("refused %s: %s\n", text, got.trouble);
+        if (useful && may_refuse(r)) {
+            if (r->v == WITH_OWN || r->dt == DTYPE_BF16) printf("refused %s: %s\n", text, got.trouble);
             b->refused++;
         } else {
             failed(b, r, text, got.trouble);

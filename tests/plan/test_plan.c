@@ -103,7 +103,7 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
 }
 
 /* Not one byte is promised for a model that the device cannot run. */
-static void a_plan_for_a_gpu_refuses_gdn(void **state)
+static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
 {
     (void)state;
     struct spec s = {0};
@@ -112,7 +112,9 @@ static void a_plan_for_a_gpu_refuses_gdn(void **state)
     s.model.vocab_size = 64, s.model.layer_count = 2, s.model.hidden_size = 16, s.model.ffn_size = 16;
     s.model.head_count = 2, s.model.context_length = 8, s.model.gdn_key_heads = s.model.gdn_value_heads = 2;
     snprintf(s.model.layers, sizeof s.model.layers, "gdn,gqa");
-    for (int gpu = 0; gpu < 2; gpu++) {
+    for (int i = 0; i < 4; i++) {
+        const bool gpu = i % 2, wide = i / 2;
+        s.model.gdn_key_dim = wide ? DELTA_KEYS_CUDA_MAX + 16 : DELTA_KEYS_CUDA_MAX;
         struct decoder d;
         struct activations a = {0};
         struct memory m = {0};
@@ -122,8 +124,8 @@ static void a_plan_for_a_gpu_refuses_gdn(void **state)
                                      .positions = 8,
                                      .kind = gpu ? DEV_CUDA : DEV_CPU};
         assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), gpu ? STATUS_CONFIG : STATUS_OK);
-        if (gpu) assert_non_null(strstr(status_message(), "gdn has no kernels for a GPU yet"));
+        assert_int_equal(plan_lay(&m, &d, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
+        if (gpu && wide) assert_non_null(strstr(status_message(), "model.gdn_key_dim 272"));
         activations_fini(&a);
         decoder_fini(&d);
     }
@@ -178,7 +180,7 @@ int main(void)
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
-        cmocka_unit_test(a_plan_for_a_gpu_refuses_gdn),
+        cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),
     };

@@ -1,28 +1,16 @@
-/* Gated DeltaNet has no kernels for a GPU yet: plan_lay refuses such models before a device is touched, and these slots whoever calls the ops themselves. */
+/* The slots of Gated DeltaNet and Mamba-2. */
 #include "ops/cuda/cuda_set.h"
-
-#define REFUSED(op)                                                                                          \
-    static status op(const struct op##_args *a, dev_stream s)                                                \
-    {                                                                                                        \
-        (void)a, (void)s;                                                                                    \
-        return FAIL(STATUS_CONFIG, "gdn layers run on the CPU alone (machine.device: cpu): there is no " #op \
-                                   " on a GPU yet");                                                         \
-    }
-#define GDN_OPS(X)                                                                                           \
-    X(conv_fwd)                                                                                              \
-    X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)
-GDN_OPS(REFUSED)
-
-static size_t delta_bytes(const struct delta_shape *shape, enum delta_memory what)
-{
-    (void)shape, (void)what;
-    return 0;
-}
+#include "ops/cuda/gdn_kernels.h"
 
 void cuda_gdn_slots(struct ops *o)
 {
-#define X(op) o->op = op;
-    GDN_OPS(X)
-#undef X
-    o->delta_bytes = delta_bytes;
+    o->conv_fwd = cuda_conv_fwd;
+    o->conv_bwd = cuda_conv_bwd;
+    o->gates_fwd = cuda_gates_fwd;
+    o->gates_bwd = cuda_gates_bwd;
+    o->gated_norm_fwd = cuda_gated_norm_fwd;
+    o->gated_norm_bwd = cuda_gated_norm_bwd;
+    o->delta_fwd = delta_mma_fwd;
+    o->delta_bwd = delta_mma_bwd;
+    o->delta_bytes = delta_mma_bytes;
 }
