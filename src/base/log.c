@@ -9,6 +9,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int level_min = -1; /* -1: not read from the environment yet */
+static int rank_number;
 static FILE *file;
 static void (*before_line)(void);
 
@@ -24,6 +25,11 @@ static int level_from_env(void)
     return strcasecmp(e, "warn") == 0 ? LOG_WARN : LOG_INFO;
 }
 
+void log_rank_set(int rank)
+{
+    rank_number = rank;
+    if (rank > 0 && getenv("INGOT_LOG") == NULL) level_min = LOG_ERROR;
+}
 void log_level_set(enum log_level level)
 {
     level_min = (int)level;
@@ -75,7 +81,9 @@ void log_line(enum log_level level, const char *fmt, ...)
         va_end(ap);
         if (before_line) before_line();
         const char *mark = level == LOG_INFO ? "" : level_name[level];
-        fprintf(stderr, "%s%s%s\n", mark, mark[0] ? ": " : "", text);
+        char rank[32] = "";
+        if (rank_number > 0) snprintf(rank, sizeof rank, "rank %d: ", rank_number);
+        fprintf(stderr, "%s%s%s%s\n", rank, mark, mark[0] ? ": " : "", text);
         write_file(level, text);
     }
     pthread_mutex_unlock(&lock);

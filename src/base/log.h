@@ -10,6 +10,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 void log_level_set(enum log_level level);
 /* Also append every line, with a UTC time stamp, to `f` (not owned; NULL ends it). */
 void log_file_set(FILE *f);
+/* This process is rank `rank` of a job: above 0, only errors are shown, and with the rank in front (INGOT_LOG shows more). */
+void log_rank_set(int rank);
 /* While a progress line is on screen, log lines must clear it first: progress code sets this hook. NULL: none. */
 void log_before_line_set(void (*hook)(void));
 

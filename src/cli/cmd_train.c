@@ -50,6 +50,16 @@ static status sample_after_eval(void *ctx, struct trainer *t, struct observe *o)
     return STATUS_OK;
 }
 
+/* As one of the ranks that `ingot launch` started, or alone. */
+static status train_rank(const struct spec *spec, struct loop_options *o, const struct comm_env *env,
+                         struct loop_result *r)
+{
+    TRY(comm_open(&o->comm, env));
+    status st = loop_run(spec, o, r);
+    comm_close(o->comm, st);
+    return st;
+}
+
 status cmd_train(int argc, char **argv)
 {
     bool resume = false, trace = false;
@@ -76,9 +86,11 @@ status cmd_train(int argc, char **argv)
         o.hooks.sample = sample_after_eval;
     }
     struct loop_result r;
-    status st = loop_run(&spec, &o, &r);
+    struct comm_env env;
+    status st = comm_env_read(&env);
+    if (st == STATUS_OK) st = train_rank(&spec, &o, &env, &r);
     tokenizer_free(sampler.tokenizer);
-    if (st != STATUS_OK) return st;
+    if (st != STATUS_OK || env.rank > 0) return st;
     printf("step=%lld", (long long)r.step);
     if (!isnan(r.loss)) printf(" loss=%.6f", r.loss); /* a run that was over did no step */
     if (!isnan(r.eval.loss)) printf(" val_loss=%.6f", r.eval.loss);

@@ -6,6 +6,7 @@
 #include "observe/env.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +60,17 @@ static status flush_results(void)
                 errno ? strerror(errno) : "an earlier write failed");
 }
 
+/* What all ranks of a job say alike, rank 0 says for them; who lost whom, the launcher knows best. */
+static bool said_by_another(status st)
+{
+    const char *rank = getenv("INGOT_RANK");
+    return rank && atoi(rank) > 0 && (st == STATUS_CONFIG || st == STATUS_COMM || st == STATUS_STOPPED);
+}
+
 static int end(status st)
 {
     if (st == STATUS_OK) st = flush_results();
-    if (st != STATUS_OK && status_message()[0]) {
+    if (st != STATUS_OK && status_message()[0] && !said_by_another(st)) {
         log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
         log_debug("%s", status_where());
     }
@@ -85,6 +93,7 @@ int main(int argc, char **argv)
     if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
     parallel_threads_set(0);
+    if (getenv("INGOT_RANK")) log_rank_set(atoi(getenv("INGOT_RANK")));
     if (argc < 2) {
         print_help(stderr);
         return STATUS_CONFIG;

@@ -34,7 +34,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(sum)                                                                                                     \
-    X(update) X(cast) X(normal)                                                                                        \
+    X(update) X(cast) X(fold) X(normal)                                                                                \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)
 
@@ -319,6 +319,15 @@ struct update_args {
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
     uint64_t seed;                      /* of stochastic rounding */
     dtype sdt;                          /* F32 or BF16 */
+};
+
+/* A sum that is formed in parts: FOLD_KEEP: kept = x, x = 0;   FOLD_ADD: x = x + kept. */
+enum fold { FOLD_KEEP, FOLD_ADD };
+struct fold_args {
+    enum fold what;
+    void *x, *kept;         /* [count] dt (F32 or F64); no alias */
+    int64_t count;
+    dtype dt;
 };
 
 /* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, i): base/rng.h. Devices agree up to the last bit of logarithm and cosine in f64. */

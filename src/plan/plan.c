@@ -39,7 +39,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                       .positions = args->positions,
                                       .stream = args->stream,
                                       .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
+    struct sync counted;
     if (train) optim_lay(&d->params, &m->optim);
+    if (train)
+        sync_lay(args->sync ? args->sync : &counted, args->comm, args->gradient_groups, d->params.total,
+                 &m->grad);
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
                                          .docs_max = args->docs_max ? args->docs_max : args->tokens,
@@ -145,7 +149,7 @@ double plan_bytes(const struct spec *s, const struct dev *dev)
     return limit > 0 && limit < physical ? limit : physical;
 }
 
-struct plan_lay_args plan_args(const struct spec *s)
+struct plan_lay_args plan_args(const struct spec *s, struct comm *comm)
 {
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
     bool documents = s->run.data_packing != PACKING_STREAM;
@@ -160,7 +164,9 @@ struct plan_lay_args plan_args(const struct spec *s)
                                   .documents = documents,
                                   .docs_max = documents ? sequences * t : sequences,
                                   .len_max = t,
-                                  .micro_count = (int)plan_micro_count(s)};
+                                  .micro_count = (int)(plan_micro_count(s) / comm_ranks(comm)),
+                                  .comm = comm,
+                                  .gradient_groups = s->run.train_gradient_groups};
 }
 
 enum dev_kind plan_device(const struct spec *s)
@@ -183,7 +189,7 @@ struct choose_ops plan_ops(const struct spec *s, const char *isa)
 }
 
 /* Bytes of a run with this many sequences in a micro-batch. */
-static status bytes_with(const struct spec *s, int64_t sequences, const struct ops *ops, enum dev_kind kind,
+static status bytes_with(const struct spec *s, int64_t sequences, const struct plan_lay_args *given,
                          double *bytes)
 {
     struct spec copy = *s;
@@ -192,8 +198,8 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct o
     struct memory m;
     name_arenas(&m);
     copy.run.train_micro_batch = sequences;
-    struct plan_lay_args args = plan_args(&copy);
-    args.ops = ops, args.kind = kind;
+    struct plan_lay_args args = plan_args(&copy, given->comm);
+    args.ops = given->ops, args.kind = given->kind;
     TRY(decoder_init(&d, &copy.model));
     status st = plan_lay(&m, &d, &a, &args);
     *bytes = (double)memory_peak(&m);
@@ -202,14 +208,16 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct o
     return st;
 }
 
-status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev)
+status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, struct comm *comm)
 {
+    const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .comm = comm};
+    const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : comm_ranks(comm);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
     double have = plan_bytes(s, dev), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
-        if (step % n != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
-        TRY(bytes_with(s, n, ops, dev->kind, &bytes));
+        if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
+        TRY(bytes_with(s, n, &given, &bytes));
         if (have > 0 && bytes > have) continue;
         s->run.train_micro_batch = n;
         return STATUS_OK;
@@ -384,8 +392,8 @@ status plan_print(const struct spec *spec, int json)
     name_arenas(&m);
     TRY(planned_device(&s, &dev));
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
-    TRY(plan_micro_batch(&s, &ops, &dev));
-    struct plan_lay_args args = plan_args(&s);
+    TRY(plan_micro_batch(&s, &ops, &dev, NULL));
+    struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model));
     status st = plan_lay(&m, &d, &a, &args);

@@ -31,6 +31,8 @@ struct loop {
     struct supply train;
     struct shard_set val;
     struct trainer trainer;
+    struct comm *comm;
+    bool lead; /* rank 0 */
     struct loader *loader;
     struct observe *observe;
     FILE *log;
@@ -161,6 +163,7 @@ static void print_banner(const struct loop *l)
         log_info("device    %s (sm_%d, %s of %s free), %s%s", t->dev.name, t->dev.sm,
                  text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
                  precision_name(r), r->train_graph ? ", step as a CUDA graph" : "");
+    if (l->comm) log_info("ranks     %d, each with its share of a step's micro-batches", comm_ranks(l->comm));
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
@@ -177,7 +180,7 @@ static void print_banner(const struct loop *l)
 static status evaluate(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
-    if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
+    if (!l->lead || l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
     TRY(train_eval(t, &l->val, l->spec.run.eval_tokens, &l->eval));
     l->eval_step = t->step;
     struct metrics m = METRICS_NONE;
@@ -195,7 +198,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
 
 static status save(struct loop *l)
 {
-    if (l->saved_step == l->trainer.step) return STATUS_OK;
+    if (!l->lead || l->saved_step == l->trainer.step) return STATUS_OK;
     observe_flush(l->observe);
     TRY(trainer_save(&l->trainer, l->spec.run.run_dir));
     l->saved_step = l->trainer.step;
@@ -204,8 +207,7 @@ static status save(struct loop *l)
 
 /* What a step cost beside what it learnt. */
 struct step_cost {
-    double seconds, waited;   /* waited: for its batch */
-    int64_t targets, padding; /* that count; tokens */
+    double seconds, waited; /* waited: for its batch */
 };
 
 /* A step that waits for data wastes the machine: said when it is more than 1 % of a stretch of steps, each time twice as many. */
@@ -258,10 +260,11 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
 {
     const struct trainer *t = &l->trainer;
     judge_waiting(l, cost);
-    tell_epochs(l);
+    if (l->lead) tell_epochs(l);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
+    if (!l->lead) return;
     if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total) return;
     struct metrics m = METRICS_NONE;
     m.step = t->step;
@@ -273,9 +276,9 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;
     m.data_wait_s = cost->waited;
-    if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)cost->targets;
+    if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
-        m.padding = (double)cost->padding / tokens;
+        m.padding = (double)s->padding / tokens;
     m.flops_per_s = l->tokens_per_s * plan_model_flops(&l->spec.model, l->spec.run.train_sequence_length);
     m.mfu = mfu_of(m.flops_per_s, l->peak);
     m.mfu_full =
@@ -288,9 +291,9 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
  * not of the first ones, which load, measure and capture. */
 enum { RECORD_AFTER = 3, RECORD_STEPS = 10 };
 
-static void device_times_open(struct loop *l, const struct loop_options *o)
+static void device_times_open(const struct loop *l)
 {
-    if (!o->trace || l->trainer.dev.kind != DEV_CUDA) return;
+    if (l->trainer.dev.kind != DEV_CUDA) return;
     if (kernels_open() != STATUS_OK) log_warn("%s", status_message());
 }
 
@@ -327,13 +330,28 @@ static void device_times_close(struct loop *l, const char *path)
     }
 }
 
+/* *number: the signal that asked the run to stop, 0: none; *late: train.max_minutes are over. All ranks get the same answer, so that they
+ * stop after the same step: the highest signal of any, and rank 0's clock. */
+static status stop_asked(struct loop *l, int *number, bool *late)
+{
+    double limit = l->spec.run.train_max_minutes * 60;
+    const int32_t mine[] = {signals_pending(), limit > 0 && clock_s() - l->start_s > limit};
+    int32_t all[COMM_RANKS_MAX][2];
+    TRY(comm_all_gather(l->comm, "stop", mine, all, sizeof mine));
+    *number = 0;
+    *late = all[0][1] != 0;
+    for (int rank = 0; rank < comm_ranks(l->comm); rank++)
+        if (all[rank][0] > *number) *number = all[rank][0];
+    return STATUS_OK;
+}
+
 /* STATUS_STOPPED, with the reason, when the run was asked to stop. */
-static status stop_reason(const struct loop *l, const struct loop_options *o)
+static status stop_reason(struct loop *l, const struct loop_options *o)
 {
     const struct trainer *t = &l->trainer;
-    int number = signals_pending();
-    double limit = l->spec.run.train_max_minutes * 60;
-    bool late = limit > 0 && clock_s() - l->start_s > limit;
+    int number;
+    bool late;
+    TRY(stop_asked(l, &number, &late));
     if (t->step >= t->steps_total || (!number && !late)) return STATUS_OK;
     return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; %s",
                 number ? signals_name(number) : "train.max_minutes", (long long)t->step,
@@ -350,17 +368,15 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         const struct step_batch *b;
         struct step_result s;
         TRY(loader_next(l->loader, &b));
-        const int64_t targets = b->valid, padding = b->padding;
         TRY(train_step(t, b, &s));
-        record_step(l, &s,
-                    &(struct step_cost){.seconds = clock_s() - begin,
-                                        .waited = loader_wait_s(l->loader) - waited,
-                                        .targets = targets,
-                                        .padding = padding});
+        record_step(
+            l, &s,
+            &(struct step_cost){.seconds = clock_s() - begin, .waited = loader_wait_s(l->loader) - waited});
         device_times_after(l);
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
         status stop = stop_reason(l, o);
+        if (stop != STATUS_OK && stop != STATUS_STOPPED) return stop;
         if (stop != STATUS_OK) {
             char reason[512];
             snprintf(reason, sizeof reason, "%s", status_message());
@@ -420,31 +436,55 @@ static void close_all(struct loop *l)
     runlock_release(&l->lock);
 }
 
+/* All ranks go on from the same place: they read the same checkpoint. */
+static status same_step(const struct loop *l)
+{
+    const int64_t mine = l->trainer.step;
+    int64_t all[COMM_RANKS_MAX];
+    TRY(comm_all_gather(l->comm, "first step", &mine, all, sizeof mine));
+    for (int r = 0; r < comm_ranks(l->comm); r++)
+        if (all[r] != mine)
+            return FAIL(
+                STATUS_COMM,
+                "rank %d goes on from step %lld, rank %d from step %lld: all ranks must see the same %s",
+                comm_rank(l->comm), (long long)mine, r, (long long)all[r], l->spec.run.run_dir);
+    return STATUS_OK;
+}
+
+/* What rank 0 writes about the run. */
+static status open_records(struct loop *l)
+{
+    const struct trainer *t = &l->trainer;
+    const char *dir = l->spec.run.run_dir;
+    TRY(trainer_write_config(&l->spec, dir));
+    TRY(env_write(dir, &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
+                                         .isa = t->ops.name,
+                                         .precision = precision_name(&l->spec.run),
+                                         .threads = parallel_threads(),
+                                         .parameters = t->decoder.params.unique}));
+    return observe_open(&l->observe, dir, t->step, t->steps_total);
+}
+
 static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     TRY(open_data(l));
     TRY(supply_mix(&l->train, &l->spec));
-    TRY(trainer_open(t, &l->spec, NULL, o->isa));
+    TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
     l->spec = t->spec; /* train.micro_batch=auto is a number now */
-    TRY(open_run_dir(l, o));
+    if (l->lead) TRY(open_run_dir(l, o));
+    TRY(comm_barrier(l->comm, "run directory"));
     TRY(begin_or_go_on(l, o));
+    TRY(same_step(l));
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
-    TRY(trainer_write_config(&l->spec, r->run_dir));
-    TRY(env_write(r->run_dir, &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
-                                                .isa = t->ops.name,
-                                                .precision = precision_name(r),
-                                                .threads = parallel_threads(),
-                                                .parameters = t->decoder.params.unique}));
     struct loader_config loader;
-    TRY(supply_loader(&l->spec, 0, 1, &t->dev, &loader));
+    TRY(supply_loader(&l->spec, comm_rank(l->comm), comm_ranks(l->comm), &t->dev, &loader));
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
-    TRY(observe_open(&l->observe, r->run_dir, t->step, t->steps_total));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, precision_name(r));
-    return STATUS_OK;
+    return l->lead ? open_records(l) : STATUS_OK;
 }
 
 /* The steps, with trace and breakdown around them. */
@@ -452,7 +492,8 @@ static status run(struct loop *l, const struct loop_options *o)
 {
     char path[SPEC_TEXT + 64];
     status st = STATUS_OK;
-    if (o->trace) {
+    const bool trace = o->trace && l->lead;
+    if (trace) {
         snprintf(path, sizeof path, "%s/trace", l->spec.run.run_dir);
         TRY(io_make_dirs(path));
         snprintf(path, sizeof path, "%s/trace/step-%08lld.json", l->spec.run.run_dir,
@@ -460,11 +501,11 @@ static status run(struct loop *l, const struct loop_options *o)
         TRY(trace_start(path));
     }
     stages_start();
-    device_times_open(l, o);
+    if (trace) device_times_open(l);
     l->start_s = clock_s();
     st = train_steps(l, o);
     stages_stop();
-    if (o->trace) {
+    if (trace) {
         snprintf(path, sizeof path, "%s/trace/breakdown-%08lld.json", l->spec.run.run_dir,
                  (long long)l->start_step);
         device_times_close(l, path);
@@ -479,6 +520,8 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the run's description");
     l->spec = *spec;
     l->lock = -1;
+    l->comm = o->comm;
+    l->lead = comm_rank(o->comm) == 0;
     l->eval = (struct eval_result){.loss = NAN, .bits_per_byte = NAN};
     l->loss = NAN;
     l->eval_step = l->saved_step = -1;
@@ -487,7 +530,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->start_s = clock_s();
     status st = open_all(l, o);
     if (st == STATUS_OK) {
-        print_banner(l);
+        if (l->lead) print_banner(l);
         st = run(l, o);
     }
     finish(l, o, st);

@@ -18,7 +18,7 @@ static status config_of(const struct checkpoint *c, const struct restore_options
 static status open_forward(struct trainer *t, struct spec *spec, const struct restore_options *o)
 {
     if (spec->run.train_micro_batch == 0) spec->run.train_micro_batch = 1; /* auto */
-    struct plan_lay_args args = plan_args(spec);
+    struct plan_lay_args args = plan_args(spec, NULL);
     args.use = PLAN_FORWARD;
     args.positions = spec->model.context_length;
     args.micro_count = 1;

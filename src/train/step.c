@@ -10,10 +10,19 @@
 static status queue_step(struct trainer *t, int micro_count)
 {
     const struct run_spec *spec = &t->spec.run;
-    for (int i = 0; i < micro_count; i++) {
-        SCOPE("train.micro", i);
-        t->run.accum = i == 0 ? ACCUM_STORE : ACCUM_ADD;
-        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], spec->train_z_loss, &t->run));
+    const struct sync_sums sums = {.grad = t->decoder.params.grad, .loss = &t->feed.scalars->loss_sum};
+    for (int k = 0; k < t->sync.groups; k++) {
+        const int first = sync_group(&t->sync, k);
+        for (int i = first; i < micro_count; i += t->sync.groups) {
+            SCOPE("train.micro", i);
+            t->run.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
+            TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], spec->train_z_loss, &t->run));
+        }
+        TRY(sync_fold(&t->sync, k, &sums, &t->ops, t->run.stream));
+    }
+    if (t->comm) {
+        SCOPE("train.sync", -1);
+        TRY(sync_ranks(&t->sync, &sums));
     }
     return optim_step(&t->run, spec);
 }
@@ -54,10 +63,13 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 {
     SCOPE("train.step", t->step);
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
-    if (b->valid == 0)
+    double counts[] = {(double)b->valid, (double)b->padding, 0};
+    for (int i = 0; i < b->micro_count; i++) counts[2] += (double)b->micro[i].rows;
+    TRY(comm_sum_f64(t->comm, "targets", counts, 3));
+    if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);
-    struct step_scalars s = {.grad_scale = 1 / (double)b->valid,
+    struct step_scalars s = {.grad_scale = 1 / counts[0],
                              .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
     optim_scalars(&t->spec.run, t->step, &s);
 
@@ -66,11 +78,13 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_read(&t->feed, &s));
     TRY(check_finite(t, &s));
 
-    *out = (struct step_result){.loss = s.loss_sum / (double)b->valid,
+    *out = (struct step_result){.loss = s.loss_sum / counts[0],
                                 .lr = s.lr,
                                 .grad_norm = s.grad_norm,
-                                .grad_norm_clipped = s.grad_norm * s.clip_factor};
+                                .grad_norm_clipped = s.grad_norm * s.clip_factor,
+                                .targets = (int64_t)counts[0],
+                                .padding = (int64_t)counts[1]};
     t->step++;
-    for (int i = 0; i < b->micro_count; i++) t->tokens += b->micro[i].rows;
+    t->tokens += (int64_t)counts[2];
     return STATUS_OK;
 }

@@ -44,8 +44,9 @@ static status open_device(struct trainer *t, const char *isa)
 
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 {
-    TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev));
-    struct plan_lay_args args = given ? *given : plan_args(&t->spec);
+    TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, t->comm));
+    struct plan_lay_args args = given ? *given : plan_args(&t->spec, t->comm);
+    args.sync = &t->sync;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;
@@ -60,18 +61,50 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     return STATUS_OK;
 }
 
-status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
-                    const char *isa)
+static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
-    *t = (struct trainer){.spec = *spec};
     status st = open_device(t, isa);
+    if (st == STATUS_OK && t->comm && t->dev.kind != DEV_CPU)
+        st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
+    if (st == STATUS_OK && args == NULL)
+        st = sync_check(t->spec.run.train_gradient_groups, plan_micro_count(&t->spec), comm_ranks(t->comm));
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
     }
     t->steps_total = spec_step_count(&t->spec);
     return STATUS_OK;
+}
+
+status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
+                    const char *isa)
+{
+    *t = (struct trainer){.spec = *spec};
+    return open_all(t, args, isa);
+}
+
+/* Ranks that mean different runs would train a mixture of them. What may differ: where they run and what they tell. */
+static status same_run(struct comm *comm, const struct spec *spec)
+{
+    const uint64_t mine = spec_frozen_hash(spec);
+    uint64_t all[COMM_RANKS_MAX];
+    TRY(comm_all_gather(comm, "configuration", &mine, all, sizeof mine));
+    for (int r = 0; r < comm_ranks(comm); r++)
+        if (all[r] != mine)
+            return FAIL(
+                STATUS_COMM,
+                "rank %d and rank %d have different models, data or optimizers: `ingot config` on both "
+                "shows where; give all ranks the same files and arguments",
+                comm_rank(comm), r);
+    return STATUS_OK;
+}
+
+status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm)
+{
+    *t = (struct trainer){.spec = *spec, .comm = comm};
+    TRY(same_run(comm, spec));
+    return open_all(t, NULL, isa);
 }
 
 status trainer_open_weights(struct trainer *t, const struct spec *spec)

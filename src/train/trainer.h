@@ -21,6 +21,8 @@ struct trainer {
     struct memory memory;
     struct run run;
     struct feed feed;
+    struct comm *comm; /* the ranks of the run, not owned; NULL: this one alone */
+    struct sync sync;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];
@@ -34,15 +36,18 @@ struct trainer {
  * follows. */
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
+/* A rank of a run in several, for training as the spec says: the same spec on all of them, or STATUS_COMM. */
+status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm) WARN_UNUSED;
 /* Master weights alone, for files: on the host, whatever device, precision or backend the run asks for; t->spec is as given. */
 status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 
 struct step_result {
-    double loss, lr, grad_norm, grad_norm_clipped;
-}; /* loss: mean nats per valid token */
-/* One optimizer step on all micro-batches of `b`. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */
+    double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
+    int64_t targets, padding;                      /* that counted; tokens of no document */
+};
+/* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
 
 /* Mean loss over the validation stream in order: every target once, or the windows of the first `tokens` tokens. Bits per byte charge the mean

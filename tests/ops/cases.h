@@ -222,6 +222,7 @@ static const struct op_case op_cases[] = {
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
+    ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),
 
     CONVS(conv_fwd), CONVS(conv_bwd), CONV(conv_fwd, 12, 4, BRANCH, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
     HEADS(gates_fwd, 1, 1, 0, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0, 0),

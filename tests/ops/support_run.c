@@ -541,6 +541,22 @@ static void run_cast(const struct ops *o, const struct op_case *c, struct probe 
         .from = p->dt, .to = wide);
 }
 
+/* Kept and added to again, in both types. */
+static void run_fold(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    int64_t count = c->rows * c->d;
+    static const dtype dts[] = {DTYPE_F32, DTYPE_F64};
+    for (int i = 0; i < 2; i++) {
+        const double tol = i == 0 ? tol_reduce(DTYPE_F32, 1) : TOL_EXACT;
+        void *x = probe_out(p, "x", PROBE_OUT, dts[i], count, TOL_EXACT),
+             *kept = probe_out(p, "kept", PROBE_OUT, dts[i], count, TOL_EXACT),
+             *y = probe_out(p, "y", PROBE_OUT, dts[i], count, tol);
+        for (int64_t k = 0; k < count; k++) dtype_store(y, k, dts[i], 1.0 / (double)(k + 3));
+        RUN(o, fold, .what = FOLD_KEEP, .x = x, .kept = kept, .count = count, .dt = dts[i]);
+        RUN(o, fold, .what = FOLD_ADD, .x = y, .kept = kept, .count = count, .dt = dts[i]);
+    }
+}
+
 /* The micro-batch in which an op of this shape would run. */
 static int64_t tokens_of(const struct op_case *c)
 {
@@ -587,6 +603,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_cast] = run_cast,
+        [OP_fold] = run_fold,
         [OP_normal] = run_normal,
         [OP_conv_fwd] = run_conv,
         [OP_conv_bwd] = run_conv,

@@ -42,7 +42,7 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.run.train_precision = precision;
             s.run.train_recompute = policy;
             spec_resolve(&s);
-            struct plan_lay_args args = plan_args(&s);
+            struct plan_lay_args args = plan_args(&s, NULL);
             assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
             assert_int_equal(plan_lay(&plan, &d, &counted, &args), STATUS_OK);
             assert_true(d.params.master == NULL);
@@ -83,7 +83,7 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
                 struct decoder d;
                 struct activations a = {0};
                 struct memory m = {0};
-                struct plan_lay_args args = plan_args(&s);
+                struct plan_lay_args args = plan_args(&s, NULL);
                 assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
                 assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
                 bytes[i] = (double)memory_peak(&m);
@@ -93,11 +93,11 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
             }
             s.run.train_micro_batch = 0;
             s.run.machine_memory_gib = (i < 5 ? bytes[i + 1] - 1 : 2 * bytes[i]) / 1073741824.0;
-            assert_int_equal(plan_micro_batch(&s, &ops, &host), STATUS_OK);
+            assert_int_equal(plan_micro_batch(&s, &ops, &host, NULL), STATUS_OK);
             assert_int_equal(s.run.train_micro_batch, divisors[i]);
             s.run.train_micro_batch = 0;
             s.run.machine_memory_gib = (bytes[0] - 1) / 1073741824.0;
-            assert_int_equal(plan_micro_batch(&s, &ops, &host), STATUS_FIT);
+            assert_int_equal(plan_micro_batch(&s, &ops, &host, NULL), STATUS_FIT);
             assert_non_null(strstr(status_message(), "one sequence of 64 tokens needs"));
         }
 }

@@ -129,6 +129,21 @@ static status cast(const struct cast_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static status fold(const struct fold_args *a, dev_stream s)
+{
+    (void)s;
+    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    {
+        struct span span = chunk_span(c, a->count, GRAIN);
+        for (int64_t i = span.begin; i < span.end; i++) {
+            const double x = get(a->x, i, a->dt);
+            if (a->what == FOLD_KEEP) put(a->kept, i, a->dt, x);
+            put(a->x, i, a->dt, a->what == FOLD_KEEP ? 0 : x + get(a->kept, i, a->dt));
+        }
+    }
+    return STATUS_OK;
+}
+
 void oracle_act(struct ops *o)
 {
     o->swiglu_fwd = swiglu_fwd;
@@ -138,4 +153,5 @@ void oracle_act(struct ops *o)
     o->gate_fwd = gate_fwd;
     o->gate_bwd = gate_bwd;
     o->cast = cast;
+    o->fold = fold;
 }

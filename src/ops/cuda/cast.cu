@@ -62,9 +62,32 @@ status cast(const struct cast_args *a, dev_stream s)
     return cuda_set_launched(s, "cast");
 }
 
+template <typename T> __global__ void __launch_bounds__(THREADS) fold_kernel(T *x, T *kept, int64_t count, bool keep)
+{
+    const int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
+        const T v = x[i];
+        if (keep) kept[i] = v;
+        x[i] = keep ? T(0) : v + kept[i];
+    }
+}
+
+status fold(const struct fold_args *a, dev_stream s)
+{
+    if (a->count == 0) return STATUS_OK;
+    const int64_t blocks = (a->count + THREADS - 1) / THREADS, most = cuda_set(s)->multiprocessors * 8;
+    const unsigned grid = (unsigned)(blocks < most ? blocks : most);
+    if (a->dt == DTYPE_F32)
+        fold_kernel<<<grid, THREADS, 0, queue_of(s)>>>((float *)a->x, (float *)a->kept, a->count, a->what == FOLD_KEEP);
+    else
+        fold_kernel<<<grid, THREADS, 0, queue_of(s)>>>((double *)a->x, (double *)a->kept, a->count, a->what == FOLD_KEEP);
+    return cuda_set_launched(s, "fold");
+}
+
 } // namespace
 
 extern "C" void cuda_cast_slots(struct ops *o)
 {
     o->cast = cast;
+    o->fold = fold;
 }

@@ -1,0 +1,268 @@
+/* ingot launch: starts the ranks of a job on this machine, watches them, and ends them together. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { GRACE_S = 5 }; /* what ranks get to end by themselves */
+
+struct job {
+    int ranks, fd;
+    char **argv;                /* of a rank: argv[0] is this program */
+    pid_t pids[COMM_RANKS_MAX]; /* 0: has ended */
+    int running;
+    int first;     /* the rank that ended first for a reason of its own; -1: none */
+    status code;   /* what the job ends with */
+    bool stopped;  /* asked to by a signal */
+    double kill_s; /* when those that are still there are killed; 0: never */
+    bool killed;
+    char reason[256];
+};
+
+/* ---- signals: what comes in goes on to all ranks. A handler can reach nothing but file-scope state. */
+
+static volatile sig_atomic_t received;
+
+static void on_signal(int number)
+{
+    received = number;
+}
+
+/* No SA_RESTART: they end the wait for children. */
+static void signals_catch_all(void)
+{
+    const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGALRM};
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_handler = on_signal;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) sigaction(numbers[i], &act, NULL);
+}
+
+static void signal_ranks(struct job *j, int number)
+{
+    for (int r = 0; r < j->ranks; r++)
+        if (j->pids[r]) kill(j->pids[r], number);
+}
+
+/* ---- start */
+
+/* The cores of rank r: an equal share of those that this process may use; with more ranks than cores, one that is shared. */
+static void share_of_cores(const cpu_set_t *all, int rank, int ranks, cpu_set_t *share)
+{
+    const int cores = CPU_COUNT(all);
+    int begin = cores >= ranks ? rank * cores / ranks : rank % cores;
+    int end = cores >= ranks ? (rank + 1) * cores / ranks : begin + 1;
+    CPU_ZERO(share);
+    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, all)) continue;
+        if (seen >= begin && seen < end) CPU_SET(cpu, share);
+        seen++;
+    }
+}
+
+/* This environment with what a rank needs to know; caller frees the list, not its strings. */
+static char **environment_of(const struct job *j, int rank, char own[3][32])
+{
+    static const char *const names[] = {"INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM="};
+    size_t count = 0, kept = 0;
+    while (environ[count]) count++;
+    char **list = calloc(count + 4, sizeof *list);
+    if (list == NULL) return NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool mine = false;
+        for (int k = 0; k < 3; k++) mine = mine || strncmp(environ[i], names[k], strlen(names[k])) == 0;
+        if (!mine) list[kept++] = environ[i];
+    }
+    snprintf(own[0], sizeof own[0], "%s%d", names[0], rank);
+    snprintf(own[1], sizeof own[1], "%s%d", names[1], j->ranks);
+    snprintf(own[2], sizeof own[2], "%sfd:%d", names[2], j->fd);
+    for (int k = 0; k < 3; k++) list[kept++] = own[k];
+    return list;
+}
+
+/* In a process group of its own: a Ctrl-C of the terminal reaches it once, through this process. */
+static status start_rank(struct job *j, int rank)
+{
+    posix_spawnattr_t how;
+    char own[3][32];
+    char **env = environment_of(j, rank, own);
+    if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+    int err = posix_spawn(&j->pids[rank], "/proc/self/exe", NULL, &how, j->argv, env);
+    posix_spawnattr_destroy(&how);
+    free(env);
+    if (err == 0) {
+        j->running++;
+        return STATUS_OK;
+    }
+    j->pids[rank] = 0;
+    return FAIL(STATUS_COMM, "rank %d cannot be started: %s", rank, strerror(err));
+}
+
+static status start_ranks(struct job *j)
+{
+    cpu_set_t all, share;
+    const bool bind = sched_getaffinity(0, sizeof all, &all) == 0;
+    status st = STATUS_OK;
+    for (int r = 0; r < j->ranks && st == STATUS_OK; r++) {
+        share_of_cores(&all, r, j->ranks, &share);
+        if (bind) sched_setaffinity(0, sizeof share, &share); /* inherited */
+        st = start_rank(j, r);
+    }
+    if (bind) sched_setaffinity(0, sizeof all, &all);
+    return st;
+}
+
+/* ---- watch */
+
+/* A rank has ended. The first one that did so for a reason of its own gives the job its code: others end because of it. */
+static void note_end(struct job *j, int rank, int how)
+{
+    const int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+    const int number = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    j->pids[rank] = 0;
+    j->running--;
+    if (number == 0 && (code == STATUS_OK || code == STATUS_STOPPED)) {
+        if (code == STATUS_STOPPED && j->code == STATUS_OK) j->code = STATUS_STOPPED;
+        return;
+    }
+    if (j->kill_s == 0) j->kill_s = clock_s() + GRACE_S;
+    if (j->first >= 0) return;
+    if ((number == 0 && code == STATUS_COMM) || (number == SIGKILL && j->killed)) {
+        j->code = STATUS_COMM;
+        return;
+    }
+    j->first = rank;
+    j->code = number ? STATUS_COMM : (status)code;
+    if (number)
+        snprintf(j->reason, sizeof j->reason, "rank %d was ended by signal %d (%s)", rank, number,
+                 strsignal(number));
+    else
+        snprintf(j->reason, sizeof j->reason, "rank %d ended with exit code %d (%s)", rank, code,
+                 status_text((status)code));
+    comm_local_abort(j->fd, "%s", j->reason);
+}
+
+static void pass_signals_on(struct job *j)
+{
+    const int number = received;
+    if (number == 0) return;
+    received = 0;
+    if (number == SIGALRM) return; /* only ends the wait */
+    j->stopped = true;
+    signal_ranks(j, number);
+}
+
+static void watch_ranks(struct job *j)
+{
+    while (j->running > 0) {
+        int how;
+        alarm(1);
+        const pid_t pid = waitpid(-1, &how, 0);
+        alarm(0);
+        pass_signals_on(j);
+        for (int r = 0; r < j->ranks && pid > 0; r++)
+            if (j->pids[r] == pid) note_end(j, r, how);
+        if (j->kill_s == 0 || clock_s() < j->kill_s || j->running == 0) continue;
+        j->killed = true;
+        signal_ranks(j, SIGKILL);
+    }
+}
+
+static status run_once(struct job *j)
+{
+    j->running = 0;
+    j->first = -1;
+    j->code = STATUS_OK;
+    j->kill_s = 0;
+    j->killed = false;
+    if (j->ranks > 1) TRY(comm_local_create(j->ranks, &j->fd));
+    status st = start_ranks(j);
+    if (st != STATUS_OK) {
+        comm_local_abort(j->fd, "%s", status_message());
+        j->kill_s = clock_s() + GRACE_S;
+    }
+    watch_ranks(j);
+    char why[COMM_TEXT] = "";
+    if (j->first < 0) comm_local_reason(j->fd, why);
+    if (j->fd >= 0) close(j->fd);
+    j->fd = -1;
+    if (st != STATUS_OK) return st;
+    if (j->code == STATUS_OK) return STATUS_OK;
+    if (j->code == STATUS_STOPPED)
+        return FAIL(STATUS_STOPPED, "all ranks have stopped; the same command goes on");
+    if (j->first < 0) return FAIL(STATUS_COMM, "%s", why[0] ? why : "the ranks lost each other");
+    return FAIL(j->code, "%s first; the others were stopped", j->reason);
+}
+
+/* ---- the verb */
+
+/* The command of a rank; with `resume`, one that goes on. */
+static char **rank_command(int argc, char **argv, bool resume)
+{
+    static char program[] = "ingot", go_on[] = "--resume";
+    char **list = calloc((size_t)argc + 3, sizeof *list);
+    if (list == NULL) return NULL;
+    list[0] = program;
+    for (int i = 0; i < argc; i++) {
+        list[i + 1] = argv[i];
+        if (strcmp(argv[i], go_on) == 0) resume = false;
+    }
+    if (resume) list[argc + 1] = go_on;
+    return list;
+}
+
+static status run_job(int64_t ranks, int64_t restarts, int argc, char **argv)
+{
+    struct job job = {.ranks = (int)ranks, .fd = -1};
+    signals_catch_all();
+    for (int64_t k = 0;; k++) {
+        job.argv = rank_command(argc, argv, k > 0);
+        if (job.argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
+        status st = run_once(&job);
+        free(job.argv);
+        if (st == STATUS_OK || st == STATUS_STOPPED || k >= restarts || job.stopped) return st;
+        if (st == STATUS_CONFIG) return st; /* the same again */
+        log_warn("%s; restart %lld of %lld", status_message(), (long long)k + 1, (long long)restarts);
+    }
+}
+
+status cmd_launch(int argc, char **argv)
+{
+    static char ranks_flag[] = "--ranks";
+    int64_t ranks = 0, restarts = 0;
+    const struct flag flags[] = {
+        {"ranks", FLAG_INT, &ranks, "how many processes (also -n N), each with an equal share of the cores"},
+        {"restart", FLAG_INT, &restarts,
+         "after a failure, start all again with --resume, at most N times; default 0"},
+    };
+    int help;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "-n") == 0) argv[i] = ranks_flag;
+    TRY(flags_parse("launch -n N [--restart N] -- VERB ARGUMENTS...", flags, 2, &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (ranks < 1 || ranks > COMM_RANKS_MAX)
+        return FAIL(STATUS_CONFIG, "launch: -n N says how many ranks, from 1 to %d", COMM_RANKS_MAX);
+    if (restarts < 0) return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)restarts);
+    if (argc == 0)
+        return FAIL(STATUS_CONFIG, "launch: what shall the ranks run? `ingot launch -n 4 -- train RUN.yaml`");
+    if (strcmp(argv[0], "train") != 0)
+        return FAIL(STATUS_CONFIG, "launch: '%.40s' does not run on several ranks; `train` does", argv[0]);
+    if (getenv("INGOT_RANK"))
+        return FAIL(STATUS_CONFIG, "launch: this process is a rank already (INGOT_RANK is set)");
+    return run_job(ranks, restarts, argc, argv);
+}

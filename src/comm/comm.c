@@ -1,0 +1,160 @@
+#include "base/text.h"
+#include "comm/comm_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the environment */
+
+/* A number of the environment in [0, max]; absent: *found false. */
+static status env_number(const char *name, int max, int *value, bool *found)
+{
+    const char *text = getenv(name);
+    char *end;
+    *found = text && text[0];
+    if (!*found) return STATUS_OK;
+    long n = strtol(text, &end, 10);
+    if (*end || n < 0 || n > max)
+        return FAIL(STATUS_CONFIG, "%s=%.20s: it must be a number from 0 to %d; `ingot launch` sets it", name,
+                    text, max);
+    *value = (int)n;
+    return STATUS_OK;
+}
+
+status comm_env_read(struct comm_env *e)
+{
+    bool rank, ranks;
+    const char *how = getenv("INGOT_COMM");
+    *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
+    TRY(env_number("INGOT_RANK", COMM_RANKS_MAX - 1, &e->rank, &rank));
+    TRY(env_number("INGOT_RANKS", COMM_RANKS_MAX, &e->ranks, &ranks));
+    if (rank != ranks || e->ranks < 1 || e->rank >= e->ranks)
+        return FAIL(
+            STATUS_CONFIG,
+            "INGOT_RANK and INGOT_RANKS do not fit each other: rank %d of %d; `ingot launch` sets both",
+            e->rank, e->ranks);
+    if (e->ranks == 1) return STATUS_OK;
+    if (how == NULL || strncmp(how, "fd:", 3) != 0)
+        return FAIL(STATUS_CONFIG,
+                    "INGOT_COMM does not say how the %d ranks meet (fd:N); start them with "
+                    "`ingot launch`",
+                    e->ranks);
+    e->fd = atoi(how + 3);
+    return STATUS_OK;
+}
+
+/* ---- a rank */
+
+status comm_open(struct comm **out, const struct comm_env *e)
+{
+    *out = NULL;
+    if (e->ranks == 1) return STATUS_OK;
+    struct comm *c = calloc(1, sizeof *c);
+    if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    *c = (struct comm){.rank = e->rank, .ranks = e->ranks};
+    status st = local_open(&c->local, e);
+    if (st == STATUS_OK) {
+        *out = c;
+        return STATUS_OK;
+    }
+    free(c);
+    return st;
+}
+
+void comm_close(struct comm *c, status st)
+{
+    if (c == NULL) return;
+    local_close(c->local, st);
+    free(c);
+}
+
+int comm_rank(const struct comm *c)
+{
+    return c ? c->rank : 0;
+}
+int comm_ranks(const struct comm *c)
+{
+    return c ? c->ranks : 1;
+}
+
+/* ---- collectives */
+
+status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes)
+{
+    if (c == NULL) {
+        memcpy(recv, send, bytes);
+        return STATUS_OK;
+    }
+    return local_call(c->local, &(struct comm_call){COMM_ALL_TO_ALL, name, send, recv, bytes});
+}
+
+status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
+{
+    if (c == NULL) {
+        if (mine != all) memcpy(all, mine, bytes);
+        return STATUS_OK;
+    }
+    return local_call(c->local, &(struct comm_call){COMM_ALL_GATHER, name, mine, all, bytes});
+}
+
+status comm_barrier(struct comm *c, const char *name)
+{
+    if (c == NULL) return STATUS_OK;
+    return local_call(c->local, &(struct comm_call){COMM_BARRIER, name, NULL, NULL, 0});
+}
+
+/* ---- sums in a fixed order */
+
+/* Elements that each rank adds up: the same for all, the last ranks may have less or nothing to do. */
+static int64_t slice(const struct comm *c, int64_t count)
+{
+    const int64_t unit = 16;
+    return (count + c->ranks * unit - 1) / (c->ranks * unit) * unit;
+}
+
+size_t comm_sum_scratch(const struct comm *c, int64_t count)
+{
+    /* what is sent, padded to whole slices, and what comes in */
+    return c ? 2 * (size_t)slice(c, count) * (size_t)c->ranks * sizeof(float) : 0;
+}
+
+/* x[0] = sum of `ranks` vectors of `count`, `apart` from each other: even ones plus odd ones, each by the same rule. */
+static void sum_vectors(float *x, int64_t count, int ranks, int64_t apart)
+{
+    if (ranks == 1) return;
+    float *odd = x + apart;
+    sum_vectors(x, count, (ranks + 1) / 2, 2 * apart);
+    sum_vectors(odd, count, ranks / 2, 2 * apart);
+    for (int64_t i = 0; i < count; i++) x[i] += odd[i];
+}
+
+status comm_sum_f32(struct comm *c, const char *name, float *x, int64_t count, void *scratch)
+{
+    if (c == NULL) return STATUS_OK;
+    const int64_t part = slice(c, count), padded = part * c->ranks;
+    const size_t bytes = (size_t)part * sizeof(float);
+    float *send = scratch, *recv = send + padded;
+    memcpy(send, x, (size_t)count * sizeof *x);
+    memset(send + count, 0, (size_t)(padded - count) * sizeof *x);
+    TRY(comm_all_to_all(c, name, send, recv, bytes));
+    sum_vectors(recv, part, c->ranks, part);
+    TRY(comm_all_gather(c, name, recv, send, bytes));
+    memcpy(x, send, (size_t)count * sizeof *x);
+    return STATUS_OK;
+}
+
+static double sum_scalars(const double *x, int ranks, int apart)
+{
+    if (ranks == 1) return x[0];
+    return sum_scalars(x, (ranks + 1) / 2, 2 * apart) + sum_scalars(x + apart, ranks / 2, 2 * apart);
+}
+
+status comm_sum_f64(struct comm *c, const char *name, double *x, int count)
+{
+    double all[COMM_RANKS_MAX * COMM_SCALARS];
+    CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);
+    if (c == NULL) return STATUS_OK;
+    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x));
+    for (int i = 0; i < count; i++) x[i] = sum_scalars(all + i, c->ranks, count);
+    return STATUS_OK;
+}
