@@ -214,15 +214,15 @@ static status run_once(struct job *j)
 /* The command of a rank; with `resume`, one that goes on. */
 static char **rank_command(int argc, char **argv, bool resume)
 {
-    static char program[] = "ingot", go_on[] = "--resume";
+    static const char *const program = "ingot", *const go_on = "--resume";
     char **list = calloc((size_t)argc + 3, sizeof *list);
     if (list == NULL) return NULL;
-    list[0] = program;
+    list[0] = (char *)program; /* posix_spawn changes none of them */
     for (int i = 0; i < argc; i++) {
         list[i + 1] = argv[i];
         if (strcmp(argv[i], go_on) == 0) resume = false;
     }
-    if (resume) list[argc + 1] = go_on;
+    if (resume) list[argc + 1] = (char *)go_on;
     return list;
 }
 
@@ -243,7 +243,7 @@ static status run_job(int64_t ranks, int64_t restarts, int argc, char **argv)
 
 status cmd_launch(int argc, char **argv)
 {
-    static char ranks_flag[] = "--ranks";
+    static const char *const ranks_flag = "--ranks";
     int64_t ranks = 0, restarts = 0;
     const struct flag flags[] = {
         {"ranks", FLAG_INT, &ranks, "how many processes (also -n N), each with an equal share of the cores"},
@@ -252,7 +252,7 @@ status cmd_launch(int argc, char **argv)
     };
     int help;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "-n") == 0) argv[i] = ranks_flag;
+        if (strcmp(argv[i], "-n") == 0) argv[i] = (char *)ranks_flag; /* read only */
     TRY(flags_parse("launch -n N [--restart N] -- VERB ARGUMENTS...", flags, 2, &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (ranks < 1 || ranks > COMM_RANKS_MAX)

@@ -6,6 +6,7 @@
 #include "observe/env.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +61,18 @@ static status flush_results(void)
                 errno ? strerror(errno) : "an earlier write failed");
 }
 
+/* 0 alone, and where the environment makes no sense: comm_env_read says so. */
+static int64_t rank_of(void)
+{
+    const char *text = getenv("INGOT_RANK");
+    int64_t rank;
+    return text && text_to_int(text, &rank) && rank > 0 && rank < INT_MAX ? rank : 0;
+}
+
 /* What all ranks of a job say alike, rank 0 says for them; who lost whom, the launcher knows best. */
 static bool said_by_another(status st)
 {
-    const char *rank = getenv("INGOT_RANK");
-    return rank && atoi(rank) > 0 && (st == STATUS_CONFIG || st == STATUS_COMM || st == STATUS_STOPPED);
+    return rank_of() > 0 && (st == STATUS_CONFIG || st == STATUS_COMM || st == STATUS_STOPPED);
 }
 
 static int end(status st)
@@ -93,7 +101,7 @@ int main(int argc, char **argv)
     if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
     parallel_threads_set(0);
-    if (getenv("INGOT_RANK")) log_rank_set(atoi(getenv("INGOT_RANK")));
+    log_rank_set((int)rank_of());
     if (argc < 2) {
         print_help(stderr);
         return STATUS_CONFIG;

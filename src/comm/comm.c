@@ -1,6 +1,7 @@
 #include "base/text.h"
 #include "comm/comm_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,10 @@
 static status env_number(const char *name, int max, int *value, bool *found)
 {
     const char *text = getenv(name);
-    char *end;
+    int64_t n;
     *found = text && text[0];
     if (!*found) return STATUS_OK;
-    long n = strtol(text, &end, 10);
-    if (*end || n < 0 || n > max)
+    if (!text_to_int(text, &n) || n < 0 || n > max)
         return FAIL(STATUS_CONFIG, "%s=%.20s: it must be a number from 0 to %d; `ingot launch` sets it", name,
                     text, max);
     *value = (int)n;
@@ -34,12 +34,13 @@ status comm_env_read(struct comm_env *e)
             "INGOT_RANK and INGOT_RANKS do not fit each other: rank %d of %d; `ingot launch` sets both",
             e->rank, e->ranks);
     if (e->ranks == 1) return STATUS_OK;
-    if (how == NULL || strncmp(how, "fd:", 3) != 0)
+    int64_t fd;
+    if (how == NULL || strncmp(how, "fd:", 3) != 0 || !text_to_int(how + 3, &fd) || fd < 0 || fd > INT_MAX)
         return FAIL(STATUS_CONFIG,
                     "INGOT_COMM does not say how the %d ranks meet (fd:N); start them with "
                     "`ingot launch`",
                     e->ranks);
-    e->fd = atoi(how + 3);
+    e->fd = (int)fd;
     return STATUS_OK;
 }
 

@@ -112,13 +112,15 @@ static void futex(atomic_uint *word, int op, unsigned value, const struct timesp
     syscall(SYS_futex, word, op, value, timeout, NULL, 0);
 }
 
-static void abort_all(struct shared *s, const char *text)
+/* The first one says why: false for the others. */
+static bool abort_all(struct shared *s, const char *text)
 {
     int nobody = 0;
-    if (!atomic_compare_exchange_strong(&s->abort, &nobody, 1)) return; /* the first one says why */
+    if (!atomic_compare_exchange_strong(&s->abort, &nobody, 1)) return false;
     snprintf(s->abort_text, sizeof s->abort_text, "%s", text);
     atomic_store(&s->abort, 2);
     for (int i = 0; i < s->ranks; i++) futex(&s->slots[i].arrived, FUTEX_WAKE, INT32_MAX, NULL);
+    return true;
 }
 
 /* The memory of a job, for a process that is none of its ranks; NULL: it is not there. */
@@ -173,8 +175,7 @@ static status lost(const struct local *l, int rank, const char *what, const stru
     snprintf(text, sizeof text, "rank %d (process %d) %s; rank %d waits for it in collective %llu, %s '%s'",
              rank, atomic_load(&l->shared->slots[rank].pid), what, l->rank, (unsigned long long)l->sequence,
              op_texts[call->op], call->name);
-    abort_all(l->shared, text);
-    return FAIL(STATUS_COMM, "%s", text);
+    return abort_all(l->shared, text) ? FAIL(STATUS_COMM, "%s", text) : aborted(l, call);
 }
 
 static bool has_arrived(const struct local *l, int rank)
