@@ -546,11 +546,12 @@ static void run_fold(const struct ops *o, const struct op_case *c, struct probe 
 {
     int64_t count = c->rows * c->d;
     static const dtype dts[] = {DTYPE_F32, DTYPE_F64};
+    static const char *const names[][3] = {{"x", "kept", "y"}, {"x64", "kept64", "y64"}};
     for (int i = 0; i < 2; i++) {
         const double tol = i == 0 ? tol_reduce(DTYPE_F32, 1) : TOL_EXACT;
-        void *x = probe_out(p, "x", PROBE_OUT, dts[i], count, TOL_EXACT),
-             *kept = probe_out(p, "kept", PROBE_OUT, dts[i], count, TOL_EXACT),
-             *y = probe_out(p, "y", PROBE_OUT, dts[i], count, tol);
+        void *x = probe_out(p, names[i][0], PROBE_OUT, dts[i], count, TOL_EXACT),
+             *kept = probe_out(p, names[i][1], PROBE_OUT, dts[i], count, TOL_EXACT),
+             *y = probe_out(p, names[i][2], PROBE_OUT, dts[i], count, tol);
         for (int64_t k = 0; k < count; k++) dtype_store(y, k, dts[i], 1.0 / (double)(k + 3));
         RUN(o, fold, .what = FOLD_KEEP, .x = x, .kept = kept, .count = count, .dt = dts[i]);
         RUN(o, fold, .what = FOLD_ADD, .x = y, .kept = kept, .count = count, .dt = dts[i]);

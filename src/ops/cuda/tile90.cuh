@@ -223,19 +223,6 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "memory");
 }
 
-// r[k] of lane t becomes r[t] of lane k, among the four lanes of a row: then a lane has 16 bytes of one chunk.
-__device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
-{
-#pragma unroll
-    for (int d = 1; d <= 2; d *= 2)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint32_t &low = r[d == 1 ? 2 * j : j], &high = r[d == 1 ? 2 * j + 1 : j + 2];
-            const uint32_t got = __shfl_xor_sync(0xffffffffu, lane & d ? low : high, d);
-            if (lane & d) low = got;
-            else high = got;
-        }
-}
 // 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist, factor is of the
 // thread's two rows.
 template <int COUNT>
