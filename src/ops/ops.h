@@ -322,9 +322,9 @@ struct update_args {
 };
 
 /* A sum that is formed in parts: FOLD_KEEP: kept = x, x = 0;   FOLD_ADD: x = x + kept. */
-enum fold { FOLD_KEEP, FOLD_ADD };
+enum fold_what { FOLD_KEEP, FOLD_ADD };
 struct fold_args {
-    enum fold what;
+    enum fold_what what;
     void *x, *kept;         /* [count] dt (F32 or F64); no alias */
     int64_t count;
     dtype dt;

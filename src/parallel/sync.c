@@ -45,7 +45,7 @@ int sync_group(const struct sync *s, int k)
     return group;
 }
 
-static status fold(const struct sync *s, int level, enum fold what, const struct sync_sums *sums,
+static status fold(const struct sync *s, int level, enum fold_what what, const struct sync_sums *sums,
                    const struct ops *ops, dev_stream stream)
 {
     TRY(ops->fold(&(struct fold_args){.what = what,
