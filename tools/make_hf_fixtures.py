@@ -18,14 +18,16 @@ from safetensors.torch import save_file
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 V, D, F, L, T = 48, 32, 40, 2, 24
 base = dict(vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, initializer_range=0.2,
             bos_token_id=None, eos_token_id=None, pad_token_id=None)
 # 150 tokens: more than two chunks of the delta rule
-deltanet = dict(max_position_embeddings=160, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
+deltanet = dict(initializer_range=0.08, max_position_embeddings=160, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
+
+experts = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20)
 
 
 def rope(**kw):
@@ -46,6 +48,9 @@ models = {
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**base, head_dim=16)),
     "qwen3_next_dense": lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**{**base, **deltanet, "num_hidden_layers": 3, "layer_types": 2 * ["linear_attention"] + ["full_attention"]}, num_experts=0)),
 }
+models["qwen3_moe"] = lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**{**base, "num_hidden_layers": 3}, head_dim=16, **experts, norm_topk_prob=True, mlp_only_layers=[1]))
+models["qwen3_moe_window"] = lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**base, head_dim=16, **experts, norm_topk_prob=False, use_sliding_window=True, sliding_window=7, decoder_sparse_step=2))
+models["qwen3_next"] = lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**{**base, **deltanet}, layer_types=["linear_attention", "full_attention"], **experts, shared_expert_intermediate_size=12))
 
 
 class Hybrid(torch.nn.Module):
@@ -122,6 +127,20 @@ def loss_of(model, row):
     return torch.nn.functional.cross_entropy(logits, row[1:].long()), logits
 
 
+def as_saved(key, x):
+    """In memory the experts of a layer are one tensor, on disk they are apart."""
+    if key.endswith("experts.gate_up_proj"):
+        for e, both in enumerate(x):
+            gate, up = both.chunk(2)
+            yield key.replace("gate_up_proj", f"{e}.gate_proj.weight"), gate
+            yield key.replace("gate_up_proj", f"{e}.up_proj.weight"), up
+    elif key.endswith("experts.down_proj"):
+        for e, down in enumerate(x):
+            yield key.replace("down_proj", f"{e}.down_proj.weight"), down
+    else:
+        yield key, x
+
+
 def make(name, out):
     torch.manual_seed(len(name) * 7 + 1)
     model = models[name]().float().train()
@@ -149,7 +168,7 @@ def make(name, out):
         with torch.no_grad():
             expect["long_logits"] = model(long[None].long()).logits[0].clone()
     for key, p in model.named_parameters():
-        expect["grad/" + key] = p.grad.clone()
+        expect.update({"grad/" + k: g.clone() for k, g in as_saved(key, p.grad)})
     model.zero_grad(set_to_none=True)
     decay = [p for p in model.parameters() if p.dim() >= 2]
     keep = [p for p in model.parameters() if p.dim() < 2]

@@ -188,6 +188,28 @@ static status run_swiglu_bwd(struct setup *s, dtype dt)
             .dm = s->x[0], .gu = s->x[1], .dgu = s->x[2], .m = s->x[0], .rows = ROWS, .f = D / 2, .dt = dt},
         NULL);
 }
+static status run_gate_fwd(struct setup *s, dtype dt)
+{
+    return s->ops.gate_fwd(
+        &(struct gate_fwd_args){
+            .x = s->x[0], .z = s->x[1], .y = s->x[2], .rows = ROWS, .d = D, .z_stride = D, .dt = dt},
+        NULL);
+}
+static status run_gate_bwd(struct setup *s, dtype dt)
+{
+    return s->ops.gate_bwd(&(struct gate_bwd_args){.dy = s->x[0],
+                                                   .x = s->x[1],
+                                                   .z = s->x[2],
+                                                   .dx = s->x[0],
+                                                   .dz = s->x[3],
+                                                   .y = s->x[1],
+                                                   .rows = ROWS,
+                                                   .d = D,
+                                                   .z_stride = D,
+                                                   .dz_stride = D,
+                                                   .dt = dt},
+                           NULL);
+}
 static status run_gelu_fwd(struct setup *s, dtype dt)
 {
     return s->ops.gelu_fwd(&(struct gelu_fwd_args){.x = s->x[0], .y = s->x[1], .count = COUNT, .dt = dt},
@@ -265,6 +287,8 @@ static const struct {
     {"swiglu_bwd", run_swiglu_bwd, 3, 0},
     {"gelu_fwd", run_gelu_fwd, 2, 0},
     {"gelu_bwd", run_gelu_bwd, 4, 0},
+    {"gate_fwd", run_gate_fwd, 3, 0},
+    {"gate_bwd", run_gate_bwd, 6, 0},
     {"xent", run_xent, 1, 4},
     {"adamw", run_adamw, 0, 32},
     {"lion", run_lion, 0, 24},

@@ -193,6 +193,19 @@ static status run_gelu_bwd(struct call *k)
     CALL(gelu_bwd, .dy = in(k, k->dt, n), .x = in(k, k->dt, n), .dx = out(k, k->dt, n), .y = out(k, k->dt, n),
          .count = n, .dt = k->dt);
 }
+static status run_gate_fwd(struct call *k)
+{
+    const int64_t rows = k->shape->rows, d = k->shape->d, n = rows * d;
+    CALL(gate_fwd, .x = in(k, k->dt, n), .z = in(k, k->dt, n), .y = out(k, k->dt, n), .rows = rows, .d = d,
+         .z_stride = d, .dt = k->dt);
+}
+static status run_gate_bwd(struct call *k)
+{
+    const int64_t rows = k->shape->rows, d = k->shape->d, n = rows * d;
+    CALL(gate_bwd, .dy = in(k, k->dt, n), .x = in(k, k->dt, n), .z = in(k, k->dt, n), .dx = out(k, k->dt, n),
+         .dz = out(k, k->dt, n), .y = out(k, k->dt, n), .rows = rows, .d = d, .z_stride = d, .dz_stride = d,
+         .dt = k->dt);
+}
 static status run_bias_bwd(struct call *k)
 {
     const int64_t rows = k->shape->rows, f = k->shape->f;
@@ -272,6 +285,8 @@ static const struct {
     {"swiglu_bwd", run_swiglu_bwd},
     {"gelu_fwd", run_gelu_fwd},
     {"gelu_bwd", run_gelu_bwd},
+    {"gate_fwd", run_gate_fwd},
+    {"gate_bwd", run_gate_bwd},
     {"bias_bwd", run_bias_bwd},
     {"cast", run_cast},
     {"embed_fwd", run_embed_fwd},

@@ -41,6 +41,14 @@ static status take_source(const char *usage, int *argc, char **argv, const char 
     return STATUS_OK;
 }
 
+/* Behind the flags of --help. */
+static void print_families(const char *what)
+{
+    printf("\n%s, by model_type of config.json:", what);
+    for (int i = 0; hf_family_name(i); i++) printf("%s %s", i ? "," : "", hf_family_name(i));
+    printf("\n(docs/FORMATS.md says what each can hold)\n");
+}
+
 /* ---- tokenizer ---- */
 
 static status copy_file(const char *from, const char *to, const char *name)
@@ -213,6 +221,7 @@ status cmd_hf_import(int argc, char **argv)
     const struct flag flags[] = {{"out", FLAG_TEXT, &run, "run directory to make (short: -o)"}};
     int help;
     TRY(flags_parse(CMD_HF_IMPORT_USAGE, flags, 1, &argc, argv, 1, &help));
+    if (help) print_families("reads these models");
     if (help) return STATUS_OK;
     TRY(take_source(CMD_HF_IMPORT_USAGE, &argc, argv, &from, run));
     if (strlen(run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", run);
@@ -327,6 +336,7 @@ status cmd_hf_export(int argc, char **argv)
     };
     int help;
     TRY(flags_parse(CMD_HF_EXPORT_USAGE, flags, 3, &argc, argv, 1, &help));
+    if (help) print_families("writes the first of these that holds the model exactly (ingot: no other does)");
     if (help) return STATUS_OK;
     TRY(take_source(CMD_HF_EXPORT_USAGE, &argc, argv, &e.from, e.to));
     if (strcmp(type, "bf16") != 0 && strcmp(type, "fp32") != 0)

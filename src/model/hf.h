@@ -12,6 +12,8 @@
 status hf_config_read(struct model_spec *m, const char *dir) WARN_UNUSED;
 /* The same from text in memory; `name` stands for the path in messages. */
 status hf_config_parse(struct model_spec *m, const char *name, const char *text, size_t bytes) WARN_UNUSED;
+/* The families by number, model_type of config.json; NULL behind the last. */
+const char *hf_family_name(int i);
 /* The first family that holds this model exactly ("llama", ...; "ingot" where transformers has none). */
 status hf_family(const struct model_spec *m, const char **family) WARN_UNUSED;
 /* For people: which family of transformers is nearest to a model that none of them holds, and a key in which it differs. */

@@ -12,6 +12,11 @@ static const struct hf_family *const families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
+const char *hf_family_name(int i)
+{
+    return i < FAMILIES ? families[i]->name : NULL;
+}
+
 static const struct hf_family *named_family(struct hf_reader *r)
 {
     char known[512] = "";

@@ -18,43 +18,48 @@ static const struct hf_field named[] = {
     HF_KEY(init_std, "initializer_range", "0.02"),
     HF_KEY(tied_embeddings, "tie_word_embeddings", "false"),
     HF_NULL(window, "sliding_window", "0", "0"),
-    HF_KEY(gdn_conv, "linear_conv_kernel_dim", "4"),
-    HF_KEY(gdn_key_dim, "linear_key_head_dim", "128"),
-    HF_KEY(gdn_value_dim, "linear_value_head_dim", "128"),
-    HF_KEY(gdn_key_heads, "linear_num_key_heads", "0"),
-    HF_KEY(gdn_value_heads, "linear_num_value_heads", "0"),
 };
 enum { NAMED = sizeof named / sizeof named[0] };
+/* Names that transformers has for keys of parts which a model may lack. */
+static const struct hf_field of_parts[] = {
+    HF_NEEDED(gdn_conv, "linear_conv_kernel_dim"),        HF_NEEDED(gdn_key_dim, "linear_key_head_dim"),
+    HF_NEEDED(gdn_value_dim, "linear_value_head_dim"),    HF_NEEDED(gdn_key_heads, "linear_num_key_heads"),
+    HF_NEEDED(gdn_value_heads, "linear_num_value_heads"),
+};
 
 /* Kinds of layers by transformers' words where it has one; first the words of model.layers, of which theirs take the place. */
 #define WORD(prefix, value, word) {prefix##_##value, word},
-static const struct hf_word mixer_words[] = {{MIXER_GQA, "full_attention"},
-                                             {MIXER_SWA, "sliding_attention"},
-                                             {MIXER_GDN, "linear_attention"},
-                                             {MIXER_MLA, "mla_attention"}};
+static const struct hf_word mixer_words[] = {
+    MIXER_WORDS(WORD){MIXER_GQA, "full_attention"},
+    {MIXER_SWA, "sliding_attention"},
+    {MIXER_GDN, "linear_attention"},
+    {MIXER_MLA, "mla_attention"},
+};
 static const struct hf_word ffn_words[] = {FFN_WORDS(WORD)};
 #undef WORD
 static const struct hf_layer_field mixers = {"layer_types", HF_MIXER, HF_WORDS(mixer_words)},
                                    ffns = {"ffn_types", HF_FFN, HF_WORDS(ffn_words)};
 
-/* Keys that stand in no field of their own: layers say them, rope_parameters, or the table above. */
-static bool said_elsewhere(int at)
+/* The field of a key that `named`, the layers and rope_parameters do not say; false: they do. */
+static bool own_field(int at, struct hf_field *f)
 {
     const char *name = key_row(at)->name;
-    if (strcmp(key_row(at)->section, "model") != 0) return true;
+    if (strcmp(key_row(at)->section, "model") != 0) return false;
     if (at == KEY_AT_model_layers || at == KEY_AT_model_window_layers || strncmp(name, "rope_", 5) == 0)
-        return true;
+        return false;
     for (int i = 0; i < NAMED; i++)
-        if (named[i].ours == at) return true;
-    return false;
+        if (named[i].ours == at) return false;
+    *f = (struct hf_field){.ours = at, .name = name};
+    for (size_t i = 0; i < sizeof of_parts / sizeof of_parts[0]; i++)
+        if (of_parts[i].ours == at) *f = of_parts[i];
+    return true;
 }
 
 static void read(struct hf_reader *r, struct model_spec *m)
 {
-    for (int at = 0; at < KEY_AT_COUNT; at++) {
-        const struct hf_field f = {.ours = at, .name = key_row(at)->name};
-        if (!said_elsewhere(at) && hf_value(r->root, f.name)) hf_fields_read(r, m, &f, 1);
-    }
+    struct hf_field f;
+    for (int at = 0; at < KEY_AT_COUNT; at++)
+        if (own_field(at, &f) && hf_value(r->root, f.name)) hf_fields_read(r, m, &f, 1);
     struct layer_spec *layers = hf_layers_begin(m);
     hf_layer_field_read(r, &mixers, layers, m->layer_count);
     hf_layer_field_read(r, &ffns, layers, m->layer_count);
@@ -62,12 +67,14 @@ static void read(struct hf_reader *r, struct model_spec *m)
     hf_rope_read(r, m, 1);
 }
 
+/* What is the default is left out. */
 static void write(json_t *j, const struct model_spec *m)
 {
-    for (int at = 0; at < KEY_AT_COUNT; at++) {
-        const struct hf_field f = {.ours = at, .name = key_row(at)->name};
-        if (!said_elsewhere(at)) hf_fields_write(j, m, &f, 1);
-    }
+    struct spec s = {.model = *m}, plain;
+    struct hf_field f;
+    model_spec_default(&plain.model);
+    for (int at = 0; at < KEY_AT_COUNT; at++)
+        if (own_field(at, &f) && !key_equal(key_row(at), &s, &plain)) hf_fields_write(j, m, &f, 1);
     hf_layer_field_write(j, m, &mixers);
     hf_layer_field_write(j, m, &ffns);
     hf_rope_write(j, m);

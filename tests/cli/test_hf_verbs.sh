@@ -37,6 +37,16 @@ for f in "$fixtures"/*/; do
     diff <(sed '/^run:/,$d' "$n/config.yaml") <(sed '/^run:/,$d' "$n.again/config.yaml") >out 2>err || fail "$n: other model"
 done
 
+# A model that transformers lacks says so when it goes out.
+good ckpt export ingot_hybrid -o hybrid.hf
+grep -q ' type=ingot ' out || fail "no type of a hybrid"
+grep -q 'no family of transformers holds this model' err || fail "no warning of a hybrid"
+good ckpt export qwen3_next_dense -o next.hf
+grep -q ' type=qwen3_next ' out || fail "no type of Qwen3-Next"
+[ -s err ] && grep -q 'no family' err && fail "a warning of Qwen3-Next"
+good ckpt import --help
+grep -q 'qwen3_next' out || fail "--help names no families"
+
 # In several files, and from one checkpoint instead of the run.
 good ckpt export llama/ckpt/step-00000000 -o shards/ --shard-gib 0.00002
 [ -f shards/model.safetensors.index.json ] || fail "no index of shards"
