@@ -5,7 +5,7 @@ packages=()
 for part in "${@:-build}"; do
     case $part in
     build) packages+=(gcc libc6-dev cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev libdnnl-dev zlib1g-dev libzstd-dev liblz4-dev) ;;
-    test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format) ;;
+    test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format openmpi-bin) ;;
     fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
     *) echo "install.sh: unknown part '$part' (build, test, fuzz, demo)" >&2; exit 2 ;;

@@ -262,7 +262,9 @@ status cmd_launch(int argc, char **argv)
         return FAIL(STATUS_CONFIG, "launch: what shall the ranks run? `ingot launch -n 4 -- train RUN.yaml`");
     if (strcmp(argv[0], "train") != 0)
         return FAIL(STATUS_CONFIG, "launch: '%.40s' does not run on several ranks; `train` does", argv[0]);
-    if (getenv("INGOT_RANK"))
-        return FAIL(STATUS_CONFIG, "launch: this process is a rank already (INGOT_RANK is set)");
+    struct comm_env here;
+    TRY(comm_env_read(&here));
+    if (here.by != COMM_BY_NOBODY)
+        return FAIL(STATUS_CONFIG, "launch: this process is a rank already: %d of %d", here.rank, here.ranks);
     return run_job(ranks, restarts, argc, argv);
 }

@@ -3,10 +3,10 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "observe/env.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,12 +61,11 @@ static status flush_results(void)
                 errno ? strerror(errno) : "an earlier write failed");
 }
 
-/* 0 alone, and where the environment makes no sense: comm_env_read says so. */
-static int64_t rank_of(void)
+/* 0 alone, and where the environment makes no sense: `train` says so. */
+static int rank_of(void)
 {
-    const char *text = getenv("INGOT_RANK");
-    int64_t rank;
-    return text && text_to_int(text, &rank) && rank > 0 && rank < INT_MAX ? rank : 0;
+    struct comm_env e;
+    return comm_env_read(&e) == STATUS_OK ? e.rank : 0;
 }
 
 /* What all ranks of a job say alike, rank 0 says for them; who lost whom, the launcher knows best. */
@@ -101,7 +100,7 @@ int main(int argc, char **argv)
     if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
     parallel_threads_set(0);
-    log_rank_set((int)rank_of());
+    log_rank_set(rank_of());
     if (argc < 2) {
         print_help(stderr);
         return STATUS_CONFIG;

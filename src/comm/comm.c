@@ -2,6 +2,7 @@
 #include "comm/comm_int.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,27 +22,93 @@ static status env_number(const char *name, int max, int *value, bool *found)
     return STATUS_OK;
 }
 
-status comm_env_read(struct comm_env *e)
+/* The names under which launchers say which rank this is, of how many. */
+struct launcher {
+    const char *rank, *ranks, *name;
+    enum comm_by by;
+};
+static const struct launcher launchers[] = {
+    {"INGOT_RANK", "INGOT_RANKS", "ingot launch", COMM_BY_LAUNCH},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun", COMM_BY_MPI},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun", COMM_BY_MPI},
+    {"RANK", "WORLD_SIZE", "torchrun", COMM_BY_TORCHRUN},
+};
+
+static status read_launcher(const struct launcher *l, struct comm_env *e, bool *found)
 {
     bool rank, ranks;
-    const char *how = getenv("INGOT_COMM");
     *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
-    TRY(env_number("INGOT_RANK", COMM_RANKS_MAX - 1, &e->rank, &rank));
-    TRY(env_number("INGOT_RANKS", COMM_RANKS_MAX, &e->ranks, &ranks));
-    if (rank != ranks || e->ranks < 1 || e->rank >= e->ranks)
-        return FAIL(
-            STATUS_CONFIG,
-            "INGOT_RANK and INGOT_RANKS do not fit each other: rank %d of %d; `ingot launch` sets both",
-            e->rank, e->ranks);
-    if (e->ranks == 1) return STATUS_OK;
+    TRY(env_number(l->rank, COMM_RANKS_MAX - 1, &e->rank, &rank));
+    TRY(env_number(l->ranks, COMM_RANKS_MAX, &e->ranks, &ranks));
+    *found = ranks && (rank || l->by == COMM_BY_LAUNCH);
+    if (l->by == COMM_BY_LAUNCH ? rank != ranks : false)
+        return FAIL(STATUS_CONFIG, "%s and %s do not fit each other: `%s` sets both", l->rank, l->ranks,
+                    l->name);
+    if (!*found) return STATUS_OK;
+    if (e->ranks < 1 || e->rank >= e->ranks)
+        return FAIL(STATUS_CONFIG, "%s and %s do not fit each other: rank %d of %d; `%s` sets both", l->rank,
+                    l->ranks, e->rank, e->ranks, l->name);
+    e->by = l->by;
+    return STATUS_OK;
+}
+
+/* The memory in which the ranks of `ingot launch` meet. */
+static status read_meeting(struct comm_env *e)
+{
+    const char *how = getenv("INGOT_COMM");
     int64_t fd;
     if (how == NULL || strncmp(how, "fd:", 3) != 0 || !text_to_int(how + 3, &fd) || fd < 0 || fd > INT_MAX)
         return FAIL(STATUS_CONFIG,
-                    "INGOT_COMM does not say how the %d ranks meet (fd:N); start them with "
-                    "`ingot launch`",
+                    "INGOT_COMM does not say how the %d ranks meet (fd:N); start them with `ingot launch`",
                     e->ranks);
     e->fd = (int)fd;
     return STATUS_OK;
+}
+
+status comm_env_read(struct comm_env *e)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0] && !found; i++)
+        TRY(read_launcher(&launchers[i], e, &found));
+    if (!found) *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
+    if (e->ranks == 1) return STATUS_OK;
+    if (e->by == COMM_BY_TORCHRUN)
+        return FAIL(STATUS_CONFIG,
+                    "torchrun started this process as one of %d: use `ingot launch -n %d -- train ...` "
+                    "on one machine, or mpirun on several",
+                    e->ranks, e->ranks);
+    return e->by == COMM_BY_LAUNCH ? read_meeting(e) : STATUS_OK;
+}
+
+/* ---- what calls are called */
+
+const char *comm_op_text(enum comm_op op)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        COMM_OPS(X)
+#undef X
+    };
+    return texts[op];
+}
+
+void comm_header_fill(struct comm_header *h, const struct comm_call *call, uint64_t sequence)
+{
+    *h = (struct comm_header){.sequence = sequence, .bytes = call->bytes, .op = (int32_t)call->op};
+    snprintf(h->name, sizeof h->name, "%s", call->name);
+}
+
+status comm_header_check(const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b)
+{
+    if (memcmp(a, b, sizeof *a) == 0) return STATUS_OK;
+    if (rank_b < rank_a) return comm_header_check(b, rank_b, a, rank_a);
+    return FAIL(
+        STATUS_COMM,
+        "the ranks do different things: rank %d calls %s '%s' of %llu bytes (number %llu), rank %d calls %s "
+        "'%s' of %llu bytes (number %llu); give all of them the same command",
+        rank_a, comm_op_text((enum comm_op)a->op), a->name, (unsigned long long)a->bytes,
+        (unsigned long long)a->sequence, rank_b, comm_op_text((enum comm_op)b->op), b->name,
+        (unsigned long long)b->bytes, (unsigned long long)b->sequence);
 }
 
 /* ---- a rank */
@@ -53,7 +120,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     struct comm *c = calloc(1, sizeof *c);
     if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     *c = (struct comm){.rank = e->rank, .ranks = e->ranks};
-    status st = local_open(&c->local, e);
+    status st = e->by == COMM_BY_MPI ? mpi_open(&c->mpi, e) : local_open(&c->local, e);
     if (st == STATUS_OK) {
         *out = c;
         return STATUS_OK;
@@ -65,7 +132,10 @@ status comm_open(struct comm **out, const struct comm_env *e)
 void comm_close(struct comm *c, status st)
 {
     if (c == NULL) return;
-    local_close(c->local, st);
+    if (c->mpi)
+        mpi_close(c->mpi, st);
+    else
+        local_close(c->local, st);
     free(c);
 }
 
@@ -80,13 +150,18 @@ int comm_ranks(const struct comm *c)
 
 /* ---- collectives */
 
+static status call(struct comm *c, const struct comm_call *what)
+{
+    return c->mpi ? mpi_call(c->mpi, what) : local_call(c->local, what);
+}
+
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes)
 {
     if (c == NULL) {
         memcpy(recv, send, bytes);
         return STATUS_OK;
     }
-    return local_call(c->local, &(struct comm_call){COMM_ALL_TO_ALL, name, send, recv, bytes});
+    return call(c, &(struct comm_call){COMM_ALL_TO_ALL, name, send, recv, bytes});
 }
 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -95,13 +170,13 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
         if (mine != all) memcpy(all, mine, bytes);
         return STATUS_OK;
     }
-    return local_call(c->local, &(struct comm_call){COMM_ALL_GATHER, name, mine, all, bytes});
+    return call(c, &(struct comm_call){COMM_ALL_GATHER, name, mine, all, bytes});
 }
 
 status comm_barrier(struct comm *c, const char *name)
 {
     if (c == NULL) return STATUS_OK;
-    return local_call(c->local, &(struct comm_call){COMM_BARRIER, name, NULL, NULL, 0});
+    return call(c, &(struct comm_call){COMM_BARRIER, name, NULL, NULL, 0});
 }
 
 /* ---- sums in a fixed order */

@@ -6,7 +6,8 @@
  *
  * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
  *
- * Backends: `local`, processes of one machine over shared memory (local.c). */
+ * Backends: processes of one machine over shared memory (local.c), and Open MPI between machines (mpi.c), which also ends all ranks when
+ * one dies, but does not see one that stands still before ten minutes. */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
@@ -19,11 +20,14 @@ struct comm;
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
 #define COMM_SILENCE_S 4.0  /* a rank that lives says so four times a second */
 
-/* What the environment says of this process: INGOT_RANK, INGOT_RANKS and INGOT_COMM, as `ingot launch` sets them. One rank without
- * them. STATUS_CONFIG when they contradict each other, or name a job of another launcher that this version cannot join. */
+/* What the environment says of this process: the variables of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of Open MPI's mpirun
+ * (OMPI_COMM_WORLD_RANK, _SIZE) or of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun --mpi=pmix). One rank without them. STATUS_CONFIG when
+ * they contradict each other, or are those of torchrun (RANK, WORLD_SIZE), whose meeting place this version does not visit. */
+enum comm_by { COMM_BY_NOBODY, COMM_BY_LAUNCH, COMM_BY_MPI, COMM_BY_TORCHRUN };
 struct comm_env {
     int rank, ranks;
-    int fd;             /* of the shared memory; -1: none */
+    enum comm_by by;
+    int fd;             /* COMM_BY_LAUNCH: of the shared memory; -1: none */
 };
 status comm_env_read(struct comm_env *e) WARN_UNUSED;
 

@@ -19,13 +19,32 @@ struct comm_call {
     size_t bytes;
 };
 
+const char *comm_op_text(enum comm_op op);
+
+/* What a rank says about a call: all must say the same. */
+struct comm_header {
+    uint64_t sequence, bytes;
+    int32_t op;
+    char name[COMM_NAME];
+};
+void comm_header_fill(struct comm_header *h, const struct comm_call *call, uint64_t sequence);
+/* STATUS_COMM with both calls when they differ. */
+status comm_header_check(const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
+
 struct local;   /* local.c */
+struct mpi;     /* mpi.c */
 struct comm {
     int rank, ranks;
-    struct local *local;
+    struct local *local;    /* one of the two */
+    struct mpi *mpi;
 };
 
 status local_open(struct local **out, const struct comm_env *e) WARN_UNUSED;
 void local_close(struct local *l, status st);
 status local_call(struct local *l, const struct comm_call *call) WARN_UNUSED;
+
+status mpi_open(struct mpi **out, const struct comm_env *e) WARN_UNUSED;
+/* Does not return after a failure: it ends the job, having said why. */
+void mpi_close(struct mpi *m, status st);
+status mpi_call(struct mpi *m, const struct comm_call *call) WARN_UNUSED;
 #endif

@@ -32,12 +32,8 @@ struct slot {
     _Alignas(128) atomic_uint arrived; /* barriers passed; a futex */
     atomic_uint beats;
     atomic_int pid;
-    atomic_int ended; /* left in good order */
-    /* What it calls: written before the barrier that publishes it. */
-    _Alignas(128) uint64_t sequence;
-    uint64_t bytes;
-    int32_t op;
-    char name[COMM_NAME];
+    atomic_int ended;                      /* left in good order */
+    _Alignas(128) struct comm_header call; /* written before the barrier that publishes it */
 };
 struct shared {
     uint32_t magic;
@@ -67,12 +63,6 @@ struct local {
     pthread_cond_t end;
     bool ending;
     pid_t parent; /* whoever started the ranks */
-};
-
-static const char *const op_texts[] = {
-#define X(name, text) text,
-    COMM_OPS(X)
-#undef X
 };
 
 static size_t slots_bytes(int ranks)
@@ -165,7 +155,7 @@ static status aborted(const struct local *l, const struct comm_call *call)
     while (atomic_load(&l->shared->abort) == 1) sched_yield();
     snprintf(text, sizeof text, "%s", l->shared->abort_text);
     return FAIL(STATUS_COMM, "%s; seen in collective %llu, %s '%s'", text, (unsigned long long)l->sequence,
-                op_texts[call->op], call->name);
+                comm_op_text(call->op), call->name);
 }
 
 /* The rank that is waited for has died or stands still: everybody is told. */
@@ -174,7 +164,7 @@ static status lost(const struct local *l, int rank, const char *what, const stru
     char text[COMM_TEXT];
     snprintf(text, sizeof text, "rank %d (process %d) %s; rank %d waits for it in collective %llu, %s '%s'",
              rank, atomic_load(&l->shared->slots[rank].pid), what, l->rank, (unsigned long long)l->sequence,
-             op_texts[call->op], call->name);
+             comm_op_text(call->op), call->name);
     return abort_all(l->shared, text) ? FAIL(STATUS_COMM, "%s", text) : aborted(l, call);
 }
 
@@ -239,27 +229,13 @@ static status barrier(struct local *l, const struct comm_call *call)
 static status agree(struct local *l, const struct comm_call *call)
 {
     struct slot *mine = &l->shared->slots[l->rank];
-    l->sequence++;
-    mine->sequence = l->sequence;
-    mine->bytes = call->bytes;
-    mine->op = (int32_t)call->op;
-    snprintf(mine->name, sizeof mine->name, "%s", call->name);
+    comm_header_fill(&mine->call, call, ++l->sequence);
     TRY(barrier(l, call));
     for (int r = 0; r < l->ranks; r++) {
-        const struct slot *s = &l->shared->slots[r];
-        if (s->sequence == mine->sequence && s->bytes == mine->bytes && s->op == mine->op &&
-            strcmp(s->name, mine->name) == 0)
-            continue;
-        const struct slot *a = r < l->rank ? s : mine, *b = r < l->rank ? mine : s;
-        char text[COMM_TEXT];
-        snprintf(text, sizeof text,
-                 "the ranks do different things: rank %d calls %s '%s' of %llu bytes (number %llu), rank %d "
-                 "calls %s '%s' of %llu bytes (number %llu); give all of them the same command",
-                 r < l->rank ? r : l->rank, op_texts[a->op], a->name, (unsigned long long)a->bytes,
-                 (unsigned long long)a->sequence, r < l->rank ? l->rank : r, op_texts[b->op], b->name,
-                 (unsigned long long)b->bytes, (unsigned long long)b->sequence);
-        abort_all(l->shared, text);
-        return FAIL(STATUS_COMM, "%s", text);
+        status st = comm_header_check(&mine->call, l->rank, &l->shared->slots[r].call, r);
+        if (st == STATUS_OK) continue;
+        (void)abort_all(l->shared, status_message());
+        return st;
     }
     return STATUS_OK;
 }

@@ -35,7 +35,8 @@ static void run_job(const struct job *j, int *codes)
         assert_true(pids[r] >= 0);
         if (pids[r] > 0) continue;
         struct comm *c;
-        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = j->ranks, .fd = fd}) != STATUS_OK)
+        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = j->ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
+            STATUS_OK)
             _exit(OPEN_FAILED);
         int code = j->run(c, j->arg);
         comm_close(c, (status)code);

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Ranks that mpirun starts give the bits of one rank; a rank that dies ends the others. Skipped without mpirun.
+command -v mpirun >/dev/null || exit 77
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+cat >ranks.yaml <<'YAML'
+model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 2, context_length: 32}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin, packing: documents}
+train: {micro_batch: 1, batch_tokens: 256, steps: 20, precision: fp32, gradient_groups: 4}
+optim: {lr: 1e-2, warmup_steps: 5}
+machine: {threads: 1}
+YAML
+ranks() { # ranks N ARGS...: under mpirun; output in out and err
+    timeout 120 mpirun -n "$1" --oversubscribe "$ingot" train ranks.yaml "${@:2}" >out 2>err
+}
+run 0 train ranks.yaml --run.dir=runs/one
+for n in 2 4; do
+    ranks $n --run.dir=runs/mpi$n || fail "$n ranks: exit $?"
+    [ "$(grep -c '^step=20 ' out)" -eq 1 ] || fail "$n ranks print $(grep -c '^step=20 ' out) results"
+    run 0 ckpt diff runs/one runs/mpi$n
+    grep -q ' 0 not$' out || fail "$n ranks: $(tail -n 1 out)"
+done
+ranks 3 --run.dir=runs/none && fail "three ranks for eight micro-batches are not refused"
+[ "$(grep -c 'cannot be dealt to 3 ranks' err)" -eq 1 ] || fail "three ranks for eight micro-batches: not one line"
+[ -e runs/none ] && fail "a refused run left a directory"
+
+ranks 3 --run.dir=runs/killed --train.steps=1000000 --train.batch_tokens=384 --train.gradient_groups=3 &
+job=$!
+for _ in $(seq 200); do
+    [ -s runs/killed/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -9 "$(pgrep -f 'train ranks.yaml --run.dir=runs/killed' | tail -n 1)"
+wait $job && fail "a rank was killed, and the job ends well"
+pgrep -f 'run.dir=runs/killed' && fail "a rank was killed, and others are left"
+exit $failed
