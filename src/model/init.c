@@ -18,14 +18,29 @@ static double rate(uint64_t seed, uint64_t key, int64_t i)
     return log(0.01 + 15.99 * rng_uniform(seed, RNG_INIT, key, (uint64_t)i));
 }
 
+/* What softplus takes to a step size that is log-uniform in [0.001, 0.1] (Mamba-2). */
+static double step(uint64_t seed, uint64_t key, int64_t i)
+{
+    const double size = exp(log(1e-3) + log(100) * rng_uniform(seed, RNG_INIT, key, (uint64_t)i));
+    return size + log(-expm1(-size));
+}
+
+static double initial(const struct param *row, uint64_t seed, uint64_t key, int64_t i)
+{
+    switch (row->role) {
+    case ROLE_RATE: return rate(seed, key, i);
+    case ROLE_STEP: return step(seed, key, i);
+    default: return (double)row->init_value;
+    }
+}
+
 static status fill(const struct param *row, void *master, dtype acc, uint64_t seed, const struct run *r)
 {
     const size_t bytes = (size_t)row->count * dtype_bytes(acc);
     void *values = malloc(bytes);
     if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
     const uint64_t key = name_key(row);
-    for (int64_t k = 0; k < row->count; k++)
-        dtype_store(values, k, acc, row->role == ROLE_RATE ? rate(seed, key, k) : (double)row->init_value);
+    for (int64_t k = 0; k < row->count; k++) dtype_store(values, k, acc, initial(row, seed, key, k));
     status st = dev_upload(r->stream, master, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
@@ -37,7 +52,8 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE) {
+        if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
+            row->role == ROLE_STEP) {
             TRY(fill(row, params_master(p, i), dtype_acc(p->dt), seed, r));
             continue;
         }

@@ -1,4 +1,4 @@
-#include "dev/dev.h"
+#include "nn/conv_cache.h"
 #include "nn/gdn.h"
 
 void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l)
@@ -8,30 +8,12 @@ void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_
     k->state = tensor_take(l->memory, "delta state", dtype_acc(l->dt), 3, m->heads, m->dk, m->dv);
 }
 
-/* The rows of `in` that the next convolution looks back on; there are zeros before the sequence. */
-static status keep_rows(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
-                        const struct cache_at *at, const struct run *r)
-{
-    const size_t element = dtype_bytes(k->before.dt), width = (size_t)k->before.shape[1] * element;
-    char *to = k->before.data;
-    for (int64_t i = 0; i < m->width - 1; i++) {
-        const int64_t from = at->rows - (m->width - 1) + i; /* a row of this batch, or one that was kept */
-        const char *row = (const char *)s->in.data + (size_t)(from * m->in.out) * element;
-        if (from < 0) row = to + (size_t)(i + at->rows) * width;
-        if (from >= 0 || at->at > 0)
-            TRY(dev_copy(r->stream, to + (size_t)i * width, row, width));
-        else
-            TRY(dev_zero(r->stream, to + (size_t)i * width, width));
-    }
-    return STATUS_OK;
-}
-
 /* Forward threw its last state away: it is formed again, from the same inputs, so with the same bits. */
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
                       const struct cache_at *at, const struct run *r)
 {
     TRY(gdn_core(m, s, at->batch, &(struct gdn_carry){.state_out = k->state.data}, r));
-    return keep_rows(m, s, k, at, r);
+    return conv_cache_keep(k->before, s->in.data, m->in.out, at, r);
 }
 
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
@@ -41,6 +23,6 @@ status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, c
     const struct gdn_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
     TRY(gdn_core(m, s, c->batch, &carry, r));
-    TRY(keep_rows(m, s, k, at, r));
+    TRY(conv_cache_keep(k->before, s->in.data, m->in.out, at, r));
     return linear_fwd(&m->out, s->gated, out, r);
 }

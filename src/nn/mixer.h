@@ -14,13 +14,15 @@
 #include "nn/attn.h"
 #include "nn/gdn.h"
 #include "nn/mla.h"
+#include "nn/mamba.h"
 
 /*  value  its file */
 #define MIXER_TYPES(X) \
     X(GQA, attn) \
     X(SWA, attn) \
     X(GDN, gdn) \
-    X(MLA, mla)
+    X(MLA, mla) \
+    X(MAMBA2, mamba)
 
 struct mixer_block {
     enum mixer kind;
@@ -28,6 +30,7 @@ struct mixer_block {
         struct attn attn;
         struct gdn gdn;
         struct mla mla;
+        struct mamba mamba;
     };
 };
 struct mixer_saved {
@@ -35,6 +38,7 @@ struct mixer_saved {
         struct attn_saved attn;
         struct gdn_saved gdn;
         struct mla_saved mla;
+        struct mamba_saved mamba;
     };
 };
 struct mixer_cache {
@@ -42,6 +46,7 @@ struct mixer_cache {
         struct attn_cache attn;
         struct gdn_cache gdn;
         struct mla_cache mla;
+        struct mamba_cache mamba;
     };
 };
 

@@ -30,6 +30,7 @@ void ops_oracle(struct ops *o)
     oracle_act(o);
     oracle_gdn(o);
     oracle_moe(o);
+    oracle_ssm(o);
     oracle_xent(o);
     oracle_normal(o);
     oracle_optim(o);

@@ -20,6 +20,7 @@
 #include "ops/ops_gdn.h"
 #include "ops/ops_moe.h"
 #include "ops/ops_latent.h"
+#include "ops/ops_ssm.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -36,7 +37,8 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(xent) X(sum)                                                                                                     \
     X(update) X(cast) X(fold) X(normal)                                                                                \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
-    X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)
+    X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
+    X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)
 
 /* c = op(a) op(b) (+ bias) (+ c).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
  * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:

@@ -5,11 +5,12 @@
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
-/* Depthwise causal convolution and SiLU: p_t = sum_j w[c][j] x[t - (width-1) + j][c], terms before the document are 0; y = silu(p).
+/* Depthwise causal convolution and SiLU: p_t = bias[c] + sum_j w[c][j] x[t - (width-1) + j][c], terms before the document are 0; y = silu(p).
  * `before`: generation: the width-1 rows before the first one, of a single document; NULL: zeros. */
 struct conv_fwd_args {
     const void *x;              /* [rows, channels] dt, x_stride */
     const void *w;              /* [channels, width] dt */
+    const void *bias;           /* [channels] dt; NULL: none */
     const void *before;         /* [width-1, channels] dt, or NULL */
     void *y;                    /* [rows, channels] dt, y_stride */
     int64_t x_stride, y_stride;
@@ -18,9 +19,10 @@ struct conv_fwd_args {
     dtype dt;
 };
 struct conv_bwd_args {
-    const void *dy, *x, *w;     /* p is formed again from x */
+    const void *dy, *x, *w, *bias;  /* p is formed again from x */
     void *dx;                   /* [rows, channels] dt =, dx_stride; may not alias dy */
     void *dw;                   /* [channels, width] A += */
+    void *dbias;                /* [channels] A +=; NULL with bias */
     int64_t dy_stride, x_stride, dx_stride;
     const int32_t *cu_seqlens;
     int64_t docs, rows, channels, width;

@@ -37,6 +37,7 @@ static bool decays(const struct run_spec *spec, enum role role)
     case ROLE_POSITION:
     case ROLE_HEAD: return spec->optim_decay_embeddings;
     case ROLE_RATE:
+    case ROLE_STEP:
     case ROLE_NORM:
     case ROLE_BIAS:
     case ROLE_COUNT: break;

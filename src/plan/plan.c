@@ -27,6 +27,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
             STATUS_CONFIG,
             "model.layers '%.64s': mla has no attention kernels for a GPU yet; use --machine.device=cpu",
             d->spec.layers);
+    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MAMBA2) > 0 &&
+        d->spec.mamba_state > DELTA_KEYS_CUDA_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                    (long long)d->spec.mamba_state, (int)DELTA_KEYS_CUDA_MAX);
     struct ops cpu;
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);
@@ -272,6 +277,16 @@ static void add_mla(struct flops *f, const struct model_spec *m, int64_t sequenc
     f->scores += 2 * heads * (nope + rope + value) * keys_seen(sequence_length, 0);
 }
 
+/* The same without the delta term: states, and two products inside a chunk. */
+static void add_mamba(struct flops *f, const struct model_spec *m)
+{
+    const double d = (double)m->hidden_size, heads = (double)m->mamba_heads, p = (double)m->mamba_head_dim,
+                 state = (double)m->mamba_state, wide = heads * p, chunk = 64;
+    f->qkv += 2 * d * (2 * wide + 2 * (double)m->mamba_groups * state + heads);
+    f->out += 2 * wide * d;
+    f->scores += heads * (4 * state * p + 2 * chunk * (state + p));
+}
+
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size;
@@ -285,6 +300,7 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
             break;
         case MIXER_GDN: add_gdn(&r, m); break;
         case MIXER_MLA: add_mla(&r, m, sequence_length); break;
+        case MIXER_MAMBA2: add_mamba(&r, m); break;
         }
         switch (l.ffn) {
         case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;

@@ -101,6 +101,14 @@ static int64_t mla_params(const struct model_spec *m)
            heads * m->mla_value_dim * d;
 }
 
+static int64_t mamba_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size, wide = m->mamba_heads * m->mamba_head_dim,
+                  channels = wide + 2 * m->mamba_groups * m->mamba_state;
+    return d * (wide + channels + m->mamba_heads) + wide * d + (m->mamba_conv + 1) * channels +
+           3 * m->mamba_heads + wide;
+}
+
 static int64_t mlp_params(const struct model_spec *m)
 {
     const int64_t d = m->hidden_size, f = m->ffn_size, gates = m->activation == ACT_SWIGLU ? 2 : 1;
@@ -115,6 +123,7 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     case MIXER_SWA: count += attention_params(m); break;
     case MIXER_GDN: count += gdn_params(m); break;
     case MIXER_MLA: count += mla_params(m); break;
+    case MIXER_MAMBA2: count += mamba_params(m); break;
     }
     switch (l.ffn) {
     case FFN_MLP: count += mlp_params(m); break;

@@ -69,6 +69,16 @@ static status check_mla(const struct model_spec *m)
     return STATUS_OK;
 }
 
+static status check_mamba(const struct model_spec *m)
+{
+    if (model_mixer_count(m, MIXER_MAMBA2) == 0) return STATUS_OK;
+    if (m->mamba_heads == 0) return FAIL(STATUS_CONFIG, "model.layers names mamba2: set model.mamba_heads");
+    if (m->mamba_groups == 0 || m->mamba_heads % m->mamba_groups != 0)
+        return FAIL(STATUS_CONFIG, "model.mamba_heads %lld is not a multiple of model.mamba_groups %lld",
+                    (ll)m->mamba_heads, (ll)m->mamba_groups);
+    return STATUS_OK;
+}
+
 static status check_rope_scaling(const struct model_spec *m)
 {
     const char *const *words = key_row(KEY_AT_model_rope_scaling)->words;
@@ -117,7 +127,8 @@ status model_spec_check(const struct model_spec *m)
     TRY(layers_check(m));
     TRY(check_norms_and_gate(m));
     TRY(check_gdn(m));
-    return check_mla(m);
+    TRY(check_mla(m));
+    return check_mamba(m);
 }
 
 static status check_batch(const struct spec *s)

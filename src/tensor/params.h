@@ -21,6 +21,7 @@
     X(RESIDUAL,   "hidden matrix that writes to the residual stream [out, in]: smaller initialisation")                \
     X(CONV,       "depthwise convolution, [channels, width]")                                                          \
     X(RATE,       "logarithm of decay rates, one per head")                                                            \
+    X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
     X(NORM,       "norm weight or bias")                                                                               \
     X(BIAS,       "bias of a matrix")
 enum role {

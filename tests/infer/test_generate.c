@@ -99,6 +99,11 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         f.attention_gate = f.norm_zero_centered = f.qk_norm = true, f.rope_fraction = 0.25;
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);
+        f = s;
+        snprintf(f.layers, sizeof f.layers, "2*mamba2,1*gqa");
+        f.mamba_heads = 4, f.mamba_head_dim = 16, f.mamba_groups = 2, f.mamba_state = 8;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
     }
 }
 

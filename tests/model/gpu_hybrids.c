@@ -48,6 +48,7 @@ static struct spec spec_of(const char *layers, enum precision precision, enum de
     s.model.vocab_size = VOCAB, s.model.layer_count = 3, s.model.hidden_size = 128, s.model.ffn_size = 192;
     s.model.head_count = 2, s.model.head_count_kv = 1, s.model.head_dim = 64, s.model.context_length = 256;
     s.model.gdn_key_heads = 2, s.model.gdn_value_heads = 4, s.model.gdn_key_dim = s.model.gdn_value_dim = 32;
+    s.model.mamba_heads = 4, s.model.mamba_head_dim = 64, s.model.mamba_groups = 2, s.model.mamba_state = 48;
     s.run.machine_device = device;
     s.run.data_packing = PACKING_DOCUMENTS;
     s.run.train_precision = precision;
@@ -236,7 +237,7 @@ static void check_generation(const char *layers)
 
 int main(int argc, char **argv)
 {
-    static const char *const patterns[] = {"2*gdn,1*gqa"};
+    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa"};
     struct dev d;
     if (argc > 1 && strcmp(argv[1], "cpu") == 0) there = DEVICE_CPU;
     if (there == DEVICE_CUDA && dev_open(&d, DEV_CUDA) != STATUS_OK) {

@@ -65,6 +65,12 @@ static void use_mla(struct model_spec *s, const char *layers, int64_t q_rank)
     s->mla_value_dim = 5;
 }
 
+static void use_mamba(struct model_spec *s, const char *layers)
+{
+    snprintf(s->layers, sizeof s->layers, "%s", layers);
+    s->mamba_heads = 4, s->mamba_head_dim = 4, s->mamba_groups = 2, s->mamba_state = 8, s->mamba_conv = 3;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -214,13 +220,16 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s.rope_scaling = SCALING_YARN, s.rope_factor = 4, s.rope_original = 8,
     s.rope_mscale = s.rope_mscale_all_dim = 0.9;
     check_gradients("latent attention, a rank of queries, yarn", &s);
+    s = base_spec();
+    use_mamba(&s, "mamba2,gqa");
+    check_gradients("mamba2 and attention", &s);
 }
 
 /* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 6; family++) {
+    for (int family = 0; family < 7; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -229,7 +238,8 @@ static void recompute_policies_give_the_same_bits(void **state)
                 s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.qk_norm = true;
             if (family == 2) use_gdn(&s, "2*gdn,1*gqa");
             if (family == 3) use_qwen3_next(&s);
-            if (family >= 4) use_mla(&s, "1*gqa,2*mla", family == 4 ? 0 : 10);
+            if (family == 4 || family == 5) use_mla(&s, "1*gqa,2*mla", family == 4 ? 0 : 10);
+            if (family == 6) use_mamba(&s, "2*mamba2,1*gqa");
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -257,7 +267,7 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
-static void check_packed(const struct model_spec *s)
+static void check_packed(const struct model_spec *s) static void check_packed(const struct model_spec *s)
 {
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, s, DTYPE_F64, RECOMPUTE_NONE);
@@ -291,6 +301,9 @@ static void packed_documents_equal_single_documents(void **state)
     check_packed(&s);
     s = base_spec();
     use_mla(&s, "mla", 10);
+    check_packed(&s);
+    s = base_spec();
+    use_mamba(&s, "mamba2,gqa");
     check_packed(&s);
 }
 

@@ -123,7 +123,7 @@ struct op_case {
     {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
 #define CONVS(op_) \
     CONV(op_, 1, 2, 0, 1, {1}), CONV(op_, 7, 4, GAPS, 3, {5, 0, 2}), CONV(op_, 64, 4, 0, 2, {70, 33}), \
-    CONV(op_, 33, 8, GAPS, 2, {3, 19}), CONV(op_, 130, 3, 0, 1, {129}), CONV(op_, 8, 4, 0, 2, {0, 0})
+    CONV(op_, 33, 8, GAPS | WITH_BIAS, 2, {3, 19}), CONV(op_, 12, 4, WITH_BIAS, 3, {1, 40, 9}), CONV(op_, 130, 3, 0, 1, {129}), CONV(op_, 8, 4, 0, 2, {0, 0})
 #define HEADS(op_, rows_, heads_, d_, f_) {.op = OP_##op_, .rows = rows_, .heads = heads_, .d = d_, .flags = f_}
 #define DELTA(op_, h_, hk_, dk_, dv_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = hk_, .hd = dk_, .d = dv_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
@@ -224,11 +224,16 @@ static const struct op_case op_cases[] = {
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
     ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),
 
-    CONVS(conv_fwd), CONVS(conv_bwd), CONV(conv_fwd, 12, 4, BRANCH, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
+    CONVS(conv_fwd), CONVS(conv_bwd), CONV(conv_fwd, 12, 4, BRANCH | WITH_BIAS, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
     HEADS(gates_fwd, 1, 1, 0, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0, 0),
     HEADS(gates_bwd, 1, 1, 0, 0), HEADS(gates_bwd, 70, 6, 0, GAPS), HEADS(gates_bwd, 333, 16, 0, 0),
     HEADS(gated_norm_fwd, 1, 1, 4, 0), HEADS(gated_norm_fwd, 9, 3, 17, GAPS), HEADS(gated_norm_fwd, 65, 4, 128, 0),
     HEADS(gated_norm_bwd, 1, 1, 4, 0), HEADS(gated_norm_bwd, 9, 3, 17, GAPS), HEADS(gated_norm_bwd, 65, 4, 128, IN_PLACE),
+    HEADS(ssm_in_fwd, 1, 1, 4, 0), HEADS(ssm_in_fwd, 70, 3, 17, GAPS), HEADS(ssm_in_fwd, 65, 6, 64, 0), HEADS(ssm_in_fwd, 0, 2, 8, 0),
+    HEADS(ssm_in_bwd, 1, 1, 4, 0), HEADS(ssm_in_bwd, 70, 3, 17, GAPS), HEADS(ssm_in_bwd, 65, 6, 64, 0), HEADS(ssm_in_bwd, 9, 2, 8, BRANCH),
+    HEADS(ssm_in_bwd, 333, 20, 16, BRANCH), HEADS(ssm_in_bwd, 70, 3, 17, GAPS | BRANCH), HEADS(ssm_in_bwd, 65, 6, 64, BRANCH),
+    HEADS(ssm_out_fwd, 1, 1, 4, 0), HEADS(ssm_out_fwd, 9, 3, 17, GAPS), HEADS(ssm_out_fwd, 65, 4, 64, 0), HEADS(ssm_out_fwd, 0, 2, 8, 0),
+    HEADS(ssm_out_bwd, 1, 1, 4, 0), HEADS(ssm_out_bwd, 9, 3, 17, GAPS), HEADS(ssm_out_bwd, 65, 4, 64, IN_PLACE),
     DELTAS(delta_fwd), DELTAS(delta_bwd), DELTA(delta_fwd, 2, 1, 16, 8, QK_NORM | BRANCH, 2, {40, 0}),
     DELTA(delta_fwd, 4, 2, 128, 128, QK_NORM, 1, {100}), DELTA(delta_bwd, 2, 1, 128, 128, QK_NORM, 1, {100}),
 

@@ -84,6 +84,9 @@ static const struct op_case real_cases[] = {
     HEADS(gates_fwd, 4096, 16, 0, 0), HEADS(gates_bwd, 4096, 16, 0, 0), HEADS(gates_bwd, 300, 70, 0, 0),
     HEADS(gated_norm_fwd, 2048, 8, 128, 0), HEADS(gated_norm_bwd, 2048, 8, 128, IN_PLACE),
     HEADS(gated_norm_fwd, 300, 2, 256, 0), HEADS(gated_norm_bwd, 300, 2, 256, 0),
+    HEADS(ssm_in_fwd, 2048, 24, 64, 0), HEADS(ssm_in_bwd, 2048, 24, 64, BRANCH), HEADS(ssm_in_bwd, 300, 70, 100, BRANCH),
+    HEADS(ssm_in_bwd, 300, 3, 512, BRANCH), HEADS(ssm_out_fwd, 2048, 24, 64, 0), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
+    CONV(conv_bwd, 1792, 4, WITH_BIAS, 3, {700, 1, 500}),
     HEADS(gated_norm_fwd, 33, 1, 2048, 0), HEADS(gated_norm_bwd, 333, 1, 2048, 0), HEADS(gated_norm_bwd, 70, 3, 24, 0),
 };
 /* clang-format on */

@@ -622,6 +622,10 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_combine] = run_combine,
         [OP_combine_gate_bwd] = run_combine,
         [OP_balance] = run_balance,
+        [OP_ssm_in_fwd] = run_ssm_in,
+        [OP_ssm_in_bwd] = run_ssm_in,
+        [OP_ssm_out_fwd] = run_ssm_out,
+        [OP_ssm_out_bwd] = run_ssm_out,
     };
     p->tokens = tokens_of(c);
     runs[c->op](o, c, p);

@@ -15,6 +15,10 @@ RUN_CALL(delta_fwd)
 RUN_CALL(delta_bwd)
 RUN_CALL(gated_norm_fwd)
 RUN_CALL(gated_norm_bwd)
+RUN_CALL(ssm_in_fwd)
+RUN_CALL(ssm_in_bwd)
+RUN_CALL(ssm_out_fwd)
+RUN_CALL(ssm_out_bwd)
 
 /* Gradients are paired with inputs by name, and then have their layout. */
 static int64_t own_gap(const struct op_case *c, const struct probe *p)
@@ -29,9 +33,10 @@ void run_conv(const struct ops *o, const struct op_case *c, struct probe *p)
     const int64_t rows = cu[c->docs], gap = c->flags & GAPS ? 3 : 0, stride = c->d + gap;
     const void *x = probe_in(p, "x", p->dt, rows * stride, 0, 1),
                *w = probe_in(p, "w", p->dt, c->d * c->k, 0, 0.5);
+    const void *bias = c->flags & WITH_BIAS ? probe_in(p, "bias", p->dt, c->d, 0, 0.5) : NULL;
     const double tol = 4 * tol_reduce(acc, c->k), tol_dw = 4 * tol_reduce(acc, rows) * sqrt((double)rows);
     if (c->op == OP_conv_fwd) {
-        RUN(o, conv_fwd, .x = x, .w = w,
+        RUN(o, conv_fwd, .x = x, .w = w, .bias = bias,
             .before = c->flags & BRANCH ? probe_in(p, "before", p->dt, (c->k - 1) * c->d, 0, 1) : NULL,
             .y = probe_out(p, "y", PROBE_OUT, p->dt, rows * stride, tol), .x_stride = stride,
             .y_stride = stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows, .channels = c->d,
@@ -39,8 +44,9 @@ void run_conv(const struct ops *o, const struct op_case *c, struct probe *p)
         return;
     }
     const int64_t dx_stride = stride + own_gap(c, p);
-    RUN(o, conv_bwd, .dy = probe_in(p, "dy", p->dt, rows * stride, 0, 1), .x = x, .w = w,
+    RUN(o, conv_bwd, .dy = probe_in(p, "dy", p->dt, rows * stride, 0, 1), .x = x, .w = w, .bias = bias,
         .dx = probe_out(p, "dx", PROBE_OUT, p->dt, rows * dx_stride, 2 * tol),
+        .dbias = bias ? probe_out(p, "dbias", PROBE_ACC, acc, c->d, tol_dw) : NULL,
         .dw = probe_out(p, "dw", PROBE_ACC, acc, c->d * c->k, tol_dw), .dy_stride = stride,
         .x_stride = stride, .dx_stride = dx_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows,
         .channels = c->d, .width = c->k, .dt = p->dt);
@@ -162,4 +168,69 @@ void run_delta(const struct ops *o, const struct op_case *c, struct probe *p)
         .q_stride = qs, .k_stride = qs, .v_stride = vs, .dq_stride = dqs, .dk_stride = dqs, .dv_stride = dvs,
         .cu_seqlens = cu, .shape = shape, .scale = scale, .normalize = normalize,
         .scratch = probe_scratch(p, "scratch", o->delta_bytes(&shape, DELTA_BWD)));
+}
+
+void run_ssm_in(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const dtype acc = dtype_acc(p->dt);
+    const int64_t all = c->rows * c->heads, width = c->heads * c->d, gap = c->flags & GAPS ? 3 : 0,
+                  raw_stride = c->heads + gap, x_stride = width + gap;
+    const void *raw = probe_in(p, "raw", p->dt, c->rows * raw_stride, 0, 2),
+               *x = probe_in(p, "x", p->dt, c->rows * x_stride, 0, 1),
+               *a_log = probe_in(p, "a_log", acc, c->heads, 0.5, 1),
+               *dt_bias = probe_in(p, "dt_bias", acc, c->heads, 0, 1);
+    const double tol = 64 * tol_round(acc),
+                 tol_sum = 60 * tol_reduce(acc, c->rows) * sqrt((double)(c->rows * (c->d + 1)));
+    if (c->op == OP_ssm_in_fwd) {
+        RUN(o, ssm_in_fwd, .raw = raw, .x = x, .a_log = a_log, .dt_bias = dt_bias,
+            .step = probe_out(p, "step", PROBE_OUT, acc, all, tol),
+            .g = probe_out(p, "g", PROBE_OUT, acc, all, 16 * tol),
+            .v = probe_out(p, "v", PROBE_OUT, p->dt, all * c->d, 4 * tol), .rows = c->rows, .heads = c->heads,
+            .d = c->d, .raw_stride = raw_stride, .x_stride = x_stride, .dt = p->dt);
+        return;
+    }
+    void *step = probe_in(p, "step", acc, all, 0, 1);
+    GIVEN(ssm_in_fwd, .raw = raw, .x = x, .a_log = a_log, .dt_bias = dt_bias, .step = step,
+          .g = probe_out(p, "g", PROBE_WORK, acc, all, 0),
+          .v = probe_out(p, "v", PROBE_WORK, p->dt, all * c->d, 0), .rows = c->rows, .heads = c->heads,
+          .d = c->d, .raw_stride = raw_stride, .x_stride = x_stride, .dt = p->dt);
+    /* With ds, gradients are of more than this forward: by other names they are not taken for its slopes. */
+    const bool more = c->flags & BRANCH;
+    const int64_t draw_stride = raw_stride + own_gap(c, p), dx_stride = x_stride + own_gap(c, p);
+    RUN(o, ssm_in_bwd, .dg = probe_in(p, "dg", acc, all, 0, 1),
+        .dv = probe_in(p, "dv", p->dt, all * c->d, 0, 1),
+        .ds = more ? probe_in(p, "ds", p->dt, all * c->d, 0, 1) : NULL, .raw = raw, .x = x, .step = step,
+        .a_log = a_log, .dt_bias = dt_bias, .skip = more ? probe_in(p, "skip", acc, c->heads, 1, 1) : NULL,
+        .draw = probe_out(p, "draw", PROBE_OUT, p->dt, c->rows * draw_stride, 8 * tol * sqrt((double)c->d)),
+        .dx = probe_out(p, more ? "all of dx" : "dx", PROBE_OUT, p->dt, c->rows * dx_stride, 4 * tol),
+        .da_log = probe_out(p, "da_log", PROBE_ACC, acc, c->heads, 4 * tol_sum),
+        .ddt_bias = probe_out(p, "ddt_bias", PROBE_ACC, acc, c->heads, tol_sum),
+        .dskip = more ? probe_out(p, "all of dskip", PROBE_ACC, acc, c->heads, tol_sum) : NULL,
+        .rows = c->rows, .heads = c->heads, .d = c->d, .raw_stride = raw_stride, .x_stride = x_stride,
+        .draw_stride = draw_stride, .dx_stride = dx_stride, .dt = p->dt);
+}
+
+void run_ssm_out(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const int64_t width = c->heads * c->d, count = c->rows * width, gap = c->flags & GAPS ? 3 : 0,
+                  x_stride = width + gap, z_stride = width + 2 * gap;
+    const void *out = probe_in(p, "s", p->dt, count, 0, 1), /* its gradient is that of the sum */
+        *x = probe_in(p, "x", p->dt, c->rows * x_stride, 0, 1),
+               *z = probe_in(p, "z", p->dt, c->rows * z_stride, 0, 1),
+               *skip = probe_in(p, "skip", dtype_acc(p->dt), c->heads, 1, 1);
+    const double tol = 64 * tol_round(dtype_acc(p->dt));
+    if (c->op == OP_ssm_out_fwd) {
+        RUN(o, ssm_out_fwd, .o = out, .x = x, .z = z, .skip = skip,
+            .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol), .rows = c->rows, .heads = c->heads,
+            .d = c->d, .x_stride = x_stride, .z_stride = z_stride, .dt = p->dt);
+        return;
+    }
+    const int64_t dz_stride = z_stride + own_gap(c, p);
+    const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
+    void *ds = probe_out(p, "ds", PROBE_OUT, p->dt, count, tol);
+    if (c->flags & IN_PLACE) dy = memcpy(ds, dy, (size_t)count * dtype_bytes(p->dt));
+    RUN(o, ssm_out_bwd, .dy = dy, .o = out, .x = x, .z = z, .skip = skip, .ds = ds,
+        .dz = probe_out(p, "dz", PROBE_OUT, p->dt, c->rows * dz_stride, tol), .rows = c->rows,
+        .heads = c->heads, .d = c->d, .x_stride = x_stride, .z_stride = z_stride, .dz_stride = dz_stride,
+        .dt = p->dt);
 }

@@ -35,6 +35,8 @@ static const struct {
     {OP_route_bwd, OP_route_fwd},
     {OP_expert_act_bwd, OP_expert_act_fwd},
     {OP_combine_gate_bwd, OP_combine},
+    {OP_ssm_in_bwd, OP_ssm_in_fwd},
+    {OP_ssm_out_bwd, OP_ssm_out_fwd},
 };
 static const double STEP = 1e-5;
 

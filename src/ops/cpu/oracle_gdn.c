@@ -40,7 +40,7 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
         PARALLEL_CHUNKS(c, a->channels)
         {
             for (int64_t t = doc.begin; t < doc.end; t++) {
-                double p = 0;
+                double p = a->bias ? get(a->bias, c, a->dt) : 0;
                 for (int64_t j = 0; j < a->width; j++) {
                     int64_t from = t - (a->width - 1) + j;
                     double w = get(a->w, c * a->width + j, a->dt);
@@ -59,7 +59,7 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 /* dy silu'(p) at row t. */
 static double conv_slope(const struct conv_bwd_args *a, struct document doc, int64_t t, int64_t c)
 {
-    double p = 0;
+    double p = a->bias ? get(a->bias, c, a->dt) : 0;
     for (int64_t j = 0; j < a->width; j++) {
         int64_t from = t - (a->width - 1) + j;
         if (from >= doc.begin)
@@ -75,11 +75,12 @@ static status conv_bwd(const struct conv_bwd_args *a, dev_stream s)
     const dtype acc = dtype_acc(a->dt);
     PARALLEL_CHUNKS(c, a->channels)
     {
-        double dw[CONV_WIDTH_MAX] = {0};
+        double dw[CONV_WIDTH_MAX] = {0}, dbias = 0;
         for (int64_t d = 0; d < a->docs; d++) {
             struct document doc = document_of(a->cu_seqlens, d);
             for (int64_t t = doc.begin; t < doc.end; t++) {
                 double dx = 0;
+                if (a->bias) dbias += conv_slope(a, doc, t, c);
                 for (int64_t j = 0; j < a->width; j++) {
                     int64_t from = t - (a->width - 1) + j, to = t + (a->width - 1) - j;
                     if (from >= doc.begin)
@@ -91,6 +92,7 @@ static status conv_bwd(const struct conv_bwd_args *a, dev_stream s)
         }
         for (int64_t j = 0; j < a->width; j++)
             put(a->dw, c * a->width + j, acc, get(a->dw, c * a->width + j, acc) + dw[j]);
+        if (a->bias) put(a->dbias, c, acc, get(a->dbias, c, acc) + dbias);
     }
     return STATUS_OK;
 }

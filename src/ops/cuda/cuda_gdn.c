@@ -13,4 +13,8 @@ void cuda_gdn_slots(struct ops *o)
     o->delta_fwd = delta_mma_fwd;
     o->delta_bwd = delta_mma_bwd;
     o->delta_bytes = delta_mma_bytes;
+    o->ssm_in_fwd = cuda_ssm_in_fwd;
+    o->ssm_in_bwd = cuda_ssm_in_bwd;
+    o->ssm_out_fwd = cuda_ssm_out_fwd;
+    o->ssm_out_bwd = cuda_ssm_out_bwd;
 }

@@ -11,6 +11,12 @@ status cuda_gates_bwd(const struct gates_bwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gated_norm_fwd(const struct gated_norm_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gated_norm_bwd(const struct gated_norm_bwd_args *a, dev_stream s) WARN_UNUSED;
 
+/* ssm.cu */
+status cuda_ssm_in_fwd(const struct ssm_in_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_ssm_in_bwd(const struct ssm_in_bwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_ssm_out_fwd(const struct ssm_out_fwd_args *a, dev_stream s) WARN_UNUSED;
+status cuda_ssm_out_bwd(const struct ssm_out_bwd_args *a, dev_stream s) WARN_UNUSED;
+
 /* The delta rule in chunks: BF16 and F32, dk up to 256, any dv, any alignment (delta_mma_fwd.cu, delta_mma_bwd.cu). */
 status delta_mma_fwd(const struct delta_fwd_args *a, dev_stream s) WARN_UNUSED;
 status delta_mma_bwd(const struct delta_bwd_args *a, dev_stream s) WARN_UNUSED;

@@ -526,7 +526,7 @@ extern "C" status cuda_conv_fwd(const struct conv_fwd_args *a, dev_stream s)
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};
-    c.x = a->x, c.w = a->w, c.before = a->before, c.out = a->y;
+    c.x = a->x, c.w = a->w, c.bias = a->bias, c.before = a->before, c.out = a->y;
     c.x_stride = a->x_stride, c.out_stride = a->y_stride, c.cu = a->cu_seqlens;
     c.docs = (int)a->docs, c.rows = (int)a->rows, c.channels = (int)a->channels, c.width = (int)a->width;
     BY_DTYPE(a->dt, conv_fwd_launch<T>(c, s));
@@ -538,10 +538,10 @@ extern "C" status cuda_conv_bwd(const struct conv_bwd_args *a, dev_stream s)
     conv_check(a->rows, a->docs, a->channels, a->width);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};
-    c.x = a->x, c.w = a->w, c.dy = a->dy, c.out = a->dx;
+    c.x = a->x, c.w = a->w, c.bias = a->bias, c.dy = a->dy, c.out = a->dx;
     c.x_stride = a->x_stride, c.dy_stride = a->dy_stride, c.out_stride = a->dx_stride, c.cu = a->cu_seqlens;
     c.docs = (int)a->docs, c.rows = (int)a->rows, c.channels = (int)a->channels, c.width = (int)a->width;
-    BY_DTYPE(a->dt, conv_bwd_launch<T>(c, (float *)a->dw, NULL, s));
+    BY_DTYPE(a->dt, conv_bwd_launch<T>(c, (float *)a->dw, (float *)a->dbias, s));
     return cuda_set_launched(s, "conv_bwd");
 }
 

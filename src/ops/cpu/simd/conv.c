@@ -26,7 +26,7 @@ static const float *taps_of(const void *w, int64_t channels, int64_t width, int6
 }
 
 struct conv {
-    const void *x, *before;
+    const void *x, *bias, *before;
     const float *taps; /* [width] lines of pad */
     int64_t stride, channels, width, pad;
     const int32_t *cu;
@@ -58,6 +58,7 @@ static int64_t document_first(const struct conv *v, int64_t t)
 VEC_INLINE vf taps_sum(const struct conv *v, int64_t begin, int64_t t, int64_t c, int n, dtype dt)
 {
     vf p = {0};
+    if (v->bias) p = vec_load(v->bias, c, n, dt);
     for (int64_t j = 0; j < v->width; j++) {
         const int64_t from = t - (v->width - 1) + j;
         if (from >= begin)
@@ -102,6 +103,7 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
     struct conv v = conv_open(a->x, a->w, a->x_stride, a->channels, a->width, a->cu_seqlens, a->docs, a->dt);
     v.before = a->before;
+    v.bias = a->bias;
     PARALLEL_CHUNKS(chunk, chunk_count(a->rows, GRAIN))
     {
         const struct span rows = chunk_span(chunk, a->rows, GRAIN);
@@ -132,7 +134,7 @@ VEC_INLINE void slopes(const struct conv_bwd_args *a, const struct conv *v, int6
     }
 }
 
-/* dx of rows [rows.begin, rows.end), whose document ends at `end`; dp begins at rows.begin. dw: [width] lines, += . */
+/* dx of rows [rows.begin, rows.end), whose document ends at `end`; dp begins at rows.begin. dw: [width] lines, and one for the bias, +=. */
 VEC_INLINE void conv_back(const struct conv_bwd_args *a, const struct conv *v, int64_t begin, int64_t end,
                           struct span rows, const float *dp, float *dw, dtype dt)
 {
@@ -152,6 +154,10 @@ VEC_INLINE void conv_back(const struct conv_bwd_args *a, const struct conv *v, i
                                       vec_load(v->x, from * v->stride + c, n, dt));
             }
             vec_store(a->dx, t * a->dx_stride + c, n, dt, dx);
+            if (v->bias)
+                vec_store(dw, v->width * v->pad + c, VEC, DTYPE_F32,
+                          vec_load(dw, v->width * v->pad + c, VEC, DTYPE_F32) +
+                              vec_load(dp, (t - rows.begin) * v->pad + c, VEC, DTYPE_F32));
         }
     }
 }
@@ -183,10 +189,11 @@ static void conv_bwd_columns(const struct conv_bwd_args *a, int64_t first, int64
     part.x = (const char *)a->x + (size_t)first * element;
     part.dx = (char *)a->dx + (size_t)first * element;
     part.w = (const char *)a->w + (size_t)(first * a->width) * element;
-    const struct conv v =
-        conv_open(part.x, part.w, a->x_stride, count, a->width, a->cu_seqlens, a->docs, a->dt);
+    struct conv v = conv_open(part.x, part.w, a->x_stride, count, a->width, a->cu_seqlens, a->docs, a->dt);
+    if (a->bias) v.bias = (const char *)a->bias + (size_t)first * element;
+    const int64_t lines = a->width + (a->bias != NULL);
     struct partial_buffer buffer;
-    struct partial sums = partial_init(&buffer, a->rows, a->width * v.pad);
+    struct partial sums = partial_init(&buffer, a->rows, lines * v.pad);
     PARALLEL_CHUNKS(c, sums.chunks)
     {
         const struct span rows = chunk_span(c, a->rows, sums.grain);
@@ -194,11 +201,13 @@ static void conv_bwd_columns(const struct conv_bwd_args *a, int64_t first, int64
         for (int64_t t = rows.begin; t < rows.end; t += GRAIN)
             conv_back_chunk(&part, &v, (struct span){t, rows.end - t < GRAIN ? rows.end : t + GRAIN}, dw);
     }
-    float line[CONV_WIDTH_MAX * COLUMNS] = {0};
-    partial_merge(&sums, 0, line, a->width * v.pad);
+    float line[(CONV_WIDTH_MAX + 1) * COLUMNS] = {0};
+    partial_merge(&sums, 0, line, lines * v.pad);
     for (int64_t c = 0; c < count; c++)
         for (int64_t j = 0; j < a->width; j++)
             ((float *)a->dw)[(first + c) * a->width + j] += line[j * v.pad + c];
+    for (int64_t c = 0; a->bias && c < count; c++)
+        ((float *)a->dbias)[first + c] += line[a->width * v.pad + c];
 }
 
 static status conv_bwd(const struct conv_bwd_args *a, dev_stream s)

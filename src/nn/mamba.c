@@ -1,0 +1,327 @@
+#include "nn/mamba.h"
+
+#include <stdio.h>
+
+static int64_t inner(const struct mamba *m)
+{
+    return m->heads * m->d;
+}
+static void *column(struct tensor t, int64_t at)
+{
+    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
+}
+
+/* Columns of `in` (z is at 0) and of `conv` (x is at 0), and of their gradients. */
+int64_t mamba_channels(const struct mamba *m)
+{
+    return inner(m) + 2 * m->groups * m->state;
+}
+int64_t mamba_conv_at(const struct mamba *m)
+{
+    return inner(m);
+}
+static int64_t step_at(const struct mamba *m)
+{
+    return mamba_conv_at(m) + mamba_channels(m);
+}
+static int64_t b_at(const struct mamba *m)
+{
+    return inner(m);
+}
+static int64_t c_at(const struct mamba *m)
+{
+    return b_at(m) + m->groups * m->state;
+}
+
+void mamba_init(struct mamba *m, struct params *p, const char *name, const struct model_spec *spec,
+                int64_t layer)
+{
+    (void)layer;
+    char full[96];
+    *m = (struct mamba){.heads = spec->mamba_heads,
+                        .d = spec->mamba_head_dim,
+                        .groups = spec->mamba_groups,
+                        .state = spec->mamba_state,
+                        .width = spec->mamba_conv,
+                        .eps = spec->norm_eps};
+    snprintf(full, sizeof full, "%s.in", name);
+    linear_init(&m->in, p, full, ROLE_MATRIX, step_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
+    m->conv = params_add(p, ROLE_CONV, 0, mamba_channels(m), m->width, "%s.conv.weight", name);
+    m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
+    m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
+    m->dt_bias = params_add(p, ROLE_STEP, 0, m->heads, 0, "%s.dt_bias", name);
+    m->skip = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.D", name);
+    m->norm = params_add(p, ROLE_NORM, 1, inner(m), 0, "%s.norm.weight", name);
+    snprintf(full, sizeof full, "%s.out", name);
+    linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, inner(m), BIAS_NONE);
+}
+
+static struct delta_shape shape_of(const struct mamba *m, int64_t docs, int64_t rows, dtype dt)
+{
+    return (struct delta_shape){.docs = docs,
+                                .rows = rows,
+                                .heads = m->heads,
+                                .heads_k = m->groups,
+                                .dk = m->state,
+                                .dv = m->d,
+                                .dt = dt};
+}
+
+void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l)
+{
+    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    const dtype acc = dtype_acc(l->dt);
+    const struct delta_shape shape = shape_of(m, l->docs_max, l->n, l->dt);
+    const int64_t wide = inner(m), channels = mamba_channels(m);
+    *s = (struct mamba_saved){.in = tensor_take(keep, "mamba2 projections", l->dt, 2, l->n, m->in.out),
+                              .conv = tensor_take(cheap, "mamba2 convolution", l->dt, 2, l->n, channels),
+                              .step = tensor_take(keep, "mamba2 steps", acc, 2, l->n, m->heads),
+                              .g = tensor_take(keep, "mamba2 decay", acc, 2, l->n, m->heads),
+                              .v = tensor_take(cheap, "mamba2 values", l->dt, 2, l->n, wide),
+                              .o = tensor_take(keep, "mamba2 output", l->dt, 2, l->n, wide),
+                              .gated = tensor_take(cheap, "mamba2 gated output", l->dt, 2, l->n, wide),
+                              .rstd = tensor_take(keep, "mamba2 rstd", acc, 1, l->n),
+                              .normed = tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, wide),
+                              .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    if (l->mode == LAY_TRAIN)
+        s->saved = tensor_take(keep, "mamba2 states", DTYPE_U8, 1,
+                               (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
+    s->scratch_fwd = tensor_take(l->scratch, "mamba2 forward scratch", DTYPE_U8, 1,
+                                 (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
+    if (l->mode != LAY_TRAIN) return;
+    s->scratch_bwd = tensor_take(l->scratch, "mamba2 backward scratch", DTYPE_U8, 1,
+                                 (int64_t)l->ops->delta_bytes(&shape, DELTA_BWD));
+    s->din = tensor_take(l->scratch, "mamba2 projection gradients", l->dt, 2, l->n, m->in.out);
+    s->dconv = tensor_take(l->scratch, "mamba2 convolution gradient", l->dt, 2, l->n, channels);
+    s->ds = tensor_take(l->scratch, "mamba2 output gradient", l->dt, 2, l->n, wide);
+    s->dv = tensor_take(l->scratch, "mamba2 value gradient", l->dt, 2, l->n, wide);
+    s->dg = tensor_take(l->scratch, "mamba2 decay gradient", acc, 2, l->n, m->heads);
+}
+
+void mamba_rows(struct mamba_saved *s, int64_t rows)
+{
+    struct tensor *all[] = {&s->in,   &s->conv,   &s->step, &s->g,     &s->v,  &s->o,  &s->gated,
+                            &s->rstd, &s->normed, &s->din,  &s->dconv, &s->ds, &s->dv, &s->dg};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+}
+
+/* ---- forward */
+
+/* The convolution, and what enters the state. */
+static status inputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                     const void *before, const struct run *r)
+{
+    const struct params *p = r->params;
+    const int64_t n = mamba_channels(m);
+    TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, mamba_conv_at(m)),
+                                                 .w = params_weight(p, m->conv),
+                                                 .bias = params_weight(p, m->conv_bias),
+                                                 .before = before,
+                                                 .y = s->conv.data,
+                                                 .x_stride = m->in.out,
+                                                 .y_stride = n,
+                                                 .cu_seqlens = b->cu_seqlens,
+                                                 .docs = b->docs,
+                                                 .rows = b->rows,
+                                                 .channels = n,
+                                                 .width = m->width,
+                                                 .dt = s->in.dt},
+                         r->stream));
+    return r->ops->ssm_in_fwd(&(struct ssm_in_fwd_args){.raw = column(s->in, step_at(m)),
+                                                        .x = s->conv.data,
+                                                        .a_log = params_master(p, m->a_log),
+                                                        .dt_bias = params_master(p, m->dt_bias),
+                                                        .step = s->step.data,
+                                                        .g = s->g.data,
+                                                        .v = s->v.data,
+                                                        .rows = b->rows,
+                                                        .heads = m->heads,
+                                                        .d = m->d,
+                                                        .raw_stride = m->in.out,
+                                                        .x_stride = n,
+                                                        .dt = s->in.dt},
+                              r->stream);
+}
+
+/* Skip, gate and norm. */
+static status outputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                      const struct run *r)
+{
+    TRY(r->ops->ssm_out_fwd(&(struct ssm_out_fwd_args){.o = s->o.data,
+                                                       .x = s->conv.data,
+                                                       .z = s->in.data,
+                                                       .skip = params_master(r->params, m->skip),
+                                                       .y = s->gated.data,
+                                                       .rows = b->rows,
+                                                       .heads = m->heads,
+                                                       .d = m->d,
+                                                       .x_stride = mamba_channels(m),
+                                                       .z_stride = m->in.out,
+                                                       .dt = s->o.dt},
+                            r->stream));
+    return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = s->gated.data,
+                                                          .w = params_weight(r->params, m->norm),
+                                                          .y = s->normed.data,
+                                                          .rstd = s->rstd.data,
+                                                          .rows = b->rows,
+                                                          .d = inner(m),
+                                                          .eps = m->eps,
+                                                          .dt = s->gated.dt},
+                               r->stream);
+}
+
+status mamba_core(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                  const struct mamba_carry *carry, const struct run *r)
+{
+    const int64_t n = mamba_channels(m);
+    TRY(inputs(m, s, b, carry->before, r));
+    TRY(r->ops->delta_fwd(&(struct delta_fwd_args){.q = column(s->conv, c_at(m)),
+                                                   .k = column(s->conv, b_at(m)),
+                                                   .v = s->v.data,
+                                                   .g = s->g.data,
+                                                   .o = s->o.data,
+                                                   .saved = s->saved.data,
+                                                   .state_in = carry->state_in,
+                                                   .state_out = carry->state_out,
+                                                   .q_stride = n,
+                                                   .k_stride = n,
+                                                   .v_stride = inner(m),
+                                                   .cu_seqlens = b->cu_seqlens,
+                                                   .shape = shape_of(m, b->docs, b->rows, s->conv.dt),
+                                                   .scale = 1,
+                                                   .scratch = s->scratch_fwd.data},
+                          r->stream));
+    return outputs(m, s, b, r);
+}
+
+status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+                 struct tensor out, const struct run *r)
+{
+    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(mamba_core(m, s, c->batch, &(struct mamba_carry){0}, r));
+    return linear_fwd(&m->out, s->normed, out, r);
+}
+
+/* ---- backward */
+
+/* ds: from the gradient of `normed` to that of o + skip x; z's gradient on the way. */
+static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                          const struct run *r)
+{
+    TRY(r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = s->ds.data,
+                                                       .s = s->gated.data,
+                                                       .w = params_weight(r->params, m->norm),
+                                                       .rstd = s->rstd.data,
+                                                       .dx = s->ds.data,
+                                                       .dw = params_grad(r->params, m->norm),
+                                                       .rows = b->rows,
+                                                       .d = inner(m),
+                                                       .dt = s->gated.dt},
+                            r->stream));
+    return r->ops->ssm_out_bwd(&(struct ssm_out_bwd_args){.dy = s->ds.data,
+                                                          .o = s->o.data,
+                                                          .x = s->conv.data,
+                                                          .z = s->in.data,
+                                                          .skip = params_master(r->params, m->skip),
+                                                          .ds = s->ds.data,
+                                                          .dz = s->din.data,
+                                                          .rows = b->rows,
+                                                          .heads = m->heads,
+                                                          .d = m->d,
+                                                          .x_stride = mamba_channels(m),
+                                                          .z_stride = m->in.out,
+                                                          .dz_stride = m->in.out,
+                                                          .dt = s->o.dt},
+                               r->stream);
+}
+
+static status states_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                         const struct run *r)
+{
+    const int64_t n = mamba_channels(m), wide = inner(m);
+    return r->ops->delta_bwd(&(struct delta_bwd_args){.q = column(s->conv, c_at(m)),
+                                                      .k = column(s->conv, b_at(m)),
+                                                      .v = s->v.data,
+                                                      .g = s->g.data,
+                                                      .do_ = s->ds.data,
+                                                      .saved = s->saved.data,
+                                                      .dq = column(s->dconv, c_at(m)),
+                                                      .dk = column(s->dconv, b_at(m)),
+                                                      .dv = s->dv.data,
+                                                      .dg = s->dg.data,
+                                                      .q_stride = n,
+                                                      .k_stride = n,
+                                                      .v_stride = wide,
+                                                      .dq_stride = n,
+                                                      .dk_stride = n,
+                                                      .dv_stride = wide,
+                                                      .cu_seqlens = b->cu_seqlens,
+                                                      .shape = shape_of(m, b->docs, b->rows, s->conv.dt),
+                                                      .scale = 1,
+                                                      .scratch = s->scratch_bwd.data},
+                             r->stream);
+}
+
+static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                         const struct run *r)
+{
+    const struct params *p = r->params;
+    const int64_t n = mamba_channels(m);
+    TRY(r->ops->ssm_in_bwd(&(struct ssm_in_bwd_args){.dg = s->dg.data,
+                                                     .dv = s->dv.data,
+                                                     .ds = s->ds.data,
+                                                     .raw = column(s->in, step_at(m)),
+                                                     .x = s->conv.data,
+                                                     .step = s->step.data,
+                                                     .a_log = params_master(p, m->a_log),
+                                                     .dt_bias = params_master(p, m->dt_bias),
+                                                     .skip = params_master(p, m->skip),
+                                                     .draw = column(s->din, step_at(m)),
+                                                     .dx = s->dconv.data,
+                                                     .da_log = params_grad(p, m->a_log),
+                                                     .ddt_bias = params_grad(p, m->dt_bias),
+                                                     .dskip = params_grad(p, m->skip),
+                                                     .rows = b->rows,
+                                                     .heads = m->heads,
+                                                     .d = m->d,
+                                                     .raw_stride = m->in.out,
+                                                     .x_stride = n,
+                                                     .draw_stride = m->in.out,
+                                                     .dx_stride = n,
+                                                     .dt = s->in.dt},
+                           r->stream));
+    return r->ops->conv_bwd(&(struct conv_bwd_args){.dy = s->dconv.data,
+                                                    .x = column(s->in, mamba_conv_at(m)),
+                                                    .w = params_weight(p, m->conv),
+                                                    .bias = params_weight(p, m->conv_bias),
+                                                    .dx = column(s->din, mamba_conv_at(m)),
+                                                    .dw = params_grad(p, m->conv),
+                                                    .dbias = params_grad(p, m->conv_bias),
+                                                    .dy_stride = n,
+                                                    .x_stride = m->in.out,
+                                                    .dx_stride = m->in.out,
+                                                    .cu_seqlens = b->cu_seqlens,
+                                                    .docs = b->docs,
+                                                    .rows = b->rows,
+                                                    .channels = n,
+                                                    .width = m->width,
+                                                    .dt = s->in.dt},
+                            r->stream);
+}
+
+status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+                 struct tensor dout, struct tensor dy, const struct run *r)
+{
+    const struct batch *b = c->batch;
+    if (!s->kept) {
+        TRY(inputs(m, s, b, NULL, r));
+        TRY(outputs(m, s, b, r));
+    }
+    TRY(linear_dgrad(&m->out, dout, s->ds, r));
+    TRY(linear_wgrad(&m->out, s->normed, dout, r));
+    TRY(outputs_bwd(m, s, b, r));
+    TRY(states_bwd(m, s, b, r));
+    TRY(inputs_bwd(m, s, b, r));
+    TRY(linear_wgrad(&m->in, y, s->din, r));
+    return linear_dgrad(&m->in, s->din, dy, r);
+}

@@ -1,0 +1,35 @@
+#include "nn/conv_cache.h"
+#include "nn/mamba.h"
+
+void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct cache_lay *l)
+{
+    k->before =
+        tensor_take(l->memory, "rows before the convolution", l->dt, 2, m->width - 1, mamba_channels(m));
+    k->state = tensor_take(l->memory, "mamba2 state", dtype_acc(l->dt), 3, m->heads, m->state, m->d);
+}
+
+static status keep(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
+                   const struct cache_at *at, const struct run *r)
+{
+    const char *in = (const char *)s->in.data + (size_t)mamba_conv_at(m) * dtype_bytes(s->in.dt);
+    return conv_cache_keep(k->before, in, m->in.out, at, r);
+}
+
+/* Forward threw its last state away: it is formed again, from the same inputs, so with the same bits. */
+status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
+                        const struct cache_at *at, const struct run *r)
+{
+    TRY(mamba_core(m, s, at->batch, &(struct mamba_carry){.state_out = k->state.data}, r));
+    return keep(m, s, k, at, r);
+}
+
+status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
+                  const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+{
+    const struct mamba_carry carry = {
+        .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
+    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(mamba_core(m, s, c->batch, &carry, r));
+    TRY(keep(m, s, k, at, r));
+    return linear_fwd(&m->out, s->normed, out, r);
+}
