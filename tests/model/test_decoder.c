@@ -267,7 +267,7 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
-static void check_packed(const struct model_spec *s) static void check_packed(const struct model_spec *s)
+static void check_packed(const struct model_spec *s)
 {
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, s, DTYPE_F64, RECOMPUTE_NONE);

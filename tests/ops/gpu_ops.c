@@ -1,6 +1,6 @@
 /* Goal: every op of the CUDA set is the f64 oracle's up to rounding, writes nothing else, gives the same bits again, and gives the same
  * bits as a captured graph. Method: every case of cases.h and sizes of real models, in F32 and BF16, products also in TF32, attention
- * with each backend that can be asked for; see probe.h for what one call is put through.
+ * and the delta rule with each backend; see probe.h for what one call is put through.
  *
  *     gpu_ops_ops [--filter TEXT] [--small] [--exact] [--no-fork] [--list]
  *
@@ -93,23 +93,28 @@ static const struct op_case real_cases[] = {
 enum { REAL_CASES = sizeof real_cases / sizeof real_cases[0] };
 
 /* What of the set a row of results was made with. */
-enum variant { AS_IT_IS, IN_TF32, WITH_CUDNN, WITH_OWN, WITH_REFERENCE, VARIANTS };
+enum variant { AS_IT_IS, IN_TF32, WITH_CUDNN, WITH_OWN, WITH_REFERENCE, PORTABLE, VARIANTS };
 static const struct {
     const char *name;
     enum cuda_math math;
     enum cuda_attention attention;
+    bool portable;
 } variants[VARIANTS] = {
     [AS_IT_IS] = {"", CUDA_MATH_FP32, CUDA_ATTENTION_AUTO},
     [IN_TF32] = {" tf32", CUDA_MATH_TF32, CUDA_ATTENTION_AUTO},
     [WITH_CUDNN] = {" cudnn", CUDA_MATH_FP32, CUDA_ATTENTION_CUDNN},
     [WITH_OWN] = {" own", CUDA_MATH_FP32, CUDA_ATTENTION_OWN},
     [WITH_REFERENCE] = {" reference", CUDA_MATH_FP32, CUDA_ATTENTION_REFERENCE},
+    [PORTABLE] = {" portable", CUDA_MATH_FP32, CUDA_ATTENTION_AUTO, true},
 };
 
 static bool applies(enum variant v, const struct op_case *c, dtype dt)
 {
     if (v == AS_IT_IS) return true;
     if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32;
+    if (v == PORTABLE)
+        return (c->op == OP_delta_fwd || c->op == OP_delta_bwd) && dt == DTYPE_BF16 && c->hd == 128 &&
+               c->d == 128; /* elsewhere AS_IT_IS is no other */
     return c->op == OP_attn_fwd || c->op == OP_attn_bwd;
 }
 
@@ -165,7 +170,8 @@ enum { WORKSPACE_TOKENS = 1 << 17, NO_GPU = 77, BROKEN = 3 };
 
 static status set_open(struct opened *s, const struct dev *dev, enum variant v, const struct options *o)
 {
-    const struct cuda_options options = {.math = variants[v].math, .attention = variants[v].attention};
+    const struct cuda_options options = {
+        .math = variants[v].math, .attention = variants[v].attention, .delta_portable = variants[v].portable};
     TRY(dev_stream_open(dev, &s->stream));
     TRY(ops_cuda(&s->ops, &s->stream, &options));
     TRY(ops_check(&s->ops));

@@ -15,6 +15,7 @@ struct cuda_options {
     enum cuda_math math;
     enum cuda_attention attention;
     bool attention_atomic;      /* cuDNN's backward may add with atomics: faster, but runs differ in their last bits */
+    bool delta_portable;        /* the delta rule by the kernels of every GPU, also where Hopper has its own: for tests */
     const char *gemm_cache;     /* file of chosen algorithms, read and added to; NULL: choose anew, keep nothing */
     int gemm_candidates;        /* algorithms that are timed for each product; 0: as many as pay; 1: the library's first, untimed, no file */
 };
