@@ -17,6 +17,7 @@ enum probe_kind {
     PROBE_OUT /* = */,
     PROBE_ACC /* += */,
     PROBE_WORK /* not compared with the oracle */,
+    PROBE_KEPT /* what one call leaves for the next one */,
     PROBE_SCRATCH /* contents mean nothing before and after */
 };
 
@@ -75,6 +76,7 @@ void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype d
 int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count); /* =, compared exactly */
 /* Aligned as an arena's memory is. */
 void *probe_scratch(struct probe *p, const char *name, size_t bytes);
+void *probe_kept(struct probe *p, const char *name, size_t bytes);
 struct probe_buf *probe_find(struct probe *p, const char *name); /* NULL when absent */
 double probe_direction(const char *name, int64_t i);
 void probe_free(struct probe *p);

@@ -48,7 +48,7 @@ static struct probe_buf *buf_new(struct probe *p, const char *name, enum probe_k
     assert_true(p->count < (int)(sizeof p->bufs / sizeof p->bufs[0]));
     struct probe_buf *b = &p->bufs[p->count++];
     size_t bytes = (size_t)count * dtype_bytes(dt), shift = (size_t)p->shift * dtype_bytes(dt);
-    if (kind == PROBE_SCRATCH) shift = 0;
+    if (kind == PROBE_SCRATCH || kind == PROBE_KEPT) shift = 0;
     *b = (struct probe_buf){.name = name, .kind = kind, .dt = dt, .count = count, .tol = tol};
     b->block_bytes = 2 * GUARD + shift + bytes;
     b->block = aligned_alloc(64, (b->block_bytes + 63) & ~(size_t)63);
@@ -107,6 +107,11 @@ int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count)
 void *probe_scratch(struct probe *p, const char *name, size_t bytes)
 {
     return buf_new(p, name, PROBE_SCRATCH, DTYPE_U8, (int64_t)bytes, 0)->data;
+}
+
+void *probe_kept(struct probe *p, const char *name, size_t bytes)
+{
+    return buf_new(p, name, PROBE_KEPT, DTYPE_U8, (int64_t)bytes, 0)->data;
 }
 
 static const struct probe_buf *buf_named(const struct probe *p, const char *name)

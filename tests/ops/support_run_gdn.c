@@ -140,7 +140,7 @@ void run_delta(const struct ops *o, const struct op_case *c, struct probe *p)
     for (int64_t i = 3; i < rows * c->heads; i += 17) /* now and then as good as forgetting all */
         dtype_store(g, i, acc, dtype_load(g, i, acc) - 30);
     if (!(c->flags & NO_DELTA)) beta = probe_in(p, "beta", acc, rows * c->heads, 0.6, 0.2);
-    void *saved = probe_scratch(p, "saved", o->delta_bytes(&shape, DELTA_SAVED));
+    void *saved = probe_kept(p, "saved", o->delta_bytes(&shape, DELTA_SAVED));
 #define FWD_ARGS(o_, in_, out_)                                                                              \
     .q = q, .k = k, .v = v, .g = g, .beta = beta, .o = o_, .saved = saved, .state_in = in_,                  \
     .state_out = out_, .q_stride = qs, .k_stride = qs, .v_stride = vs, .cu_seqlens = cu, .shape = shape,     \
