@@ -11,7 +11,7 @@ status cuda_gates_bwd(const struct gates_bwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gated_norm_fwd(const struct gated_norm_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gated_norm_bwd(const struct gated_norm_bwd_args *a, dev_stream s) WARN_UNUSED;
 
-/* ssm.cu */
+/* gdn_ssm.cu */
 status cuda_ssm_in_fwd(const struct ssm_in_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_ssm_in_bwd(const struct ssm_in_bwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_ssm_out_fwd(const struct ssm_out_fwd_args *a, dev_stream s) WARN_UNUSED;

@@ -208,11 +208,14 @@ template <typename T> bool conv_wide(const conv &a)
     return a.width == CONV_K && strides % CONV_W == 0 && places % align == 0;
 }
 
-void conv_cut(conv &a, int lanes, int64_t row_blocks_max)
+// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or 0.
+void conv_cut(conv &a, int lanes, int waves, int64_t width, dev_stream s)
 {
     a.columns = (a.channels + WARP * lanes - 1) / (WARP * lanes);
-    int64_t blocks = (a.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN);
-    if (blocks > row_blocks_max) blocks = row_blocks_max;
+    int64_t blocks = (a.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN), most = waves * (int64_t)cuda_set(s)->multiprocessors / a.columns;
+    if (most < 1) most = 1;
+    if (width > 0) most = partials_fit(most, width);
+    if (blocks > most) blocks = most;
     a.rows_each = (int)((a.rows + blocks * RUNS - 1) / (blocks * RUNS));
 }
 unsigned conv_blocks(const conv &a)
@@ -224,7 +227,7 @@ unsigned conv_blocks(const conv &a)
 template <typename T> void conv_fwd_launch(conv a, dev_stream s)
 {
     const bool wide = conv_wide<T>(a);
-    conv_cut(a, wide ? CONV_W : 1, INT32_MAX);
+    conv_cut(a, wide ? CONV_W : 1, 16, 0, s);
     const dim3 block(WARP, RUNS);
     if (wide)
         conv_fwd_kernel<T, CONV_W, CONV_K><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
@@ -237,8 +240,7 @@ template <typename T> void conv_bwd_launch(conv a, float *dw, float *dbias, dev_
     const bool wide = conv_wide<T>(a);
     const int lanes = wide ? CONV_W : 1;
     const int64_t width = (int64_t)a.channels * (a.width + (a.bias != NULL));
-    int64_t most = 2 * (int64_t)cuda_set(s)->multiprocessors * WARP * lanes / a.channels + 1; // about two blocks per multiprocessor
-    conv_cut(a, lanes, partials_fit(most, width));
+    conv_cut(a, lanes, 2, width, s); // what a multiprocessor holds: the rest would wait for them to end
     const dim3 block(WARP, RUNS);
     const unsigned blocks = conv_blocks(a), row_blocks = blocks / (unsigned)a.columns;
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)width * row_blocks, "conv_bwd");
