@@ -165,7 +165,7 @@ static status block_again(const struct block *m, struct block_saved *s, enum rec
 static status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
                         struct tensor dy, const struct run *r)
 {
-    TRY(ffn_bwd(&m->ffn, &s->ffn, s->y2, g, dy, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, c, s->y2, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
     TRY(mixer_bwd(&m->mixer, &s->mixer, c, s->y1, g, dy, r));
     return norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r);

@@ -53,7 +53,7 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
-            row->role == ROLE_STEP) {
+            row->role == ROLE_STEP || row->role == ROLE_BALANCE) {
             TRY(fill(row, params_master(p, i), dtype_acc(p->dt), seed, r));
             continue;
         }

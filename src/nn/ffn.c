@@ -58,11 +58,11 @@ status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute 
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
-status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor dout,
-               struct tensor dy, const struct run *r)
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
+               struct tensor dout, struct tensor dy, const struct run *r)
 {
 #define CALL(value, type)                                                                                    \
-    case FFN_##value: return type##_bwd(&m->type, &s->type, y, dout, dy, r);
+    case FFN_##value: return type##_bwd(&m->type, &s->type, c, y, dout, dy, r);
     DISPATCH(m, CALL)
 #undef CALL
     CHECK(false, "feed-forward part %d", (int)m->kind);

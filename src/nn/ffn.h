@@ -1,24 +1,28 @@
 /* ffn: the feed-forward part of a layer, one row per kind of model.layers. A new one is a file here with
  *
- *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h)
+ *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h), but a forward sees no batch
  *   X_again                               what `policy` did not keep, computed again from y before X_bwd */
 #ifndef INGOT_NN_FFN_H
 #define INGOT_NN_FFN_H
 #include "nn/mlp.h"
+#include "nn/moe.h"
 
 /*  value  its file */
 #define FFN_TYPES(X) \
-    X(MLP, mlp)
+    X(MLP, mlp) \
+    X(MOE, moe)
 
 struct ffn_block {
     enum ffn kind;
     union {
         struct mlp mlp;
+        struct moe moe;
     };
 };
 struct ffn_saved {
     union {
         struct mlp_saved mlp;
+        struct moe_saved moe;
     };
 };
 
@@ -27,6 +31,6 @@ void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
 status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
 status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
-status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor dout, struct tensor dy,
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct run *r) WARN_UNUSED;
 #endif

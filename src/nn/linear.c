@@ -31,7 +31,8 @@ status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, cons
                         r->stream);
 }
 
-status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
+static status dgrad(const struct linear *m, struct tensor dy, struct tensor dx, enum accum accum,
+                    const struct run *r)
 {
     CHECK(dy.shape[1] == m->out && dx.shape[1] == m->in, "dgrad of [%lld, %lld]", (long long)m->out,
           (long long)m->in);
@@ -41,10 +42,20 @@ status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, 
                                             .m = dy.shape[0],
                                             .n = m->in,
                                             .k = m->out,
-                                            .accum = ACCUM_STORE,
+                                            .accum = accum,
                                             .dt = dy.dt,
                                             .cdt = dx.dt},
                         r->stream);
+}
+
+status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
+{
+    return dgrad(m, dy, dx, ACCUM_STORE, r);
+}
+
+status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
+{
+    return dgrad(m, dy, dx, ACCUM_ADD, r);
 }
 
 status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)

@@ -18,5 +18,7 @@ enum bias { BIAS_NONE, BIAS_ADD };
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out, int64_t in, enum bias bias);
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
+/* dx += dy W, dx in A. */
+status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
 status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r) WARN_UNUSED;
 #endif

@@ -69,9 +69,10 @@ static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struc
         r->stream);
 }
 
-status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout,
-               struct tensor dy, const struct run *r)
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
+               struct tensor dout, struct tensor dy, const struct run *r)
 {
+    (void)c;
     TRY(linear_dgrad(&m->down, dout, s->m, r));
     TRY(activate_bwd(m, s, r));
     TRY(linear_wgrad(&m->down, s->m, dout, r));

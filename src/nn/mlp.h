@@ -10,6 +10,7 @@
 #ifndef INGOT_NN_MLP_H
 #define INGOT_NN_MLP_H
 #include "nn/linear.h"
+#include "nn/mix.h"
 
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
 struct mlp_saved { struct tensor up, m; };
@@ -20,5 +21,7 @@ void mlp_rows(struct mlp_saved *s, int64_t rows);
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
 /* full: up. */
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
-status mlp_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor dout, struct tensor dy, const struct run *r) WARN_UNUSED;
+/* dy may be of type A. */
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+               const struct run *r) WARN_UNUSED;
 #endif

@@ -10,6 +10,9 @@
     X(lr, "train/lr")                                                                                  \
     X(grad_norm, "train/grad_norm") /* before clipping */                                              \
     X(grad_norm_clipped, "train/grad_norm_clipped")                                                    \
+    X(aux_loss, "moe/aux_loss") /* of all routers, in the loss's units; not part of it */              \
+    X(load_max, "moe/load_max") /* rows of the busiest expert of the step's, over its router's mean */ \
+    X(load_min, "moe/load_min") /* of the idlest */                                                    \
     X(tokens_per_s, "perf/tokens_per_s") /* of the whole run: all ranks */                             \
     X(step_s, "perf/step_s")                                                                           \
     X(data_wait_s, "perf/data_wait_s") /* that the step waited for its batch */                        \

@@ -22,9 +22,15 @@ static int64_t pieces(int64_t count)
 
 void optim_lay(struct params *p, struct arena *a)
 {
-    p->chunk_count = 0;
-    for (int i = 0; i < p->count; i++) p->chunk_count += pieces(p->rows[i].count);
+    p->chunk_count = p->balance_count = 0;
+    for (int i = 0; i < p->count; i++) {
+        if (p->rows[i].role == ROLE_BALANCE)
+            p->balance_count++;
+        else
+            p->chunk_count += pieces(p->rows[i].count);
+    }
     p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
+    p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
 }
 
 static bool decays(const struct run_spec *spec, enum role role)
@@ -40,30 +46,43 @@ static bool decays(const struct run_spec *spec, enum role role)
     case ROLE_STEP:
     case ROLE_NORM:
     case ROLE_BIAS:
+    case ROLE_BALANCE:
     case ROLE_COUNT: break;
     }
     return false;
 }
 
+static struct update_chunk *row_pieces(const struct param *row, uint32_t flags, struct update_chunk *c)
+{
+    for (int64_t at = 0; at < row->count; at += UPDATE_CHUNK) {
+        int64_t left = row->count - at;
+        *c++ = (struct update_chunk){.begin = row->offset + at,
+                                     .count = left < UPDATE_CHUNK ? (int32_t)left : UPDATE_CHUNK,
+                                     .flags = flags};
+    }
+    return c;
+}
+
 status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
 {
     CHECK(p->chunks != NULL, "no place for the optimizer's table");
-    const size_t bytes = (size_t)p->chunk_count * sizeof *p->chunks;
-    struct update_chunk *table = malloc(bytes), *c = table;
+    const int64_t count = p->chunk_count + p->balance_count;
+    struct update_chunk *table = malloc((size_t)count * sizeof *table), *c = table;
     if (table == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's table");
+    struct update_chunk *b = table + p->chunk_count; /* routers stand behind the pieces */
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
-        for (int64_t at = 0; at < row->count; at += UPDATE_CHUNK) {
-            int64_t left = row->count - at;
-            *c++ = (struct update_chunk){.begin = row->offset + at,
-                                         .count = left < UPDATE_CHUNK ? (int32_t)left : UPDATE_CHUNK,
-                                         .flags = flags};
-        }
+        if (row->role == ROLE_BALANCE)
+            *b++ = (struct update_chunk){.begin = row->offset, .count = (int32_t)row->count};
+        else
+            c = row_pieces(row, flags, c);
     }
-    CHECK(c - table == p->chunk_count, "%lld pieces for a table of %lld", (long long)(c - table),
-          (long long)p->chunk_count);
-    status st = dev_upload(s, p->chunks, table, bytes);
+    CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
+          (long long)(b - table), (long long)count);
+    status st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
+    if (st == STATUS_OK && p->balance_count > 0)
+        st = dev_upload(s, p->balance, table + p->chunk_count, (size_t)p->balance_count * sizeof *table);
     free(table);
     return st;
 }
@@ -75,11 +94,11 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
     s->step = (uint64_t)step;
 }
 
-status optim_step(const struct run *r, const struct run_spec *spec)
+status optim_step(const struct run *r, const struct run_spec *spec, double balance_rate)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    return r->ops->update(
+    TRY(r->ops->update(
         &(struct update_args){.rule = spec->optim_name == OPTIM_ADAMW ? UPDATE_ADAMW : UPDATE_LION,
                               .p = p->master,
                               .g = p->grad,
@@ -96,7 +115,15 @@ status optim_step(const struct run *r, const struct run_spec *spec)
                               .scalars = r->scalars,
                               .seed = (uint64_t)spec->run_seed,
                               .sdt = p->moment_dt},
-        r->stream);
+        r->stream));
+    if (p->balance_count == 0) return STATUS_OK;
+    return r->ops->balance(&(struct balance_args){.bias = p->master,
+                                                  .load = p->grad,
+                                                  .rows = p->balance,
+                                                  .row_count = p->balance_count,
+                                                  .rate = balance_rate,
+                                                  .scalars = r->scalars},
+                           r->stream);
 }
 
 /* Downloaded in pieces: memory may be short, and only a failed run comes here. */

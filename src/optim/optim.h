@@ -8,7 +8,7 @@
 int optim_moments(enum optim kind);
 dtype optim_moment_dt(enum optim_state state);
 
-/* Takes the table of pieces (params.chunks): counting or real. */
+/* Takes the tables of pieces and of routers (params.chunks, params.balance): counting or real. */
 void optim_lay(struct params *p, struct arena *a);
 /* Fills it, once: matrices decay; embeddings, positions and head when optim.decay_embeddings says so; norms and biases never. What is
  * not `stored` leaves the step with gradients of zero. */
@@ -17,8 +17,9 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
 /* What the host knows of step `step` (counts from 0): the corrections and the step's number. */
 void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s);
 /* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +
- * 1e-6)), as torch's clip_grad_norm_. When a gradient is not finite, neither is the norm, and nothing is changed. */
-status optim_step(const struct run *r, const struct run_spec *spec) WARN_UNUSED;
+ * 1e-6)), as torch's clip_grad_norm_. When a gradient is not finite, neither is the norm, and nothing is changed.
+ * Then each router's bias moves by balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). */
+status optim_step(const struct run *r, const struct run_spec *spec, double balance_rate) WARN_UNUSED;
 /* After such a step: STATUS_NUMERIC that names the first parameter with a gradient that is not finite. Waits for the device. */
 status optim_blame(const struct run *r) WARN_UNUSED;
 #endif

@@ -32,7 +32,7 @@ void sync_lay(struct sync *s, struct comm *comm, int64_t groups, int64_t total, 
     while (1 << s->levels < s->groups) s->levels++;
     if (s->levels > 0) {
         s->grads = arena_take(a, (size_t)(s->levels * total) * sizeof *s->grads, "gradients of groups");
-        s->losses = arena_take(a, (size_t)s->levels * sizeof *s->losses, "losses of groups");
+        s->losses = arena_take(a, (size_t)s->levels * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
     if (comm) s->scratch = arena_take(a, comm_sum_scratch(comm, total), "gradients on their way");
 }
@@ -54,10 +54,12 @@ static status fold(const struct sync *s, int level, enum fold_what what, const s
                                       .count = s->total,
                                       .dt = DTYPE_F32},
                   stream));
-    return ops->fold(
-        &(struct fold_args){
-            .what = what, .x = sums->loss, .kept = s->losses + level, .count = 1, .dt = DTYPE_F64},
-        stream);
+    return ops->fold(&(struct fold_args){.what = what,
+                                         .x = sums->losses,
+                                         .kept = s->losses + level * SYNC_LOSSES,
+                                         .count = SYNC_LOSSES,
+                                         .dt = DTYPE_F64},
+                     stream);
 }
 
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops,
@@ -71,5 +73,5 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
 status sync_ranks(const struct sync *s, const struct sync_sums *sums)
 {
     TRY(comm_sum_f32(s->comm, "gradients", sums->grad, s->total, s->scratch));
-    return comm_sum_f64(s->comm, "loss", sums->loss, 1);
+    return comm_sum_f64(s->comm, "losses", sums->losses, SYNC_LOSSES);
 }

@@ -11,13 +11,13 @@
 #include "comm/comm.h"
 #include "ops/ops.h"
 
-enum { SYNC_LEVELS_MAX = 10 };
+enum { SYNC_LEVELS_MAX = 10, SYNC_LOSSES = 2 };
 struct sync {
     struct comm *comm;          /* not owned; NULL: one rank */
     int groups, levels;         /* of this rank: a power of two, and its logarithm */
     int64_t total;              /* elements of a gradient */
     float *grads;               /* [levels][total] sums that wait for their other half */
-    double *losses;             /* [levels] likewise, in the set's memory */
+    double *losses;             /* [levels][SYNC_LOSSES] likewise, in the set's memory */
     void *scratch;              /* comm_sum_scratch(total) */
 };
 
@@ -30,7 +30,7 @@ void sync_lay(struct sync *s, struct comm *comm, int64_t groups, int64_t total, 
 int sync_group(const struct sync *s, int k);
 struct sync_sums {
     float *grad;                /* [total] */
-    double *loss;
+    double *losses;             /* [SYNC_LOSSES]: loss_sum and aux_sum of the step's scalars */
 };
 /* After the k-th group: its sums take their place in the tree. Zero afterwards, but for the last group: then they are this rank's. */
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops, dev_stream stream) WARN_UNUSED;

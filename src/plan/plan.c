@@ -32,6 +32,10 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         return FAIL(STATUS_CONFIG,
                     "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
                     (long long)d->spec.mamba_state, (int)DELTA_KEYS_CUDA_MAX);
+    if (args->kind == DEV_CUDA && model_ffn_count(&d->spec, FFN_MOE) > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers '%.64s': moe has no kernels for a GPU yet; use --machine.device=cpu",
+                    d->spec.layers);
     struct ops cpu;
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);
@@ -67,7 +71,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
     struct params *p = &d->params;
     p->weight = p->master = p->grad = NULL;
     p->m = p->v = NULL;
-    p->chunks = NULL;
+    p->chunks = p->balance = NULL;
     activations_fini(a);
 }
 
@@ -287,6 +291,13 @@ static void add_mamba(struct flops *f, const struct model_spec *m)
     f->scores += heads * (4 * state * p + 2 * chunk * (state + p));
 }
 
+/* The router, the chosen experts, the shared one and its gate. */
+static double moe_flops(const struct model_spec *m)
+{
+    const double width = (double)(m->moe_top_k * m->moe_size + m->moe_shared_size);
+    return 2 * (double)m->hidden_size * (3 * width + (double)m->moe_experts + (m->moe_shared_gate ? 1 : 0));
+}
+
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size;
@@ -303,6 +314,7 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
         case MIXER_MAMBA2: add_mamba(&r, m); break;
         }
         switch (l.ffn) {
+        case FFN_MOE: r.mlp += moe_flops(m); break;
         case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;
         }
     }
@@ -328,6 +340,11 @@ struct machine_text {
     double bytes; /* 0: not known */
 };
 
+static int64_t active_count(const struct spec *s)
+{
+    return model_spec_active_count(&s->model, s->model.vocab_size);
+}
+
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d,
                        const struct machine_text *machine)
 {
@@ -337,6 +354,9 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     printf("model        %s parameters (%lld), %lld layers, width %lld\n",
            text_count(a, (double)d->params.unique), (long long)d->params.unique,
            (long long)s->model.layer_count, (long long)s->model.hidden_size);
+    if (model_ffn_count(&s->model, FFN_MOE) > 0)
+        printf("active       %s parameters (%lld) per token\n", text_count(a, (double)active_count(s)),
+               (long long)active_count(s));
     printf("step         %lld x %lld sequences of %lld tokens = %lld tokens\n", (long long)micro,
            (long long)s->run.train_micro_batch, (long long)t,
            (long long)(micro * s->run.train_micro_batch * t));
@@ -373,11 +393,11 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
 #define X(field, text) json_object_set_new(parts, #field, json_real(f.field));
     FLOP_LIST(X)
 #undef X
-    json_t *root =
-        json_pack("{s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
-                  "memory_bytes", memory, "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes",
-                  have, "fits", have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
-                  "flops_training_per_token", 3 * flops_sum(f));
+    json_t *root = json_pack("{s:I, s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters",
+                             (json_int_t)d->params.unique, "parameters_active", (json_int_t)active_count(s),
+                             "memory_bytes", memory, "memory_bytes_sum", (json_int_t)memory_peak(m),
+                             "machine_bytes", have, "fits", have <= 0 || (double)memory_peak(m) <= have,
+                             "flops_forward_per_token", parts, "flops_training_per_token", 3 * flops_sum(f));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);

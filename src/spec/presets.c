@@ -115,6 +115,19 @@ static int64_t mlp_params(const struct model_spec *m)
     return (gates + 1) * d * f + (m->mlp_bias ? gates * f + d : 0);
 }
 
+/* One expert. */
+static int64_t expert_params(const struct model_spec *m)
+{
+    return 3 * m->hidden_size * m->moe_size;
+}
+
+static int64_t moe_params(const struct model_spec *m)
+{
+    const int64_t d = m->hidden_size;
+    return m->moe_experts * (expert_params(m) + d) + 3 * d * m->moe_shared_size +
+           (m->moe_shared_gate ? d : 0);
+}
+
 static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
 {
     int64_t count = 0;
@@ -127,6 +140,7 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     }
     switch (l.ffn) {
     case FFN_MLP: count += mlp_params(m); break;
+    case FFN_MOE: count += moe_params(m); break;
     }
     return count;
 }
@@ -140,4 +154,10 @@ int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
     if (r.position == POS_LEARNED) count += r.context_length * d;
     for (int64_t i = 0; i < r.layer_count; i++) count += layer_params(&r, model_layer(&r, i)) + 2 * norm;
     return count;
+}
+
+int64_t model_spec_active_count(const struct model_spec *m, int64_t vocab_size)
+{
+    return model_spec_param_count(m, vocab_size) -
+           model_ffn_count(m, FFN_MOE) * (m->moe_experts - m->moe_top_k) * expert_params(m);
 }

@@ -79,6 +79,50 @@ static status check_mamba(const struct model_spec *m)
     return STATUS_OK;
 }
 
+static status check_mlp(const struct model_spec *m)
+{
+    if (model_ffn_count(m, FFN_MLP) > 0 && m->ffn_size == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.ffn_size is not given; set it or start from a preset (model.preset)");
+    return STATUS_OK;
+}
+
+static status check_groups(const struct model_spec *m)
+{
+    if (m->moe_experts % m->moe_groups != 0)
+        return FAIL(STATUS_CONFIG, "model.moe_experts %lld is not a multiple of model.moe_groups %lld",
+                    (ll)m->moe_experts, (ll)m->moe_groups);
+    if (m->moe_groups_kept > m->moe_groups)
+        return FAIL(STATUS_CONFIG, "model.moe_groups_kept %lld is more than model.moe_groups %lld",
+                    (ll)m->moe_groups_kept, (ll)m->moe_groups);
+    const int64_t left = m->moe_experts / m->moe_groups * m->moe_groups_kept;
+    if (m->moe_top_k > left)
+        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than the %lld experts of %lld groups",
+                    (ll)m->moe_top_k, (ll)left, (ll)m->moe_groups_kept);
+    return STATUS_OK;
+}
+
+static status check_moe(const struct model_spec *m)
+{
+    if (model_ffn_count(m, FFN_MOE) == 0) {
+        if (m->moe_experts == 0) return STATUS_OK;
+        return FAIL(STATUS_CONFIG,
+                    "model.moe_experts does nothing where model.layers names no moe, as in gqa/moe");
+    }
+    if (m->moe_experts == 0 || m->moe_top_k == 0 || m->moe_size == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names moe: set model.moe_experts, model.moe_top_k and model.moe_size");
+    if (m->moe_top_k > m->moe_experts)
+        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than model.moe_experts %lld",
+                    (ll)m->moe_top_k, (ll)m->moe_experts);
+    if (m->activation != ACT_SWIGLU)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names moe: experts are swiglu, set model.activation: swiglu");
+    if (m->moe_shared_gate && m->moe_shared_size == 0)
+        return FAIL(STATUS_CONFIG, "model.moe_shared_gate needs a shared expert: model.moe_shared_size");
+    return check_groups(m);
+}
+
 static status check_rope_scaling(const struct model_spec *m)
 {
     const char *const *words = key_row(KEY_AT_model_rope_scaling)->words;
@@ -128,7 +172,9 @@ status model_spec_check(const struct model_spec *m)
     TRY(check_norms_and_gate(m));
     TRY(check_gdn(m));
     TRY(check_mla(m));
-    return check_mamba(m);
+    TRY(check_mamba(m));
+    TRY(check_mlp(m));
+    return check_moe(m);
 }
 
 static status check_batch(const struct spec *s)
@@ -150,6 +196,13 @@ static status check_batch(const struct spec *s)
             "train.micro_batch x sequence_length = %lld x %lld is more than 2^31 tokens at once; lower "
             "train.micro_batch",
             (ll)r->train_micro_batch, (ll)length);
+    if (model_ffn_count(&s->model, FFN_MOE) > 0 &&
+        (micro + s->model.moe_experts) * s->model.moe_top_k >= INT32_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "train.micro_batch x sequence_length x model.moe_top_k = %lld x %lld x %lld is more than "
+                    "2^31 rows of experts at once; lower "
+                    "train.micro_batch",
+                    (ll)r->train_micro_batch, (ll)length, (ll)s->model.moe_top_k);
     if (r->train_batch_tokens % micro != 0)
         return FAIL(
             STATUS_CONFIG,

@@ -22,7 +22,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     CHECK(len > 0 && (size_t)len < sizeof r->name, "parameter name of %d characters", len);
     CHECK(params_find(p, r->name) < 0, "parameter %s declared twice", r->name);
     p->total += (r->count + 15) / 16 * 16;
-    p->unique += r->count;
+    if (role != ROLE_BALANCE) p->unique += r->count;
     return p->count++;
 }
 

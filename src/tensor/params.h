@@ -23,7 +23,8 @@
     X(RATE,       "logarithm of decay rates, one per head")                                                            \
     X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
     X(NORM,       "norm weight or bias")                                                                               \
-    X(BIAS,       "bias of a matrix")
+    X(BIAS,       "bias of a matrix")                                                                                   \
+    X(BALANCE,    "bias of a router, moved by the loads of its experts, which its gradient counts; not a parameter of the model: `unique`")
 enum role {
 #define X(name, text) ROLE_##name,
     ROLE_LIST(X)
@@ -46,13 +47,15 @@ struct params {
     struct param *rows;         /* owned: params_free */
     int count, capacity;
     int64_t total;              /* elements of the flat arrays, padding included */
-    int64_t unique;             /* parameters, padding excluded: the number people quote */
+    int64_t unique;             /* parameters, padding and BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
     dtype moment_dt;
     void *m, *v;
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
     int64_t chunk_count;
+    struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */
+    int64_t balance_count;
 };
 
 /* Adds a row; returns its index. Names are unique (CHECK). */

@@ -4,13 +4,19 @@
 #include "optim/schedule.h"
 #include "train/trainer.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stddef.h>
+
+static_assert(offsetof(struct step_scalars, aux_sum) ==
+                  offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
+              "the losses that ranks sum lie one behind the other");
 
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
 static status queue_step(struct trainer *t, int micro_count)
 {
     const struct run_spec *spec = &t->spec.run;
-    const struct sync_sums sums = {.grad = t->decoder.params.grad, .loss = &t->feed.scalars->loss_sum};
+    const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
     for (int k = 0; k < t->sync.groups; k++) {
         const int first = sync_group(&t->sync, k);
         for (int i = first; i < micro_count; i += t->sync.groups) {
@@ -24,7 +30,7 @@ static status queue_step(struct trainer *t, int micro_count)
         SCOPE("train.sync", -1);
         TRY(sync_ranks(&t->sync, &sums));
     }
-    return optim_step(&t->run, spec);
+    return optim_step(&t->run, spec, t->spec.model.moe_balance_rate);
 }
 
 /* Records the step as a graph. What cannot be recorded goes on op by op, and says why. */
@@ -83,7 +89,10 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
                                 .grad_norm = s.grad_norm,
                                 .grad_norm_clipped = s.grad_norm * s.clip_factor,
                                 .targets = (int64_t)counts[0],
-                                .padding = (int64_t)counts[1]};
+                                .padding = (int64_t)counts[1],
+                                .aux_loss = s.aux_sum / counts[0],
+                                .load_max = s.load_max,
+                                .load_min = s.load_min};
     t->step++;
     t->tokens += (int64_t)counts[2];
     return STATUS_OK;

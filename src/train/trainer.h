@@ -45,6 +45,7 @@ status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
+    double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     int64_t targets, padding;                      /* that counted; tokens of no document */
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */

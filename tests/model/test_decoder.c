@@ -71,6 +71,23 @@ static void use_mamba(struct model_spec *s, const char *layers)
     s->mamba_heads = 4, s->mamba_head_dim = 4, s->mamba_groups = 2, s->mamba_state = 8, s->mamba_conv = 3;
 }
 
+enum moe_kind { MOE_PLAIN, MOE_GATED, MOE_DEEPSEEK, MOE_CAPACITY };
+
+/* Qwen3, Qwen3-Next, DeepSeek-V3 (a dense layer first), and experts that drop tokens. Where two experts are nearly level, a step of the
+ * differences changes a choice: the numbers of experts are such that none is. */
+static void use_moe(struct model_spec *s, enum moe_kind kind)
+{
+    snprintf(s->layers, sizeof s->layers, kind == MOE_DEEPSEEK ? "gqa;gqa/moe" : "gqa/moe");
+    s->moe_experts = 6, s->moe_top_k = 2, s->moe_size = 10, s->moe_aux = 0;
+    if (kind == MOE_GATED)
+        s->moe_experts = 5, s->moe_shared_size = 14, s->moe_shared_gate = true, s->moe_normalize = false;
+    if (kind == MOE_DEEPSEEK) {
+        s->moe_router = ROUTER_SIGMOID, s->moe_scale = 2.5, s->moe_shared_size = 20;
+        s->moe_groups = 3, s->moe_groups_kept = 2;
+    }
+    if (kind == MOE_CAPACITY) s->moe_capacity = 0.7;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -137,11 +154,14 @@ static void fixture_close(struct fixture *f)
     for (size_t i = 0; i < 5; i++) arena_free(all[i]);
 }
 
+/* Routers form what they cost in backward: there the gradients, which were copied, are added to. */
 static double loss_of(struct fixture *f)
 {
-    f->scalars.loss_sum = 0;
-    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
-    return f->scalars.loss_sum * 0.05;
+    const bool costs = f->d.spec.moe_aux > 0 || f->d.spec.moe_z > 0;
+    f->scalars.loss_sum = f->scalars.aux_sum = 0;
+    assert_int_equal((costs ? decoder_fwd_bwd : decoder_loss)(&f->d, &f->a, &f->batch, 1e-2, &f->run),
+                     STATUS_OK);
+    return (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05;
 }
 
 static void check_gradients(const char *name, const struct model_spec *spec)
@@ -149,11 +169,14 @@ static void check_gradients(const char *name, const struct model_spec *spec)
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, spec, DTYPE_F64, RECOMPUTE_NONE);
     assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
-    double sum = f->scalars.loss_sum;
+    double sum = f->scalars.loss_sum + f->scalars.aux_sum,
+           *grad = malloc((size_t)f->d.params.total * sizeof *grad);
+    memcpy(grad, f->d.params.grad, (size_t)f->d.params.total * sizeof *grad);
     double base = loss_of(f);
     assert_true(fabs(base - sum * 0.05) < 1e-12 * fabs(base));
     for (int i = 0; i < f->d.params.count; i++) {
-        double *w = params_master(&f->d.params, i), *g = params_grad(&f->d.params, i);
+        if (f->d.params.rows[i].role == ROLE_BALANCE) continue; /* counts tokens */
+        double *w = params_master(&f->d.params, i), *g = grad + f->d.params.rows[i].offset;
         int64_t n = f->d.params.rows[i].count;
         double *keep = malloc((size_t)n * sizeof *keep), want = 0, norm = 0;
         memcpy(keep, w, (size_t)n * sizeof *keep);
@@ -178,6 +201,7 @@ static void check_gradients(const char *name, const struct model_spec *spec)
         free(keep);
     }
     fixture_close(f);
+    free(grad);
     free(f);
 }
 
@@ -225,11 +249,32 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     check_gradients("mamba2 and attention", &s);
 }
 
+static void gradients_match_finite_differences_in_mixtures_of_experts(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    use_moe(&s, MOE_PLAIN);
+    check_gradients("qwen3-moe", &s);
+    s.moe_aux = 0.5, s.moe_z = 0.1;
+    check_gradients("auxiliary loss and z-loss", &s);
+    s = base_spec();
+    use_moe(&s, MOE_GATED);
+    check_gradients("a gated shared expert", &s);
+    s = base_spec();
+    use_moe(&s, MOE_DEEPSEEK);
+    check_gradients("deepseek-v3", &s);
+    s.moe_aux = 0.5, s.moe_aux_kind = AUX_SEQUENCE;
+    check_gradients("auxiliary loss per document", &s);
+    s = base_spec();
+    use_moe(&s, MOE_CAPACITY);
+    check_gradients("dropped tokens", &s);
+}
+
 /* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 7; family++) {
+    for (int family = 0; family < 9; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -240,6 +285,8 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 3) use_qwen3_next(&s);
             if (family == 4 || family == 5) use_mla(&s, "1*gqa,2*mla", family == 4 ? 0 : 10);
             if (family == 6) use_mamba(&s, "2*mamba2,1*gqa");
+            if (family == 7) use_moe(&s, MOE_GATED);
+            if (family == 8) use_moe(&s, MOE_DEEPSEEK);
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -267,13 +314,19 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
+/* Goal: a packed batch is the sum of its documents, its gradients too. Method: the packed batch against one batch per document. */
 static void check_packed(const struct model_spec *s)
 {
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, s, DTYPE_F64, RECOMPUTE_NONE);
-    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
-    double packed = f->scalars.loss_sum, single;
-    f->scalars.loss_sum = 0;
+    const int64_t total = f->d.params.total;
+    double *grad = f->d.params.grad, *packed = malloc((size_t)total * sizeof *packed), norm = 0;
+    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+    const double loss = f->scalars.loss_sum + f->scalars.aux_sum;
+    memcpy(packed, grad, (size_t)total * sizeof *packed);
+    memset(grad, 0, (size_t)total * sizeof *grad);
+    f->scalars.loss_sum = f->scalars.aux_sum = 0;
+    f->run.accum = ACCUM_ADD;
     for (int doc = 0; doc < 3; doc++) {
         int at = f->cu[doc];
         int32_t cu[2] = {0, f->cu[doc + 1] - at};
@@ -284,15 +337,19 @@ static void check_packed(const struct model_spec *s)
                           .targets = f->targets + at,
                           .positions = f->positions + at,
                           .cu_seqlens = cu};
-        assert_int_equal(decoder_loss(&f->d, &f->a, &b, 0, &f->run), STATUS_OK);
+        assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &b, 0, &f->run), STATUS_OK);
     }
-    single = f->scalars.loss_sum;
-    assert_true(fabs(packed - single) < 1e-12 * fabs(packed));
+    const double single = f->scalars.loss_sum + f->scalars.aux_sum;
+    assert_true(fabs(loss - single) < 1e-12 * fabs(loss));
+    for (int64_t i = 0; i < total; i++) norm += packed[i] * packed[i];
+    for (int64_t i = 0; i < total; i++)
+        if (!(fabs(packed[i] - grad[i]) < 1e-12 * sqrt(norm)))
+            fail_msg("gradient %lld is %.17g packed, %.17g alone", (long long)i, packed[i], grad[i]);
     fixture_close(f);
+    free(packed);
     free(f);
 }
 
-/* Goal: a packed batch is the sum of its documents. Method: the loss of the packed batch against one batch per document. */
 static void packed_documents_equal_single_documents(void **state)
 {
     (void)state;
@@ -305,24 +362,55 @@ static void packed_documents_equal_single_documents(void **state)
     s = base_spec();
     use_mamba(&s, "mamba2,gqa");
     check_packed(&s);
+    use_moe(&s, MOE_GATED);
+    check_packed(&s);
+    use_moe(&s, MOE_DEEPSEEK);
+    s.moe_aux = 0.5, s.moe_aux_kind = AUX_SEQUENCE, s.moe_z = 0.1;
+    check_packed(&s);
 }
 
-/* Goal: the number of threads changes no bit of latent attention's step. Method: gradients and loss with 1 to 3 threads. */
-static void threads_change_no_bit_of_latent_attention(void **state)
+/* Goal: what auxiliary losses do does not depend on how a step is cut. Method: the loss of two equal micro-batches is that of one,
+ * twice; so are its gradients, and each expert's tokens. */
+static void auxiliary_losses_are_shared_by_micro_batches(void **state)
 {
     (void)state;
     struct model_spec s = base_spec();
-    use_mla(&s, "1*mla,1*gdn", 10);
-    s.gdn_key_heads = 2, s.gdn_value_heads = 4, s.gdn_key_dim = 8, s.gdn_value_dim = 4;
+    use_moe(&s, MOE_DEEPSEEK);
+    s.moe_aux = 0.5, s.moe_z = 0.1;
+    struct fixture *f = malloc(sizeof *f);
+    fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+    const int64_t total = f->d.params.total;
+    double *grad = f->d.params.grad, *once = malloc((size_t)total * sizeof *once);
+    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+    const double cost = f->scalars.aux_sum;
+    assert_true(cost > 0);
+    memcpy(once, grad, (size_t)total * sizeof *once);
+    f->run.accum = ACCUM_ADD;
+    assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+    assert_true(fabs(f->scalars.aux_sum - 2 * cost) < 1e-12 * cost);
+    for (int64_t i = 0; i < total; i++)
+        assert_true(fabs(grad[i] - 2 * once[i]) <= 1e-12 * (1 + fabs(once[i])));
+    const int bias = params_find(&f->d.params, "layers.1.moe.router.bias");
+    double counted = 0;
+    for (int64_t e = 0; e < s.moe_experts; e++) counted += ((double *)params_grad(&f->d.params, bias))[e];
+    assert_true(counted == (double)(2 * N * s.moe_top_k));
+    fixture_close(f);
+    free(once);
+    free(f);
+}
+
+/* Goal: the number of threads changes no bit of a step. Method: gradients and loss with 1 to 3 threads. */
+static void check_threads(const struct model_spec *s)
+{
     for (int precision = 1; precision < 3; precision++) {
         struct fixture *first = malloc(sizeof *first), *f = malloc(sizeof *f);
         const dtype dt = precision == 1 ? DTYPE_F32 : DTYPE_BF16;
         parallel_threads_set(1);
-        fixture_open(first, &s, dt, RECOMPUTE_SELECTIVE);
+        fixture_open(first, s, dt, RECOMPUTE_SELECTIVE);
         assert_int_equal(decoder_fwd_bwd(&first->d, &first->a, &first->batch, 0, &first->run), STATUS_OK);
         for (int threads = 2; threads <= 3; threads++) {
             parallel_threads_set(threads);
-            fixture_open(f, &s, dt, RECOMPUTE_SELECTIVE);
+            fixture_open(f, s, dt, RECOMPUTE_SELECTIVE);
             assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
             assert_memory_equal(&f->scalars.loss_sum, &first->scalars.loss_sum, sizeof(double));
             assert_memory_equal(f->d.params.grad, first->d.params.grad,
@@ -336,14 +424,32 @@ static void threads_change_no_bit_of_latent_attention(void **state)
     parallel_threads_set(0);
 }
 
+static void threads_change_no_bit_of_latent_attention_and_of_mixtures(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    use_mla(&s, "1*mla,1*gdn", 10);
+    s.gdn_key_heads = 2, s.gdn_value_heads = 4, s.gdn_key_dim = 8, s.gdn_value_dim = 4;
+    check_threads(&s);
+    s = base_spec();
+    use_moe(&s, MOE_GATED);
+    check_threads(&s);
+    s = base_spec();
+    use_moe(&s, MOE_DEEPSEEK);
+    s.moe_aux = 0.5;
+    check_threads(&s);
+}
+
 int main(void)
 {
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences_in_every_family),
+        cmocka_unit_test(gradients_match_finite_differences_in_mixtures_of_experts),
         cmocka_unit_test(recompute_policies_give_the_same_bits),
         cmocka_unit_test(packed_documents_equal_single_documents),
-        cmocka_unit_test(threads_change_no_bit_of_latent_attention),
+        cmocka_unit_test(threads_change_no_bit_of_latent_attention_and_of_mixtures),
+        cmocka_unit_test(auxiliary_losses_are_shared_by_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

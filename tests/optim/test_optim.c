@@ -84,7 +84,7 @@ static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
     assert_int_equal(optim_chunks(&f->p, r, NULL), STATUS_OK);
     f->scalars = (struct step_scalars){.lr = 0.1};
     optim_scalars(r, step, &f->scalars);
-    assert_int_equal(optim_step(&f->run, r), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, r, 0), STATUS_OK);
 }
 
 static void only_matrices_and_tables_decay(void **state)

@@ -322,7 +322,7 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         {"model.window_layers=0-9", "model.window_layers '0-9': there is no layer 9, the last is 1"},
         {"model.layers=", "model.layers: '' is no mixer; there are gqa, swa, gdn, mla, mamba2"},
         {"model.layers=gqa,ssm", "model.layers: 'ssm' is no mixer; there are gqa, swa, gdn, mla, mamba2"},
-        {"model.layers=gqa/dense", "model.layers: 'dense' is no feed-forward part; there are mlp"},
+        {"model.layers=gqa/dense", "model.layers: 'dense' is no feed-forward part; there are mlp, moe"},
         {"model.layers=0*gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '0*gqa'"},
         {"model.layers=3gqa", "model.layers: write a count as 3*gqa, from 1 to 99999, not '3gqa'"},
         {"model.layers=gqa gqa",
@@ -334,6 +334,11 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         {"model.layers=gdn", "model.layers names gdn: set model.gdn_key_heads and model.gdn_value_heads"},
         {"model.layers=gqa,mla", "model.layers names mla: set model.mla_kv_rank"},
         {"model.layers=mamba2", "model.layers names mamba2: set model.mamba_heads"},
+        {"model.ffn_size=0", "model.ffn_size is not given; set it or start from a preset (model.preset)"},
+        {"model.moe_experts=8",
+         "model.moe_experts does nothing where model.layers names no moe, as in gqa/moe"},
+        {"model.layers=gqa/moe",
+         "model.layers names moe: set model.moe_experts, model.moe_top_k and model.moe_size"},
         {"train.sequence_length=256", "train.sequence_length 256 is longer than model.context_length 128"},
         {"train.batch_tokens=200",
          "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128"},
@@ -365,6 +370,32 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 3, bands), STATUS_CONFIG);
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
     assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
+}
+
+static void mixtures_of_experts_that_cannot_work_are_refused_in_one_line(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"model.moe_top_k=9", "model.moe_top_k 9 is more than model.moe_experts 8"},
+        {"model.moe_groups=3", "model.moe_experts 8 is not a multiple of model.moe_groups 3"},
+        {"model.moe_groups_kept=5", "model.moe_groups_kept 5 is more than model.moe_groups 4"},
+        {"model.moe_top_k=5", "model.moe_top_k 5 is more than the 4 experts of 2 groups"},
+        {"model.moe_shared_gate=true", "model.moe_shared_gate needs a shared expert: model.moe_shared_size"},
+        {"model.activation=gelu", "model.layers names moe: experts are swiglu, set model.activation: swiglu"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct spec s;
+        char want[256], *with[] = {"model.layers=gqa/moe", "model.moe_experts=8", "model.moe_top_k=2",
+                                   "model.moe_size=16",    "model.moe_groups=4",  "model.moe_groups_kept=2",
+                                   "model.ffn_size=0",     (char *)cases[i][0]};
+        const int count = sizeof with / sizeof with[0];
+        assert_int_equal(load(&s, tiny, count - 1, with), STATUS_OK);
+        assert_int_equal(load(&s, tiny, count, with), STATUS_CONFIG);
+        snprintf(want, sizeof want, "run.yaml: %s", cases[i][1]);
+        assert_string_equal(status_message(), want);
+    }
+    expect_check_error("--model.moe_capacity=-1",
+                       "command line: model.moe_capacity: -1 is outside [0, 1000]");
 }
 
 static void window_layers_name_the_layers_that_use_the_window(void **state)
@@ -638,6 +669,7 @@ int main(void)
         cmocka_unit_test(values_outside_their_range_are_refused_where_they_stand),
         cmocka_unit_test(what_latent_attention_needs_is_said),
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
+        cmocka_unit_test(mixtures_of_experts_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
         cmocka_unit_test(the_pattern_names_every_layer),
         cmocka_unit_test(a_dump_reads_back_to_the_same_values),

@@ -1,0 +1,391 @@
+#include "nn/moe.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- parameters and memory */
+
+static int matrices(struct params *p, enum role role, int64_t out, int64_t in, const char *name,
+                    const char *part)
+{
+    int row = params_add(p, role, 0, out, in, "%s.experts.%s.weight", name, part);
+    p->rows[row].stored = true;
+    return row;
+}
+
+static void shared_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec)
+{
+    char full[96];
+    struct model_spec own = *spec;
+    own.ffn_size = spec->moe_shared_size;
+    own.mlp_bias = false;
+    snprintf(full, sizeof full, "%s.shared", name);
+    mlp_init(&m->shared, p, full, &own);
+    if (!spec->moe_shared_gate) return;
+    snprintf(full, sizeof full, "%s.shared_gate", name);
+    linear_init(&m->gate, p, full, ROLE_MATRIX, 1, m->d, BIAS_NONE);
+}
+
+void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec)
+{
+    static const enum route_score scores[] = {
+        [ROUTER_SOFTMAX] = ROUTE_SOFTMAX, [ROUTER_SIGMOID] = ROUTE_SIGMOID};
+    static const enum route_aux kinds[] = {
+        [AUX_SWITCH] = ROUTE_AUX_SWITCH, [AUX_SEQUENCE] = ROUTE_AUX_SEQUENCE};
+    char full[96];
+    *m = (struct moe){.rule = {.score = scores[spec->moe_router],
+                               .experts = spec->moe_experts,
+                               .top_k = spec->moe_top_k,
+                               .groups = spec->moe_groups,
+                               .groups_kept = spec->moe_groups_kept,
+                               .normalize = spec->moe_normalize,
+                               .scale = spec->moe_scale},
+                      .d = spec->hidden_size,
+                      .f = spec->moe_size,
+                      .aux_kind = kinds[spec->moe_aux_kind],
+                      .aux = spec->moe_aux,
+                      .z = spec->moe_z,
+                      .capacity = spec->moe_capacity,
+                      .gate.w = -1};
+    const int64_t experts = m->rule.experts;
+    snprintf(full, sizeof full, "%s.router", name);
+    linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
+    m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
+    m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
+    m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
+    if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
+}
+
+static int64_t sorted_max(const struct moe_saved *s, int64_t rows)
+{
+    return moe_rows_max(rows, s->top_k, s->experts, s->align);
+}
+
+static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum moe_memory what,
+                                  const char *name)
+{
+    const struct moe_shape shape = {.rows = l->n,
+                                    .experts = m->rule.experts,
+                                    .top_k = m->rule.top_k,
+                                    .d = m->d,
+                                    .f = m->f,
+                                    .docs = l->docs_max,
+                                    .dt = l->dt};
+    return tensor_take(l->scratch, name, DTYPE_U8, 1, (int64_t)l->ops->moe_scratch(&shape, what));
+}
+
+static void backward_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+{
+    const dtype acc = dtype_acc(l->dt);
+    s->wide = tensor_take(l->scratch, "moe input gradient", acc, 2, l->n, m->d);
+    s->dweight = tensor_take(l->scratch, "router weight gradient", acc, 2, l->n, m->rule.top_k);
+    s->dlogits = tensor_take(l->scratch, "router logits gradient", l->dt, 2, l->n, m->rule.experts);
+    s->cost = tensor_take(l->scratch, "router costs", acc, 1, l->n);
+    s->scratch_bwd = scratch_take(m, l, MOE_ROUTE_BWD, "router's backward scratch");
+    if (m->gate.w >= 0) s->dgate = tensor_take(l->scratch, "gate gradient", l->dt, 2, l->n, (int64_t)1);
+}
+
+void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+{
+    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
+    const int64_t experts = m->rule.experts, k = m->rule.top_k;
+    const dtype acc = dtype_acc(l->dt);
+    *s = (struct moe_saved){
+        .align = l->ops->expert_align, .experts = experts, .top_k = k, .train = l->mode == LAY_TRAIN};
+    const int64_t rows = sorted_max(s, l->n);
+    s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
+    s->expert = tensor_take(always, "chosen experts", DTYPE_I32, 2, l->n, k);
+    s->weight = tensor_take(always, "expert weights", acc, 2, l->n, k);
+    s->place = tensor_take(always, "expert places", DTYPE_I32, 2, l->n, k);
+    s->source = tensor_take(always, "expert sources", DTYPE_I32, 1, rows);
+    s->offsets = tensor_take(always, "expert offsets", DTYPE_I32, 1, experts + 1);
+    s->counts = tensor_take(always, "expert counts", DTYPE_I32, 1, experts);
+    s->demand = tensor_take(always, "expert demand", DTYPE_I32, 1, experts);
+    s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
+    s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
+    s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows, m->d);
+    if (m->shared.f > 0) mlp_lay(&m->shared, &s->shared, l);
+    if (m->gate.w >= 0) {
+        s->shared_out = tensor_take(keep, "shared expert output", l->dt, 2, l->n, m->d);
+        s->gate = tensor_take(keep, "shared expert gate", acc, 2, l->n, (int64_t)1);
+    }
+    s->scratch_fwd = scratch_take(m, l, MOE_ROUTE_FWD, "router's scratch");
+    s->scratch_product = scratch_take(m, l, MOE_PRODUCT, "expert products' scratch");
+    if (s->train) backward_lay(m, s, l);
+}
+
+void moe_rows(struct moe_saved *s, int64_t rows)
+{
+    struct tensor *by_token[] = {&s->logits, &s->expert,  &s->weight,  &s->place, &s->shared_out, &s->gate,
+                                 &s->wide,   &s->dweight, &s->dlogits, &s->cost,  &s->dgate},
+                  *sorted[] = {&s->source, &s->up, &s->m, &s->sorted};
+    for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) tensor_rows(by_token[i], rows);
+    for (size_t i = 0; i < sizeof sorted / sizeof sorted[0]; i++) tensor_rows(sorted[i], sorted_max(s, rows));
+    mlp_rows(&s->shared, rows);
+}
+
+/* ---- forward */
+
+static status route(const struct moe *m, struct moe_saved *s, const struct run *r)
+{
+    const struct route_rule *rule = &m->rule;
+    const int64_t rows = s->logits.shape[0];
+    const double even = (double)(rule->top_k * rows) / (double)rule->experts;
+    return r->ops->route_fwd(
+        &(struct route_fwd_args){.logits = s->logits.data,
+                                 .bias = params_master(r->params, m->bias),
+                                 .rule = *rule,
+                                 .rows = rows,
+                                 .capacity = m->capacity > 0 ? (int64_t)ceil(m->capacity * even) : 0,
+                                 .align = s->align,
+                                 .expert = s->expert.data,
+                                 .weight = s->weight.data,
+                                 .place = s->place.data,
+                                 .source = s->source.data,
+                                 .offsets = s->offsets.data,
+                                 .counts = s->counts.data,
+                                 .demand = s->demand.data,
+                                 .scratch = s->scratch_fwd.data,
+                                 .dt = s->up.dt},
+        r->stream);
+}
+
+/* A product of all experts with one of their matrices. */
+struct product {
+    enum expert_product kind;
+    enum expert_gather gather;
+    const void *a, *b;
+    void *c;
+    int64_t n, k;
+};
+
+static status multiply(const struct moe *m, const struct moe_saved *s, const struct product *p,
+                       const struct run *r)
+{
+    return r->ops->expert_gemm(
+        &(struct expert_gemm_args){.product = p->kind,
+                                   .gather = p->gather,
+                                   .a = p->a,
+                                   .b = p->b,
+                                   .c = p->c,
+                                   .source = s->source.data,
+                                   .offsets = s->offsets.data,
+                                   .counts = s->counts.data,
+                                   .rows = s->logits.shape[0],
+                                   .top_k = m->rule.top_k,
+                                   .experts = m->rule.experts,
+                                   .n = p->n,
+                                   .k = p->k,
+                                   .align = s->align,
+                                   .accum = p->kind == EXPERT_WGRAD ? r->accum : ACCUM_STORE,
+                                   .scratch = s->scratch_product.data,
+                                   .dt = s->up.dt},
+        r->stream);
+}
+
+static status form_up(const struct moe *m, const struct moe_saved *s, struct tensor y, const struct run *r)
+{
+    return multiply(m, s,
+                    &(struct product){.kind = EXPERT_FWD,
+                                      .gather = EXPERT_GATHER_A,
+                                      .a = y.data,
+                                      .b = params_weight(r->params, m->up),
+                                      .c = s->up.data,
+                                      .n = 2 * m->f,
+                                      .k = m->d},
+                    r);
+}
+
+static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct tensor y,
+                          const struct run *r)
+{
+    TRY(form_up(m, s, y, r));
+    TRY(r->ops->expert_act_fwd(&(struct expert_act_fwd_args){.up = s->up.data,
+                                                             .m = s->m.data,
+                                                             .weight = s->weight.data,
+                                                             .source = s->source.data,
+                                                             .offsets = s->offsets.data,
+                                                             .rows = y.shape[0],
+                                                             .top_k = m->rule.top_k,
+                                                             .experts = m->rule.experts,
+                                                             .f = m->f,
+                                                             .align = s->align,
+                                                             .dt = y.dt},
+                               r->stream));
+    return multiply(m, s,
+                    &(struct product){.kind = EXPERT_FWD,
+                                      .a = s->m.data,
+                                      .b = params_weight(r->params, m->down),
+                                      .c = s->sorted.data,
+                                      .n = m->d,
+                                      .k = m->f},
+                    r);
+}
+
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor out,
+               const struct run *r)
+{
+    const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
+    struct tensor base = gated ? s->shared_out : out;
+    TRY(linear_fwd(&m->router, y, s->logits, r));
+    TRY(route(m, s, r));
+    TRY(experts_fwd(m, s, y, r));
+    if (shared) TRY(mlp_fwd(&m->shared, &s->shared, y, base, r));
+    if (gated) TRY(linear_fwd(&m->gate, y, s->gate, r));
+    return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
+                                                  .place = s->place.data,
+                                                  .base = shared ? base.data : NULL,
+                                                  .gate = gated ? s->gate.data : NULL,
+                                                  .y = out.data,
+                                                  .rows = y.shape[0],
+                                                  .top_k = m->rule.top_k,
+                                                  .d = m->d,
+                                                  .dt = y.dt,
+                                                  .base_dt = y.dt},
+                           r->stream);
+}
+
+status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
+                 const struct run *r)
+{
+    if (policy != RECOMPUTE_FULL) return STATUS_OK;
+    TRY(linear_fwd(&m->router, y, s->logits, r));
+    TRY(form_up(m, s, y, r));
+    if (m->gate.w >= 0) {
+        TRY(mlp_fwd(&m->shared, &s->shared, y, s->shared_out, r));
+        return linear_fwd(&m->gate, y, s->gate, r);
+    }
+    return m->shared.f > 0 ? mlp_again(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
+}
+
+/* ---- backward */
+
+/* The shared expert's and its gate's parts of wide; with a gate, shared_out becomes its gradient. */
+static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+                         struct tensor dout, const struct run *r)
+{
+    if (m->gate.w < 0) return mlp_bwd(&m->shared, &s->shared, c, y, dout, s->wide, r);
+    TRY(r->ops->combine_gate_bwd(&(struct combine_gate_bwd_args){.dy = dout.data,
+                                                                 .base = s->shared_out.data,
+                                                                 .gate = s->gate.data,
+                                                                 .dbase = s->shared_out.data,
+                                                                 .dgate = s->dgate.data,
+                                                                 .rows = y.shape[0],
+                                                                 .d = m->d,
+                                                                 .dt = y.dt},
+                                 r->stream));
+    TRY(mlp_bwd(&m->shared, &s->shared, c, y, s->shared_out, s->wide, r));
+    TRY(linear_wgrad(&m->gate, y, s->dgate, r));
+    return linear_dgrad_add(&m->gate, s->dgate, s->wide, r);
+}
+
+/* From dout to the gradients of the experts' matrices, of their inputs (sorted) and of the weights. */
+static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
+                          const struct run *r)
+{
+    const struct params *p = r->params;
+    void *both = s->m.data; /* from dm to m, in one place; up likewise: nobody reads these again */
+    TRY(multiply(m, s,
+                 &(struct product){.kind = EXPERT_DGRAD,
+                                   .gather = EXPERT_GATHER_A,
+                                   .a = dout.data,
+                                   .b = params_weight(p, m->down),
+                                   .c = both,
+                                   .n = m->d,
+                                   .k = m->f},
+                 r));
+    TRY(r->ops->expert_act_bwd(&(struct expert_act_bwd_args){.dm = both,
+                                                             .up = s->up.data,
+                                                             .weight = s->weight.data,
+                                                             .source = s->source.data,
+                                                             .offsets = s->offsets.data,
+                                                             .dup = s->up.data,
+                                                             .m = both,
+                                                             .dweight = s->dweight.data,
+                                                             .rows = y.shape[0],
+                                                             .top_k = m->rule.top_k,
+                                                             .experts = m->rule.experts,
+                                                             .f = m->f,
+                                                             .align = s->align,
+                                                             .dt = y.dt},
+                               r->stream));
+    TRY(multiply(m, s,
+                 &(struct product){.kind = EXPERT_WGRAD,
+                                   .gather = EXPERT_GATHER_A,
+                                   .a = dout.data,
+                                   .b = both,
+                                   .c = params_grad(p, m->down),
+                                   .n = m->d,
+                                   .k = m->f},
+                 r));
+    TRY(multiply(m, s,
+                 &(struct product){.kind = EXPERT_WGRAD,
+                                   .gather = EXPERT_GATHER_B,
+                                   .a = s->up.data,
+                                   .b = y.data,
+                                   .c = params_grad(p, m->up),
+                                   .n = 2 * m->f,
+                                   .k = m->d},
+                 r));
+    return multiply(m, s,
+                    &(struct product){.kind = EXPERT_DGRAD,
+                                      .a = s->up.data,
+                                      .b = params_weight(p, m->up),
+                                      .c = s->sorted.data,
+                                      .n = 2 * m->f,
+                                      .k = m->d},
+                    r);
+}
+
+/* The router: its cost is the step's (grad_scale), so micro-batches share it by their tokens. */
+static status route_bwd(const struct moe *m, struct moe_saved *s, const struct batch *b, struct tensor y,
+                        const struct run *r)
+{
+    const bool costs = m->aux > 0 || m->z > 0;
+    TRY(r->ops->route_bwd(&(struct route_bwd_args){.dweight = s->dweight.data,
+                                                   .logits = s->logits.data,
+                                                   .expert = s->expert.data,
+                                                   .place = s->place.data,
+                                                   .demand = s->demand.data,
+                                                   .rule = m->rule,
+                                                   .rows = y.shape[0],
+                                                   .aux_kind = m->aux_kind,
+                                                   .aux = m->aux,
+                                                   .z = m->z,
+                                                   .grad_scale = &r->scalars->grad_scale,
+                                                   .cu_seqlens = b->cu_seqlens,
+                                                   .docs = b->docs,
+                                                   .dlogits = s->dlogits.data,
+                                                   .cost = costs ? s->cost.data : NULL,
+                                                   .load = params_grad(r->params, m->bias),
+                                                   .scratch = s->scratch_bwd.data,
+                                                   .dt = y.dt},
+                          r->stream));
+    if (costs)
+        TRY(r->ops->sum(
+            &(struct sum_args){
+                .x = s->cost.data, .out = &r->scalars->aux_sum, .count = y.shape[0], .dt = s->cost.dt},
+            r->stream));
+    return linear_wgrad(&m->router, y, s->dlogits, r);
+}
+
+status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+               struct tensor dout, struct tensor dy, const struct run *r)
+{
+    const bool shared = m->shared.f > 0;
+    CHECK(s->train, "backward of a mixture that was laid out without one");
+    TRY(experts_bwd(m, s, y, dout, r));
+    TRY(route_bwd(m, s, c->batch, y, r));
+    if (shared) TRY(shared_bwd(m, s, c, y, dout, r));
+    TRY((shared ? linear_dgrad_add : linear_dgrad)(&m->router, s->dlogits, s->wide, r));
+    return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
+                                                  .place = s->place.data,
+                                                  .base = s->wide.data,
+                                                  .y = dy.data,
+                                                  .rows = y.shape[0],
+                                                  .top_k = m->rule.top_k,
+                                                  .d = m->d,
+                                                  .dt = y.dt,
+                                                  .base_dt = s->wide.dt},
+                           r->stream);
+}

@@ -1,0 +1,53 @@
+/* moe: a mixture of experts in the place of an mlp (Shazeer et al., arXiv:1701.06538): y_t = sum of w_te f_e(h_t) over the chosen e, and
+ * of the shared expert, which all tokens pass, times sigmoid(<h, gate>) where model.moe_shared_gate asks for it (Qwen3-Next; DeepSeek's
+ * has no gate). Experts are SwiGLU of width I. S: sorted rows of all experts; ops/ops_moe.h says in which order, and what the routing is.
+ *
+ *   tensor  shape          dtype  lives                      backward
+ *   y       [N, D]         dt     act, by caller             dy =  (may be dout's memory: it is written last)
+ *   logits  [N, E]         A      act; scratch under full    routers are products of dt with a result in A
+ *   routing [N, k] ...     i32, A act                        never formed again: choices are the forward's
+ *   up      [S, 2I]        dt     act; scratch under full    [gate | up] per row; overwritten by its gradient
+ *   m       [S, I]         dt     scratch                    with the slot's weight inside, so that the experts' outputs need not be kept
+ *   sorted  [S, D]         dt     scratch                    what experts give; in backward the gradients of their inputs
+ *   shared  [N, 2 shared]  ...    as of an mlp
+ *   shared_out [N, D]      dt     act; scratch under full    with a gate; becomes its gradient
+ *   gate    [N, 1]         A      act; scratch under full
+ *   out     [N, D]         dt     scratch, by caller         dout read
+ *   wide    [N, D]         A      scratch                    dy of router, shared expert and gate, summed before it is rounded
+ *
+ * Parameters under NAME: router.weight [E, D], router.bias [E] (role BALANCE), experts.up.weight [E 2I, D] (an expert's gate rows before
+ * its up rows), experts.down.weight [E D, I], shared.up.weight, shared.down.weight, shared_gate.weight [1, D].
+ * FLOPs per token: 2 D E + 6 D (k I + shared) forward, twice that backward. */
+#ifndef INGOT_NN_MOE_H
+#define INGOT_NN_MOE_H
+#include "nn/mix.h"
+#include "nn/mlp.h"
+
+struct moe {
+    struct route_rule rule;
+    int64_t d, f;
+    int bias, up, down;             /* parameter rows */
+    enum route_aux aux_kind;
+    double aux, z, capacity;        /* capacity: 0: dropless */
+    struct linear router, gate;     /* gate.w = -1: none */
+    struct mlp shared;              /* shared.f = 0: none */
+};
+struct moe_saved {
+    struct tensor logits, expert, weight, place, source, offsets, counts, demand, up, m, sorted;
+    struct mlp_saved shared;
+    struct tensor shared_out, gate;
+    struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
+    struct tensor scratch_fwd, scratch_bwd, scratch_product; /* what the op set asks for */
+    int64_t align, experts, top_k;
+    bool train;                     /* laid out for backward */
+};
+
+void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
+void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
+void moe_rows(struct moe_saved *s, int64_t rows);
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+/* full: logits, up, the shared expert. */
+status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
+status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+               const struct run *r) WARN_UNUSED;
+#endif
