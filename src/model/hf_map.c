@@ -161,7 +161,7 @@ status hf_map(const struct decoder *d, struct hf_tensor **list, int *count)
     int64_t covered = 0;
     for (int i = 0; i < l.count; i++) {
         const struct param *p = &d->params.rows[l.rows[i].param];
-        covered += l.rows[i].rows * (p->rank == 2 ? p->shape[1] : 1);
+        if (p->role != ROLE_BALANCE) covered += l.rows[i].rows * (p->rank == 2 ? p->shape[1] : 1);
     }
     CHECK(covered == d->params.unique, "%s: the names cover %lld of %lld parameters", family->name,
           (long long)covered, (long long)d->params.unique);
