@@ -89,12 +89,17 @@ static status check_mlp(const struct model_spec *m)
 
 static status check_groups(const struct model_spec *m)
 {
-    if (m->moe_experts % m->moe_groups != 0)
-        return FAIL(STATUS_CONFIG, "model.moe_experts %lld is not a multiple of model.moe_groups %lld",
-                    (ll)m->moe_experts, (ll)m->moe_groups);
+    if (m->moe_groups == 0 && m->moe_groups_kept == 0) return STATUS_OK;
     if (m->moe_groups_kept > m->moe_groups)
         return FAIL(STATUS_CONFIG, "model.moe_groups_kept %lld is more than model.moe_groups %lld",
                     (ll)m->moe_groups_kept, (ll)m->moe_groups);
+    if (m->moe_groups_kept == 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "model.moe_groups needs model.moe_groups_kept, the groups that a token's experts come from");
+    if (m->moe_experts % m->moe_groups != 0)
+        return FAIL(STATUS_CONFIG, "model.moe_experts %lld is not a multiple of model.moe_groups %lld",
+                    (ll)m->moe_experts, (ll)m->moe_groups);
     const int64_t left = m->moe_experts / m->moe_groups * m->moe_groups_kept;
     if (m->moe_top_k > left)
         return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than the %lld experts of %lld groups",

@@ -378,6 +378,8 @@ static void mixtures_of_experts_that_cannot_work_are_refused_in_one_line(void **
     static const char *const cases[][2] = {
         {"model.moe_top_k=9", "model.moe_top_k 9 is more than model.moe_experts 8"},
         {"model.moe_groups=3", "model.moe_experts 8 is not a multiple of model.moe_groups 3"},
+        {"model.moe_groups_kept=0",
+         "model.moe_groups needs model.moe_groups_kept, the groups that a token's experts come from"},
         {"model.moe_groups_kept=5", "model.moe_groups_kept 5 is more than model.moe_groups 4"},
         {"model.moe_top_k=5", "model.moe_top_k 5 is more than the 4 experts of 2 groups"},
         {"model.moe_shared_gate=true", "model.moe_shared_gate needs a shared expert: model.moe_shared_size"},
