@@ -69,7 +69,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
                                     .top_k = m->rule.top_k,
                                     .d = m->d,
                                     .f = m->f,
-                                    .docs = l->docs_max,
+                                    .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
                                     .dt = l->dt};
     return tensor_take(l->scratch, name, DTYPE_U8, 1, (int64_t)l->ops->moe_scratch(&shape, what));
 }

@@ -148,10 +148,10 @@ struct balance_args {
     struct step_scalars *scalars;   /* in the set's memory */
 };
 
-/* What a set needs during one of these ops. Pure, as attn_scratch. */
+/* What a set needs during one of these ops. Pure, as attn_scratch. MOE_PRODUCT: gathered rows have d elements at most. */
 enum moe_memory { MOE_ROUTE_FWD, MOE_ROUTE_BWD, MOE_PRODUCT };
 struct moe_shape {
-    int64_t rows, experts, top_k, d, f, docs;   /* tokens; width and inner width; documents at most */
+    int64_t rows, experts, top_k, d, f, docs;   /* tokens; width and inner width; documents at most, 0: no ROUTE_AUX_SEQUENCE */
     dtype dt;
 };
 #endif

@@ -83,7 +83,7 @@ static struct moe_shape shape_of(const struct op_case *c, dtype dt)
     return (struct moe_shape){.rows = c->rows,
                               .experts = c->experts,
                               .top_k = c->top_k,
-                              .d = c->k,
+                              .d = c->k > c->n ? c->k : c->n,
                               .f = c->n,
                               .docs = c->docs,
                               .dt = dt};

@@ -81,6 +81,23 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
     return g->dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
 }
 
+/* A set's products of experts: by its product. */
+#define EXPERT_GEMM(isa, product)                                                                            \
+    static status expert_gemm_##isa(const struct expert_gemm_args *a, dev_stream s)                          \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return expert_gemm_by(product, a);                                                                   \
+    }
+static status gemm_avx2(const struct gemm_args *g, dev_stream s)
+{
+    struct ops o;
+    simd_gemm_v3(&o);
+    return o.gemm(g, s);
+}
+EXPERT_GEMM(avx2, gemm_avx2)
+EXPERT_GEMM(avx512, gemm_avx512)
+EXPERT_GEMM(amx, gemm_amx)
+
 status ops_cpu(struct ops *o, const char *isa_max)
 {
     static const char *const set_names[] = {
@@ -99,9 +116,11 @@ status ops_cpu(struct ops *o, const char *isa_max)
         SIMD_FILES(X)
 #undef X
     }
-    if (isa >= CPU_AVX512) o->gemm = gemm_avx512;
+    o->expert_gemm = expert_gemm_avx2;
+    if (isa >= CPU_AVX512) o->gemm = gemm_avx512, o->expert_gemm = expert_gemm_avx512;
     if (isa >= CPU_AMX) {
         o->gemm = gemm_amx;
+        o->expert_gemm = expert_gemm_amx;
 #define X(file) simd_##file##_amx(o);
         SIMD_AMX_FILES(X)
 #undef X
