@@ -32,4 +32,11 @@ struct attention_bench {
     bool json;
 };
 status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
+
+/* bench moe, on a GPU. STATUS_DEVICE in a build without CUDA. */
+struct moe_bench {
+    int64_t tokens, experts, top_k, hidden, size, runs;
+    bool json;
+};
+status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;
 #endif

@@ -41,6 +41,16 @@
     ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300}), \
     LATENT(op_, 3, 3, 192, 128, 0, 0, 3, {257, 64, 300}), LATENT(op_, 4, 4, 192, 128, 0, FUSED, 2, {512, 512}), \
     LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
+#define REAL_PRODUCTS(f_) /* what Hopper's tiles take: multiples of 64 */ \
+    MOE(expert_gemm, 300, 8, 2, 128, f_, .n = 320, .k = 192), MOE(expert_gemm, 129, 5, 3, 128, (f_) | EMPTY, .n = 64, .k = 576), \
+    MOE(expert_gemm, 900, 4, 1, 256, (f_) | HOT, .n = 192, .k = 64, .capacity = 260), \
+    MOE(expert_gemm, 700, 3, 2, 128, f_, .n = 512, .k = 256)
+#define REAL_MOE(rows_, experts_, top_k_, f_, d_) \
+    MOE(route_fwd, rows_, experts_, top_k_, 128, f_), MOE(route_bwd, rows_, experts_, top_k_, 128, f_), \
+    MOE(expert_act_fwd, rows_, experts_, top_k_, 128, f_, .n = d_), MOE(expert_act_bwd, rows_, experts_, top_k_, 128, f_, .n = d_), \
+    MOE(expert_act_bwd, rows_, experts_, top_k_, 128, (f_) | IN_PLACE, .n = d_), \
+    MOE(combine, rows_, experts_, top_k_, 128, f_, .d = d_), MOE(combine, rows_, experts_, top_k_, 128, (f_) | BRANCH | WIDE, .d = d_), \
+    MOE(combine_gate_bwd, rows_, experts_, top_k_, 128, (f_) | BRANCH | GATED, .d = d_)
 
 #define REAL_DELTA(op_) \
     DELTA(op_, 4, 2, 128, 128, QK_NORM, 8, {1, 0, 63, 64, 65, 150, 3, 400}), DELTA(op_, 2, 2, 128, 128, QK_NORM, 1, {1000}), \
@@ -88,6 +98,9 @@ static const struct op_case real_cases[] = {
     HEADS(ssm_in_bwd, 300, 3, 512, BRANCH), HEADS(ssm_out_fwd, 2048, 24, 64, 0), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
     CONV(conv_bwd, 1792, 4, WITH_BIAS, 3, {700, 1, 500}),
     HEADS(gated_norm_fwd, 33, 1, 2048, 0), HEADS(gated_norm_bwd, 333, 1, 2048, 0), HEADS(gated_norm_bwd, 70, 3, 24, 0),
+    REAL_PRODUCTS(0), REAL_PRODUCTS(GATHER_A), REAL_PRODUCTS(DGRAD), REAL_PRODUCTS(DGRAD | GATHER_A), REAL_PRODUCTS(WGRAD),
+    REAL_PRODUCTS(WGRAD | GATHER_A | ADD_TO), REAL_PRODUCTS(WGRAD | GATHER_B), REAL_PRODUCTS(WGRAD | GATHER_B | ADD_TO),
+    REAL_MOE(1500, 64, 8, NORMALIZE | AUX, 1024), REAL_MOE(700, 128, 6, SIGMOID | NORMALIZE | WITH_BIAS | Z_LOSS, 768),
 };
 /* clang-format on */
 enum { REAL_CASES = sizeof real_cases / sizeof real_cases[0] };

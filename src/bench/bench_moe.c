@@ -1,0 +1,49 @@
+/* A layer of experts on a GPU: the options (cuda_bench_moe.c measures). */
+#include "base/flags.h"
+#include "bench/bench.h"
+#include "ops/ops.h"
+
+#if !INGOT_CUDA
+status cuda_bench_moe(const struct moe_bench *b)
+{
+    (void)b;
+    return FAIL(STATUS_DEVICE,
+                "this ingot was built without CUDA; build it where nvcc is on PATH (cmake --preset cuda)");
+}
+#endif
+
+static status check(const struct moe_bench *b)
+{
+    if (b->experts < 1 || b->experts > MOE_EXPERTS_MAX)
+        return FAIL(STATUS_CONFIG, "--experts=%lld: 1 to %d", (long long)b->experts, MOE_EXPERTS_MAX);
+    if (b->top_k < 1 || b->top_k > b->experts || b->top_k > MOE_TOP_K_MAX)
+        return FAIL(STATUS_CONFIG, "--top-k=%lld: 1 to %d, and at most the experts", (long long)b->top_k,
+                    MOE_TOP_K_MAX);
+    if (b->tokens < 1 || b->tokens > 1 << 20)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)b->tokens);
+    if (b->hidden < 1 || b->size < 1 || b->hidden > 1 << 16 || b->size > 1 << 16)
+        return FAIL(STATUS_CONFIG, "--hidden=%lld --size=%lld: 1 to 65536", (long long)b->hidden,
+                    (long long)b->size);
+    return STATUS_OK;
+}
+
+status bench_moe(int argc, char **argv)
+{
+    struct moe_bench b = {
+        .tokens = 32768, .experts = 64, .top_k = 8, .hidden = 2048, .size = 1024, .runs = 15};
+    const struct flag flags[] = {{"tokens", FLAG_INT, &b.tokens, "rows of the micro-batch (32768)"},
+                                 {"experts", FLAG_INT, &b.experts, "E (64)"},
+                                 {"top-k", FLAG_INT, &b.top_k, "experts of a token (8)"},
+                                 {"hidden", FLAG_INT, &b.hidden, "width of the model, D (2048)"},
+                                 {"size", FLAG_INT, &b.size, "inner width of an expert, I (1024)"},
+                                 {"runs", FLAG_INT, &b.runs, "repetitions (15)"},
+                                 {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse("bench moe [--tokens N] [--experts E] [--top-k K] [--hidden D] [--size I] [--runs N] "
+                    "[--json]",
+                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench moe takes no argument '%s'", argv[0]);
+    TRY(check(&b));
+    return cuda_bench_moe(&b);
+}

@@ -1,0 +1,114 @@
+// Grouped products of any size and type on any card: tiles of 64 x 64 summed in f32 by multiplication and addition. For F32, for sizes that
+// Hopper's kernel does not take, and for other cards.
+#include "ops/cuda/device.cuh"
+extern "C" {
+#include "ops/cuda/moe_backends.h"
+}
+
+namespace {
+
+// A block of 16 x 16 threads; thread (x, y) has rows y + 16 r and columns x + 16 q.
+enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
+static_assert(MOE_ALIGN % TILE == 0, "a tile of rows has one expert");
+
+// The last expert that does not begin behind the row, of those that have rows.
+__device__ inline int expert_of(const expert_gemm_args &a, int64_t row)
+{
+    int low = 0, high = (int)a.experts - 1;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (a.offsets[middle + 1] <= row) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+__device__ inline int64_t token_of(const expert_gemm_args &a, bool gathered, int64_t row)
+{
+    return gathered ? a.source[row] / a.top_k : row;
+}
+
+// The products of a slice that lies in shared memory.
+__device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1], const float (*b)[TILE + 1])
+{
+    const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    __syncthreads();
+    for (int kk = 0; kk < SLICE; kk++)
+        for (int r = 0; r < PER_THREAD; r++)
+            for (int q = 0; q < PER_THREAD; q++) sum[r][q] += a[kk][y + SIDE * r] * b[kk][x + SIDE * q];
+    __syncthreads();
+}
+
+// FWD and DGRAD: a tile of rows and of columns of c. The sum goes over `in` columns of a.
+template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(const expert_gemm_args a)
+{
+    __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
+    const bool fwd = a.product == EXPERT_FWD, gathered = a.gather == EXPERT_GATHER_A;
+    const int64_t in = fwd ? a.k : a.n, out = fwd ? a.n : a.k, column = (int64_t)blockIdx.x * TILE, end = a.offsets[a.experts];
+    for (int64_t row = (int64_t)blockIdx.y * TILE; row < end; row += (int64_t)gridDim.y * TILE) {
+        const int expert = expert_of(a, row);
+        const int64_t real = (int64_t)a.offsets[expert] + a.counts[expert];
+        const T *b = (const T *)a.b + expert * a.n * a.k;
+        float sum[PER_THREAD][PER_THREAD] = {};
+        for (int64_t first = 0; first < in; first += SLICE) {
+            for (int i = threadIdx.x; i < TILE * SLICE; i += THREADS) {
+                const int kk = i % SLICE, r = i / SLICE;
+                const bool some = row + r < real && first + kk < in;
+                as[kk][r] = some ? to_f32(((const T *)a.a)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
+                const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbours
+                const bool inside = column + c < out && first + bk < in;
+                bs[bk][c] = inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;
+            }
+            multiply(sum, as, bs);
+        }
+        for (int r = 0; r < PER_THREAD; r++)
+            for (int q = 0; q < PER_THREAD; q++) {
+                const int64_t i = row + threadIdx.x / SIDE + SIDE * r, j = column + threadIdx.x % SIDE + SIDE * q;
+                if (j < out) ((T *)a.c)[i * out + j] = from_f32<T>(i < real ? sum[r][q] : 0);
+            }
+    }
+}
+
+// WGRAD: a tile of one expert's matrix.
+template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(const expert_gemm_args a)
+{
+    __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
+    const bool in_a = a.gather == EXPERT_GATHER_A, in_b = a.gather == EXPERT_GATHER_B;
+    const int64_t n0 = (int64_t)blockIdx.y * TILE, k0 = (int64_t)blockIdx.x * TILE;
+    for (int64_t expert = blockIdx.z; expert < a.experts; expert += gridDim.z) {
+        const int64_t begin = a.offsets[expert], end = begin + a.counts[expert];
+        float sum[PER_THREAD][PER_THREAD] = {};
+        for (int64_t first = begin; first < end; first += SLICE) {
+            for (int i = threadIdx.x; i < TILE * SLICE; i += THREADS) {
+                const int kk = i / TILE, c = i % TILE;
+                const int64_t row = first + kk;
+                const bool some = row < end;
+                as[kk][c] = some && n0 + c < a.n ? to_f32(((const T *)a.a)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
+                bs[kk][c] = some && k0 + c < a.k ? to_f32(((const T *)a.b)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
+            }
+            multiply(sum, as, bs);
+        }
+        for (int r = 0; r < PER_THREAD; r++)
+            for (int q = 0; q < PER_THREAD; q++) {
+                const int64_t i = n0 + threadIdx.x / SIDE + SIDE * r, j = k0 + threadIdx.x % SIDE + SIDE * q;
+                if (i >= a.n || j >= a.k) continue;
+                float *to = (float *)a.c + (expert * a.n + i) * a.k + j;
+                *to = a.accum == ACCUM_ADD ? *to + sum[r][q] : sum[r][q];
+            }
+    }
+}
+
+} // namespace
+
+extern "C" status cuda_plain_expert_gemm(const struct expert_gemm_args *a, dev_stream s)
+{
+    const int64_t rows = moe_rows_max(a->rows, a->top_k, a->experts, a->align), most = 65535;
+    const auto tiles = [](int64_t count) { return (count + TILE - 1) / TILE; };
+    const int64_t across = tiles(a->product == EXPERT_FWD ? a->n : a->k), down = a->product == EXPERT_WGRAD ? tiles(a->n) : tiles(rows);
+    CHECK(across <= INT32_MAX && (a->product != EXPERT_WGRAD || down <= most), "an expert of %lld x %lld", (long long)a->n, (long long)a->k);
+    const dim3 grid((unsigned)across, (unsigned)(down < most ? down : most), (unsigned)(a->product == EXPERT_WGRAD ? a->experts : 1));
+    BY_DTYPE(a->dt, {
+        if (a->product == EXPERT_WGRAD) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        else rows_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+    });
+    return cuda_set_launched(s, "expert_gemm (plain)");
+}
