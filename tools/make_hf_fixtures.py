@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 V, D, F, L, T = 48, 32, 40, 2, 24
@@ -51,6 +51,11 @@ models = {
 models["qwen3_moe"] = lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**{**base, "num_hidden_layers": 3}, head_dim=16, **experts, norm_topk_prob=True, mlp_only_layers=[1]))
 models["qwen3_moe_window"] = lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**base, head_dim=16, **experts, norm_topk_prob=False, use_sliding_window=True, sliding_window=7, decoder_sparse_step=2))
 models["qwen3_next"] = lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**{**base, **deltanet}, layer_types=["linear_attention", "full_attention"], **experts, shared_expert_intermediate_size=12))
+# 3 heads: no power of two; none of the sizes equals another
+latent = dict(num_attention_heads=3, num_key_value_heads=3, q_lora_rank=20, kv_lora_rank=14, qk_nope_head_dim=10, qk_rope_head_dim=8, v_head_dim=12)
+models["deepseek_v3_dense"] = lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**{**base, **latent}, first_k_dense_replace=L))
+models["deepseek_v3_yarn"] = lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**{**base, **latent, "q_lora_rank": None}, first_k_dense_replace=L, **rope(
+    rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=1.3)))
 
 
 class Hybrid(torch.nn.Module):

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 /* In the order in which an export asks them; `ingot` holds everything. */
-#define HF_FAMILY_LIST(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(qwen3_next) X(ingot)
+#define HF_FAMILY_LIST(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(qwen3_next) X(deepseek_v3) X(ingot)
 
 /* ---- config.json */
 
@@ -102,7 +102,7 @@ void hf_add(struct hf_list *l, const struct hf_layer *layer, const char *prefix,
 void hf_rows(struct hf_tensor *t, int64_t begin, int64_t rows);
 /* The names of Llama and of all that followed it: by the kinds of layers, whose tables hf_map.c lists. */
 void hf_map_llama(struct hf_list *l);
-extern const struct hf_entries hf_deltanet;
+extern const struct hf_entries hf_deltanet, hf_latent;
 
 struct hf_family {
     const char *name, *architecture;    /* model_type; class of transformers */

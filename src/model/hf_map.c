@@ -127,6 +127,7 @@ static const struct hf_entries *const mixers[] = {
     [MIXER_GQA] = &grouped,
     [MIXER_SWA] = &grouped,
     [MIXER_GDN] = &hf_deltanet,
+    [MIXER_MLA] = &hf_latent,
 };
 static const struct hf_entries *const ffns[] = {
     [FFN_MLP] = &feed_forward,

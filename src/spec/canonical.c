@@ -36,6 +36,20 @@ static void reset_parts(struct model_spec *m)
 #undef WORD
 }
 
+/* What gqa and swa alone read, where there are none; their count of heads then is mla's. */
+static void reset_attention(struct model_spec *m)
+{
+    static const int keys[] = {KEY_AT_model_head_count_kv, KEY_AT_model_head_dim, KEY_AT_model_rope_fraction,
+                               KEY_AT_model_qk_norm,       KEY_AT_model_qkv_bias, KEY_AT_model_out_bias};
+    const bool latent = model_mixer_count(m, MIXER_MLA) > 0;
+    if (model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) == 0) {
+        if (latent && m->mla_heads) m->head_count = m->mla_heads;
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) reset(m, key_row(keys[i]));
+        model_spec_resolve(m);
+    }
+    if (latent && m->mla_heads == m->head_count) m->mla_heads = 0;
+}
+
 /* The keys that each kind of rope scaling reads. */
 static void reset_rope(struct model_spec *m)
 {
@@ -87,5 +101,6 @@ void model_spec_canonical(struct model_spec *m)
     model_spec_resolve(m);
     canonical_layers(m);
     reset_parts(m);
+    reset_attention(m);
     reset_rope(m);
 }

@@ -23,8 +23,15 @@ static status check_section(const struct spec *s, bool model)
     return STATUS_OK;
 }
 
+/* Layers whose heads the keys head_* and rope_fraction describe. */
+static bool has_attention(const struct model_spec *m)
+{
+    return model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) > 0;
+}
+
 static status check_heads(const struct model_spec *m)
 {
+    if (!has_attention(m)) return STATUS_OK;
     if (m->head_dim == 0 && m->hidden_size % m->head_count != 0)
         return FAIL(STATUS_CONFIG,
                     "model.hidden_size %lld is not a multiple of model.head_count %lld; set model.head_dim",
@@ -39,7 +46,7 @@ static status check_norms_and_gate(const struct model_spec *m)
 {
     if (m->norm_zero_centered && m->norm != NORM_RMSNORM)
         return FAIL(STATUS_CONFIG, "model.norm_zero_centered is for model.norm: rmsnorm alone");
-    if (m->attention_gate && model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) == 0)
+    if (m->attention_gate && !has_attention(m))
         return FAIL(STATUS_CONFIG, "model.attention_gate: model.layers names neither gqa nor swa");
     return STATUS_OK;
 }
@@ -155,6 +162,7 @@ static status check_positions(const struct model_spec *m)
             return FAIL(STATUS_CONFIG, "model.rope_scaling needs model.position: rope, not learned");
         return STATUS_OK;
     }
+    if (!has_attention(m)) return check_rope_scaling(m);
     int64_t head_dim = m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
     int64_t rotated = (int64_t)((double)head_dim * m->rope_fraction);
     if (head_dim % 2 != 0)
@@ -171,9 +179,9 @@ status model_spec_check(const struct model_spec *m)
 {
     struct spec s = {.model = *m};
     TRY(check_section(&s, true));
+    TRY(layers_check(m));
     TRY(check_heads(m));
     TRY(check_positions(m));
-    TRY(layers_check(m));
     TRY(check_norms_and_gate(m));
     TRY(check_gdn(m));
     TRY(check_mla(m));

@@ -280,6 +280,21 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.norm_zero_centered = true, m.rope_scaling = SCALING_YARN, m.rope_factor = 4, m.rope_original = 16;
     check_there_and_back(&m, "qwen3_next");
     m = plain;
+    m.mla_heads = 3, m.mla_kv_rank = 8, m.mla_nope_dim = 6, m.mla_rope_dim = 4, m.mla_value_dim = 10;
+    snprintf(m.layers, sizeof m.layers, "3*gdn,1*mla");
+    check_there_and_back(&m, "ingot");
+    m.window = 9;
+    snprintf(m.layers, sizeof m.layers, "3*swa,1*mla");
+    check_there_and_back(&m, "ingot");
+    m.window = 0;
+    snprintf(m.layers, sizeof m.layers, "mla");
+    check_there_and_back(&m, "deepseek_v3");
+    m.mla_q_rank = 14, m.rope_scaling = SCALING_YARN, m.rope_factor = 4, m.rope_original = 16,
+    m.rope_mscale_all_dim = 1;
+    check_there_and_back(&m, "deepseek_v3");
+    m.norm_zero_centered = true;
+    check_there_and_back(&m, "ingot");
+    m = plain;
     m.norm = NORM_LAYERNORM, m.qkv_bias = true;
     check_there_and_back(&m, "ingot");
     char text[128];
@@ -321,6 +336,14 @@ static void what_a_config_asks_and_ingot_cannot_do_is_refused_by_name(void **sta
     expect_refused(NEXT ", \"full_attention_interval\": 0}", "full_attention_interval is 0");
     expect_refused(NEXT ", \"decoder_sparse_step\": 0}", "decoder_sparse_step is 0");
     expect_refused(NEXT ", \"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\"; ingot has \"silu\" alone");
+#define V3                                                                                                   \
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 8, \"hidden_size\": 8, \"num_hidden_layers\": 2, "    \
+    "\"num_attention_heads\": 2, \"intermediate_size\": 8, \"max_position_embeddings\": 8"
+    expect_refused(V3 ", \"first_k_dense_replace\": 1}", "first_k_dense_replace is 1 of 2 layers");
+    expect_refused(V3 ", \"num_key_value_heads\": 1}", "num_key_value_heads is 1; ingot has 2 alone");
+    expect_refused(V3 ", \"rope_interleave\": false}", "rope_interleave is false; ingot has true alone");
+    expect_refused(V3 ", \"attention_bias\": true}", "attention_bias is true; ingot has false alone");
+    expect_refused(V3 ", \"qk_rope_head_dim\": 7}", "mla_rope_dim 7 is odd");
     expect_refused(LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5.0}}}",
                    "layer types");
     expect_refused(LLAMA ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2.0, "
