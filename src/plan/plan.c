@@ -22,11 +22,6 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         return FAIL(STATUS_CONFIG,
                     "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
                     (long long)d->spec.gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
-    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MLA) > 0)
-        return FAIL(
-            STATUS_CONFIG,
-            "model.layers '%.64s': mla has no attention kernels for a GPU yet; use --machine.device=cpu",
-            d->spec.layers);
     if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MAMBA2) > 0 &&
         d->spec.mamba_state > DELTA_KEYS_CUDA_MAX)
         return FAIL(STATUS_CONFIG,
