@@ -162,6 +162,30 @@ static status run_rope_bwd(struct call *k)
 {
     return rope_bwd(k, false);
 }
+/* Heads of 128 + 64 elements, as in DeepSeek-V3: of q only the tails move. */
+enum { NOPE = 128, TAIL = 64 };
+static status run_latent_fwd(struct call *k)
+{
+    const struct tables *t = &k->card->tables;
+    const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
+                  wide = heads * (NOPE + TAIL);
+    CALL(latent_fwd, .q = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
+         .k_nope = in(k, k->dt, n * NOPE), .k_rope = in(k, k->dt, rows * TAIL),
+         .k = out(k, k->dt, rows * wide), .q_stride = wide, .k_nope_stride = heads * NOPE,
+         .k_rope_stride = TAIL, .positions = t->positions, .cos = t->cos, .sin = t->sin, .rows = rows,
+         .heads = heads, .nope = NOPE, .half = TAIL / 2, .pos_count = POSITIONS, .dt = k->dt);
+}
+static status run_latent_bwd(struct call *k)
+{
+    const struct tables *t = &k->card->tables;
+    const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
+                  wide = heads * (NOPE + TAIL);
+    CALL(latent_bwd, .dq = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
+         .dk = in(k, k->dt, rows * wide), .dk_nope = out(k, k->dt, n * NOPE),
+         .dk_rope = out(k, k->dt, rows * TAIL), .dq_stride = wide, .dk_nope_stride = heads * NOPE,
+         .dk_rope_stride = TAIL, .positions = t->positions, .cos = t->cos, .sin = t->sin, .rows = rows,
+         .heads = heads, .nope = NOPE, .half = TAIL / 2, .pos_count = POSITIONS, .dt = k->dt);
+}
 static status run_rope_norm_fwd(struct call *k)
 {
     return rope_fwd(k, true);
@@ -281,6 +305,8 @@ static const struct {
     {"rope_bwd", run_rope_bwd},
     {"rope_fwd+norm", run_rope_norm_fwd},
     {"rope_bwd+norm", run_rope_norm_bwd},
+    {"latent_fwd", run_latent_fwd},
+    {"latent_bwd", run_latent_bwd},
     {"swiglu_fwd", run_swiglu_fwd},
     {"swiglu_bwd", run_swiglu_bwd},
     {"gelu_fwd", run_gelu_fwd},

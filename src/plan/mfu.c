@@ -9,6 +9,9 @@ double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
     double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
     double layers = (double)(model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA));
     double scores = 4 * layers * (double)m->head_count * hd * (double)sequence_length;
+    scores += 2 * (double)model_mixer_count(m, MIXER_MLA) *
+              (double)(m->mla_heads ? m->mla_heads : m->head_count) *
+              (double)(m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim) * (double)sequence_length;
     return 3 * (f.qkv + f.out + f.mlp + f.head + scores);
 }
 

@@ -38,6 +38,8 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
             run_spec_default(&s.run);
             s.model.vocab_size = 512;
+            snprintf(s.model.layers, sizeof s.model.layers, "1*gqa,1*mla");
+            s.model.mla_kv_rank = 64;
             s.run.train_steps = 1;
             s.run.train_precision = precision;
             s.run.train_recompute = policy;
@@ -148,6 +150,28 @@ static void flops_match_a_hand_count(void **state)
     assert_true(fabs(plan_flops(&m, 9).scores - 2 * 4 * 8 * 24.0 / 9) < 1e-9);
 }
 
+static void flops_of_latent_attention_match_a_hand_count(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    model_spec_default(&m);
+    m.vocab_size = 100, m.layer_count = 2, m.hidden_size = 8, m.ffn_size = 16, m.head_count = 4,
+    m.context_length = 10;
+    m.layers[0] = 'm', m.layers[1] = 'l', m.layers[2] = 'a', m.layers[3] = 0;
+    m.mla_heads = 3, m.mla_kv_rank = 6, m.mla_nope_dim = 5, m.mla_rope_dim = 2, m.mla_value_dim = 4;
+    struct flops f = plan_flops(&m, 9);
+    assert_true(f.qkv == 2 * 2 * (8 * 3 * 7 + 8 * (6 + 2) + 6 * 3 * (5 + 4)));
+    assert_true(f.out == 2 * 2 * 3 * 4 * 8);
+    assert_true(f.scores == 2 * 2 * 3 * (7 + 4) * 5.0);
+    m.mla_q_rank = 9;
+    assert_true(plan_flops(&m, 9).qkv == 2 * 2 * (8 * 9 + 9 * 3 * 7 + 8 * (6 + 2) + 6 * 3 * (5 + 4)));
+    struct model_spec none = m;
+    none.layer_count = 1; /* one layer less: the full square of scores, and the rest of a layer */
+    struct flops one = plan_flops(&none, 9);
+    assert_true(mfu_flops_full(&m, 9) - mfu_flops_full(&none, 9) ==
+                3 * (one.qkv + one.out + one.mlp + 2 * 3 * (7 + 4) * 9));
+}
+
 static void mfu_counts_in_two_conventions(void **state)
 {
     (void)state;
@@ -182,6 +206,7 @@ int main(void)
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(flops_match_a_hand_count),
+        cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
