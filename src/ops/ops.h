@@ -195,6 +195,7 @@ struct attn_bwd_args {
 /* What attention needs beside its operands depends on the set: the CPU keeps delta = <do, o> [heads, rows] for backward, cuDNN its
  * workspace. `docs` is the largest number of documents. Pure: the planner asks it for machines that it does not run on. */
 enum attn_pass { ATTN_FWD, ATTN_BWD };
+enum { HEAD_CUDA_MAX = 576 };   /* elements of a head on a GPU: the compressed cache of DeepSeek's latent attention has 512 + 64 */
 struct attn_shape {
     int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
     dtype dt;

@@ -14,23 +14,36 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
                                .documents = args->documents};
 }
 
+/* What a GPU's kernels cannot do, before a device is touched. */
+static status check_gpu(const struct model_spec *m)
+{
+    const bool gdn = model_mixer_count(m, MIXER_GDN) > 0, mla = model_mixer_count(m, MIXER_MLA) > 0;
+    if (gdn && m->gdn_key_dim > DELTA_KEYS_CUDA_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                    (long long)m->gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
+    if (model_mixer_count(m, MIXER_MAMBA2) > 0 && m->mamba_state > DELTA_KEYS_CUDA_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                    (long long)m->mamba_state, (int)DELTA_KEYS_CUDA_MAX);
+    const struct {
+        const char *keys;
+        int64_t width;
+    } heads[] = {{"mla_nope_dim + mla_rope_dim", m->mla_nope_dim + m->mla_rope_dim},
+                 {"mla_value_dim", m->mla_value_dim},
+                 {"mla_kv_rank + mla_rope_dim, a row of the cache,", m->mla_kv_rank + m->mla_rope_dim}};
+    for (size_t i = 0; mla && i < sizeof heads / sizeof heads[0]; i++)
+        if (heads[i].width > HEAD_CUDA_MAX)
+            return FAIL(STATUS_CONFIG,
+                        "model.%s = %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                        heads[i].keys, (long long)heads[i].width, (int)HEAD_CUDA_MAX);
+    return STATUS_OK;
+}
+
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
-    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_GDN) > 0 &&
-        d->spec.gdn_key_dim > DELTA_KEYS_CUDA_MAX)
-        return FAIL(STATUS_CONFIG,
-                    "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
-                    (long long)d->spec.gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
-    if (args->kind == DEV_CUDA && model_mixer_count(&d->spec, MIXER_MAMBA2) > 0 &&
-        d->spec.mamba_state > DELTA_KEYS_CUDA_MAX)
-        return FAIL(STATUS_CONFIG,
-                    "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
-                    (long long)d->spec.mamba_state, (int)DELTA_KEYS_CUDA_MAX);
-    if (args->kind == DEV_CUDA && model_ffn_count(&d->spec, FFN_MOE) > 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.layers '%.64s': moe has no kernels for a GPU yet; use --machine.device=cpu",
-                    d->spec.layers);
+    if (args->kind == DEV_CUDA) TRY(check_gpu(&d->spec));
     struct ops cpu;
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);

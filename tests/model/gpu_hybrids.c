@@ -1,4 +1,4 @@
-/* Goal: a model whose layers keep states trains and generates on a GPU as on the CPU. Method: the same small model, weights and packed
+/* Goal: a model whose layers keep states or latent vectors trains and generates on a GPU as on the CPU. Method: the same small model, weights and packed
  * documents through a trainer on each:
  *
  *   gradients    of one batch; F32 within 1e-4, BF16 within 2e-2 of the CPU in F32 with the same rounded weights (relative L2)
@@ -49,6 +49,8 @@ static struct spec spec_of(const char *layers, enum precision precision, enum de
     s.model.head_count = 2, s.model.head_count_kv = 1, s.model.head_dim = 64, s.model.context_length = 256;
     s.model.gdn_key_heads = 2, s.model.gdn_value_heads = 4, s.model.gdn_key_dim = s.model.gdn_value_dim = 32;
     s.model.mamba_heads = 4, s.model.mamba_head_dim = 64, s.model.mamba_groups = 2, s.model.mamba_state = 48;
+    /* latent attention with the heads that Hopper's own kernels serve; queries from a rank, and in the pure model without */
+    s.model.mla_kv_rank = 64, s.model.mla_q_rank = strcmp(layers, "mla") == 0 ? 0 : 96;
     s.run.machine_device = device;
     s.run.data_packing = PACKING_DOCUMENTS;
     s.run.train_precision = precision;
@@ -237,7 +239,7 @@ static void check_generation(const char *layers)
 
 int main(int argc, char **argv)
 {
-    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa"};
+    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa", "mla", "1*gdn,2*mla"};
     struct dev d;
     if (argc > 1 && strcmp(argv[1], "cpu") == 0) there = DEVICE_CPU;
     if (there == DEVICE_CUDA && dev_open(&d, DEV_CUDA) != STATUS_OK) {

@@ -133,6 +133,30 @@ static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
     }
 }
 
+static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
+{
+    (void)state;
+    struct model_spec spec;
+    model_spec_default(&spec);
+    spec.vocab_size = 64, spec.layer_count = 2, spec.hidden_size = 16, spec.ffn_size = 16,
+    spec.head_count = 2;
+    spec.context_length = 8, spec.mla_kv_rank = 512;
+    snprintf(spec.layers, sizeof spec.layers, "mla");
+    for (int wide = 0; wide < 2; wide++) {
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        struct plan_lay_args args = {
+            .use = PLAN_TRAIN, .dt = DTYPE_BF16, .tokens = 8, .positions = 8, .kind = DEV_CUDA};
+        spec.mla_kv_rank += wide;
+        assert_int_equal(decoder_init(&d, &spec), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
+        if (wide) assert_non_null(strstr(status_message(), "a row of the cache, = 577"));
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+}
+
 static void flops_match_a_hand_count(void **state)
 {
     (void)state;
@@ -205,6 +229,7 @@ int main(void)
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
+        cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),

@@ -8,7 +8,7 @@ extern "C" {
 #include "ops/cuda/attn_backends.h"
 }
 
-enum { HD_MAX = 576, WARPS = 4 }; // 512 + 64: the compressed cache of multi-head latent attention
+enum { HD_MAX = HEAD_CUDA_MAX, WARPS = 4 };
 
 // A head spread over a warp: PER elements in each lane.
 template <typename T, int PER> __device__ inline void head_load(float (&x)[PER], const T *from, int hd, int lane)
