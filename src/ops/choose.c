@@ -15,6 +15,7 @@ static status open_cuda(struct ops *o, struct stream *s, const struct choose_ops
                     &(struct cuda_options){.math = c->tf32 ? CUDA_MATH_TF32 : CUDA_MATH_FP32,
                                            .attention = backends[c->attention],
                                            .attention_atomic = c->attention_atomic,
+                                           .sm = c->sm,
                                            .gemm_cache = c->gemm_cache});
 }
 

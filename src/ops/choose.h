@@ -11,6 +11,7 @@ struct choose_ops {
     enum choose_attention attention;    /* GPU */
     bool attention_atomic;              /* GPU: see ops_cuda */
     const char *gemm_cache;             /* GPU: see ops_cuda */
+    int sm;                             /* GPU: see ops_cuda */
 };
 
 /* `s` is a stream of the device, or NULL on the CPU. With kind DEV_CUDA and no stream: traits alone, for the planner. STATUS_CONFIG for

@@ -435,6 +435,7 @@ status plan_print(const struct spec *spec, int json)
     struct choose_ops choice = plan_ops(&s, NULL);
     name_arenas(&m);
     TRY(planned_device(&s, &dev));
+    choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));
     struct plan_lay_args args = plan_args(&s, NULL);

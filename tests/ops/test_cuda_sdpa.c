@@ -9,6 +9,7 @@
 
 #include "ops/cuda/cuda_libs.h"
 #include "ops/cuda/attn_backends.h"
+#include "ops/cuda/ops_cuda.h"
 #include "ops/cuda/sdpa_parts.h"
 
 static const char h200[] =
@@ -219,6 +220,26 @@ static void scratch_of_the_largest_call_serves_the_others(void **state)
     }
 }
 
+/* Where own kernels take cuDNN's place for sure, its workspace is not reserved; elsewhere, and for cards that are not known, it is. */
+static void hopper_reserves_no_workspace_of_cudnn(void **state)
+{
+    (void)state;
+    struct ops any, hopper, atomic;
+    struct attn_shape a = dense(4, 4096, 32, 8, 128);
+    assert_int_equal(ops_cuda(&any, NULL, &(struct cuda_options){0}), STATUS_OK);
+    assert_int_equal(ops_cuda(&hopper, NULL, &(struct cuda_options){.sm = 90}), STATUS_OK);
+    assert_int_equal(ops_cuda(&atomic, NULL, &(struct cuda_options){.sm = 90, .attention_atomic = true}),
+                     STATUS_OK);
+    assert_int_equal(hopper.attn_scratch(&a, ATTN_BWD), cuda_hopper_attn_scratch(&a, ATTN_BWD));
+    assert_true(hopper.attn_scratch(&a, ATTN_BWD) < cuda_sdpa_scratch(&a, ATTN_BWD));
+    assert_true(any.attn_scratch(&a, ATTN_BWD) >= cuda_sdpa_scratch(&a, ATTN_BWD));
+    assert_int_equal(atomic.attn_scratch(&a, ATTN_BWD), cuda_hopper_attn_scratch(&a, ATTN_BWD));
+    a.window = 1024; /* with atomics cuDNN is faster there */
+    assert_true(atomic.attn_scratch(&a, ATTN_BWD) >= cuda_sdpa_scratch(&a, ATTN_BWD));
+    a = dense(4, 4096, 32, 8, 80);
+    assert_true(hopper.attn_scratch(&a, ATTN_BWD) >= cuda_sdpa_scratch(&a, ATTN_BWD));
+}
+
 int main(void)
 {
     if (cuda_libs_open() != STATUS_OK) {
@@ -229,6 +250,7 @@ int main(void)
         cmocka_unit_test(parts_stay_within_the_budget),
         cmocka_unit_test(what_cudnn_cannot_do_is_refused),
         cmocka_unit_test(scratch_of_the_largest_call_serves_the_others),
+        cmocka_unit_test(hopper_reserves_no_workspace_of_cudnn),
         cmocka_unit_test(training_shapes_have_plans_on_an_h200),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,18 @@ __device__ inline int query_end(const attn_docs &d, int u)
     return d.window && end - u > d.window ? u + d.window : end;
 }
 
+// Item i of a walk over all blocks of rows of all heads: the heads of a block one after the other, but where there are many, HEADS of them over
+// BLOCKS blocks before the next ones: so that what blocks of one head read lies in L2, whatever the number of heads. Blocks of one
+// head come in ascending order. (128 heads of 192/128 at 4096 rows on
+// an H200, forward and backward: 621 and 436 TFLOP/s, 496 and 409 with all heads of a block at once; with 16 heads at a time 32 heads lose 4 %.)
+struct walk_item { int block, head; };
+template <int HEADS = 32, int BLOCKS = 8> __device__ inline walk_item walk_at(int i, int blocks, int heads, int group)
+{
+    const int most = HEADS * group, far = i / (BLOCKS * heads) * BLOCKS, high = min(BLOCKS, blocks - far);
+    const int at = i - far * heads, first = at / (most * high) * most, width = min(most, heads - first), left = at - first * high;
+    return {far + left / width, first + left % width};
+}
+
 // delta = <do, o> of every row and head into [heads, rows] F32 (attn_reference.cu).
 void attn_delta_queue(const struct attn_bwd_args *a, float *delta, cudaStream_t queue);
 // F32 in tiles (attn_own_f32.cu), head dims of multiples of 4 up to 128, operands on 16-byte boundaries. bwd reads delta from a->scratch.

@@ -88,7 +88,7 @@ template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap
 {
     using tile = fwd_tile<HD, HDV>;
     const uint32_t at = shared_at(shared);
-    const int lane = threadIdx.x % WARP, total = (a.docs.rows + tile::M - 1) / tile::M * a.heads;
+    const int lane = threadIdx.x % WARP, blocks = (a.docs.rows + tile::M - 1) / tile::M, total = blocks * a.heads;
     auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
     int ticket = blockIdx.x;
     ring<tile::Q_STAGES> q_ring;
@@ -96,7 +96,8 @@ template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap
         auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
         if (s.redo == 0 && ticket < total) {
-            fwd_fill<HD, HDV>(s, a, (total - 1 - ticket) / a.heads * tile::M, ticket % a.heads);
+            const walk_item w = walk_at(ticket, blocks, a.heads, a.group);
+            fwd_fill<HD, HDV>(s, a, (blocks - 1 - w.block) * tile::M, w.head);
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {

@@ -119,7 +119,8 @@ __device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const C
     ring<tile::STAGES> q;
     for (ring<SLOTS> slot;; slot.next()) {
         const int ticket = (int)atomicAdd(a.x.tickets, 1u);
-        const int block = ticket < items ? ticket / a.heads_kv : -1, kv = ticket % a.heads_kv;
+        const walk_item w = ticket < items ? walk_at(ticket, items / a.heads_kv, a.heads_kv, 1) : walk_item{-1, 0};
+        const int block = w.block, kv = w.head;
         int first = 0, steps = 0;
         if (block >= 0) {
             first = (__ldg(a.x.row_end + min(block * tile::KEYS + tile::KEYS, a.rows) - 1) - 1) / tile::M;
@@ -337,7 +338,8 @@ __device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CU
     uint32_t parity = 0;
     for (ring<SLOTS> slot;; slot.next(), parity ^= 1) {
         const int ticket = (int)atomicAdd(a.x.tickets + 1, 1u);
-        const int row = ticket < items ? (items - 1 - ticket) / a.heads * tile::M : -1, head = ticket % a.heads;
+        const walk_item w = ticket < items ? walk_at(ticket, items / a.heads, a.heads, a.group) : walk_item{-1, 0};
+        const int row = ticket < items ? a.x.rows_pad - (w.block + 1) * tile::M : -1, head = w.head;
         const int begin = row < 0 ? 0 : __ldg(a.x.row_first + row);
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
         slot_write(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot),

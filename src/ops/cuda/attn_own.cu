@@ -443,7 +443,7 @@ template <int HD, int HDV> struct dkv_tile {
         V = M * row_bytes<HDV>(),
         Q = N * row_bytes<HD>(),
         O = N * row_bytes<HDV>(),
-        STAGE = Q + O + 2 * N * 4, // q, gradient of o, lse, delta
+        STAGE = Q + O + (HD == 192 ? 512 : 2 * N * 4), // q, gradient of o, lse, delta; tiles begin at a multiple of their rows' bytes
         LIMITS = K + V + 2 * STAGE,
         BYTES = LIMITS + M * 4,
         BLOCKS = HD == 192 ? 1 : 2

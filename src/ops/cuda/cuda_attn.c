@@ -106,6 +106,12 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
            cuda_hopper_attn_widths(a->hd, a->hd_v) && a->scale > 0 && aligned_inputs(a);
 }
 
+/* Where cuDNN is not even asked on Hopper: known from the shape, since the scratch has then no room for it. */
+static bool own_on_hopper(const struct attn_shape *a, bool atomic)
+{
+    return a->dt == DTYPE_BF16 && cuda_hopper_attn_widths(a->hd, a->hd_v) && !(atomic && a->window > 0);
+}
+
 /* Why own is taken where cuDNN could serve too; NULL: it is not. On Hopper, TFLOP/s forward / backward, one H200 (cuDNN: its deterministic
  * backward, its atomic one; docs/PERF.md):
  *
@@ -115,11 +121,12 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
  *   24 documents in 16384 rows           own 343 / 294     cuDNN not in packed rows
  *   window 1024 at 8192 rows             own 508 / 307     cuDNN 512 / 86, 370: the deterministic one writes and reads all pairs of
  *                                                          rows, also those that a window hides */
-static const char *own_is_faster(const struct attn_fwd_args *a, const struct choice *c, dev_stream s)
+static const char *own_is_faster(const struct choice *c, dev_stream s)
 {
     const bool atomic = cuda_set(s)->options.attention_atomic;
-    if (hopper_serves(a, s))
-        return c->window > 0 && atomic ? NULL : "Hopper's own kernels are faster than cuDNN's";
+    const struct attn_shape shape = shape_of(c);
+    if (cuda_set(s)->sm / 10 == 9 && own_on_hopper(&shape, atomic))
+        return "Hopper's own kernels are faster than cuDNN's";
     if (c->window > 0 && 4 * c->window <= c->len_max && !atomic)
         return "a window, which cuDNN's deterministic backward does not use";
     return NULL;
@@ -150,7 +157,7 @@ static status decide(const struct attn_fwd_args *a, struct choice *c, dev_stream
     const enum cuda_attention want = cuda_set(s)->options.attention;
     const struct attn_shape shape = shape_of(c);
     const char *no_own = cuda_own_attn_refuses(&shape), *reason = "";
-    const char *faster = no_own ? NULL : own_is_faster(a, c, s);
+    const char *faster = no_own ? NULL : own_is_faster(c, s);
     if (want == CUDA_ATTENTION_AUTO && faster)
         snprintf(no_cudnn, sizeof no_cudnn, "%s", faster);
     else if (want == CUDA_ATTENTION_AUTO || want == CUDA_ATTENTION_CUDNN)
@@ -264,14 +271,45 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     }
 }
 
-size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
+/* ---- scratch: what the backends take that a call can come to. The reference takes no more than the portable own kernels. */
+
+static size_t most(size_t a, size_t b)
 {
-    const size_t each[] = {cuda_sdpa_scratch(shape, pass), cuda_own_attn_scratch(shape, pass),
-                           cuda_hopper_attn_scratch(shape, pass), cuda_reference_attn_scratch(shape, pass)};
-    size_t most = 0;
-    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
-        if (most < each[i]) most = each[i];
-    return most;
+    return a > b ? a : b;
+}
+
+static size_t scratch_own(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return most(cuda_own_attn_scratch(shape, pass), cuda_hopper_attn_scratch(shape, pass));
+}
+static size_t scratch_elsewhere(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return most(cuda_own_attn_scratch(shape, pass), cuda_sdpa_scratch(shape, pass));
+}
+static size_t scratch_anywhere(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return most(scratch_own(shape, pass), cuda_sdpa_scratch(shape, pass));
+}
+static size_t scratch_hopper(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return own_on_hopper(shape, false) ? scratch_own(shape, pass) : scratch_elsewhere(shape, pass);
+}
+static size_t scratch_hopper_atomic(const struct attn_shape *shape, enum attn_pass pass)
+{
+    return own_on_hopper(shape, true) ? scratch_own(shape, pass) : scratch_anywhere(shape, pass);
+}
+
+attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm)
+{
+    switch (options->attention) {
+    case CUDA_ATTENTION_CUDNN: return cuda_sdpa_scratch;
+    case CUDA_ATTENTION_OWN: return sm == 0 || sm / 10 == 9 ? scratch_own : cuda_own_attn_scratch;
+    case CUDA_ATTENTION_REFERENCE: return cuda_reference_attn_scratch;
+    default: break;
+    }
+    if (sm == 0) return scratch_anywhere;
+    if (sm / 10 != 9) return scratch_elsewhere;
+    return options->attention_atomic ? scratch_hopper_atomic : scratch_hopper;
 }
 
 void cuda_attn_slots(struct ops *o)

@@ -31,8 +31,9 @@ void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
 void cuda_sdpa_close(struct cuda_set *set);
 void cuda_attn_close(struct cuda_set *set);
-/* Bytes of attention's scratch (ops.attn_scratch), whichever backend serves the shape. */
-size_t cuda_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
+/* ops.attn_scratch of a card; sm 0: of any. */
+typedef size_t attn_scratch_fn(const struct attn_shape *shape, enum attn_pass pass);
+attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 
 /* Each file fills its slots. */
 /* clang-format off */

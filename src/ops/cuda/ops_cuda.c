@@ -42,7 +42,7 @@ static status open_libraries(struct stream *s, const struct cuda_options *option
 status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *options)
 {
     *o = (struct ops){.name = "cuda",
-                      .attn_scratch = cuda_attn_scratch,
+                      .attn_scratch = cuda_attn_scratch(options, s ? s->dev->sm : options->sm),
                       .workspace = workspace_bytes,
                       .logits_dt = logits_dt,
                       .logits_max = (int64_t)512 << 20};

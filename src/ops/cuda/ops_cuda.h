@@ -1,8 +1,7 @@
 /* The CUDA op set: F32 and BF16 on one GPU's stream. Every slot is filled; results are equal from run to run (no float atomics, fixed
  * orders of reduction, one algorithm per product for the whole run).
  *
- * ops_cuda() fills the table and, with a stream, opens the libraries on it. Without a stream the table serves the planner alone: its
- * traits answer for `sm`. The workspace (ops.workspace bytes, device memory, laid out by the caller) is handed over before the first
+ * ops_cuda() fills the table and, with a stream, opens the libraries on it. Without a stream the table serves the planner alone. The workspace (ops.workspace bytes, device memory, laid out by the caller) is handed over before the first
  * op; all ops of the stream share it, one after the other. */
 #ifndef INGOT_OPS_CUDA_OPS_CUDA_H
 #define INGOT_OPS_CUDA_OPS_CUDA_H
@@ -17,6 +16,7 @@ struct cuda_options {
     bool attention_atomic;      /* cuDNN's backward may add with atomics: faster, but runs differ in their last bits */
     bool delta_portable;        /* the delta rule by the kernels of every GPU, also where Hopper has its own: for tests */
     const char *gemm_cache;     /* file of chosen algorithms, read and added to; NULL: choose anew, keep nothing */
+    int sm;                     /* without a stream: the card that the traits answer for; 0: any, and attention's scratch is the largest */
     int gemm_candidates;        /* algorithms that are timed for each product; 0: as many as pay; 1: the library's first, untimed, no file */
 };
 
