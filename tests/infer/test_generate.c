@@ -88,6 +88,11 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);
         f = s;
+        snprintf(f.layers, sizeof f.layers, "gqa;gqa/moe");
+        f.moe_experts = 6, f.moe_top_k = 2, f.moe_size = 20, f.moe_shared_size = 12, f.moe_shared_gate = true;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
+        f = s;
         snprintf(f.layers, sizeof f.layers, "mla;mla,gqa,mla");
         f.mla_heads = 3, f.mla_kv_rank = 12, f.mla_nope_dim = 10, f.mla_rope_dim = 6, f.mla_value_dim = 8;
         check_family(&f, (enum plan_use)use, 1);

@@ -58,6 +58,7 @@ static void fixture_open(struct fixture *f, dtype moment_dt)
     params_add(&f->p, ROLE_MATRIX, 0, 3, 5, "matrix");
     params_add(&f->p, ROLE_NORM, 1, 5, 0, "norm");
     params_add(&f->p, ROLE_BIAS, 0, 3, 0, "bias");
+    params_add(&f->p, ROLE_BALANCE, 0, 3, 0, "router");
     f->p.rows[1].stored = true;
     params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
                                                 .moment_dt = moment_dt,
@@ -126,6 +127,31 @@ static void clipping_scales_all_gradients_by_one_factor(void **state)
     fixture_close(&f);
 }
 
+/* Its "gradient" counts slots: no part of the norm, no moments, no decay; zero afterwards. */
+static void a_routers_bias_moves_by_the_loads_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct run_spec r;
+    fixture_open(&f, DTYPE_F32);
+    run_spec_default(&r);
+    float *load = params_grad(&f.p, 4), *bias = params_master(&f.p, 4);
+    load[0] = 900, load[1] = 100, load[2] = 500;
+    ((float *)params_grad(&f.p, 1))[0] = 3;
+    assert_int_equal(optim_chunks(&f.p, &r, NULL), STATUS_OK);
+    f.scalars = (struct step_scalars){.lr = 0.1};
+    optim_scalars(&r, 0, &f.scalars);
+    assert_int_equal(optim_step(&f.run, &r, 0.25), STATUS_OK);
+    near(f.scalars.grad_norm, 3);
+    assert_true(bias[0] == 0.75f && bias[1] == 1.25f && bias[2] == 1);
+    assert_true(load[0] == 0 && load[1] == 0 && load[2] == 0);
+    assert_true(((float *)f.p.m + f.p.rows[4].offset)[0] == 0);
+    near(f.scalars.load_max, 1.8);
+    near(f.scalars.load_min, 0.2);
+    assert_int_equal(f.p.unique, 16 + 15 + 5 + 3);
+    fixture_close(&f);
+}
+
 static void a_gradient_that_is_not_finite_names_its_parameter(void **state)
 {
     (void)state;
@@ -174,6 +200,7 @@ int main(void)
         cmocka_unit_test(schedules_reach_their_corners),
         cmocka_unit_test(only_matrices_and_tables_decay),
         cmocka_unit_test(clipping_scales_all_gradients_by_one_factor),
+        cmocka_unit_test(a_routers_bias_moves_by_the_loads_alone),
         cmocka_unit_test(a_gradient_that_is_not_finite_names_its_parameter),
         cmocka_unit_test(moments_in_bf16_move_by_less_than_their_last_place),
     };

@@ -169,6 +169,11 @@ static void flops_match_a_hand_count(void **state)
     assert_true(f.scores == 2 * 4 * 8 * 5.0); /* (9 + 1) / 2 keys on average */
     assert_true(f.out == 2 * 2 * 8 * 8);
     assert_true(f.mlp == 2 * 6 * 8 * 16);
+    struct model_spec moe = m;
+    snprintf(moe.layers, sizeof moe.layers, "gqa;gqa/moe");
+    moe.moe_experts = 5, moe.moe_top_k = 2, moe.moe_size = 3, moe.moe_shared_size = 4,
+    moe.moe_shared_gate = true;
+    assert_true(plan_flops(&moe, 9).mlp == 6 * 8 * 16 + 6 * 8 * (2 * 3 + 4) + 2 * 8 * (5 + 1));
     assert_true(f.head == 2 * 8 * 100);
     m.window = 3; /* keys seen: 1, 2, 3, 3, 3, 3, 3, 3, 3: mean 24/9 */
     assert_true(fabs(plan_flops(&m, 9).scores - 2 * 4 * 8 * 24.0 / 9) < 1e-9);

@@ -97,6 +97,16 @@ static int64_t mixer_by_hand(const struct model_spec *m, int64_t layer)
     }
 }
 
+/* The names of Qwen3-Next. */
+static int64_t moe_by_hand(const struct model_spec *m)
+{
+    int64_t d = m->hidden_size, n = linear(m->moe_experts, d, false); /* gate */
+    for (int64_t e = 0; e < m->moe_experts; e++)
+        n += linear(m->moe_size, d, false) + linear(m->moe_size, d, false) + linear(d, m->moe_size, false);
+    n += 2 * linear(m->moe_shared_size, d, false) + linear(d, m->moe_shared_size, false);
+    return n + (m->moe_shared_gate ? linear(1, d, false) : 0);
+}
+
 static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
 {
     int64_t d = m->hidden_size, norm = m->norm == NORM_LAYERNORM ? d + d : d, n = 0;
@@ -106,6 +116,10 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
         n += norm;
         n += mixer_by_hand(m, layer);
         n += norm;
+        if (model_layer(m, layer).ffn == FFN_MOE) {
+            n += moe_by_hand(m);
+            continue;
+        }
         if (m->activation == ACT_SWIGLU) n += linear(m->ffn_size, d, m->mlp_bias);
         n += linear(m->ffn_size, d, m->mlp_bias);
         n += linear(d, m->ffn_size, m->mlp_bias);
@@ -159,6 +173,34 @@ static void the_closed_form_agrees_on_random_shapes(void **state)
     }
 }
 
+/* DeepSeek-V3 and Qwen3-Next-80B as published, without heads for further tokens; counts of transformers' modules. */
+static void mixtures_of_experts_have_the_published_sizes(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    model_spec_default(&m);
+    m.vocab_size = 129280, m.layer_count = 61, m.hidden_size = 7168, m.ffn_size = 18432, m.head_count = 128,
+    m.context_length = 4096;
+    snprintf(m.layers, sizeof m.layers, "3*mla;mla/moe");
+    m.mla_q_rank = 1536, m.mla_kv_rank = 512, m.tied_embeddings = false;
+    m.moe_experts = 256, m.moe_top_k = 8, m.moe_size = m.moe_shared_size = 2048;
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    assert_true(model_spec_param_count(&m, m.vocab_size) == 671026404352);
+    assert_true(count_by_hand(&m, m.vocab_size) == 671026404352);
+    assert_true(model_spec_active_count(&m, m.vocab_size) == 671026404352 - 58 * 248 * (3LL * 7168 * 2048));
+
+    model_spec_default(&m);
+    m.vocab_size = 151936, m.layer_count = 48, m.hidden_size = 2048, m.head_count = 16, m.head_count_kv = 2,
+    m.head_dim = 256, m.context_length = 4096;
+    snprintf(m.layers, sizeof m.layers, "3*gdn/moe,1*gqa/moe");
+    m.gdn_key_heads = 16, m.gdn_value_heads = 32, m.tied_embeddings = false;
+    m.attention_gate = m.qk_norm = m.norm_zero_centered = true, m.rope_fraction = 0.25;
+    m.moe_experts = 512, m.moe_top_k = 10, m.moe_size = m.moe_shared_size = 512, m.moe_shared_gate = true;
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    assert_true(model_spec_param_count(&m, m.vocab_size) == 79674391296);
+    assert_true(count_by_hand(&m, m.vocab_size) == 79674391296);
+}
+
 /* What one layer's mixer adds: the counts of HF's modules at these sizes. */
 static void a_hybrids_blocks_have_the_sizes_of_their_sources(void **state)
 {
@@ -206,6 +248,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_its_exact_parameter_count),
+        cmocka_unit_test(mixtures_of_experts_have_the_published_sizes),
         cmocka_unit_test(the_closed_form_agrees_on_random_shapes),
         cmocka_unit_test(a_hybrids_blocks_have_the_sizes_of_their_sources),
         cmocka_unit_test(gpt2_differs_from_llama_in_every_switch),

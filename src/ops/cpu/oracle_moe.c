@@ -1,4 +1,5 @@
 #include "base/parallel.h"
+#include "ops/cpu/fast.h"
 #include "ops/cpu/oracle.h"
 
 #include <string.h>
@@ -372,10 +373,16 @@ static status balance(const struct balance_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static size_t moe_scratch(const struct moe_shape *shape, enum moe_memory what)
+/* The oracle needs none of it, but speaks for all sets of the CPU where a plan is laid out without one. */
+static size_t moe_scratch(const struct moe_shape *m, enum moe_memory what)
 {
-    (void)shape, (void)what;
-    return 0;
+    const size_t row = (size_t)m->experts * sizeof(int32_t);
+    switch (what) {
+    case MOE_ROUTE_FWD: return (size_t)chunk_count(m->rows, MOE_CHUNK_TOKENS) * row;
+    case MOE_ROUTE_BWD: return (size_t)m->docs * row;
+    case MOE_PRODUCT: break;
+    }
+    return (size_t)(m->rows * m->top_k * m->d) * dtype_bytes(m->dt); /* gathered rows */
 }
 
 void oracle_moe(struct ops *o)

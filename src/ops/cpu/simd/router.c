@@ -2,6 +2,7 @@
  * its choices, the counts become places (a scan over experts, then over chunks), and each chunk places its own slots in order. So the order
  * is by expert and token, whatever the number of threads. */
 #include "base/parallel.h"
+#include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 #include <math.h>
@@ -305,20 +306,8 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static size_t moe_scratch(const struct moe_shape *m, enum moe_memory what)
-{
-    const size_t row = (size_t)m->experts * sizeof(int32_t);
-    switch (what) {
-    case MOE_ROUTE_FWD: return (size_t)chunk_count(m->rows, TOKENS) * row;
-    case MOE_ROUTE_BWD: return (size_t)m->docs * row;
-    case MOE_PRODUCT: break;
-    }
-    return (size_t)(m->rows * m->top_k * m->d) * dtype_bytes(m->dt); /* gathered rows */
-}
-
 void SIMD(simd_router)(struct ops *o)
 {
     o->route_fwd = route_fwd;
     o->route_bwd = route_bwd;
-    o->moe_scratch = moe_scratch;
 }
