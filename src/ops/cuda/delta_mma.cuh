@@ -14,7 +14,7 @@ namespace delta {
 enum { THREADS = 256, WARPS = THREADS / WARP, SHARED_MAX = 99 << 10 }; // SHARED_MAX: bytes that a block may have on sm_120, the least
 
 // A chunk has C rows, a head's dk is filled up to DK columns with zeros, and dv is cut into tiles of DV columns.
-template <typename T, int DK_> struct cut {
+template <typename T, int DK_, int W = WARPS> struct cut {
     enum {
         NARROW = sizeof(T) == 2,
         C = NARROW ? 64 : 32,
@@ -22,7 +22,7 @@ template <typename T, int DK_> struct cut {
         DV = NARROW && DK <= 128 ? 64 : 32,
         PAD = 16 / sizeof(T),   // 8 neighbouring rows of a tile lie in different banks
         LK = DK + PAD, LV = DV + PAD, LC = C + PAD, // row widths in shared memory
-        M_WARPS = C / 16, N_WARPS = WARPS / M_WARPS, // the warps side by side
+        M_WARPS = C / 16, N_WARPS = W / M_WARPS, // the warps side by side
         NV = DV / N_WARPS / 8, NC = C / N_WARPS / 8, NK = DK / N_WARPS / 8, // pieces of 8 columns of a warp: of [., DV], [., C], [., DK]
         MK = DK / C // pieces of 16 rows of a warp in [DK, .], C rows apart
     };
@@ -163,7 +163,7 @@ __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows,
 {
     constexpr int EACH = 16 / sizeof(T), PER_ROW = COLUMNS / EACH;
     if (wide) {
-        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += THREADS) {
+        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
             const int row = i / PER_ROW, c = i % PER_ROW * EACH;
             const bool there = row < rows && c < columns;
             const T *p = there ? from + row * stride + c : from;
@@ -172,7 +172,7 @@ __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows,
         }
         return;
     }
-    for (int i = threadIdx.x; i < ROWS * COLUMNS; i += THREADS) {
+    for (int i = threadIdx.x; i < ROWS * COLUMNS; i += blockDim.x) {
         const int row = i / COLUMNS, c = i % COLUMNS;
         to[row * WIDTH + c] = row < rows && c < columns ? from[row * stride + c] : from_f32<T>(0);
     }
@@ -184,13 +184,13 @@ __device__ inline void tile_store(T *to, int64_t stride, const T *from, int rows
 {
     constexpr int EACH = 16 / sizeof(T), PER_ROW = COLUMNS / EACH;
     if (wide) {
-        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += THREADS) {
+        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
             const int row = i / PER_ROW, c = i % PER_ROW * EACH;
             if (row < rows && c < columns) store_pack(to + row * stride + c, load_pack(from + row * WIDTH + c));
         }
         return;
     }
-    for (int i = threadIdx.x; i < ROWS * COLUMNS; i += THREADS) {
+    for (int i = threadIdx.x; i < ROWS * COLUMNS; i += blockDim.x) {
         const int row = i / COLUMNS, c = i % COLUMNS;
         if (row < rows && c < columns) to[row * stride + c] = from[row * WIDTH + c];
     }
@@ -371,10 +371,10 @@ template <typename S, typename T> __device__ inline T *state_at(const call &x, T
 void prepare(const call &x, dtype dt, int64_t dk, cudaStream_t queue);
 
 // More shared memory than a kernel has unasked.
-static inline void queue_kernel(void (*kernel)(call), const call &x, dim3 grid, int bytes, cudaStream_t queue)
+static inline void queue_kernel(void (*kernel)(call), const call &x, dim3 grid, int bytes, cudaStream_t queue, int threads = THREADS)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
-    kernel<<<grid, THREADS, bytes, queue>>>(x);
+    kernel<<<grid, threads, bytes, queue>>>(x);
 }
 
 } // namespace delta

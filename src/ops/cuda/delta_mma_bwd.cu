@@ -145,8 +145,12 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) back_ke
 
 // ---- gather
 
+// Its sums take most of a thread's registers: sixteen warps where pieces of columns still come in pairs.
+template <typename T, int DK> constexpr int GATHER_WARPS = sizeof(T) == 2 && DK <= 128 ? 2 * WARPS : WARPS;
+template <typename T, int DK> using gather_cut = cut<T, DK, GATHER_WARPS<T, DK>>;
+
 template <typename T, int DK> struct gather_shared {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     alignas(16) T k[S::C * S::LK];   // K, at last Q
     alignas(16) T state[DK * S::LV]; // S, then dS
     union {
@@ -180,7 +184,7 @@ __device__ inline void rows_leave(const two_rows &x, float *to)
 
 // What all tiles of dv add up to, in registers.
 template <typename T, int DK> struct gathered {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     float dq[1][S::NK][4], dk[1][S::NK][4], e[1][S::NC][4], h[1][S::NC][4];
     two_rows dcum, dbeta, leaving; // leaving: <f K dS, D>
     float states;                  // this thread's part of <S, dS>
@@ -200,7 +204,7 @@ template <typename T, int DK> __device__ inline void gather_begin(gathered<T, DK
 template <typename T, int DK>
 __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, int tile, gathered<T, DK> &to)
 {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
     const int row0 = w.m * 16, column0 = w.n * S::NV * 8, key0 = w.n * S::NK * 8, square0 = w.n * S::NC * 8,
               columns = min((int)S::DV, x.dv_size - tile * S::DV);
@@ -233,7 +237,7 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
         each(d, row0, 0, column0, [&](int i, int j, float &v) { v = to_f32(m.d[i * S::LV + j]); });
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < S::C * S::DV; i += THREADS) { // dv, which may have any stride
+    for (int i = threadIdx.x; i < S::C * S::DV; i += blockDim.x) { // dv, which may have any stride
         const int row = i / S::DV, c = i % S::DV;
         if (row < now.rows && c < columns)
             ((T *)x.dv)[(now.start + row) * x.dv_stride + (int64_t)head * x.dv_size + tile * S::DV + c] =
@@ -251,7 +255,7 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
     each(d, row0, 0, column0, [&](int i, int j, float &v) { m.x[i * S::LV + j] = from_f32<T>(m.gate.f[i] * v); });
     tile_wait();
     __syncthreads();
-    for (int i = threadIdx.x; !now.first && i < DK * S::DV; i += THREADS)
+    for (int i = threadIdx.x; !now.first && i < DK * S::DV; i += blockDim.x)
         to.states += to_f32(entering[i]) * to_f32(m.state[i / S::DV * S::LV + i % S::DV]);
     float y[1][S::NV][4];
     clear(y);
@@ -268,7 +272,7 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
 template <typename T, int DK>
 __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, gathered<T, DK> &to)
 {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
     const int row0 = w.m * 16, square0 = w.n * S::NC * 8, lane = threadIdx.x % WARP;
     const T *p = (const T *)x.p + ((int64_t)now.start * x.heads + head) * S::C;
@@ -306,7 +310,7 @@ __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, co
 template <typename T, int DK>
 __device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, const gathered<T, DK> &from)
 {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
     rows_leave(from.dcum, m.rows[0][w.n] + w.m * 16);
     rows_leave(from.dbeta, m.rows[1][w.n] + w.m * 16);
@@ -330,9 +334,9 @@ __device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, cons
     if (x.beta) x.dbeta[at] = dbeta;
 }
 
-template <typename T, int DK> __global__ void __launch_bounds__(THREADS) gather_kernel(const call x)
+template <typename T, int DK> __global__ void __launch_bounds__(GATHER_WARPS<T, DK> *WARP) gather_kernel(const call x)
 {
-    typedef cut<T, DK> S;
+    typedef gather_cut<T, DK> S;
     extern __shared__ __align__(16) unsigned char raw[];
     gather_shared<T, DK> &m = *reinterpret_cast<gather_shared<T, DK> *>(raw);
     const int head = blockIdx.y, head_k = head / (x.heads / x.heads_k);
@@ -414,7 +418,8 @@ template <typename T, int DK> void backward_queue(const call &x, cudaStream_t qu
     const int64_t rows = (int64_t)x.rows * x.heads_k;
     static_assert(sizeof(back_shared<T, DK>) <= SHARED_MAX && sizeof(gather_shared<T, DK>) <= SHARED_MAX, "more than a block may have");
     queue_kernel(back_kernel<T, DK>, x, dim3(x.segments, x.heads, x.tiles), sizeof(back_shared<T, DK>), queue);
-    queue_kernel(gather_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads), sizeof(gather_shared<T, DK>), queue);
+    queue_kernel(gather_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads), sizeof(gather_shared<T, DK>), queue,
+                 GATHER_WARPS<T, DK> * WARP);
     fold_kernel<T><<<(unsigned)((rows + FOLD_ROWS - 1) / FOLD_ROWS), THREADS, 0, queue>>>(x, DK);
 }
 
