@@ -157,6 +157,30 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
     }
 }
 
+/* Parameters of one layer of HF's Mamba2Mixer at these sizes, and its products, by hand. */
+static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    struct decoder d;
+    model_spec_default(&m);
+    m.vocab_size = 100, m.layer_count = 2, m.hidden_size = 16, m.ffn_size = 24, m.head_count = 2,
+    m.context_length = 8;
+    m.mamba_heads = 4, m.mamba_head_dim = 6, m.mamba_groups = 2, m.mamba_state = 5, m.mamba_conv = 4;
+    snprintf(m.layers, sizeof m.layers, "mamba2");
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    assert_int_equal(decoder_init(&d, &m), STATUS_OK);
+    const int64_t in = 16 * (24 + 24 + 10 + 10 + 4), conv = (24 + 20) * (4 + 1), heads = 3 * 4, norm = 24,
+                  out = 24 * 16;
+    const int64_t all = 100 * 16 + 16 + 2 * (in + conv + heads + norm + out + 3 * 16 * 24 + 2 * 16);
+    assert_true(d.params.unique == all);
+    assert_true(model_spec_param_count(&m, 100) == all);
+    decoder_fini(&d);
+    const struct flops f = plan_flops(&m, 8);
+    assert_true(f.qkv == 2.0 * 2 * (double)in && f.out == 2.0 * 2 * (double)out);
+    assert_true(f.scores == 2.0 * 4 * (4 * 5 * 6 + 2 * 64 * (5 + 6)));
+}
+
 static void flops_match_a_hand_count(void **state)
 {
     (void)state;
@@ -235,6 +259,7 @@ int main(void)
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),
+        cmocka_unit_test(mamba2_has_the_parameters_and_products_of_its_formula),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),
         cmocka_unit_test(mfu_counts_in_two_conventions),
