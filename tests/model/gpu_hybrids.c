@@ -51,6 +51,9 @@ static struct spec spec_of(const char *layers, enum precision precision, enum de
     s.model.mamba_heads = 4, s.model.mamba_head_dim = 64, s.model.mamba_groups = 2, s.model.mamba_state = 48;
     /* latent attention with the heads that Hopper's own kernels serve; queries from a rank, and in the pure model without */
     s.model.mla_kv_rank = 64, s.model.mla_q_rank = strcmp(layers, "mla") == 0 ? 0 : 96;
+    /* every expert is chosen: the ranks of scores, which differ between F32 and BF16, decide nothing */
+    s.model.moe_experts = s.model.moe_top_k = 4, s.model.moe_size = 64, s.model.moe_shared_size = 64;
+    s.model.moe_aux = 0.01, s.model.moe_z = 0.001;
     s.run.machine_device = device;
     s.run.data_packing = PACKING_DOCUMENTS;
     s.run.train_precision = precision;
@@ -239,7 +242,7 @@ static void check_generation(const char *layers)
 
 int main(int argc, char **argv)
 {
-    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa", "mla", "1*gdn,2*mla"};
+    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa", "mla", "1*gdn,2*mla", "2*gqa/moe,1*gdn/moe"};
     struct dev d;
     if (argc > 1 && strcmp(argv[1], "cpu") == 0) there = DEVICE_CPU;
     if (there == DEVICE_CUDA && dev_open(&d, DEV_CUDA) != STATUS_OK) {

@@ -6,7 +6,7 @@
 enum { MOE_ALIGN = 128 };           /* rows of a tile of Hopper's products; the plain ones divide it */
 enum { MOE_ROUTE_TOKENS = 64 };     /* of a block: their slots are counted and placed together */
 
-/* BF16, n and k multiples of 64, operands on 16-byte boundaries, fewer than 2^28 slots (moe_gemm_hopper.cu). */
+/* BF16, n and k multiples of 64, operands on 16-byte boundaries, fewer than 2^27 slots (moe_gemm_hopper.cu). */
 expert_gemm_fn cuda_hopper_expert_gemm;
 /* Any size, BF16 and F32, any card (moe_gemm_plain.cu). */
 expert_gemm_fn cuda_plain_expert_gemm;

@@ -19,8 +19,7 @@
 // in two pieces that take turns; the stores of one tile run beside the products of the next. += is done by the stores themselves
 // (cp.reduce, at L2): every element gets one addend, so the result has no order.
 //
-// Rows of padding: gathered as zeros; in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in
-// shared memory.
+// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in shared memory.
 #include "ops/cuda/tile90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -41,7 +40,7 @@ struct grouped {
     const int *offsets, *counts, *source;
     const __nv_bfloat16 *gathered;
     int chunks;     // of 16 bytes in one of its rows
-    uint32_t share; // 2^32 / top_k, rounded up: slot -> token; 0: top_k 1
+    uint32_t share; // 2^31 / top_k, rounded up: slot -> token
     int experts, n; // n: rows of an expert's weights
     int down, across, depth; // of C; of the sum, where it is not over rows
     int add;        // WGRAD: += by the stores
@@ -112,9 +111,9 @@ template <int PRODUCT> __device__ inline tile tile_at(const grouped &g, int t, i
 
 // ---- Loaders.
 
-__device__ inline void gather16(uint32_t to, const void *from, bool some)
+__device__ inline void gather16(uint32_t to, const void *from)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(some ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
 }
 // Arrives when what this thread has asked for has come.
 __device__ inline void gather_arrive(uint32_t bar)
@@ -123,36 +122,39 @@ __device__ inline void gather_arrive(uint32_t bar)
 }
 __device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
-// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab.
+// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few instructions, or the loads
+// come too late: rows of padding bring token 0's, which nobody uses.
 template <int PRODUCT> struct gatherer {
     enum { SLABS = by_rows(PRODUCT) ? 1 : M / SLAB_COLS, ROWS = by_rows(PRODUCT) ? M : K, EACH = ROWS / 16, SLAB = ROWS * SLAB_ROW };
-    const grouped &g;
-    const int row, chunk;
-    const uint32_t to; // from the operand's beginning
-    int slot[EACH];    // of the rows
+    const int *const slots;                // of this thread's rows
+    const __nv_bfloat16 *const gathered;
+    const uint32_t share, chunks, chunk, to; // to: from the operand's beginning
+    uint32_t from[EACH];                   // by_rows: where the rows' chunks begin, in chunks; else their slots
 
-    __device__ explicit gatherer(const grouped &g_)
-        : g(g_), row(threadIdx.x / 8), chunk(threadIdx.x % 8), to(slab_offset(threadIdx.x / 8, threadIdx.x % 8 * 8))
+    __device__ explicit gatherer(const grouped &g)
+        : slots(g.source + threadIdx.x / 8), gathered(g.gathered), share(g.share), chunks(g.chunks), chunk(threadIdx.x % 8),
+          to(slab_offset(threadIdx.x / 8, threadIdx.x % 8 * 8))
     {
     }
+    __device__ uint32_t chunk_of(uint32_t slot) const { return __umulhi(2 * slot, share) * chunks + chunk; }
     // The rows from `first` on come next.
     __device__ void rows(int first)
     {
 #pragma unroll
-        for (int j = 0; j < EACH; j++) slot[j] = __ldg(g.source + first + row + 16 * j);
+        for (int j = 0; j < EACH; j++) {
+            const uint32_t slot = max(__ldg(slots + first + 16 * j), 0);
+            from[j] = by_rows(PRODUCT) ? chunk_of(slot) : slot;
+        }
     }
-    // Columns from `column` on of these rows into `at`; not those behind the last of `columns`.
-    __device__ void load(uint32_t at, int column, int columns) const
+    // Columns from `column` on of these rows into `at`; `further`: from there to the next slab.
+    __device__ void load(uint32_t at, int column, int further) const
     {
+        const __nv_bfloat16 *p = gathered + column;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            const int token = g.share ? (int)__umulhi((uint32_t)slot[j], g.share) : slot[j];
-            const __nv_bfloat16 *p = g.gathered + (int64_t)(token * g.chunks + chunk) * 8 + column;
-#pragma unroll
-            for (int slab = 0; slab < SLABS; slab++) {
-                const bool in = column + slab * SLAB_COLS < columns;
-                gather16(at + slab * SLAB + to + j * (16 * SLAB_ROW), in && slot[j] >= 0 ? p + slab * SLAB_COLS : g.gathered, in && slot[j] >= 0);
-            }
+            const __nv_bfloat16 *row = p + (uint64_t)(by_rows(PRODUCT) ? from[j] : chunk_of(from[j])) * 8;
+            gather16(at + to + j * (16 * SLAB_ROW), row);
+            if (SLABS == 2) gather16(at + to + SLAB + j * (16 * SLAB_ROW), row + further);
         }
     }
 };
@@ -211,12 +213,13 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
             const tile x = tile_at<PRODUCT>(g, t, rank, expert);
             expert = x.expert;
+            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // what lies behind C is not stored
             if (x.steps) rows.rows(x.first);
             for (int i = 0; i < x.steps; i++, stage.next()) {
                 const uint32_t full = at + FULL_AT + 8 * stage.stage;
                 mbar_wait(at + EMPTY_AT + 8 * stage.stage, stage.parity ^ 1);
                 if (threadIdx.x == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
-                rows.load(at + A_AT + stage.stage * A_BYTES, by_rows(PRODUCT) ? i * K : x.row, by_rows(PRODUCT) ? g.depth : g.down);
+                rows.load(at + A_AT + stage.stage * A_BYTES, by_rows(PRODUCT) ? i * K : x.row, further);
                 gather_arrive(full);
                 if (!by_rows(PRODUCT) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
             }
@@ -256,14 +259,13 @@ template <int PRODUCT, bool GATHER> struct consumer {
                          "r"(lane)
                          : "memory");
     }
-    // The rows from `rows` on of a stage of WGRAD that TMA has brought become zeros.
+    // The rows from `rows` on of a stage of WGRAD become zeros.
     __device__ void blank(int rows) const
     {
         const int thread = threadIdx.x - WARPGROUP, all = (K - rows) * 8; // chunks of a slab
         for (int i = thread; i < all; i += CONSUMERS * WARPGROUP) {
             const uint32_t to = (rows + i / 8) * SLAB_ROW + i % 8 * 16;
-            if (!GATHER)
-                for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(at + A_AT + stage.stage * A_BYTES + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(at + A_AT + stage.stage * A_BYTES + slab * K * SLAB_ROW + to);
             for (int slab = 0; slab < N / SLAB_COLS; slab++) zero16(at + B_AT + stage.stage * B_BYTES + slab * K * SLAB_ROW + to);
         }
         fence_async();
@@ -431,7 +433,7 @@ template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *
     const void *in_a = PRODUCT == WGRAD_T ? x->b : x->a, *in_b = PRODUCT == WGRAD_T ? x->a : x->b;
     grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n, 0, 0, 0,
                  x->accum == ACCUM_ADD};
-    if (x->top_k > 1) g.share = (uint32_t)((((uint64_t)1 << 32) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
+    g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
     if (by_rows(PRODUCT)) {
         g.across = (int)(PRODUCT == FWD ? x->n : x->k);
         g.depth = (int)(PRODUCT == FWD ? x->k : x->n);

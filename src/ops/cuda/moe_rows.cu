@@ -7,18 +7,22 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / WARP, AHEAD = 4, AHEAD_BWD = 2, PLACES = 8 }; // vectors that a lane holds of each operand
+enum { THREADS = 256, WARPS = THREADS / WARP, AHEAD = 4, AHEAD_BWD = 1, PLACES = 8 }; // vectors that a lane holds of each operand
 
 template <typename T> __device__ inline float sigmoid(float z)
 {
     if (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-z));
     return 1.0f / (1.0f + expf(-z));
 }
-// sigmoid(z) and 1 - sigmoid(z), neither by a difference that cancels.
+// sigmoid(z) and 1 - sigmoid(z), in f32 neither by a difference that cancels; in bf16 what they are for is rounded to more than that.
 template <typename T> __device__ inline void sigmoids(float z, float &s, float &rest)
 {
-    const float t = sizeof(T) == 2 ? __expf(-fabsf(z)) : expf(-fabsf(z));
-    const float larger = sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + t) : 1.0f / (1.0f + t), smaller = t * larger;
+    if (sizeof(T) == 2) {
+        s = sigmoid<T>(z);
+        rest = 1.0f - s;
+        return;
+    }
+    const float t = expf(-fabsf(z)), larger = 1.0f / (1.0f + t), smaller = t * larger;
     s = z >= 0 ? larger : smaller;
     rest = z >= 0 ? smaller : larger;
 }
@@ -66,7 +70,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) act_fwd_
 }
 
 // dup may be up and m may be dm: a lane writes only what it has read.
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) act_bwd_kernel(const expert_act_bwd_args a)
+template <typename T, int W> __global__ void __launch_bounds__(THREADS, 4) act_bwd_kernel(const expert_act_bwd_args a)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, f = a.f;
     if (row >= a.offsets[a.experts]) return;
@@ -100,11 +104,11 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) act_bwd_
             widen(u[k], x);
             widen(d[k], dy);
             float again[W];
-            for (int j = 0; j < W; j++) again[j] = activated<T>(w, gate[j], x[j]);
             for (int j = 0; j < W; j++) {
                 float s, rest;
                 sigmoids<T>(gate[j], s, rest);
                 const float silu = gate[j] * s;
+                again[j] = activated<T>(w, gate[j], x[j]);
                 dw += dy[j] * silu * x[j];
                 gate[j] = w * dy[j] * x[j] * s * (1.0f + gate[j] * rest);
                 x[j] = w * dy[j] * silu;
