@@ -153,6 +153,9 @@ def make(name, out):
         for p in model.parameters():
             if p.dim() == 1:
                 p.add_(0.2 * torch.randn_like(p))
+        for key, p in model.named_parameters():  # states that forget in a step or two would leave gradients of rounding alone
+            if key.endswith("A_log"):
+                p.sub_(2.5)
     model.config._attn_implementation = "eager"
     directory = os.path.join(out, name)
     os.makedirs(directory, exist_ok=True)

@@ -71,7 +71,7 @@ static void map(struct hf_list *l)
     for (size_t i = 0; i < sizeof top / sizeof top[0]; i++) hf_add(l, NULL, "transformer.", &top[i]);
     hf_add(l, NULL, "", &head);
     for (int64_t i = 0; i < l->d->spec.layer_count; i++) {
-        const struct hf_layer at = {&l->d->spec, &l->d->blocks[i], i};
+        const struct hf_layer at = {&l->d->spec, &l->d->blocks[i], i, 0};
         for (size_t k = 0; k < sizeof layer / sizeof layer[0]; k++)
             hf_add(l, &at, "transformer.h.", &layer[k]);
     }

@@ -22,9 +22,16 @@ static const struct hf_field named[] = {
 enum { NAMED = sizeof named / sizeof named[0] };
 /* Names that transformers has for keys of parts which a model may lack. */
 static const struct hf_field of_parts[] = {
-    HF_NEEDED(gdn_conv, "linear_conv_kernel_dim"),        HF_NEEDED(gdn_key_dim, "linear_key_head_dim"),
-    HF_NEEDED(gdn_value_dim, "linear_value_head_dim"),    HF_NEEDED(gdn_key_heads, "linear_num_key_heads"),
+    HF_NEEDED(gdn_conv, "linear_conv_kernel_dim"),
+    HF_NEEDED(gdn_key_dim, "linear_key_head_dim"),
+    HF_NEEDED(gdn_value_dim, "linear_value_head_dim"),
+    HF_NEEDED(gdn_key_heads, "linear_num_key_heads"),
     HF_NEEDED(gdn_value_heads, "linear_num_value_heads"),
+    HF_NEEDED(moe_experts, "num_experts"),
+    HF_NEEDED(moe_top_k, "num_experts_per_tok"),
+    HF_NEEDED(moe_size, "moe_intermediate_size"),
+    HF_NEEDED(moe_normalize, "norm_topk_prob"),
+    HF_NEEDED(moe_shared_size, "shared_expert_intermediate_size"),
 };
 
 /* Kinds of layers by transformers' words where it has one; first the words of model.layers, of which theirs take the place. */
@@ -89,7 +96,8 @@ static void map(struct hf_list *l)
         bool there = false;
         for (int k = 0; k < named_count && !there; k++) there = l->rows[k].param == i;
         const char *name = l->d->params.rows[i].name;
-        if (!there) hf_add(l, NULL, "model.", &(struct hf_entry){name, name, NULL});
+        if (!there && l->d->params.rows[i].role != ROLE_BALANCE)
+            hf_add(l, NULL, "model.", &(struct hf_entry){name, name, NULL});
     }
 }
 

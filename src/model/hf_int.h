@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 /* In the order in which an export asks them; `ingot` holds everything. */
-#define HF_FAMILY_LIST(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(qwen3_next) X(deepseek_v3) X(ingot)
+#define HF_FAMILY_LIST(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(qwen3_moe) X(qwen3_next) X(deepseek_v3) X(ingot)
 
 /* ---- config.json */
 
@@ -38,6 +38,10 @@ enum { HF_NOT_OURS = -1 };
     HF_NEEDED(ffn_size, "intermediate_size"), HF_NEEDED(context_length, "max_position_embeddings"),                    \
     HF_KEY(norm_eps, "rms_norm_eps", "1e-6"), HF_KEY(init_std, "initializer_range", "0.02"),                           \
     HF_KEY(tied_embeddings, "tie_word_embeddings", "false"), HF_ONLY("hidden_act", "\"silu\"")
+/* Mixtures of experts as transformers names them; what absence means differs. */
+#define HF_MOE_FIELDS(experts, top_k, size)                                                                            \
+    HF_ALSO(moe_experts, "num_experts", "num_local_experts", experts), HF_KEY(moe_top_k, "num_experts_per_tok", top_k), \
+    HF_KEY(moe_size, "moe_intermediate_size", size)
 #define HF_ATTENTION_BIAS HF_KEY(qkv_bias, "attention_bias", "false"), HF_KEY(out_bias, "attention_bias", "false")
 
 struct hf_reader {
@@ -61,6 +65,8 @@ void hf_fields_write(json_t *j, const struct model_spec *m, const struct hf_fiel
 /* Rope, old style and new (hf_rope.c); `fraction`: partial_rotary_factor where it is absent. */
 void hf_rope_read(struct hf_reader *r, struct model_spec *m, double fraction);
 void hf_rope_write(json_t *j, const struct model_spec *m);
+/* Rope of all of a head, and a window of at most the context: families that go no further (hf_llama.c). */
+void hf_llama_read(struct hf_reader *r, struct model_spec *m);
 
 /* model.layers from one entry per layer, and back (hf_layers.c). begin: all gqa/mlp; NULL when the number of layers is out of range, which
  * the check of the spec refuses. Both free with hf_layers_store or free(). */
@@ -87,6 +93,7 @@ struct hf_layer {
     const struct model_spec *spec;
     const struct block *block;
     int64_t index;
+    int64_t expert;       /* whose tensor it is, in a mixture of experts */
 };
 /* Says which rows of the parameter a tensor is, by hf_rows; all where it says nothing. False: this model has no such tensor. */
 typedef bool hf_rows_fn(const struct hf_layer *l, struct hf_tensor *t);
@@ -95,14 +102,18 @@ struct hf_entry {
     const char *hf;       /* behind the prefix, and behind the layer's index inside a layer */
     hf_rows_fn *rows;     /* NULL: all */
 };
-struct hf_entries { const struct hf_entry *at; int count; };
-#define HF_ENTRIES(array) {array, (int)(sizeof(array) / sizeof(array[0]))}
+struct hf_entries {
+    const struct hf_entry *at;
+    int count;
+    void (*more)(struct hf_list *l, const struct hf_layer *layer, const char *prefix);    /* what a table cannot list; NULL */
+};
+#define HF_ENTRIES(array) {array, (int)(sizeof(array) / sizeof(array[0])), NULL}
 void hf_add(struct hf_list *l, const struct hf_layer *layer, const char *prefix, const struct hf_entry *e);
 /* The tensor goes on with `rows` rows, [begin, begin + rows) of the first group, the next ones of the second, and so on. */
 void hf_rows(struct hf_tensor *t, int64_t begin, int64_t rows);
 /* The names of Llama and of all that followed it: by the kinds of layers, whose tables hf_map.c lists. */
 void hf_map_llama(struct hf_list *l);
-extern const struct hf_entries hf_deltanet, hf_latent;
+extern const struct hf_entries hf_deltanet, hf_latent, hf_moe;
 
 struct hf_family {
     const char *name, *architecture;    /* model_type; class of transformers */

@@ -1,7 +1,7 @@
 /* Llama, Mistral, Qwen2 and Qwen3: dense decoders with grouped attention, which differ in biases, norms of q and k, and windows. */
 #include "model/hf_int.h"
 
-static void read_llama(struct hf_reader *r, struct model_spec *m)
+void hf_llama_read(struct hf_reader *r, struct model_spec *m)
 {
     if (m->window > m->context_length) m->window = m->context_length; /* within the context the same */
     hf_rope_read(r, m, 1);
@@ -19,7 +19,7 @@ static void read_qwen(struct hf_reader *r, struct model_spec *m)
     const int64_t window =
         json_object_get(r->root, "sliding_window") ? hf_read_int(r, "sliding_window", 0) : 4096;
     m->window = hf_read_bool(r, "use_sliding_window", false) ? window : 0;
-    read_llama(r, m);
+    hf_llama_read(r, m);
     if (m->window == 0) return;
     const int64_t first = hf_read_int(r, "max_window_layers", 28);
     struct layer_spec *layers = hf_layers_begin(m);
@@ -50,7 +50,7 @@ static const struct hf_field llama[] = {
 const struct hf_family hf_llama = {.name = "llama",
                                    .architecture = "LlamaForCausalLM",
                                    HF_FIELDS(llama),
-                                   .read = read_llama,
+                                   .read = hf_llama_read,
                                    .write = hf_rope_write,
                                    .map = hf_map_llama};
 
@@ -63,7 +63,7 @@ static const struct hf_field mistral[] = {
 const struct hf_family hf_mistral = {.name = "mistral",
                                      .architecture = "MistralForCausalLM",
                                      HF_FIELDS(mistral),
-                                     .read = read_llama,
+                                     .read = hf_llama_read,
                                      .write = hf_rope_write,
                                      .map = hf_map_llama};
 

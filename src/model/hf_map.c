@@ -131,12 +131,15 @@ static const struct hf_entries *const mixers[] = {
 };
 static const struct hf_entries *const ffns[] = {
     [FFN_MLP] = &feed_forward,
+    [FFN_MOE] = &hf_moe,
 };
 
 /* Parts that a table does not know are left to their own names by the family that takes all (hf_ingot.c). */
 static void add_part(struct hf_list *l, const struct hf_layer *at, const struct hf_entries *e)
 {
-    for (int k = 0; e && k < e->count; k++) hf_add(l, at, "model.layers.", &e->at[k]);
+    static const char prefix[] = "model.layers.";
+    for (int k = 0; e && k < e->count; k++) hf_add(l, at, prefix, &e->at[k]);
+    if (e && e->more) e->more(l, at, prefix);
 }
 #define PART(table, kind) ((size_t)(kind) < sizeof(table) / sizeof(table[0]) ? (table)[kind] : NULL)
 
@@ -146,7 +149,7 @@ void hf_map_llama(struct hf_list *l)
     for (int i = 0; i < ends.count; i++) hf_add(l, NULL, "", &ends.at[i]);
     for (int64_t i = 0; i < l->d->spec.layer_count; i++) {
         const struct block *block = &l->d->blocks[i];
-        const struct hf_layer at = {&l->d->spec, block, i};
+        const struct hf_layer at = {&l->d->spec, block, i, 0};
         add_part(l, &at, &both);
         add_part(l, &at, PART(mixers, block->mixer.kind));
         add_part(l, &at, PART(ffns, block->ffn.kind));

@@ -1,4 +1,4 @@
-/* Qwen3-Next: Gated DeltaNet beside gated attention, norms around 0. */
+/* Qwen3-MoE, and Qwen3-Next: Gated DeltaNet beside gated attention, norms around 0, a shared expert with a gate. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>
@@ -46,29 +46,73 @@ const struct hf_entries hf_deltanet = HF_ENTRIES(deltanet);
 static const struct hf_word next_words[] = {{MIXER_GQA, "full_attention"}, {MIXER_GDN, "linear_attention"}};
 static const struct hf_layer_field next_mixers = {"layer_types", HF_MIXER, HF_WORDS(next_words)};
 
-/* Layers whose feed-forward part is a mixture of experts: every decoder_sparse_step-th, but for those of mlp_only_layers. */
-static void read_sparse(struct hf_reader *r, const struct model_spec *m, int64_t experts)
+/* Layers whose feed-forward part is a mixture of experts: every decoder_sparse_step-th, but for those of mlp_only_layers. The balancing
+ * loss is a part of the loss only where the config asks for the router's logits. */
+static void read_moe(struct hf_reader *r, struct model_spec *m, struct layer_spec *layers)
 {
     const int64_t step = hf_read_int(r, "decoder_sparse_step", 1);
     json_t *dense = hf_value(r->root, "mlp_only_layers"), *each;
     if (step == 0) hf_refuse(r, "decoder_sparse_step", "is 0");
     if (dense && !json_is_array(dense)) hf_refuse(r, "mlp_only_layers", "is no list");
-    int64_t count = step ? m->layer_count / step : 0;
-    size_t i;
-    json_array_foreach(dense, i, each) count -= step && (json_integer_value(each) + 1) % step == 0;
-    if (experts > 0 && count > 0)
-        hf_refuse(r, "num_experts", "is %lld; ingot has 0 alone", (long long)experts);
+    for (int64_t i = 0; layers && step && i < m->layer_count; i++)
+        if (m->moe_experts > 0 && (i + 1) % step == 0) layers[i].ffn = FFN_MOE;
+    size_t k;
+    json_array_foreach(dense, k, each)
+    {
+        const int64_t i = json_is_integer(each) ? json_integer_value(each) : -1;
+        if (layers && i >= 0 && i < m->layer_count) layers[i].ffn = FFN_MLP;
+    }
+    bool sparse = false;
+    for (int64_t i = 0; layers && i < m->layer_count; i++) sparse = sparse || layers[i].ffn == FFN_MOE;
+    if (!sparse) m->moe_experts = 0;
+    const double aux = hf_read_real(r, r->root, "router_aux_loss_coef", HF_OPTIONAL, 0.001);
+    m->moe_aux = hf_read_bool(r, "output_router_logits", false) ? aux : 0;
 }
 
-static void write_sparse(json_t *j, const struct model_spec *m)
+static void write_moe(json_t *j, const struct model_spec *m)
 {
     json_t *dense = json_array();
     for (int64_t i = 0; i < m->layer_count; i++)
         if (model_layer(m, i).ffn == FFN_MLP) json_array_append_new(dense, json_integer(i));
     json_object_set_new(j, "mlp_only_layers", dense);
     hf_set_int(j, "decoder_sparse_step", 1);
-    hf_set_int(j, "num_experts", 0);
+    json_object_set_new(j, "output_router_logits", json_boolean(m->moe_aux > 0));
+    json_object_set_new(j, "router_aux_loss_coef", json_real(m->moe_aux > 0 ? m->moe_aux : 0.001));
 }
+
+/* A window in all layers or in none. */
+static void read_qwen_moe(struct hf_reader *r, struct model_spec *m)
+{
+    struct layer_spec *layers = hf_layers_begin(m);
+    read_moe(r, m, layers);
+    hf_layers_store(r, m, layers);
+    hf_llama_read(r, m);
+    if (!hf_read_bool(r, "use_sliding_window", false)) m->window = 0;
+}
+
+static void write_qwen_moe(json_t *j, const struct model_spec *m)
+{
+    write_moe(j, m);
+    hf_rope_write(j, m);
+    json_object_set_new(j, "use_sliding_window", json_boolean(m->window > 0));
+}
+
+static const struct hf_field qwen_moe[] = {
+    HF_LLAMA_FIELDS,
+    HF_NULL(head_count_kv, "num_key_value_heads", "4", "0"),
+    HF_NULL(head_dim, "head_dim", "0", "0"),
+    HF_NULL(window, "sliding_window", "4096", "0"),
+    HF_ATTENTION_BIAS,
+    HF_ALWAYS(qk_norm, "true"),
+    HF_MOE_FIELDS("128", "8", "768"),
+    HF_KEY(moe_normalize, "norm_topk_prob", "false"),
+};
+const struct hf_family hf_qwen3_moe = {.name = "qwen3_moe",
+                                       .architecture = "Qwen3MoeForCausalLM",
+                                       HF_FIELDS(qwen_moe),
+                                       .read = read_qwen_moe,
+                                       .write = write_qwen_moe,
+                                       .map = hf_map_llama};
 
 static void read_next(struct hf_reader *r, struct model_spec *m)
 {
@@ -78,15 +122,16 @@ static void read_next(struct hf_reader *r, struct model_spec *m)
     for (int64_t i = 0; layers && interval && i < m->layer_count; i++)
         layers[i].mixer = (i + 1) % interval ? MIXER_GDN : MIXER_GQA;
     hf_layer_field_read(r, &next_mixers, layers, m->layer_count);
+    read_moe(r, m, layers);
     hf_layers_store(r, m, layers);
-    read_sparse(r, m, hf_read_int(r, "num_experts", 512));
+    if (r->st == STATUS_OK && layers) m->attention_gate = model_mixer_count(m, MIXER_GQA) > 0;
     hf_rope_read(r, m, 0.25);
 }
 
 static void write_next(json_t *j, const struct model_spec *m)
 {
     hf_layer_field_write(j, m, &next_mixers);
-    write_sparse(j, m);
+    write_moe(j, m);
     hf_rope_write(j, m);
     json_object_set_new(j, "partial_rotary_factor",
                         json_real(m->rope_fraction)); /* 1 is not what its absence says */
@@ -107,6 +152,10 @@ static const struct hf_field next[] = {
     HF_ALWAYS(qk_norm, "true"),
     HF_ALWAYS(attention_gate, "true"),
     HF_ALWAYS(norm_zero_centered, "true"),
+    HF_MOE_FIELDS("512", "10", "512"),
+    HF_KEY(moe_normalize, "norm_topk_prob", "true"),
+    HF_KEY(moe_shared_size, "shared_expert_intermediate_size", "512"),
+    HF_ALWAYS(moe_shared_gate, "true"),
 };
 const struct hf_family hf_qwen3_next = {.name = "qwen3_next",
                                         .architecture = "Qwen3NextForCausalLM",

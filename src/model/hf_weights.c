@@ -178,9 +178,11 @@ status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int6
     status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         const struct param *p = &d->params.rows[list[i].param];
-        ctx[i] = (struct export_tensor){d, &list[i], dt};
+        /* a balancing bias moves by less than bf16 holds; transformers keeps it in f32, too */
+        const dtype to = p->role == ROLE_BALANCE ? DTYPE_F32 : dt;
+        ctx[i] = (struct export_tensor){d, &list[i], to};
         sources[i] =
-            (struct safetensors_source){.name = list[i].name, .dt = dt, .fill = copy_out, .ctx = &ctx[i]};
+            (struct safetensors_source){.name = list[i].name, .dt = to, .fill = copy_out, .ctx = &ctx[i]};
         sources[i].rank = stored_shape(&list[i], p, sources[i].shape);
     }
     if (st == STATUS_OK) st = safetensors_write(dir, sources, count, shard_bytes_max);

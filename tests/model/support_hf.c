@@ -10,9 +10,22 @@
 #include <string.h>
 #include <cmocka.h>
 
-const char *const hf_names[HF_FAMILIES] = {
-    "gpt2",  "llama", "llama_tied_bias",  "llama_linear", "llama_llama3",      "llama_yarn",      "mistral",
-    "qwen2", "qwen3", "qwen3_next_dense", "ingot_hybrid", "deepseek_v3_dense", "deepseek_v3_yarn"};
+const char *const hf_names[HF_FAMILIES] = {"gpt2",
+                                           "llama",
+                                           "llama_tied_bias",
+                                           "llama_linear",
+                                           "llama_llama3",
+                                           "llama_yarn",
+                                           "mistral",
+                                           "qwen2",
+                                           "qwen3",
+                                           "qwen3_next_dense",
+                                           "qwen3_moe",
+                                           "qwen3_moe_window",
+                                           "qwen3_next",
+                                           "ingot_hybrid",
+                                           "deepseek_v3_dense",
+                                           "deepseek_v3_yarn"};
 
 static void ok(status st)
 {
