@@ -29,9 +29,10 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     struct ops ops;
     ok(ops_cpu(&ops, NULL));
     ok(decoder_init(&d, spec));
-    ok(plan_reserve(&m, &d, &a,
-                    &(struct plan_lay_args){
-                        .use = use, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
+    ok(plan_reserve(
+        &m, &d, &a,
+        &(struct plan_lay_args){
+            .use = use, .ops = &ops, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
     struct run run = {.ops = &ops, .params = &d.params};
     ok(init_weights(&d, &run, 5));
     int32_t tokens[N], positions[N], cu[2] = {0, N};
@@ -112,6 +113,18 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
     }
 }
 
+static void small_models_of_published_parts_generate(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen3-next-tiny", "deepseek-v3-tiny"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct model_spec m;
+        ok(preset_find(names[i], &m));
+        m.vocab_size = VOCAB;
+        check_family(&m, PLAN_FORWARD, 7);
+    }
+}
+
 static void sampling_follows_temperature_top_k_and_top_p(void **state)
 {
     (void)state;
@@ -172,6 +185,7 @@ int main(void)
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_logits_equal_the_forward_in_every_family),
+        cmocka_unit_test(small_models_of_published_parts_generate),
         cmocka_unit_test(sampling_follows_temperature_top_k_and_top_p),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
     };

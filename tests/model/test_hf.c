@@ -318,6 +318,11 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.moe_experts = 6, m.moe_top_k = 2, m.moe_size = 12, m.moe_aux = 0, m.moe_shared_size = 20,
     m.moe_shared_gate = m.qk_norm = m.norm_zero_centered = m.attention_gate = true;
     check_there_and_back(&m, "qwen3_next");
+    const char *family;
+    ok(preset_find("qwen3-next-tiny", &m));
+    m.vocab_size = 48;
+    ok(hf_family(&m, &family));
+    assert_string_equal(family, "qwen3_next");
     m = plain;
     m.norm = NORM_LAYERNORM, m.qkv_bias = true;
     check_there_and_back(&m, "ingot");

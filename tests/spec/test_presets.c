@@ -40,6 +40,8 @@ static const struct {
     {"swa-mla-7b", 32000, 6715363328},
     {"swa-mla-13b", 32000, 12979840000},
     {"swa-mla-70b", 32000, 69196890112},
+    {"qwen3-next-tiny", 8192, 19725232},
+    {"deepseek-v3-tiny", 8192, 13975744},
 };
 
 static int64_t linear(int64_t out, int64_t in, bool bias)
