@@ -410,7 +410,7 @@ static void what_a_config_leaves_out_is_what_transformers_takes(void **state)
         {"qwen3", ", \"num_key_value_heads\": null", 32, 128, 0},
         {"qwen3_moe", "", 4, 2, 0},
         {"qwen3_moe", ", \"use_sliding_window\": true, \"mlp_only_layers\": [0, 1]", 4, 2, 4096}, /* dense */
-        {"qwen3_next", "", 2, 256, 0},
+        {"qwen3_next", ", \"full_attention_interval\": 2", 2, 256, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[512];
