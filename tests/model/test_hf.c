@@ -251,15 +251,21 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
     free(f);
 }
 
-/* Goal: what no family of transformers holds goes out as model_type ingot, and comes back. */
-static void every_hybrid_goes_out_and_comes_back(void **state)
+static struct model_spec plain_spec(void)
 {
-    (void)state;
     struct model_spec plain;
     model_spec_default(&plain);
     plain.vocab_size = 48, plain.layer_count = 7, plain.hidden_size = 32, plain.ffn_size = 40;
     plain.head_count = 4, plain.head_count_kv = 2, plain.head_dim = 8, plain.context_length = 64;
     plain.gdn_key_heads = 2, plain.gdn_value_heads = 6, plain.gdn_key_dim = 4, plain.gdn_value_dim = 12;
+    return plain;
+}
+
+/* Goal: what no family of transformers holds goes out as model_type ingot, and comes back. */
+static void every_hybrid_goes_out_and_comes_back(void **state)
+{
+    (void)state;
+    const struct model_spec plain = plain_spec();
     struct model_spec m = plain;
     check_there_and_back(&m, "llama"); /* what is set for gdn does nothing */
     m.window = 9;
@@ -301,6 +307,18 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.norm_zero_centered = true;
     check_there_and_back(&m, "ingot");
     m = plain;
+    m.norm = NORM_LAYERNORM, m.qkv_bias = true;
+    check_there_and_back(&m, "ingot");
+    char text[128];
+    hf_nearest(&m, text);
+    assert_string_equal(text, "qwen2 has another model.norm");
+}
+
+static void mixtures_of_experts_go_out_and_come_back(void **state)
+{
+    (void)state;
+    const struct model_spec plain = plain_spec();
+    struct model_spec m = plain;
     m.moe_experts = 6, m.moe_top_k = 2, m.moe_size = 12, m.moe_aux = 0, m.qk_norm = true;
     snprintf(m.layers, sizeof m.layers, "gqa,3*gqa/moe");
     check_there_and_back(&m, "qwen3_moe");
@@ -323,12 +341,6 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.vocab_size = 48;
     ok(hf_family(&m, &family));
     assert_string_equal(family, "qwen3_next");
-    m = plain;
-    m.norm = NORM_LAYERNORM, m.qkv_bias = true;
-    check_there_and_back(&m, "ingot");
-    char text[128];
-    hf_nearest(&m, text);
-    assert_string_equal(text, "qwen2 has another model.norm");
 }
 
 static void expect_refused(const char *json, const char *word)
@@ -432,6 +444,7 @@ int main(void)
         cmocka_unit_test(ten_adamw_steps_follow_torch_in_every_family),
         cmocka_unit_test(an_export_of_an_import_has_the_same_weights_and_config),
         cmocka_unit_test(every_hybrid_goes_out_and_comes_back),
+        cmocka_unit_test(mixtures_of_experts_go_out_and_come_back),
         cmocka_unit_test(what_a_config_asks_and_ingot_cannot_do_is_refused_by_name),
         cmocka_unit_test(what_a_config_leaves_out_is_what_transformers_takes),
     };

@@ -352,6 +352,18 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 2, learned), STATUS_CONFIG);
     assert_string_equal(status_message(),
                         "run.yaml: model.rope_scaling needs model.position: rope, not learned");
+    char *wsd[] = {"optim.schedule=wsd", "optim.warmup_steps=9"};
+    assert_int_equal(load(&s, tiny, 2, wsd), STATUS_CONFIG);
+    char *bands[] = {"model.rope_scaling=llama3", "model.rope_original=64", "model.rope_low_freq=4"};
+    assert_int_equal(load(&s, tiny, 3, bands), STATUS_CONFIG);
+    char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
+    assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
+}
+
+static void norms_around_0_and_gates_are_refused_where_they_do_nothing(void **state)
+{
+    (void)state;
+    struct spec s;
     char *centered[] = {"model.norm=layernorm", "model.norm_zero_centered=true"};
     assert_int_equal(load(&s, tiny, 2, centered), STATUS_CONFIG);
     assert_string_equal(status_message(),
@@ -361,12 +373,6 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 4, gate), STATUS_CONFIG);
     assert_string_equal(status_message(),
                         "run.yaml: model.attention_gate: model.layers names neither gqa nor swa");
-    char *wsd[] = {"optim.schedule=wsd", "optim.warmup_steps=9"};
-    assert_int_equal(load(&s, tiny, 2, wsd), STATUS_CONFIG);
-    char *bands[] = {"model.rope_scaling=llama3", "model.rope_original=64", "model.rope_low_freq=4"};
-    assert_int_equal(load(&s, tiny, 3, bands), STATUS_CONFIG);
-    char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
-    assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
 }
 
 static void mixtures_of_experts_that_cannot_work_are_refused_in_one_line(void **state)
@@ -668,6 +674,7 @@ int main(void)
         cmocka_unit_test(values_outside_their_range_are_refused_where_they_stand),
         cmocka_unit_test(what_latent_attention_needs_is_said),
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
+        cmocka_unit_test(norms_around_0_and_gates_are_refused_where_they_do_nothing),
         cmocka_unit_test(mixtures_of_experts_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
         cmocka_unit_test(the_pattern_names_every_layer),
