@@ -76,7 +76,9 @@ static void write_moe(json_t *j, const struct model_spec *m)
         if (model_layer(m, i).ffn == FFN_MLP) json_array_append_new(dense, json_integer(i));
     json_object_set_new(j, "mlp_only_layers", dense);
     hf_set_int(j, "decoder_sparse_step", 1);
-    json_object_set_new(j, "output_router_logits", json_boolean(m->moe_aux > 0));
+    /* transformers fails on the logits of routers that are not there */
+    const bool balanced = m->moe_aux > 0 && model_ffn_count(m, FFN_MOE) > 0;
+    json_object_set_new(j, "output_router_logits", json_boolean(balanced));
     json_object_set_new(j, "router_aux_loss_coef", json_real(m->moe_aux > 0 ? m->moe_aux : 0.001));
 }
 
