@@ -56,6 +56,8 @@ latent = dict(num_attention_heads=3, num_key_value_heads=3, q_lora_rank=20, kv_l
 models["deepseek_v3_dense"] = lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**{**base, **latent}, first_k_dense_replace=L))
 models["deepseek_v3_yarn"] = lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**{**base, **latent, "q_lora_rank": None}, first_k_dense_replace=L, **rope(
     rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=1.3)))
+models["deepseek_v3"] = lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**{**base, **latent}, first_k_dense_replace=1, moe_intermediate_size=12, n_routed_experts=8,
+    n_shared_experts=2, num_experts_per_tok=3, n_group=4, topk_group=2, routed_scaling_factor=1.5))
 
 
 class Hybrid(torch.nn.Module):
@@ -153,6 +155,9 @@ def make(name, out):
         for p in model.parameters():
             if p.dim() == 1:
                 p.add_(0.2 * torch.randn_like(p))
+        for key, b in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                b.add_(0.1 * torch.randn_like(b))
         for key, p in model.named_parameters():  # states that forget in a step or two would leave gradients of rounding alone
             if key.endswith("A_log"):
                 p.sub_(2.5)

@@ -1,4 +1,4 @@
-/* DeepSeek-V3: multi-head latent attention. Of its feed-forward parts the dense ones. */
+/* DeepSeek-V3: multi-head latent attention, dense layers first, then mixtures of experts. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>
@@ -55,6 +55,46 @@ const struct hf_entries hf_latent = HF_ENTRIES(latent);
 
 /* ---- config.json */
 
+/* Read and written where there are mixtures of experts. Of training transformers knows nothing: the loss for balance has DeepSeek's own
+ * names, the rest ours. */
+static const struct hf_field v3_moe[] = {
+    HF_KEY(moe_experts, "n_routed_experts", "256"),
+    HF_KEY(moe_top_k, "num_experts_per_tok", "8"),
+    HF_KEY(moe_size, "moe_intermediate_size", "2048"),
+    HF_KEY(moe_normalize, "norm_topk_prob", "true"),
+    HF_KEY(moe_scale, "routed_scaling_factor", "2.5"),
+    HF_ALWAYS(moe_router, "sigmoid"),
+    HF_ALWAYS(moe_shared_gate, "false"),
+    HF_ALWAYS(moe_capacity, "0"),
+    HF_KEY(moe_aux, "aux_loss_alpha", "0"),
+    HF_KEY(moe_z, "moe_z", "0"),
+    HF_KEY(moe_balance_rate, "moe_balance_rate", "0"),
+    HF_ONLY("scoring_func", "\"sigmoid\""),
+    HF_ONLY("topk_method", "\"noaux_tc\""),
+    HF_ONLY("moe_layer_freq", "1"),
+};
+enum { V3_MOE = sizeof v3_moe / sizeof v3_moe[0] };
+
+/* One group is none. */
+static void read_moe(struct hf_reader *r, struct model_spec *m)
+{
+    hf_fields_read(r, m, v3_moe, V3_MOE);
+    m->moe_shared_size = hf_read_int(r, "n_shared_experts", 1) * m->moe_size;
+    m->moe_groups = hf_read_int(r, "n_group", 8);
+    m->moe_groups_kept = hf_read_int(r, "topk_group", 4);
+    if (m->moe_groups == 1) m->moe_groups = m->moe_groups_kept = 0;
+    m->moe_aux_kind = hf_read_bool(r, "seq_aux", false) ? AUX_SEQUENCE : AUX_SWITCH;
+}
+
+static void write_moe(json_t *j, const struct model_spec *m)
+{
+    hf_fields_write(j, m, v3_moe, V3_MOE);
+    hf_set_int(j, "n_shared_experts", m->moe_size ? m->moe_shared_size / m->moe_size : 0);
+    hf_set_int(j, "n_group", m->moe_groups ? m->moe_groups : 1);
+    hf_set_int(j, "topk_group", m->moe_groups ? m->moe_groups_kept : 1);
+    json_object_set_new(j, "seq_aux", json_boolean(m->moe_aux_kind == AUX_SEQUENCE));
+}
+
 static void read_v3(struct hf_reader *r, struct model_spec *m)
 {
     const int64_t heads = hf_read_int(r, "num_key_value_heads", m->head_count),
@@ -62,12 +102,11 @@ static void read_v3(struct hf_reader *r, struct model_spec *m)
     if (heads != m->head_count)
         hf_refuse(r, "num_key_value_heads", "is %lld; ingot has %lld alone, all heads", (long long)heads,
                   (long long)m->head_count);
-    if (dense < m->layer_count)
-        hf_refuse(r, "first_k_dense_replace", "is %lld of %lld layers; ingot has no mixture of experts yet",
-                  (long long)dense, (long long)m->layer_count);
     struct layer_spec *layers = hf_layers_begin(m);
-    for (int64_t i = 0; layers && i < m->layer_count; i++) layers[i].mixer = MIXER_MLA;
+    for (int64_t i = 0; layers && i < m->layer_count; i++)
+        layers[i] = (struct layer_spec){MIXER_MLA, i < dense ? FFN_MLP : FFN_MOE};
     hf_layers_store(r, m, layers);
+    if (dense < m->layer_count) read_moe(r, m);
     hf_rope_read(r, m, 1);
     if (m->rope_fraction != 1)
         hf_refuse(r, "partial_rotary_factor", "is %g; ingot has 1 alone in this family", m->rope_fraction);
@@ -75,11 +114,14 @@ static void read_v3(struct hf_reader *r, struct model_spec *m)
 
 static void write_v3(json_t *j, const struct model_spec *m)
 {
+    int64_t dense = 0;
+    while (dense < m->layer_count && model_layer(m, dense).ffn == FFN_MLP) dense++;
     hf_set_int(j, "num_key_value_heads", m->head_count);
     hf_set_int(j, "head_dim", m->mla_rope_dim); /* what transformers derives rope from */
     hf_set_int(j, "qk_head_dim", m->mla_nope_dim + m->mla_rope_dim);
-    hf_set_int(j, "first_k_dense_replace", m->layer_count);
+    hf_set_int(j, "first_k_dense_replace", dense);
     hf_set_int(j, "num_nextn_predict_layers", 0);
+    if (dense < m->layer_count) write_moe(j, m);
     hf_rope_write(j, m);
 }
 

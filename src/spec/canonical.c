@@ -96,11 +96,18 @@ static void canonical_layers(struct model_spec *m)
     free(layers);
 }
 
+/* One group of experts is none. */
+static void reset_groups(struct model_spec *m)
+{
+    if (m->moe_groups == 1) m->moe_groups = m->moe_groups_kept = 0;
+}
+
 void model_spec_canonical(struct model_spec *m)
 {
     model_spec_resolve(m);
     canonical_layers(m);
     reset_parts(m);
     reset_attention(m);
+    reset_groups(m);
     reset_rope(m);
 }

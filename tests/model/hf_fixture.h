@@ -5,7 +5,7 @@
 #include "model/decoder.h"
 #include "model/safetensors.h"
 
-enum { HF_T = 24, HF_STEPS = 10, HF_LONG = 150, HF_FAMILIES = 16 };
+enum { HF_T = 24, HF_STEPS = 10, HF_LONG = 150, HF_FAMILIES = 17 };
 extern const char *const hf_names[HF_FAMILIES];
 
 struct hf_fixture {

@@ -304,6 +304,17 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.mla_q_rank = 14, m.rope_scaling = SCALING_YARN, m.rope_factor = 4, m.rope_original = 16,
     m.rope_mscale_all_dim = 1;
     check_there_and_back(&m, "deepseek_v3");
+    m.moe_experts = 8, m.moe_top_k = 2, m.moe_size = 12, m.moe_shared_size = 24,
+    m.moe_router = ROUTER_SIGMOID;
+    m.moe_scale = 1.5, m.moe_groups = 4, m.moe_groups_kept = 2, m.moe_balance_rate = 0.001,
+    m.moe_aux_kind = AUX_SEQUENCE;
+    snprintf(m.layers, sizeof m.layers, "mla;mla/moe");
+    check_there_and_back(&m, "deepseek_v3");
+    m.moe_groups = m.moe_groups_kept = 0;
+    check_there_and_back(&m, "deepseek_v3");
+    m.moe_shared_size = 20;
+    check_there_and_back(&m, "ingot"); /* no whole number of shared experts */
+    m.moe_shared_size = 24;
     m.norm_zero_centered = true;
     check_there_and_back(&m, "ingot");
     m = plain;
@@ -384,7 +395,11 @@ static void what_a_config_asks_and_ingot_cannot_do_is_refused_by_name(void **sta
 #define V3                                                                                                   \
     "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 8, \"hidden_size\": 8, \"num_hidden_layers\": 2, "    \
     "\"num_attention_heads\": 2, \"intermediate_size\": 8, \"max_position_embeddings\": 8"
-    expect_refused(V3 ", \"first_k_dense_replace\": 1}", "first_k_dense_replace is 1 of 2 layers");
+    expect_refused(V3 ", \"first_k_dense_replace\": 1, \"n_routed_experts\": 4}", "moe_top_k 8 is more");
+    expect_refused(V3 ", \"first_k_dense_replace\": 1, \"scoring_func\": \"softmax\"}",
+                   "scoring_func is \"softmax\"");
+    expect_refused(V3 ", \"first_k_dense_replace\": 0, \"n_group\": 3}",
+                   "model.moe_groups_kept 4 is more than model.moe_groups 3");
     expect_refused(V3 ", \"num_key_value_heads\": 1}", "num_key_value_heads is 1; ingot has 2 alone");
     expect_refused(V3 ", \"rope_interleave\": false}", "rope_interleave is false; ingot has true alone");
     expect_refused(V3 ", \"attention_bias\": true}", "attention_bias is true; ingot has false alone");
