@@ -1,21 +1,20 @@
 #include "model/decoder.h"
 #include "base/scope.h"
+#include "model/mtp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A norm of the residual stream. */
-static void stream_norm_init(struct norm_block *m, struct params *p, const char *name,
-                             const struct model_spec *spec)
+void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec)
 {
     norm_init(m, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
     if (spec->norm_zero_centered) norm_center(m, p);
 }
 
-static void block_init(struct block *m, struct params *p, const struct model_spec *spec, int64_t layer)
+void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
+                int64_t layer)
 {
-    char layer_name[32], name[64];
-    snprintf(layer_name, sizeof layer_name, "layers.%lld", (long long)layer);
+    char name[64];
     snprintf(name, sizeof name, "%s.norm1", layer_name);
     stream_norm_init(&m->norm1, p, name, spec);
     mixer_init(&m->mixer, p, layer_name, spec, layer);
@@ -31,15 +30,20 @@ status decoder_init(struct decoder *d, const struct model_spec *spec)
     if (d->blocks == NULL)
         return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
     embed_init(&d->embed, &d->params, spec);
-    for (int64_t i = 0; i < spec->layer_count; i++) block_init(&d->blocks[i], &d->params, spec, i);
+    for (int64_t i = 0; i < spec->layer_count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%lld", (long long)i);
+        block_init(&d->blocks[i], &d->params, spec, name, i);
+    }
     stream_norm_init(&d->norm, &d->params, "norm", spec);
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
-    return STATUS_OK;
+    return mtp_init(d);
 }
 
 void decoder_fini(struct decoder *d)
 {
     free(d->blocks);
+    free(d->mtp);
     params_free(&d->params);
     *d = (struct decoder){0};
 }
@@ -57,7 +61,7 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
             .positions = a->positions, .dt = a->dt, .perm = a->arenas.param, .stream = a->stream});
 }
 
-static void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
+void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
 {
     int64_t d = m->norm1.d;
     struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL), *keep_norm = lay_place(l, RECOMPUTE_SELECTIVE);
@@ -93,6 +97,7 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
         block_lay(&d->blocks[i], &a->blocks[i], l);
         arena_release(l->scratch, mark);
     }
+    TRY(mtp_lay(a, d, l));
     size_t mark = arena_mark(l->scratch);
     struct lay final = *l;
     final.recompute = RECOMPUTE_NONE; /* used at once: there is nothing to recompute */
@@ -105,11 +110,12 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
 void activations_fini(struct activations *a)
 {
     free(a->blocks);
+    free(a->mtp);
     *a = (struct activations){0};
 }
 
 /* A batch may be shorter than what was laid out (the last one of an evaluation, a prompt): the views shrink, the memory stays. */
-static void block_rows(const struct block *m, struct block_saved *s, int64_t n)
+void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 {
     struct tensor *all[] = {&s->s1,         &s->y1,         &s->s2,         &s->y2,
                             &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd};
@@ -124,6 +130,7 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     struct tensor *all[] = {&a->x, &a->branch, &a->grad, &a->s, &a->y, &a->dy, &a->norm.mean, &a->norm.rstd};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
+    mtp_rows(a, d, n);
 }
 
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
@@ -145,9 +152,8 @@ status block_step(const struct block *m, struct block_saved *s, struct mixer_cac
     return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
 }
 
-/* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
-static status block_again(const struct block *m, struct block_saved *s, enum recompute policy,
-                          const struct mix *c, struct tensor branch, const struct run *r)
+status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
+                   struct tensor branch, const struct run *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
@@ -161,9 +167,8 @@ static status block_again(const struct block *m, struct block_saved *s, enum rec
     return ffn_again(&m->ffn, &s->ffn, policy, s->y2, r);
 }
 
-/* G: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
-static status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
-                        struct tensor dy, const struct run *r)
+status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
+                 struct tensor dy, const struct run *r)
 {
     TRY(ffn_bwd(&m->ffn, &s->ffn, c, s->y2, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
@@ -199,7 +204,12 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    return head_loss(&d->head, &a->head, &(struct head_loss_args){.y = a->y, .batch = b, .z_loss = z_loss},
+    return head_loss(&d->head, &a->head,
+                     &(struct head_loss_args){.y = a->y,
+                                              .targets = b->targets,
+                                              .grad_scale = &r->scalars->grad_scale,
+                                              .loss_sum = &r->scalars->loss_sum,
+                                              .z_loss = z_loss},
                      r);
 }
 
@@ -207,15 +217,24 @@ status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const str
                        const struct run *r)
 {
     CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
+    const bool more = d->spec.mtp_depth > 0; /* extra predictions: their gradient is in a->grad then */
     TRY(decoder_fwd(d, a, b, r));
+    if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
         TRY(head_loss(&d->head, &a->head,
-                      &(struct head_loss_args){.y = a->y, .dy = a->dy, .batch = b, .z_loss = z_loss}, r));
+                      &(struct head_loss_args){.y = a->y,
+                                               .dy = a->dy,
+                                               .targets = b->targets,
+                                               .grad_scale = &r->scalars->grad_scale,
+                                               .loss_sum = &r->scalars->loss_sum,
+                                               .accum = more ? ACCUM_ADD : r->accum,
+                                               .z_loss = z_loss},
+                      r));
     }
     {
         SCOPE("norm.bwd", -1);
-        TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, (struct tensor){0}, a->grad, r));
+        TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0}, a->grad, r));
     }
     const struct mix c = {.rope = &d->rope, .batch = b};
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {

@@ -28,11 +28,15 @@ struct block_saved {
     struct ffn_saved ffn;
 };
 
+struct mtp; /* model/mtp.h */
+struct mtp_saved;
+
 struct decoder {
     struct model_spec spec;
     struct params params;
     struct embed embed;
     struct block *blocks; /* [layer_count], owned */
+    struct mtp *mtp;      /* [mtp_depth], owned */
     struct norm_block norm;
     struct head head;
     struct rope rope;
@@ -47,6 +51,7 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
     struct head_saved head;
+    struct mtp_saved *mtp;   /* [mtp_depth], owned; training alone */
     struct tensor workspace; /* the op set's */
 };
 
@@ -73,8 +78,8 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
 /* Loss alone: run.scalars->loss_sum += over valid targets. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct run *r) WARN_UNUSED;
-/* Forward and backward: loss_sum likewise; parameter gradients of loss_sum * run.scalars->grad_scale: products = or += (run.accum), the
- * rest += (params.h: `stored`). */
+/* Forward and backward: loss_sum likewise, and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
+ * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: products = or += (run.accum), the rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct run *r) WARN_UNUSED;
 
@@ -86,6 +91,18 @@ struct block_io {
     struct tensor x, branch, out;
 }; /* stream and pending branch in; this block's feed-forward output out */
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
+                 const struct run *r) WARN_UNUSED;
+/* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,
+ * `layer` its place in model.layers. */
+void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec);
+void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name, int64_t layer);
+void block_lay(const struct block *m, struct block_saved *s, const struct lay *l);
+void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
+/* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
+status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c, struct tensor branch,
+                   const struct run *r) WARN_UNUSED;
+/* g: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
+status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
                  const struct run *r) WARN_UNUSED;
 /* One more token of the sequence in `cache`, in the place of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct mixer_cache *cache, const struct mix *c,

@@ -87,19 +87,18 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
         TRY(head_logits(m, y, logits, r));
         TRY(r->ops->xent(&(struct xent_args){.logits = logits.data,
                                              .dlogits = train ? dlogits.data : NULL,
-                                             .targets = a->batch->targets + at,
+                                             .targets = a->targets + at,
                                              .loss = rows_of(s->loss, at, rows).data,
                                              .rows = rows,
                                              .vocab = m->vocab,
                                              .vocab_used = m->vocab,
-                                             .grad_scale = &r->scalars->grad_scale,
+                                             .grad_scale = a->grad_scale,
                                              .z_loss = a->z_loss,
                                              .dt = y.dt,
                                              .ldt = logits.dt},
                          r->stream));
-        if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), at == 0 ? r->accum : ACCUM_ADD, r));
+        if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), at == 0 ? a->accum : ACCUM_ADD, r));
     }
     return r->ops->sum(
-        &(struct sum_args){.x = s->loss.data, .out = &r->scalars->loss_sum, .count = n, .dt = s->loss.dt},
-        r->stream);
+        &(struct sum_args){.x = s->loss.data, .out = a->loss_sum, .count = n, .dt = s->loss.dt}, r->stream);
 }

@@ -28,11 +28,13 @@ struct head_saved {
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
 
-/* run.scalars: loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW = or += (run.accum), both of
- * loss_sum * grad_scale. */
+/* loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy = and dW = or += (accum), both of loss_sum * grad_scale. */
 struct head_loss_args {
     struct tensor y, dy;
-    const struct batch *batch;
+    const int32_t *targets;   /* [N] */
+    const double *grad_scale; /* read only with dy */
+    double *loss_sum;         /* both in the set's memory */
+    enum accum accum;         /* of dW: run.accum for the first loss of a micro-batch, then ACCUM_ADD */
     double z_loss;
 };
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,

@@ -7,6 +7,7 @@
 /*  field, TensorBoard tag.  NaN: absent in this record */
 #define METRIC_LIST(X)                                                                                 \
     X(loss, "train/loss") /* mean over the step's valid tokens, nats */                                \
+    X(mtp_loss, "train/mtp_loss") /* mean over the modules of multi-token prediction, nats */              \
     X(lr, "train/lr")                                                                                  \
     X(grad_norm, "train/grad_norm") /* before clipping */                                              \
     X(grad_norm_clipped, "train/grad_norm_clipped")                                                    \

@@ -23,6 +23,7 @@ void ops_oracle(struct ops *o)
                       .logits_max = (int64_t)64 << 20};
     oracle_gemm(o);
     oracle_embed(o);
+    oracle_tokens(o);
     oracle_norm(o);
     oracle_rope(o);
     oracle_attn(o);

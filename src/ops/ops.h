@@ -21,6 +21,7 @@
 #include "ops/ops_moe.h"
 #include "ops/ops_latent.h"
 #include "ops/ops_ssm.h"
+#include "ops/ops_tokens.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -29,7 +30,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
 
 #define OPS(X)                                                                                                         \
     X(gemm) X(bias_bwd)                                                                                                \
-    X(embed_fwd) X(embed_bwd)                                                                                          \
+    X(embed_fwd) X(embed_bwd) X(ahead)                                                                                 \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
@@ -64,7 +65,8 @@ struct bias_bwd_args {
     dtype dt;
 };
 
-/* x[t] = table[token[t]] (+ pos_table[position[t]]). Token ids were checked by the loader; an id outside [0, vocab) aborts. */
+/* x[t] = table[token[t]] (+ pos_table[position[t]]). Token ids were checked by the loader; an id outside [0, vocab) that is not
+ * TOKEN_NONE aborts on the CPU. */
 struct embed_fwd_args {
     const int32_t *tokens;      /* [rows] */
     const int32_t *positions;   /* [rows]; read only with pos_table */
@@ -287,9 +289,11 @@ struct sum_args {
  * arguments. The trainer writes the first part before the step and reads the second after it. */
 struct step_scalars {
     double grad_scale;                              /* 1 / targets that count in the whole step */
+    double mtp_scale;                               /* of multi-token prediction: grad_scale weight / depth */
     double lr, correction1, correction2;            /* of the optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
     double loss_sum;                                /* zeroed by the trainer, added to by the head */
     double aux_sum;                                 /* likewise, added to by routers: what their tokens cost */
+    double mtp_loss_sum;                            /* likewise, of multi-token prediction */
     double grad_norm, clip_factor;                  /* out: of `update` */
     double load_max, load_min;                      /* out: of `balance` */
     uint64_t step;                                  /* counts from 0: seeds stochastic rounding */

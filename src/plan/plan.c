@@ -309,8 +309,9 @@ static double moe_flops(const struct model_spec *m)
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
 {
     double d = (double)m->hidden_size;
-    struct flops r = {.head = 2 * d * (double)m->vocab_size};
-    for (int64_t i = 0; i < m->layer_count; i++) {
+    const double depth = (double)m->mtp_depth;
+    struct flops r = {.head = (1 + depth) * 2 * d * (double)m->vocab_size, .mtp = depth * 4 * d * d};
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
         const struct layer_spec l = model_layer(m, i);
         switch (l.mixer) {
         case MIXER_GQA:
@@ -383,7 +384,8 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
     printf("\nFLOPs per token (forward)\n");
-#define X(field, text) printf("  %-28s %12s  %5.1f %%\n", text, text_count(a, f.field), 100 * f.field / sum);
+#define X(field, text)                                                                                       \
+    if (f.field > 0) printf("  %-28s %12s  %5.1f %%\n", text, text_count(a, f.field), 100 * f.field / sum);
     FLOP_LIST(X)
 #undef X
     printf("  %-28s %12s\n", "forward", text_count(a, sum));

@@ -199,14 +199,14 @@ bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < m->layer_count; i++) count += model_layer(m, i).mixer == mixer;
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) count += model_layer(m, i).mixer == mixer;
     return count;
 }
 
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < m->layer_count; i++) count += model_layer(m, i).ffn == ffn;
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) count += model_layer(m, i).ffn == ffn;
     return count;
 }
 

@@ -152,7 +152,9 @@ int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
     const int64_t d = r.hidden_size, norm = r.norm == NORM_LAYERNORM ? 2 * d : d;
     int64_t count = vocab_size * d * (r.tied_embeddings ? 1 : 2) + norm;
     if (r.position == POS_LEARNED) count += r.context_length * d;
-    for (int64_t i = 0; i < r.layer_count; i++) count += layer_params(&r, model_layer(&r, i)) + 2 * norm;
+    for (int64_t i = 0; i < r.layer_count + r.mtp_depth; i++)
+        count += layer_params(&r, model_layer(&r, i)) + 2 * norm;
+    count += r.mtp_depth * (2 * d * d + 3 * norm);
     return count;
 }
 

@@ -116,7 +116,7 @@ bool model_layers_set(struct model_spec *m, const struct layer_spec *layers) WAR
 /* Their words in model.layers. */
 const char *mixer_word(enum mixer mixer);
 const char *ffn_word(enum ffn ffn);
-/* How many layers have this mixer, this feed-forward part. */
+/* How many layers have this mixer, this feed-forward part; the blocks of multi-token prediction included, which go on with the pattern. */
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer);
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn);
 /* True when layer i uses the sliding window. */

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stddef.h>
 
-static_assert(offsetof(struct step_scalars, aux_sum) ==
+static_assert(offsetof(struct step_scalars, mtp_loss_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum lie one behind the other");
 
@@ -56,7 +56,7 @@ static status run_step(struct trainer *t, int micro_count)
 
 static status check_finite(const struct trainer *t, const struct step_scalars *s)
 {
-    if (!isfinite(s->loss_sum))
+    if (!isfinite(s->loss_sum + s->mtp_loss_sum))
         return FAIL(STATUS_NUMERIC,
                     "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
                     "lower optim.lr",
@@ -77,6 +77,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
                     (long long)t->step);
     struct step_scalars s = {.grad_scale = 1 / counts[0],
                              .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
+    const struct model_spec *m = &t->spec.model;
+    if (m->mtp_depth > 0) s.mtp_scale = s.grad_scale * m->mtp_weight / (double)m->mtp_depth;
     optim_scalars(&t->spec.run, t->step, &s);
 
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
@@ -84,15 +86,17 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_read(&t->feed, &s));
     TRY(check_finite(t, &s));
 
-    *out = (struct step_result){.loss = s.loss_sum / counts[0],
-                                .lr = s.lr,
-                                .grad_norm = s.grad_norm,
-                                .grad_norm_clipped = s.grad_norm * s.clip_factor,
-                                .targets = (int64_t)counts[0],
-                                .padding = (int64_t)counts[1],
-                                .aux_loss = s.aux_sum / counts[0],
-                                .load_max = s.load_max,
-                                .load_min = s.load_min};
+    *out = (struct step_result){
+        .loss = s.loss_sum / counts[0],
+        .mtp_loss = m->mtp_depth > 0 ? s.mtp_loss_sum / counts[0] / (double)m->mtp_depth : NAN,
+        .lr = s.lr,
+        .grad_norm = s.grad_norm,
+        .grad_norm_clipped = s.grad_norm * s.clip_factor,
+        .targets = (int64_t)counts[0],
+        .padding = (int64_t)counts[1],
+        .aux_loss = s.aux_sum / counts[0],
+        .load_max = s.load_max,
+        .load_min = s.load_min};
     t->step++;
     t->tokens += (int64_t)counts[2];
     return STATUS_OK;

@@ -45,6 +45,7 @@ status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
+    double mtp_loss;                               /* mean over the extra predictions; NaN without them */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     int64_t targets, padding;                      /* that counted; tokens of no document */
 };

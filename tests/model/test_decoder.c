@@ -117,7 +117,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                                                    .act = &f->act,
                                                    .scratch = &f->scratch}),
                      STATUS_OK);
-    f->scalars = (struct step_scalars){.grad_scale = 0.05};
+    f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
     /* norms at one and biases at zero would hide errors: move them */
@@ -154,14 +154,16 @@ static void fixture_close(struct fixture *f)
     for (size_t i = 0; i < 5; i++) arena_free(all[i]);
 }
 
-/* Routers form what they cost in backward: there the gradients, which were copied, are added to. */
+/* What the gradients are those of. Evaluation passes extra predictions over, and routers form what they cost in backward: both need it. */
 static double loss_of(struct fixture *f)
 {
-    const bool costs = f->d.spec.moe_aux > 0 || f->d.spec.moe_z > 0;
-    f->scalars.loss_sum = f->scalars.aux_sum = 0;
+    const struct model_spec *m = &f->d.spec;
+    const bool costs = m->moe_aux > 0 || m->moe_z > 0 || m->mtp_depth > 0;
+    struct step_scalars *s = &f->scalars;
+    s->loss_sum = s->aux_sum = s->mtp_loss_sum = 0;
     assert_int_equal((costs ? decoder_fwd_bwd : decoder_loss)(&f->d, &f->a, &f->batch, 1e-2, &f->run),
                      STATUS_OK);
-    return (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05;
+    return (s->loss_sum + s->aux_sum) * s->grad_scale + s->mtp_loss_sum * s->mtp_scale;
 }
 
 static void check_gradients(const char *name, const struct model_spec *spec)
@@ -169,11 +171,11 @@ static void check_gradients(const char *name, const struct model_spec *spec)
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, spec, DTYPE_F64, RECOMPUTE_NONE);
     assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
-    double sum = f->scalars.loss_sum + f->scalars.aux_sum,
-           *grad = malloc((size_t)f->d.params.total * sizeof *grad);
+    const double sum = (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05 + f->scalars.mtp_loss_sum * 0.02;
+    double *grad = malloc((size_t)f->d.params.total * sizeof *grad);
     memcpy(grad, f->d.params.grad, (size_t)f->d.params.total * sizeof *grad);
     double base = loss_of(f);
-    assert_true(fabs(base - sum * 0.05) < 1e-12 * fabs(base));
+    assert_true(fabs(base - sum) < 1e-12 * fabs(base));
     for (int i = 0; i < f->d.params.count; i++) {
         if (f->d.params.rows[i].role == ROLE_BALANCE) continue; /* counts tokens */
         double *w = params_master(&f->d.params, i), *g = grad + f->d.params.rows[i].offset;
@@ -249,6 +251,20 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     check_gradients("mamba2 and attention", &s);
 }
 
+static void gradients_match_finite_differences_of_extra_predictions(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.mtp_depth = 1;
+    check_gradients("one extra prediction, tied", &s);
+    s.mtp_depth = 2, s.tied_embeddings = false, s.norm = NORM_LAYERNORM, s.position = POS_LEARNED;
+    check_gradients("two extra predictions, learned positions", &s);
+    s = base_spec();
+    use_gdn(&s, "2*gqa,1*gdn");
+    s.mtp_depth = 3; /* the pattern goes on: gdn, gqa, gqa */
+    check_gradients("three extra predictions of two kinds", &s);
+}
+
 static void gradients_match_finite_differences_in_mixtures_of_experts(void **state)
 {
     (void)state;
@@ -274,7 +290,7 @@ static void gradients_match_finite_differences_in_mixtures_of_experts(void **sta
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 9; family++) {
+    for (int family = 0; family < 10; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -287,6 +303,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 6) use_mamba(&s, "2*mamba2,1*gqa");
             if (family == 7) use_moe(&s, MOE_GATED);
             if (family == 8) use_moe(&s, MOE_DEEPSEEK);
+            if (family == 9) s.mtp_depth = 2;
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -440,6 +457,67 @@ static void threads_change_no_bit_of_latent_attention_and_of_mixtures(void **sta
     check_threads(&s);
 }
 
+/* Goal: an extra prediction sees its document alone, and what evaluation computes does not know of it. Method: sums of a packed batch
+ * against one batch per document; the loss of evaluation against that of training. */
+static void extra_predictions_stay_in_their_documents(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.mtp_depth = 2;
+    struct fixture *f = malloc(sizeof *f);
+    fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+    loss_of(f);
+    const double packed = f->scalars.mtp_loss_sum, head = f->scalars.loss_sum;
+    f->scalars.mtp_loss_sum = f->scalars.loss_sum = 0;
+    assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
+    assert_true(f->scalars.loss_sum == head && f->scalars.mtp_loss_sum == 0);
+    for (int doc = 0; doc < 3; doc++) {
+        int at = f->cu[doc];
+        int32_t cu[2] = {0, f->cu[doc + 1] - at};
+        struct batch b = {.rows = cu[1],
+                          .docs = 1,
+                          .len_max = cu[1],
+                          .tokens = f->tokens + at,
+                          .targets = f->targets + at,
+                          .positions = f->positions + at,
+                          .cu_seqlens = cu};
+        assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &b, 0, &f->run), STATUS_OK);
+    }
+    assert_true(packed > 0);
+    assert_true(fabs(packed - f->scalars.mtp_loss_sum) < 1e-12 * packed);
+    fixture_close(f);
+    free(f);
+}
+
+/* Goal: the weight alone decides what the extra predictions do to the model. Method: with scale 0, its gradients are those of a model
+ * without them. */
+static void without_weight_extra_predictions_change_nothing(void **state)
+{
+    (void)state;
+    struct fixture *with = malloc(sizeof *with), *without = malloc(sizeof *without);
+    struct model_spec s = base_spec();
+    fixture_open(without, &s, DTYPE_F64, RECOMPUTE_NONE);
+    s.mtp_depth = 1;
+    fixture_open(with, &s, DTYPE_F64, RECOMPUTE_NONE);
+    const struct params *p = &without->d.params, *q = &with->d.params;
+    for (int i = 0; i < p->count; i++)
+        memcpy(params_master(q, params_find(q, p->rows[i].name)), params_master(p, i),
+               (size_t)p->rows[i].count * sizeof(double));
+    with->scalars.mtp_scale = 0;
+    loss_of(with);
+    assert_int_equal(decoder_fwd_bwd(&without->d, &without->a, &without->batch, 1e-2, &without->run),
+                     STATUS_OK);
+    for (int i = 0; i < p->count; i++) {
+        const double *a = params_grad(p, i), *b = params_grad(q, params_find(q, p->rows[i].name));
+        for (int64_t k = 0; k < p->rows[i].count; k++)
+            if (a[k] != b[k]) fail_msg("%s[%lld]: %g, %g", p->rows[i].name, (long long)k, a[k], b[k]);
+    }
+    fixture_close(with);
+    fixture_close(without);
+    free(with);
+    free(without);
+}
+
 int main(void)
 {
     parallel_threads_set(0);
@@ -448,8 +526,11 @@ int main(void)
         cmocka_unit_test(gradients_match_finite_differences_in_mixtures_of_experts),
         cmocka_unit_test(recompute_policies_give_the_same_bits),
         cmocka_unit_test(packed_documents_equal_single_documents),
+        cmocka_unit_test(gradients_match_finite_differences_of_extra_predictions),
         cmocka_unit_test(threads_change_no_bit_of_latent_attention_and_of_mixtures),
         cmocka_unit_test(auxiliary_losses_are_shared_by_micro_batches),
+        cmocka_unit_test(extra_predictions_stay_in_their_documents),
+        cmocka_unit_test(without_weight_extra_predictions_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ enum op_flag {
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
+    NO_TOKENS = 524288,   /* embed: some ids are TOKEN_NONE */
     APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
     SIGMOID = 1 << 19,    /* routers: scores, else softmax */
     NORMALIZE = 1 << 20,
@@ -119,6 +120,7 @@ struct op_case {
 #define XENT(rows_, vocab_, used_, f_) \
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
+#define AHEAD(k_, docs_, ...) {.op = OP_ahead, .k = k_, .docs = docs_, .len = __VA_ARGS__}
 #define CONV(op_, channels_, width_, f_, docs_, ...) \
     {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
 #define CONVS(op_) \
@@ -182,6 +184,11 @@ static const struct op_case op_cases[] = {
     {.op = OP_embed_bwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
     {.op = OP_embed_bwd, .rows = 300, .d = 33, .vocab = 3},
     {.op = OP_embed_bwd, .rows = 130, .d = 320, .vocab = 97, .flags = POSITIONS},
+    {.op = OP_embed_fwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
+    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 40, .flags = NO_TOKENS},
+    {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
+    {.op = OP_embed_bwd, .rows = 130, .d = 64, .vocab = 40, .flags = NO_TOKENS},
+    AHEAD(1, 1, {1}), AHEAD(2, 4, {5, 0, 2, 40}), AHEAD(0, 2, {7, 70}), AHEAD(3, 5, {3, 300, 0, 0, 2}), AHEAD(1, 2, {0, 0}),
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     SHIFTED(fwd), SHIFTED(bwd),

@@ -72,10 +72,17 @@ static void run_bias_bwd(const struct ops *o, const struct op_case *c, struct pr
 
 enum { POSITION_COUNT = 11 };
 
+static const int32_t *tokens_of_case(const struct op_case *c, struct probe *p)
+{
+    int32_t *ids = probe_ids(p, "tokens", c->rows, c->vocab);
+    for (int64_t t = 0; t < c->rows && c->flags & NO_TOKENS; t += 3) ids[t] = TOKEN_NONE;
+    return ids;
+}
+
 static void run_embed_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     bool pos = c->flags & POSITIONS;
-    RUN(o, embed_fwd, .tokens = probe_ids(p, "tokens", c->rows, c->vocab),
+    RUN(o, embed_fwd, .tokens = tokens_of_case(c, p),
         .positions = pos ? probe_ids(p, "positions", c->rows, POSITION_COUNT) : NULL,
         .table = probe_in(p, "table", p->dt, c->vocab * c->d, 0, 1),
         .pos_table = pos ? probe_in(p, "pos", p->dt, POSITION_COUNT * c->d, 0, 1) : NULL,
@@ -88,7 +95,7 @@ static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct p
     bool pos = c->flags & POSITIONS;
     dtype acc = dtype_acc(p->dt);
     double tol = tol_reduce(acc, c->rows) * sqrt((double)c->rows);
-    RUN(o, embed_bwd, .tokens = probe_ids(p, "tokens", c->rows, c->vocab),
+    RUN(o, embed_bwd, .tokens = tokens_of_case(c, p),
         .positions = pos ? probe_ids(p, "positions", c->rows, POSITION_COUNT) : NULL,
         .dx = probe_in(p, "dx", p->dt, c->rows * c->d, 0, 1),
         .dtable = probe_out(p, "dtable", PROBE_ACC, acc, c->vocab * c->d, tol),
@@ -583,6 +590,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_bias_bwd] = run_bias_bwd,
         [OP_embed_fwd] = run_embed_fwd,
         [OP_embed_bwd] = run_embed_bwd,
+        [OP_ahead] = run_ahead,
         [OP_rmsnorm_fwd] = run_norm_fwd,
         [OP_rmsnorm_bwd] = run_norm_bwd,
         [OP_layernorm_fwd] = run_norm_fwd,

@@ -17,11 +17,13 @@ static void every_preset_has_the_parameters_of_its_formula(void **state)
         struct model_spec m;
         assert_int_equal(preset_find(preset_name(i), &m), STATUS_OK);
         if (m.vocab_size == 0) m.vocab_size = 4096;
-        struct decoder d;
-        assert_int_equal(decoder_init(&d, &m), STATUS_OK);
-        if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
-            fail_msg("%s: %lld", preset_name(i), (long long)d.params.unique);
-        decoder_fini(&d);
+        for (m.mtp_depth = 0; m.mtp_depth <= 2; m.mtp_depth += 2) {
+            struct decoder d;
+            assert_int_equal(decoder_init(&d, &m), STATUS_OK);
+            if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
+                fail_msg("%s: %lld", preset_name(i), (long long)d.params.unique);
+            decoder_fini(&d);
+        }
     }
 }
 
@@ -40,6 +42,7 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.model.vocab_size = 512;
             snprintf(s.model.layers, sizeof s.model.layers, "1*gqa,1*mla");
             s.model.mla_kv_rank = 64;
+            s.model.mtp_depth = 1;
             s.run.train_steps = 1;
             s.run.train_precision = precision;
             s.run.train_recompute = policy;

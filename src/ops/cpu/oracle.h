@@ -9,6 +9,7 @@
 
 void oracle_gemm(struct ops *o);
 void oracle_embed(struct ops *o);
+void oracle_tokens(struct ops *o);
 void oracle_norm(struct ops *o);
 void oracle_rope(struct ops *o);
 void oracle_attn(struct ops *o);

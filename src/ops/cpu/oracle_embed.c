@@ -16,10 +16,11 @@ static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
     check_dt(a->dt);
     PARALLEL_CHUNKS(t, a->rows)
     {
-        int64_t token = row_checked(a->tokens, t, a->vocab, "token");
+        bool none = a->tokens[t] == TOKEN_NONE && !a->pos_table;
+        int64_t token = none ? 0 : row_checked(a->tokens, t, a->vocab, "token");
         int64_t position = a->pos_table ? row_checked(a->positions, t, a->pos_count, "position") : 0;
         for (int64_t j = 0; j < a->d; j++) {
-            double v = get(a->table, token * a->d + j, a->dt);
+            double v = none ? 0 : get(a->table, token * a->d + j, a->dt);
             if (a->pos_table) v += get(a->pos_table, position * a->d + j, a->dt);
             put(a->x, t * a->d + j, a->dt, v);
         }
@@ -37,11 +38,12 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
     {
         struct span cols = chunk_span(c, a->d, COLUMNS);
         for (int64_t t = 0; t < a->rows; t++) {
-            int64_t token = row_checked(a->tokens, t, a->vocab, "token") * a->d;
+            bool none = a->tokens[t] == TOKEN_NONE && !a->dpos;
+            int64_t token = none ? 0 : row_checked(a->tokens, t, a->vocab, "token") * a->d;
             int64_t position = a->dpos ? row_checked(a->positions, t, a->pos_count, "position") * a->d : 0;
             for (int64_t j = cols.begin; j < cols.end; j++) {
                 double dx = get(a->dx, t * a->d + j, a->dt);
-                put(a->dtable, token + j, acc, get(a->dtable, token + j, acc) + dx);
+                if (!none) put(a->dtable, token + j, acc, get(a->dtable, token + j, acc) + dx);
                 if (a->dpos) put(a->dpos, position + j, acc, get(a->dpos, position + j, acc) + dx);
             }
         }

@@ -10,7 +10,7 @@
 //
 // So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the pieces in order;
 // every table row has one writer. The same code sums positions. Ids outside the table, which the loader excludes, make rows of NaN
-// forward and are left out backward.
+// forward and are left out backward; so is TOKEN_NONE, which makes zeros forward.
 #include "ops/cuda/device.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <math.h>
@@ -28,11 +28,13 @@ typedef uint32_t key;
 template <typename T> struct embed_row {
     const T *table, *pos; // rows; NULL: none
     T *x;
+    float blank; // without a table
 };
 template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fwd_args &a, int64_t t)
 {
     const int32_t token = a.tokens[t];
-    embed_row<T> r = {nullptr, nullptr, static_cast<T *>(a.x) + t * a.d};
+    embed_row<T> r = {nullptr, nullptr, static_cast<T *>(a.x) + t * a.d, NAN};
+    if (token == TOKEN_NONE && a.pos_table == nullptr) r.blank = 0;
     if (token >= 0 && token < a.vocab) r.table = static_cast<const T *>(a.table) + token * a.d;
     if (a.pos_table) {
         const int32_t position = a.positions[t];
@@ -48,7 +50,7 @@ template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r
 {
     pack<T> x;
     if (r.table == nullptr) {
-        for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(NAN);
+        for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(r.blank);
         return x;
     }
     x = load_pack(r.table + j);
@@ -78,7 +80,7 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embe
         }
     } else {
         for (int64_t j = lane; j < a.d; j += WARP) {
-            float x = r.table ? to_f32(r.table[j]) : NAN;
+            float x = r.table ? to_f32(r.table[j]) : r.blank;
             if (r.table && r.pos) x += to_f32(r.pos[j]);
             r.x[j] = from_f32<T>(x);
         }

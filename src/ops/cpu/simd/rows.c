@@ -67,6 +67,10 @@ VEC_INLINE void sum_row(const void *x, int64_t x_at, const void *y, int64_t y_at
 
 static void embed_row(const struct embed_fwd_args *a, int64_t t, size_t size)
 {
+    if (a->tokens[t] == TOKEN_NONE && a->pos_table == NULL) {
+        memset((char *)a->x + (size_t)(t * a->d) * size, 0, (size_t)a->d * size);
+        return;
+    }
     int64_t token = row_checked(a->tokens, t, a->vocab, "token") * a->d, at = t * a->d;
     if (a->pos_table == NULL) {
         memcpy((char *)a->x + (size_t)at * size, (const char *)a->table + (size_t)token * size,
@@ -101,7 +105,7 @@ static void scatter(const struct embed_bwd_args *a, const int32_t *ids, int64_t 
     PARALLEL_CHUNKS(c, OWNERS)
     {
         for (int64_t t = 0; t < a->rows; t++) {
-            if ((uint32_t)ids[t] % OWNERS != (uint32_t)c) continue;
+            if ((uint32_t)ids[t] % OWNERS != (uint32_t)c || (ids[t] == TOKEN_NONE && !a->dpos)) continue;
             add_row(table + row_checked(ids, t, count, what) * a->d, a->dx, t * a->d, a->d, a->dt);
         }
     }

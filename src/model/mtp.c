@@ -1,0 +1,176 @@
+#include "model/mtp.h"
+#include "base/scope.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void module_init(struct mtp *m, struct params *p, const struct model_spec *spec, int64_t index)
+{
+    char layer[32], name[64];
+    const int64_t d = spec->hidden_size;
+    snprintf(layer, sizeof layer, "mtp.%lld", (long long)index);
+    struct {
+        struct norm_block *norm;
+        const char *name;
+    } const norms[] = {{&m->enorm, "enorm"}, {&m->hnorm, "hnorm"}, {&m->norm, "norm"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s.%s", layer, norms[i].name);
+        stream_norm_init(norms[i].norm, p, name, spec);
+    }
+    snprintf(name, sizeof name, "%s.e_proj", layer);
+    linear_init(&m->e, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
+    snprintf(name, sizeof name, "%s.h_proj", layer);
+    linear_init(&m->h, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
+    block_init(&m->block, p, spec, layer, spec->layer_count + index);
+}
+
+status mtp_init(struct decoder *d)
+{
+    const int64_t depth = d->spec.mtp_depth;
+    if (depth == 0) return STATUS_OK;
+    d->mtp = calloc((size_t)depth, sizeof *d->mtp);
+    if (d->mtp == NULL) return FAIL(STATUS_FIT, "no memory for the modules of multi-token prediction");
+    for (int64_t i = 0; i < depth; i++) module_init(&d->mtp[i], &d->params, &d->spec, i);
+    return STATUS_OK;
+}
+
+static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct lay *l)
+{
+    const int64_t d = m->norm.d;
+    struct arena *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct lay kept = *l;
+    kept.recompute = RECOMPUTE_NONE; /* the last norm's output is kept, and so are its statistics */
+    s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
+    s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
+    s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, l->n, d);
+    s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, l->n, d);
+    norm_lay(&m->norm, &s->norm, &kept);
+    s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, l->n, d);
+    s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, l->n, d);
+    s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, l->n, d);
+    norm_lay(&m->enorm, &s->enorm, l);
+    norm_lay(&m->hnorm, &s->hnorm, l);
+    block_lay(&m->block, &s->block, l);
+}
+
+status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+{
+    const int64_t depth = d->spec.mtp_depth;
+    if (depth == 0 || l->mode != LAY_TRAIN) return STATUS_OK;
+    a->mtp = calloc((size_t)depth, sizeof *a->mtp);
+    if (a->mtp == NULL) return FAIL(STATUS_FIT, "no memory for the modules of multi-token prediction");
+    for (int64_t i = 0; i < depth; i++) {
+        size_t mark = arena_mark(l->scratch);
+        module_lay(&d->mtp[i], &a->mtp[i], l);
+        arena_release(l->scratch, mark);
+    }
+    return STATUS_OK;
+}
+
+void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows)
+{
+    for (int64_t i = 0; a->mtp && i < d->spec.mtp_depth; i++) {
+        struct mtp_saved *s = &a->mtp[i];
+        struct tensor *all[] = {&s->tokens,     &s->targets,   &s->embedded,   &s->e,          &s->h,
+                                &s->s,          &s->y,         &s->enorm.mean, &s->enorm.rstd, &s->hnorm.mean,
+                                &s->hnorm.rstd, &s->norm.mean, &s->norm.rstd};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) tensor_rows(all[k], rows);
+        block_rows(&d->mtp[i].block, &s->block, rows);
+    }
+}
+
+/* The batch as module `index` embeds it: its tokens, no positions of their own. */
+static struct batch seen(const struct batch *b, const struct mtp_saved *s)
+{
+    struct batch ahead = *b;
+    ahead.tokens = s->tokens.data;
+    return ahead;
+}
+
+static struct embed table_alone(const struct decoder *d)
+{
+    struct embed e = d->embed;
+    e.pos = -1;
+    return e;
+}
+
+/* What the two products read: the normed embedding and the normed stream `h`. */
+static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_saved *s, const struct batch *b,
+                     struct tensor h, const struct run *r)
+{
+    const struct tensor none = {0};
+    const struct batch ahead = seen(b, s);
+    const struct embed table = table_alone(d);
+    TRY(embed_fwd(&table, &ahead, s->embedded, r));
+    TRY(norm_fwd(&m->enorm, &s->enorm, s->embedded, none, none, s->e, r));
+    return norm_fwd(&m->hnorm, &s->hnorm, h, none, none, s->h, r);
+}
+
+static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const struct run *r)
+{
+    struct ahead_args args = {.in = b->tokens,
+                              .out = s->tokens.data,
+                              .none = TOKEN_NONE,
+                              .cu_seqlens = b->cu_seqlens,
+                              .k = k,
+                              .docs = b->docs,
+                              .rows = b->rows};
+    TRY(r->ops->ahead(&args, r->stream));
+    args.in = b->targets, args.out = s->targets.data, args.none = TARGET_IGNORE;
+    return r->ops->ahead(&args, r->stream);
+}
+
+static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
+                         const struct run *r)
+{
+    SCOPE("mtp.fwd", i);
+    const struct mtp *m = &d->mtp[i];
+    struct mtp_saved *s = &a->mtp[i];
+    TRY(look_ahead(s, c->batch, i + 1, r));
+    TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : a->s, r));
+    TRY(linear_fwd(&m->e, s->e, a->x, r));
+    TRY(linear_fwd(&m->h, s->h, a->branch, r));
+    const struct block_io io = {.x = a->x, .branch = a->branch, .out = a->branch};
+    TRY(block_fwd(&m->block, &s->block, c, &io, r));
+    return norm_fwd(&m->norm, &s->norm, s->block.s2, a->branch, s->s, s->y, r);
+}
+
+/* a->grad: the gradient that reaches s->s from the module behind, if there is one; out: that of the stream which this one read. */
+static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
+                         const struct run *r)
+{
+    SCOPE("mtp.bwd", i);
+    const struct mtp *m = &d->mtp[i];
+    struct mtp_saved *s = &a->mtp[i];
+    const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : a->s;
+    const bool last = i == d->spec.mtp_depth - 1;
+    TRY(head_loss(&d->head, &a->head,
+                  &(struct head_loss_args){.y = s->y,
+                                           .dy = a->dy,
+                                           .targets = s->targets.data,
+                                           .grad_scale = &r->scalars->mtp_scale,
+                                           .loss_sum = &r->scalars->mtp_loss_sum,
+                                           .accum = last ? r->accum : ACCUM_ADD},
+                  r));
+    TRY(norm_bwd(&m->norm, &s->norm, s->s, a->dy, last ? none : a->grad, a->grad, r));
+    TRY(block_again(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
+    TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, r));
+    if (a->lay.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
+    TRY(linear_wgrad(&m->e, s->e, a->grad, r));
+    TRY(linear_dgrad(&m->e, a->grad, a->dy, r));
+    TRY(norm_bwd(&m->enorm, &s->enorm, s->embedded, a->dy, none, a->dy, r));
+    const struct batch ahead = seen(c->batch, s);
+    const struct embed table = table_alone(d);
+    TRY(embed_bwd(&table, &ahead, a->dy, r));
+    TRY(linear_wgrad(&m->h, s->h, a->grad, r));
+    TRY(linear_dgrad(&m->h, a->grad, a->dy, r));
+    return norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r);
+}
+
+status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+{
+    const struct mix c = {.rope = &d->rope, .batch = b};
+    for (int64_t i = 0; i < d->spec.mtp_depth; i++) TRY(module_fwd(d, a, i, &c, r));
+    for (int64_t i = d->spec.mtp_depth - 1; i >= 0; i--) TRY(module_bwd(d, a, i, &c, r));
+    return STATUS_OK;
+}
