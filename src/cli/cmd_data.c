@@ -343,18 +343,21 @@ status cmd_data(int argc, char **argv)
     static const struct {
         const char *name;
         status (*run)(int argc, char **argv);
-    } verbs[] = {{"build", data_build}, {"inspect", cmd_data_inspect}, {"verify", cmd_data_verify}};
+    } verbs[] = {{"build", data_build},
+                 {"inspect", cmd_data_inspect},
+                 {"verify", cmd_data_verify},
+                 {"synth", cmd_data_synth}};
     const char *names[COUNT(verbs)];
     for (int i = 0; i < COUNT(verbs); i++) {
         names[i] = verbs[i].name;
         if (argc > 0 && strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
     }
     if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        puts("usage: ingot data build | inspect | verify   (each explains itself with --help)");
+        puts("usage: ingot data build | inspect | verify | synth   (each explains itself with --help)");
         return STATUS_OK;
     }
     const char *near = argc > 0 ? text_nearest(argv[0], names, COUNT(verbs)) : NULL;
-    return FAIL(STATUS_CONFIG, "%s%singot data build, inspect or verify is expected%s%s%s",
+    return FAIL(STATUS_CONFIG, "%s%singot data build, inspect, verify or synth is expected%s%s%s",
                 argc > 0 ? argv[0] : "", argc > 0 ? ": " : "", near ? "; did you mean '" : "",
                 near ? near : "", near ? "'?" : "");
 }

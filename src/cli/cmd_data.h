@@ -1,4 +1,4 @@
-/* ingot data build | inspect | verify: what the verbs share. */
+/* ingot data build | inspect | verify | synth: what the verbs share. */
 #ifndef INGOT_CLI_CMD_DATA_H
 #define INGOT_CLI_CMD_DATA_H
 #include "base/status.h"
@@ -10,6 +10,7 @@ struct tokenizer;
 
 status cmd_data_inspect(int argc, char **argv);
 status cmd_data_verify(int argc, char **argv);
+status cmd_data_synth(int argc, char **argv);
 
 /* inspect --step: what a step of a run saw. */
 status cmd_data_step(int argc, char **argv);

@@ -17,7 +17,7 @@ static void lay(struct generator *g, const struct feed_shape *shape)
     dtype dt = g->acts->lay.dt;
     const struct cache_lay l = {.capacity = g->capacity, .dt = dt, .memory = &g->memory};
     for (int64_t i = 0; i < g->decoder->spec.layer_count; i++)
-        mixer_cache_lay(&g->decoder->blocks[i].mixer, &g->caches[i], &l);
+        block_cache_lay(&g->decoder->blocks[i], &g->caches[i], &l);
     g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
     g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
@@ -93,7 +93,7 @@ static status prefill(struct generator *g, const struct batch *b)
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, g->run));
-        TRY(mixer_cache_fill(&d->blocks[i].mixer, &a->blocks[i].mixer, &g->caches[i], &at, g->run));
+        TRY(block_cache_fill(&d->blocks[i], &a->blocks[i], &g->caches[i], &at, g->run));
         io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);

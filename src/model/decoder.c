@@ -15,6 +15,9 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
                 int64_t layer)
 {
     char name[64];
+    m->remembers = model_layer_engram(spec, layer);
+    snprintf(name, sizeof name, "%s.engram", layer_name);
+    if (m->remembers) engram_init(&m->engram, p, name, spec, layer);
     snprintf(name, sizeof name, "%s.norm1", layer_name);
     stream_norm_init(&m->norm1, p, name, spec);
     mixer_init(&m->mixer, p, layer_name, spec, layer);
@@ -65,6 +68,7 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
 {
     int64_t d = m->norm1.d;
     struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL), *keep_norm = lay_place(l, RECOMPUTE_SELECTIVE);
+    if (m->remembers) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
     s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, l->n, d);
     s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, l->n, d);
     norm_lay(&m->norm1, &s->norm1, l);
@@ -122,6 +126,7 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t n)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
     mixer_rows(&m->mixer, &s->mixer, n);
     ffn_rows(&m->ffn, &s->ffn, n);
+    if (m->remembers) engram_rows(&s->engram, n);
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
@@ -133,21 +138,51 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     mtp_rows(a, d, n);
 }
 
+/* What the first norm adds up: the stream as it comes, or as the memory of n-grams leaves it. */
+static status block_enter(const struct block *m, struct block_saved *s, const struct mix *c,
+                          const struct block_io *io, const struct run *r)
+{
+    struct tensor x = io->x, branch = io->branch;
+    if (m->remembers) {
+        TRY(engram_fwd(&m->engram, &s->engram, c, x, branch, r));
+        x = s->engram.sum, branch = s->engram.out;
+    }
+    return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
+}
+
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
                  const struct run *r)
 {
-    TRY(norm_fwd(&m->norm1, &s->norm1, io->x, io->branch, s->s1, s->y1, r));
+    TRY(block_enter(m, s, c, io, r));
     TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
     return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
 }
 
-status block_step(const struct block *m, struct block_saved *s, struct mixer_cache *cache,
+void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l)
+{
+    mixer_cache_lay(&m->mixer, &k->mixer, l);
+    if (m->remembers) engram_cache_lay(&m->engram, &k->engram, l);
+}
+
+status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
+                        const struct cache_at *at, const struct run *r)
+{
+    if (m->remembers) TRY(engram_cache_fill(&m->engram, &s->engram, &k->engram, at, r));
+    return mixer_cache_fill(&m->mixer, &s->mixer, &k->mixer, at, r);
+}
+
+status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache,
                   const struct mix *c, const struct cache_at *at, const struct block_io *io,
                   const struct run *r)
 {
-    TRY(norm_fwd(&m->norm1, &s->norm1, io->x, io->branch, s->s1, s->y1, r));
-    TRY(mixer_step(&m->mixer, &s->mixer, cache, c, at, s->y1, io->out, r));
+    struct tensor x = io->x, branch = io->branch;
+    if (m->remembers) {
+        TRY(engram_step(&m->engram, &s->engram, &cache->engram, c, at, x, branch, r));
+        x = s->engram.sum, branch = s->engram.out;
+    }
+    TRY(norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r));
+    TRY(mixer_step(&m->mixer, &s->mixer, &cache->mixer, c, at, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
     return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
 }
@@ -157,6 +192,7 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
+    if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL) {
         TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, branch, r));
@@ -173,7 +209,8 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(ffn_bwd(&m->ffn, &s->ffn, c, s->y2, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
     TRY(mixer_bwd(&m->mixer, &s->mixer, c, s->y1, g, dy, r));
-    return norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r);
+    TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r));
+    return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, r) : STATUS_OK;
 }
 
 status activations_begin(struct activations *a, const struct decoder *d, const struct batch *b,
@@ -209,7 +246,8 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
                                               .targets = b->targets,
                                               .grad_scale = &r->scalars->grad_scale,
                                               .loss_sum = &r->scalars->loss_sum,
-                                              .z_loss = z_loss},
+                                              .z_loss = z_loss,
+                                              .hits = &r->scalars->hits},
                      r);
 }
 

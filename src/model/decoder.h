@@ -11,12 +11,15 @@
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
 #include "nn/embed.h"
+#include "nn/engram.h"
 #include "nn/ffn.h"
 #include "nn/head.h"
 #include "nn/mixer.h"
 #include "nn/norm.h"
 
 struct block {
+    bool remembers; /* has a memory of n-grams, which comes first */
+    struct engram engram;
     struct norm_block norm1, norm2;
     struct mixer_block mixer;
     struct ffn_block ffn;
@@ -26,6 +29,12 @@ struct block_saved {
     struct norm_saved norm1, norm2;
     struct mixer_saved mixer;
     struct ffn_saved ffn;
+    struct engram_saved engram;
+};
+/* Generation: what one sequence keeps in a block. */
+struct block_cache {
+    struct mixer_cache mixer;
+    struct engram_cache engram;
 };
 
 struct mtp; /* model/mtp.h */
@@ -75,7 +84,7 @@ void activations_fini(struct activations *a);
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                    const struct run *r) WARN_UNUSED;
-/* Loss alone: run.scalars->loss_sum += over valid targets. */
+/* Loss alone: run.scalars->loss_sum += over valid targets, hits += likewise. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct run *r) WARN_UNUSED;
 /* Forward and backward: loss_sum likewise, and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
@@ -104,7 +113,11 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
 /* g: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
                  const struct run *r) WARN_UNUSED;
+/* Counting and real; and after block_fwd of rows of one document. */
+void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
+status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k, const struct cache_at *at,
+                        const struct run *r) WARN_UNUSED;
 /* One more token of the sequence in `cache`, in the place of block_fwd. */
-status block_step(const struct block *m, struct block_saved *s, struct mixer_cache *cache, const struct mix *c,
+status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
                   const struct cache_at *at, const struct block_io *io, const struct run *r) WARN_UNUSED;
 #endif

@@ -58,6 +58,7 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
             continue;
         }
         double std = d->spec.init_std;
+        if (row->zero) std = 0;
         if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
         TRY(r->ops->normal(&(struct normal_args){.x = params_master(p, i),
                                                  .count = row->count,

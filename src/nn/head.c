@@ -22,6 +22,7 @@ void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
     *s = (struct head_saved){.loss = tensor_take(l->scratch, "token losses", acc, 1, l->n),
                              .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->vocab)};
     s->dlogits = s->logits;
+    s->hits = tensor_take(l->scratch, "token hits", acc, 1, l->n);
     if (l->dt != ldt && l->mode == LAY_TRAIN)
         s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
 }
@@ -46,6 +47,21 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
                                             .accum = ACCUM_STORE,
                                             .dt = y.dt,
                                             .cdt = logits.dt},
+                        r->stream);
+}
+
+/* Before the loss, which may write over the logits. */
+static status count_hits(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
+                         struct tensor logits, int64_t at, const struct run *r)
+{
+    return r->ops->hits(&(struct hits_args){.logits = logits.data,
+                                            .targets = a->targets + at,
+                                            .hits = rows_of(s->hits, at, logits.shape[0]).data,
+                                            .rows = logits.shape[0],
+                                            .vocab = m->vocab,
+                                            .vocab_used = m->vocab,
+                                            .dt = a->y.dt,
+                                            .ldt = logits.dt},
                         r->stream);
 }
 
@@ -79,12 +95,14 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
                  const struct run *r)
 {
     int64_t n = a->y.shape[0], chunk = s->logits.shape[0];
-    bool train = a->dy.data != NULL;
+    const bool train = a->dy.data != NULL, count = a->hits != NULL;
+    CHECK(!train || a->hits == NULL, "hits are counted in evaluation");
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t rows = n - at < chunk ? n - at : chunk;
         struct tensor y = rows_of(a->y, at, rows), logits = rows_of(s->logits, 0, rows),
                       dlogits = rows_of(s->dlogits, 0, rows);
         TRY(head_logits(m, y, logits, r));
+        if (count) TRY(count_hits(m, s, a, logits, at, r));
         TRY(r->ops->xent(&(struct xent_args){.logits = logits.data,
                                              .dlogits = train ? dlogits.data : NULL,
                                              .targets = a->targets + at,
@@ -99,6 +117,9 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
                          r->stream));
         if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), at == 0 ? a->accum : ACCUM_ADD, r));
     }
+    if (count)
+        TRY(r->ops->sum(&(struct sum_args){.x = s->hits.data, .out = a->hits, .count = n, .dt = s->hits.dt},
+                        r->stream));
     return r->ops->sum(
         &(struct sum_args){.x = s->loss.data, .out = a->loss_sum, .count = n, .dt = s->loss.dt}, r->stream);
 }

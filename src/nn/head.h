@@ -8,6 +8,7 @@
  *   logits   [chunk, V] ldt    scratch; A, or dt where the op set says so (ops.logits_dt)
  *   dlogits  [chunk, V] dt     scratch; is logits itself when dt == ldt
  *   loss     [N]        A      scratch: per token, 0 where the target is TARGET_IGNORE
+ *   hits     [N]        A      scratch: 1 where the target is the likeliest token
  *
  * dW = in the first chunk of a step, then += . Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
  * known beforehand; the loader counts it. 6 D V FLOPs per token in all. */
@@ -21,7 +22,7 @@ struct head {
     int w;
 };
 struct head_saved {
-    struct tensor logits, dlogits, loss;
+    struct tensor logits, dlogits, loss, hits;
 };
 
 /* tied_to: row of the embedding table, or -1 for an own weight. */
@@ -36,6 +37,7 @@ struct head_loss_args {
     double *loss_sum;         /* both in the set's memory */
     enum accum accum;         /* of dW: run.accum for the first loss of a micro-batch, then ACCUM_ADD */
     double z_loss;
+    double *hits;             /* +=, targets that were the likeliest token; NULL: not counted. Without dy alone */
 };
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                  const struct run *r) WARN_UNUSED;

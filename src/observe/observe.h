@@ -23,6 +23,7 @@
     X(mfu, "perf/mfu") /* of the card's peak, attention's causal half counted: plan/mfu.h */           \
     X(mfu_full, "perf/mfu_full") /* the full square counted */                                         \
     X(val_loss, "val/loss") /* nats per token */                                                       \
+    X(val_accuracy, "val/accuracy") /* part of the targets that were the likeliest token */             \
     X(val_bpb, "val/bits_per_byte")                                                                    \
     X(rss_bytes, "perf/rss_bytes")
 

@@ -30,12 +30,12 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
 
 #define OPS(X)                                                                                                         \
     X(gemm) X(bias_bwd)                                                                                                \
-    X(embed_fwd) X(embed_bwd) X(ahead)                                                                                 \
+    X(embed_fwd) X(embed_bwd) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                                    \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
-    X(xent) X(sum)                                                                                                     \
+    X(xent) X(hits) X(sum)                                                                                             \
     X(update) X(cast) X(fold) X(normal)                                                                                \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
@@ -277,6 +277,15 @@ struct xent_args {
     dtype dt, ldt;          /* ldt: A or dt (the set's logits_dt) */
 };
 
+/* hits[t] = 1 where the target's logit is above all others, else 0, also where it only equals another; 0 for ignored rows. */
+struct hits_args {
+    const void *logits;     /* [rows, vocab] ldt; columns from vocab_used on take no part */
+    const int32_t *targets; /* [rows] */
+    void *hits;             /* [rows] A = */
+    int64_t rows, vocab, vocab_used;
+    dtype dt, ldt;          /* as xent */
+};
+
 /* *out += sum over the array, in f64, in a fixed order. */
 struct sum_args {
     const void *x;          /* [count] dt (F32 or F64) */
@@ -294,6 +303,7 @@ struct step_scalars {
     double loss_sum;                                /* zeroed by the trainer, added to by the head */
     double aux_sum;                                 /* likewise, added to by routers: what their tokens cost */
     double mtp_loss_sum;                            /* likewise, of multi-token prediction */
+    double hits;                                    /* likewise, of an evaluation: targets that were the likeliest token */
     double grad_norm, clip_factor;                  /* out: of `update` */
     double load_max, load_min;                      /* out: of `balance` */
     uint64_t step;                                  /* counts from 0: seeds stochastic rounding */
@@ -312,6 +322,9 @@ enum { UPDATE_CHUNK = 16384 };  /* elements, at most */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
     UPDATE_ZERO = 2,            /* leave zeros in g: a gradient that is formed by += alone */
+    UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16: one whose gradient is all zeros was not
+                                   touched, and keeps weights and moments; the others move at lr row_rate */
+    UPDATE_WIDTH = 256,
 };
 struct update_chunk { int64_t begin; int32_t count; uint32_t flags; };  /* elements [begin, begin + count); begin: a multiple of 16 */
 enum update_rule { UPDATE_ADAMW, UPDATE_LION };
@@ -323,6 +336,7 @@ struct update_args {
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
     double beta1, beta2, eps, weight_decay, clip;
+    double row_rate;                    /* of UPDATE_ROWS; 0: no chunk has that flag */
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
     uint64_t seed;                      /* of stochastic rounding */
     dtype sdt;                          /* F32 or BF16 */

@@ -5,17 +5,18 @@
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
-/* Depthwise causal convolution and SiLU: p_t = bias[c] + sum_j w[c][j] x[t - (width-1) + j][c], terms before the document are 0; y = silu(p).
- * `before`: generation: the width-1 rows before the first one, of a single document; NULL: zeros. */
+/* Depthwise causal convolution and SiLU: p_t = bias[c] + sum_j w[c][j] x[t - (width-1-j) dilation][c], terms before the document are 0;
+ * y = silu(p). `before`: generation: the (width-1) dilation rows before the first one, of a single document; NULL: zeros. */
 struct conv_fwd_args {
     const void *x;              /* [rows, channels] dt, x_stride */
     const void *w;              /* [channels, width] dt */
     const void *bias;           /* [channels] dt; NULL: none */
-    const void *before;         /* [width-1, channels] dt, or NULL */
+    const void *before;         /* [(width-1) dilation, channels] dt, or NULL */
     void *y;                    /* [rows, channels] dt, y_stride */
     int64_t x_stride, y_stride;
     const int32_t *cu_seqlens;
     int64_t docs, rows, channels, width;    /* width: 2 to CONV_WIDTH_MAX */
+    int64_t dilation;           /* rows from tap to tap, to CONV_DILATION_MAX; 0 is 1 */
     dtype dt;
 };
 struct conv_bwd_args {
@@ -25,10 +26,11 @@ struct conv_bwd_args {
     void *dbias;                /* [channels] A +=; NULL with bias */
     int64_t dy_stride, x_stride, dx_stride;
     const int32_t *cu_seqlens;
-    int64_t docs, rows, channels, width;
+    int64_t docs, rows, channels, width, dilation;
     dtype dt;
 };
-enum { CONV_WIDTH_MAX = 8 };
+enum { CONV_WIDTH_MAX = 8, CONV_DILATION_MAX = 8 };
+static inline int64_t conv_dilation(int64_t dilation) { return dilation ? dilation : 1; }
 
 /* Per token and value head: g = -exp(A_log) softplus(a + dt_bias) <= 0, the logarithm of the decay; beta = sigmoid(b). */
 struct gates_fwd_args {

@@ -15,9 +15,14 @@ dtype optim_moment_dt(enum optim_state state)
     return state == OPTIM_STATE_BF16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
-static int64_t pieces(int64_t count)
+/* Elements of a row's pieces: of a table they are whole rows. */
+static int64_t piece_of(const struct param *row)
 {
-    return (count + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
+    return row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1] : UPDATE_CHUNK;
+}
+static int64_t pieces(const struct param *row)
+{
+    return (row->count + piece_of(row) - 1) / piece_of(row);
 }
 
 void optim_lay(struct params *p, struct arena *a)
@@ -27,7 +32,7 @@ void optim_lay(struct params *p, struct arena *a)
         if (p->rows[i].role == ROLE_BALANCE)
             p->balance_count++;
         else
-            p->chunk_count += pieces(p->rows[i].count);
+            p->chunk_count += pieces(&p->rows[i]);
     }
     p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
     p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
@@ -42,6 +47,7 @@ static bool decays(const struct run_spec *spec, enum role role)
     case ROLE_EMBED:
     case ROLE_POSITION:
     case ROLE_HEAD: return spec->optim_decay_embeddings;
+    case ROLE_TABLE:
     case ROLE_RATE:
     case ROLE_STEP:
     case ROLE_NORM:
@@ -54,11 +60,11 @@ static bool decays(const struct run_spec *spec, enum role role)
 
 static struct update_chunk *row_pieces(const struct param *row, uint32_t flags, struct update_chunk *c)
 {
-    for (int64_t at = 0; at < row->count; at += UPDATE_CHUNK) {
+    const int64_t piece = piece_of(row);
+    for (int64_t at = 0; at < row->count; at += piece) {
         int64_t left = row->count - at;
-        *c++ = (struct update_chunk){.begin = row->offset + at,
-                                     .count = left < UPDATE_CHUNK ? (int32_t)left : UPDATE_CHUNK,
-                                     .flags = flags};
+        *c++ = (struct update_chunk){
+            .begin = row->offset + at, .count = (int32_t)(left < piece ? left : piece), .flags = flags};
     }
     return c;
 }
@@ -73,6 +79,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
+        if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         if (row->role == ROLE_BALANCE)
             *b++ = (struct update_chunk){.begin = row->offset, .count = (int32_t)row->count};
         else
@@ -94,6 +101,13 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
     s->step = (uint64_t)step;
 }
 
+static bool has_tables(const struct params *p)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->rows[i].role == ROLE_TABLE) return true;
+    return false;
+}
+
 status optim_step(const struct run *r, const struct run_spec *spec, double balance_rate)
 {
     SCOPE("optim.step", -1);
@@ -112,6 +126,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, double balan
                               .eps = spec->optim_eps,
                               .weight_decay = spec->optim_weight_decay,
                               .clip = spec->train_clip,
+                              .row_rate = has_tables(p) ? spec->optim_table_rate : 0,
                               .scalars = r->scalars,
                               .seed = (uint64_t)spec->run_seed,
                               .sdt = p->moment_dt},

@@ -11,7 +11,7 @@ dtype optim_moment_dt(enum optim_state state);
 /* Takes the tables of pieces and of routers (params.chunks, params.balance): counting or real. */
 void optim_lay(struct params *p, struct arena *a);
 /* Fills it, once: matrices decay; embeddings, positions and head when optim.decay_embeddings says so; norms and biases never. What is
- * not `stored` leaves the step with gradients of zero. */
+ * not `stored` leaves the step with gradients of zero. Tables move row by row, at optim.table_rate. */
 status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s) WARN_UNUSED;
 
 /* What the host knows of step `step` (counts from 0): the corrections and the step's number. */

@@ -12,7 +12,7 @@ double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
     scores += 2 * (double)model_mixer_count(m, MIXER_MLA) *
               (double)(m->mla_heads ? m->mla_heads : m->head_count) *
               (double)(m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim) * (double)sequence_length;
-    return 3 * (f.qkv + f.out + f.mlp + f.head + f.mtp + scores);
+    return 3 * (f.qkv + f.out + f.mlp + f.head + f.mtp + f.engram + scores);
 }
 
 double mfu_peak(const char *device, const char *precision)

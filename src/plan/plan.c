@@ -37,6 +37,11 @@ static status check_gpu(const struct model_spec *m)
             return FAIL(STATUS_CONFIG,
                         "model.%s = %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
                         heads[i].keys, (long long)heads[i].width, (int)HEAD_CUDA_MAX);
+    if (m->engram_layers[0])
+        return FAIL(STATUS_CONFIG,
+                    "model.engram_layers '%.64s': engram has no kernels for a GPU yet; use "
+                    "--machine.device=cpu",
+                    m->engram_layers);
     return STATUS_OK;
 }
 
@@ -313,6 +318,7 @@ struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
     struct flops r = {.head = (1 + depth) * 2 * d * (double)m->vocab_size, .mtp = depth * 4 * d * d};
     for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
         const struct layer_spec l = model_layer(m, i);
+        if (model_layer_engram(m, i)) r.engram += 4 * d * (double)(model_engram_rows(m) * m->engram_dim);
         switch (l.mixer) {
         case MIXER_GQA:
         case MIXER_SWA:

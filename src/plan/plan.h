@@ -69,7 +69,7 @@ int64_t plan_micro_count(const struct spec *s); /* micro-batches per step, of al
 #define FLOP_LIST(X)                                                                                         \
     X(qkv, "mixer projections")                                                                              \
     X(scores, "scores and values, states")                                                                      \
-    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head") X(mtp, "input of extra predictions")
+    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head") X(mtp, "input of extra predictions") X(engram, "n-gram memory")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)

@@ -34,6 +34,8 @@ static void reset_parts(struct model_spec *m)
     if (model_ffn_count(m, prefix##_##value) == 0) reset_part(m, word);
     FFN_WORDS(WORD)
 #undef WORD
+    if (m->engram_layers[0] == 0) reset_part(m, "engram");
+    if (m->mtp_depth == 0) reset_part(m, "mtp");
 }
 
 /* What gqa and swa alone read, where there are none; their count of heads then is mla's. */

@@ -245,11 +245,11 @@ static bool read_range(const char **at, int64_t *first, int64_t *last)
     return *first <= *last;
 }
 
-static bool in_ranges(const struct model_spec *m, int64_t layer)
+bool ranges_hold(const char *text, int64_t layer)
 {
-    if (strcmp(m->window_layers, "all") == 0) return true;
+    if (strcmp(text, "all") == 0) return true;
     int64_t first, last;
-    for (const char *p = m->window_layers; *p;) {
+    for (const char *p = text; *p;) {
         if (!read_range(&p, &first, &last)) return false;
         if (layer >= first && layer <= last) return true;
     }
@@ -266,12 +266,27 @@ bool model_layer_window(const struct model_spec *m, int64_t layer)
     if (m->window == 0) return false;
     const enum mixer mixer = model_layer(m, layer).mixer;
     if (mixer == MIXER_SWA) return true;
-    return mixer == MIXER_GQA && !names_swa(m) && in_ranges(m, layer);
+    return mixer == MIXER_GQA && !names_swa(m) && ranges_hold(m->window_layers, layer);
+}
+
+status ranges_check(const char *key, const char *text, int64_t layer_count)
+{
+    if (strcmp(text, "all") == 0) return STATUS_OK;
+    int64_t first, last;
+    const char *p = text;
+    do {
+        if (!read_range(&p, &first, &last))
+            return FAIL(STATUS_CONFIG, "%s '%.64s': write all, or indices and ranges such as 0-3,8", key,
+                        text);
+        if (last >= layer_count)
+            return FAIL(STATUS_CONFIG, "%s '%.64s': there is no layer %lld, the last is %lld", key, text,
+                        (ll)last, (ll)layer_count - 1);
+    } while (*p);
+    return STATUS_OK;
 }
 
 static status check_windows(const struct model_spec *m)
 {
-    int64_t first, last;
     const bool swa = names_swa(m);
     if (m->window > m->context_length)
         return FAIL(STATUS_CONFIG,
@@ -283,18 +298,7 @@ static status check_windows(const struct model_spec *m)
     if (swa)
         return FAIL(STATUS_CONFIG,
                     "model.window_layers does nothing where model.layers names swa; leave it out");
-    const char *p = m->window_layers;
-    do {
-        if (!read_range(&p, &first, &last))
-            return FAIL(STATUS_CONFIG,
-                        "model.window_layers '%.64s': write all, or indices and ranges such as 0-3,8",
-                        m->window_layers);
-        if (last >= m->layer_count)
-            return FAIL(STATUS_CONFIG,
-                        "model.window_layers '%.64s': there is no layer %lld, the last is %lld",
-                        m->window_layers, (ll)last, (ll)m->layer_count - 1);
-    } while (*p);
-    return STATUS_OK;
+    return ranges_check("model.window_layers", m->window_layers, m->layer_count);
 }
 
 status layers_check(const struct model_spec *m)

@@ -145,6 +145,15 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     return count;
 }
 
+/* Tables, projections, norms, convolution. */
+static int64_t engram_params(const struct model_spec *m, int64_t layer)
+{
+    int32_t primes[MODEL_ENGRAM_ROWS];
+    if (!model_layer_engram(m, layer)) return 0;
+    const int64_t d = m->hidden_size, width = model_engram_rows(m) * m->engram_dim;
+    return model_engram_primes(m, layer, primes) * m->engram_dim + 2 * width * d + 7 * d;
+}
+
 int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
 {
     struct model_spec r = *m;
@@ -153,7 +162,7 @@ int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
     int64_t count = vocab_size * d * (r.tied_embeddings ? 1 : 2) + norm;
     if (r.position == POS_LEARNED) count += r.context_length * d;
     for (int64_t i = 0; i < r.layer_count + r.mtp_depth; i++)
-        count += layer_params(&r, model_layer(&r, i)) + 2 * norm;
+        count += layer_params(&r, model_layer(&r, i)) + 2 * norm + engram_params(&r, i);
     count += r.mtp_depth * (2 * d * d + 3 * norm);
     return count;
 }

@@ -119,6 +119,12 @@ const char *ffn_word(enum ffn ffn);
 /* How many layers have this mixer, this feed-forward part; the blocks of multi-token prediction included, which go on with the pattern. */
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer);
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn);
+/* Engram: whether layer i has a memory; rows that a token reads of it; the sizes of their tables, one behind the other, and the rows of
+ * all of them (docs in nn/engram.h). */
+enum { MODEL_ENGRAM_ROWS = 128 };
+bool model_layer_engram(const struct model_spec *m, int64_t layer);
+int64_t model_engram_rows(const struct model_spec *m);
+int64_t model_engram_primes(const struct model_spec *m, int64_t layer, int32_t out[MODEL_ENGRAM_ROWS]);
 /* True when layer i uses the sliding window. */
 bool model_layer_window(const struct model_spec *m, int64_t layer);
 

@@ -22,4 +22,9 @@ status preset_apply(const char *name, struct model_spec *m) WARN_UNUSED;
 
 /* model.layers and model.window_layers name what there is (layers.c). */
 status layers_check(const struct model_spec *m) WARN_UNUSED;
+/* Lists of layers, "all" or "0-3,8": syntax, and whether one is in it. */
+status ranges_check(const char *key, const char *text, int64_t layer_count) WARN_UNUSED;
+bool ranges_hold(const char *text, int64_t layer);
+/* model.engram_* (ngram.c). */
+status engram_check(const struct model_spec *m) WARN_UNUSED;
 #endif

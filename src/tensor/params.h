@@ -19,6 +19,7 @@
     X(HEAD,       "output head, [V, D]")                                                                               \
     X(MATRIX,     "hidden matrix [out, in]")                                                                           \
     X(RESIDUAL,   "hidden matrix that writes to the residual stream [out, in]: smaller initialisation")                \
+    X(TABLE,      "rows that few tokens read, [rows, width]: updated row by row")                                      \
     X(CONV,       "depthwise convolution, [channels, width]")                                                          \
     X(RATE,       "logarithm of decay rates, one per head")                                                            \
     X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
@@ -40,6 +41,7 @@ struct param {
     int64_t count, offset;      /* elements */
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
+    bool zero;                  /* begins at 0, whatever its role */
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };
 

@@ -187,6 +187,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     m.step = t->step;
     m.tokens = t->tokens;
     m.val_loss = l->eval.loss;
+    m.val_accuracy = l->eval.accuracy;
     m.val_bpb = l->eval.bits_per_byte;
     observe_metrics(l->observe, &m);
     if (o->hooks.sample) {
@@ -525,7 +526,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->lock = -1;
     l->comm = o->comm;
     l->lead = comm_rank(o->comm) == 0;
-    l->eval = (struct eval_result){.loss = NAN, .bits_per_byte = NAN};
+    l->eval = (struct eval_result){.loss = NAN, .accuracy = NAN, .bits_per_byte = NAN};
     l->loss = NAN;
     l->eval_step = l->saved_step = -1;
     parallel_threads_set((int)spec->run.machine_threads);

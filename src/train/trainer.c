@@ -409,7 +409,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     struct loader_config c = {.sequences = at_once, .micro_count = 1, .vocab_size = t->spec.model.vocab_size};
     /* Unshuffled, every target comes once, and the last batch is filled up with targets that do not count. */
     int64_t windows = samples_rows(samples, 0);
-    double sum = 0;
+    double sum = 0, hits = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
     TRY_OUT(loader_open(&l, samples, &c, 0));
@@ -421,6 +421,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         TRY_OUT(decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
         TRY_OUT(feed_read(&t->feed, &scalars));
         sum += scalars.loss_sum;
+        hits += scalars.hits;
         valid += b->valid;
     }
     if (valid == 0) {
@@ -434,7 +435,8 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
                   (long long)t->step);
         goto out;
     }
-    *out = (struct eval_result){.loss = sum / (double)valid, .tokens = valid, .bits_per_byte = NAN};
+    *out = (struct eval_result){
+        .loss = sum / (double)valid, .accuracy = hits / (double)valid, .tokens = valid, .bits_per_byte = NAN};
     if (val->text_bytes > 0)
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:

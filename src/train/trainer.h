@@ -55,9 +55,9 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 /* Mean loss over the validation stream in order: every target once, or the windows of the first `tokens` tokens. Bits per byte charge the mean
  * loss for each token of the text, also for the first one, which nothing predicts. */
 struct eval_result {
-    double loss, bits_per_byte;
+    double loss, accuracy, bits_per_byte;
     int64_t tokens;
-}; /* bits_per_byte NaN when the shards do not say their text bytes */
+}; /* accuracy: part of the targets that were the likeliest token; bits_per_byte NaN when the shards do not say their text bytes */
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens,
                   struct eval_result *out) WARN_UNUSED;
 

@@ -35,6 +35,9 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
             .use = use, .ops = &ops, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
     struct run run = {.ops = &ops, .params = &d.params};
     ok(init_weights(&d, &run, 5));
+    for (int i = 0; i < d.params.count; i++) /* what begins at zero would hide errors */
+        for (int64_t k = 0; d.params.rows[i].zero && k < d.params.rows[i].count; k++)
+            ((float *)params_master(&d.params, i))[k] = (float)(k % 7) / 9 - 0.3f;
     int32_t tokens[N], positions[N], cu[2] = {0, N};
     for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3) % VOCAB, positions[t] = t;
     struct batch b = {.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu};
@@ -79,6 +82,11 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         check_family(&f, (enum plan_use)use, 5);
         f.window = 4;
         check_family(&f, (enum plan_use)use, 7);
+        snprintf(f.engram_layers, sizeof f.engram_layers, "1-2");
+        f.engram_dim = 16, f.engram_base = 50, f.engram_heads = 2, f.engram_ngram = 4;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 2);
+        check_family(&f, (enum plan_use)use, 15);
         f = s;
         f.norm = NORM_LAYERNORM, f.activation = ACT_GELU, f.position = POS_LEARNED,
         f.qkv_bias = f.out_bias = f.mlp_bias = true;

@@ -88,6 +88,12 @@ static void use_moe(struct model_spec *s, enum moe_kind kind)
     if (kind == MOE_CAPACITY) s->moe_capacity = 0.7;
 }
 
+static void use_engram(struct model_spec *s, const char *layers)
+{
+    snprintf(s->engram_layers, sizeof s->engram_layers, "%s", layers);
+    s->engram_heads = 2, s->engram_dim = 16, s->engram_base = 11, s->engram_pad = 2;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -120,9 +126,9 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
-    /* norms at one and biases at zero would hide errors: move them */
+    /* norms at one, biases and convolutions at zero would hide errors: move them */
     for (int i = 0; i < f->d.params.count; i++)
-        if (f->d.params.rows[i].rank == 1)
+        if (f->d.params.rows[i].rank == 1 || f->d.params.rows[i].zero)
             for (int64_t k = 0; k < f->d.params.rows[i].count; k++) {
                 double v = dtype_load(params_master(&f->d.params, i), k, dtype_acc(dt)) +
                            0.3 * rng_normal(3, RNG_TEST, (uint64_t)i, (uint64_t)k);
@@ -249,6 +255,13 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s = base_spec();
     use_mamba(&s, "mamba2,gqa");
     check_gradients("mamba2 and attention", &s);
+    s = base_spec();
+    use_engram(&s, "0-1");
+    check_gradients("engram in both layers", &s);
+    s.engram_ngram = 4, s.engram_heads = 1;
+    use_gdn(&s, "gdn,gqa");
+    snprintf(s.engram_layers, sizeof s.engram_layers, "1");
+    check_gradients("engram behind a gated deltanet", &s);
 }
 
 static void gradients_match_finite_differences_of_extra_predictions(void **state)
@@ -290,7 +303,7 @@ static void gradients_match_finite_differences_in_mixtures_of_experts(void **sta
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 10; family++) {
+    for (int family = 0; family < 11; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -304,6 +317,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 7) use_moe(&s, MOE_GATED);
             if (family == 8) use_moe(&s, MOE_DEEPSEEK);
             if (family == 9) s.mtp_depth = 2;
+            if (family == 10) use_engram(&s, "1,3-4");
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -372,6 +386,7 @@ static void packed_documents_equal_single_documents(void **state)
     (void)state;
     struct model_spec s = base_spec();
     use_qwen3_next(&s);
+    use_engram(&s, "1");
     check_packed(&s);
     s = base_spec();
     use_mla(&s, "mla", 10);

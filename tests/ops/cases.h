@@ -42,6 +42,8 @@ enum op_flag {
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
     NO_TOKENS = 524288,   /* embed: some ids are TOKEN_NONE */
+    TABLE_ROWS = 4194304, /* update: rows of d, some of them untouched */
+    MAPPED = 1048576,     /* ngram: ids go through a map */
     APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
     SIGMOID = 1 << 19,    /* routers: scores, else softmax */
     NORMALIZE = 1 << 20,
@@ -120,12 +122,18 @@ struct op_case {
 #define XENT(rows_, vocab_, used_, f_) \
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
+#define HITS(rows_, vocab_, used_) {.op = OP_hits, .rows = rows_, .vocab = vocab_, .used = used_}
 #define AHEAD(k_, docs_, ...) {.op = OP_ahead, .k = k_, .docs = docs_, .len = __VA_ARGS__}
 #define CONV(op_, channels_, width_, f_, docs_, ...) \
     {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
 #define CONVS(op_) \
     CONV(op_, 1, 2, 0, 1, {1}), CONV(op_, 7, 4, GAPS, 3, {5, 0, 2}), CONV(op_, 64, 4, 0, 2, {70, 33}), \
     CONV(op_, 33, 8, GAPS | WITH_BIAS, 2, {3, 19}), CONV(op_, 12, 4, WITH_BIAS, 3, {1, 40, 9}), CONV(op_, 130, 3, 0, 1, {129}), CONV(op_, 8, 4, 0, 2, {0, 0})
+#define DILATE(op_, channels_, width_, dilation_, f_, docs_, ...) \
+    {.op = OP_##op_, .d = channels_, .k = width_, .m = dilation_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+#define DILATED(op_) \
+    DILATE(op_, 7, 4, 3, GAPS, 3, {5, 0, 40}), DILATE(op_, 64, 4, 3, 0, 2, {70, 133}), DILATE(op_, 17, 8, 8, 0, 2, {3, 130})
+#define NGRAM(order_, heads_, f_, docs_, ...) {.op = OP_ngram, .k = order_, .heads = heads_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
 #define HEADS(op_, rows_, heads_, d_, f_) {.op = OP_##op_, .rows = rows_, .heads = heads_, .d = d_, .flags = f_}
 #define DELTA(op_, h_, hk_, dk_, dv_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = hk_, .hd = dk_, .d = dv_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
@@ -188,6 +196,10 @@ static const struct op_case op_cases[] = {
     {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 40, .flags = NO_TOKENS},
     {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
     {.op = OP_embed_bwd, .rows = 130, .d = 64, .vocab = 40, .flags = NO_TOKENS},
+    NGRAM(3, 8, 0, 3, {5, 0, 40}), NGRAM(2, 1, MAPPED, 4, {1, 2, 3, 1}), NGRAM(4, 8, MAPPED, 1, {70}), NGRAM(3, 2, BRANCH, 1, {1}),
+    NGRAM(4, 3, BRANCH | MAPPED, 1, {6}), NGRAM(8, 16, 0, 2, {9, 3}), NGRAM(3, 2, 0, 2, {0, 0}),
+    ROWS(ngram_gate_fwd, 1, 1, 0), ROWS(ngram_gate_fwd, 9, 17, 0), ROWS(ngram_gate_fwd, 65, 64, IN_PLACE), ROWS(ngram_gate_fwd, 0, 8, 0),
+    ROWS(ngram_gate_bwd, 1, 3, 0), ROWS(ngram_gate_bwd, 9, 17, 0), ROWS(ngram_gate_bwd, 65, 64, 0), ROWS(ngram_gate_bwd, 0, 8, 0),
     AHEAD(1, 1, {1}), AHEAD(2, 4, {5, 0, 2, 40}), AHEAD(0, 2, {7, 70}), AHEAD(3, 5, {3, 300, 0, 0, 2}), AHEAD(1, 2, {0, 0}),
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
@@ -222,16 +234,18 @@ static const struct op_case op_cases[] = {
     ROWS(gate_fwd, 1, 1, 0), ROWS(gate_fwd, 7, 33, GAPS), ROWS(gate_fwd, 66, 1024, 0), ROWS(gate_fwd, 5, 48, GAPS),
     ROWS(gate_fwd, 0, 8, 0), ROWS(gate_bwd, 1, 1, 0), ROWS(gate_bwd, 7, 33, GAPS), ROWS(gate_bwd, 66, 1024, BRANCH | IN_PLACE),
     ROWS(gate_bwd, 5, 48, BRANCH | IN_PLACE_2), ROWS(gate_bwd, 9, 17, BRANCH | GAPS | IN_PLACE), ROWS(gate_bwd, 0, 8, 0),
+    HITS(1, 1, 1), HITS(3, 7, 5), HITS(33, 1031, 1000), HITS(9, 64, 64), HITS(70, 4, 3),
     ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
     ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),
     ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),
     ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
+    ROWS(update, 40, 16, TABLE_ROWS), ROWS(update, 300, 64, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 7, 32, TABLE_ROWS | LION),
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
     ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),
 
-    CONVS(conv_fwd), CONVS(conv_bwd), CONV(conv_fwd, 12, 4, BRANCH | WITH_BIAS, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
+    CONVS(conv_fwd), CONVS(conv_bwd), DILATED(conv_fwd), DILATED(conv_bwd), DILATE(conv_fwd, 12, 4, 3, BRANCH, 1, {6}), CONV(conv_fwd, 12, 4, BRANCH | WITH_BIAS, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
     HEADS(gates_fwd, 1, 1, 0, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0, 0),
     HEADS(gates_bwd, 1, 1, 0, 0), HEADS(gates_bwd, 70, 6, 0, GAPS), HEADS(gates_bwd, 333, 16, 0, 0),
     HEADS(gated_norm_fwd, 1, 1, 4, 0), HEADS(gated_norm_fwd, 9, 3, 17, GAPS), HEADS(gated_norm_fwd, 65, 4, 128, 0),

@@ -220,10 +220,19 @@ static const struct probe *wanted(const struct row *r, const struct ops *set)
     return &want;
 }
 
+/* Engram runs on the CPU alone so far. */
+static bool no_kernel(const struct op_case *c)
+{
+    if (c->op == OP_conv_fwd || c->op == OP_conv_bwd) return c->m > 1;
+    return c->op == OP_ngram || c->op == OP_ngram_gate_fwd || c->op == OP_ngram_gate_bwd ||
+           (c->op == OP_update && c->flags & TABLE_ROWS);
+}
+
 /* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. */
 static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
+    if (no_kernel(r->c)) return true;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
     if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */

@@ -42,19 +42,6 @@ double probe_direction(const char *name, int64_t i)
     return noise(name, 1, i);
 }
 
-/* Elements of the float types and of I32, which op outputs may have too. */
-static double element(const struct probe_buf *b, int64_t i)
-{
-    return b->dt == DTYPE_I32 ? (double)((const int32_t *)b->data)[i] : dtype_load(b->data, i, b->dt);
-}
-static void element_set(const struct probe_buf *b, int64_t i, double v)
-{
-    if (b->dt == DTYPE_I32)
-        ((int32_t *)b->data)[i] = (int32_t)v;
-    else
-        dtype_store(b->data, i, b->dt, v);
-}
-
 static struct probe_buf *buf_new(struct probe *p, const char *name, enum probe_kind kind, dtype dt,
                                  int64_t count, double tol)
 {
@@ -105,7 +92,7 @@ void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype d
     {
         struct span part = chunk_span(c, count, GRAIN);
         for (int64_t i = part.begin; i < part.end; i++)
-            element_set(b, i, p->zero_out ? 0 : noise(name, 2, i));
+            dtype_store(b->data, i, dt, p->zero_out ? 0 : noise(name, 2, i));
     }
     return b->data;
 }

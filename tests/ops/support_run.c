@@ -488,10 +488,18 @@ static void run_sum(const struct ops *o, const struct op_case *c, struct probe *
 }
 
 /* Pieces of all lengths with every mix of flags; between them, elements that belong to none. Returns how many;
- * `table` NULL: counts them. */
-static int64_t chunk_table(struct update_chunk *table, int64_t count)
+ * `table` NULL: counts them. With TABLE_ROWS they are of whole rows. */
+static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
 {
+    const int64_t count = c->rows * c->d, piece = 5 * c->d;
     int64_t n = 0;
+    for (int64_t at = 0; c->flags & TABLE_ROWS && at < count; at += piece, n++)
+        if (table)
+            table[n] =
+                (struct update_chunk){.begin = at,
+                                      .count = (int32_t)(piece < count - at ? piece : count - at),
+                                      .flags = UPDATE_ROWS | UPDATE_ZERO | (uint32_t)c->d * UPDATE_WIDTH};
+    if (c->flags & TABLE_ROWS) return n;
     for (int64_t at = 0; at < count; n++) {
         const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
         if (table)
@@ -513,7 +521,7 @@ static struct step_scalars *scalars_of(struct probe *p)
 
 static void run_update(const struct ops *o, const struct op_case *c, struct probe *p)
 {
-    const int64_t count = c->rows * c->d, chunk_count = chunk_table(NULL, count);
+    const int64_t count = c->rows * c->d, chunk_count = chunk_table(NULL, c);
     const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
     const bool lion = c->flags & LION;
     double tol = tol_reduce(DTYPE_F32, 1);
@@ -527,11 +535,14 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0);      /* sign(0) = 0 */
     enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
     struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
-    (void)chunk_table(chunks, count);
+    (void)chunk_table(chunks, c);
+    for (int64_t row = 0; c->flags & TABLE_ROWS && row < c->rows; row += 3) /* untouched */
+        memset(g + row * c->d, 0, (size_t)c->d * sizeof *g);
     RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = m, .v = v, .w = copy,
         .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8,
-        .weight_decay = 0.1, .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count),
-        .scalars = scalars_of(p), .seed = 17, .sdt = sdt);
+        .weight_decay = 0.1, .row_rate = c->flags & TABLE_ROWS ? 5 : 0,
+        .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars_of(p), .seed = 17,
+        .sdt = sdt);
 }
 
 /* There and back; the source holds a tie and what is not finite. */
@@ -591,6 +602,9 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_embed_fwd] = run_embed_fwd,
         [OP_embed_bwd] = run_embed_bwd,
         [OP_ahead] = run_ahead,
+        [OP_ngram] = run_ngram,
+        [OP_ngram_gate_fwd] = run_ngram_gate,
+        [OP_ngram_gate_bwd] = run_ngram_gate,
         [OP_rmsnorm_fwd] = run_norm_fwd,
         [OP_rmsnorm_bwd] = run_norm_bwd,
         [OP_layernorm_fwd] = run_norm_fwd,
@@ -609,6 +623,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_gate_fwd] = run_gate,
         [OP_gate_bwd] = run_gate,
         [OP_xent] = run_xent,
+        [OP_hits] = run_hits,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_cast] = run_cast,

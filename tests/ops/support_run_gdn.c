@@ -37,10 +37,12 @@ void run_conv(const struct ops *o, const struct op_case *c, struct probe *p)
     const double tol = 4 * tol_reduce(acc, c->k), tol_dw = 4 * tol_reduce(acc, rows) * sqrt((double)rows);
     if (c->op == OP_conv_fwd) {
         RUN(o, conv_fwd, .x = x, .w = w, .bias = bias,
-            .before = c->flags & BRANCH ? probe_in(p, "before", p->dt, (c->k - 1) * c->d, 0, 1) : NULL,
+            .before = c->flags & BRANCH
+                          ? probe_in(p, "before", p->dt, (c->k - 1) * conv_dilation(c->m) * c->d, 0, 1)
+                          : NULL,
             .y = probe_out(p, "y", PROBE_OUT, p->dt, rows * stride, tol), .x_stride = stride,
             .y_stride = stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows, .channels = c->d,
-            .width = c->k, .dt = p->dt);
+            .width = c->k, .dilation = c->m, .dt = p->dt);
         return;
     }
     const int64_t dx_stride = stride + own_gap(c, p);
@@ -49,7 +51,7 @@ void run_conv(const struct ops *o, const struct op_case *c, struct probe *p)
         .dbias = bias ? probe_out(p, "dbias", PROBE_ACC, acc, c->d, tol_dw) : NULL,
         .dw = probe_out(p, "dw", PROBE_ACC, acc, c->d * c->k, tol_dw), .dy_stride = stride,
         .x_stride = stride, .dx_stride = dx_stride, .cu_seqlens = cu, .docs = c->docs, .rows = rows,
-        .channels = c->d, .width = c->k, .dt = p->dt);
+        .channels = c->d, .width = c->k, .dilation = c->m, .dt = p->dt);
 }
 
 void run_gates(const struct ops *o, const struct op_case *c, struct probe *p)

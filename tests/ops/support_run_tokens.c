@@ -7,12 +7,79 @@
 #include <cmocka.h>
 
 RUN_CALL(ahead)
+RUN_CALL(hits)
+RUN_CALL(ngram)
+RUN_CALL(ngram_gate_fwd)
+RUN_CALL(ngram_gate_bwd)
 
 void run_ahead(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const int32_t *cu = run_cu_seqlens(c, p);
     const int64_t rows = cu[c->docs];
-    RUN(o, ahead, .in = probe_ids(p, "in", rows, 1000),
-        .out = probe_out(p, "out", PROBE_OUT, DTYPE_I32, rows, TOL_EXACT), .none = -7, .cu_seqlens = cu,
-        .k = c->k, .docs = c->docs, .rows = rows);
+    RUN(o, ahead, .in = probe_ids(p, "in", rows, 1000), .out = probe_out_ids(p, "out", rows), .none = -7,
+        .cu_seqlens = cu, .k = c->k, .docs = c->docs, .rows = rows);
+}
+
+/* Rows of four kinds: as drawn, the target far above, the target equal to another column, ignored. Padding is above everything. */
+void run_hits(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc;
+    int32_t *targets = probe_ids(p, "targets", c->rows, c->used);
+    void *z = probe_in(p, "logits", ldt, c->rows * c->vocab, 0, 1);
+    for (int64_t t = 0; t < c->rows; t++) {
+        const int64_t at = t * c->vocab;
+        for (int64_t j = c->used; j < c->vocab; j++) dtype_store(z, at + j, ldt, 100);
+        if (t % 4 == 1 || t % 4 == 2) dtype_store(z, at + targets[t], ldt, 8);
+        if (t % 4 == 2) dtype_store(z, at + (targets[t] + 1) % c->used, ldt, 8);
+        if (t % 4 == 3) targets[t] = TARGET_IGNORE;
+    }
+    RUN(o, hits, .logits = z, .targets = targets,
+        .hits = probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows, .vocab = c->vocab,
+        .vocab_used = c->used, .dt = p->dt, .ldt = ldt);
+}
+
+void run_ngram(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    enum { VOCAB = 1000 };
+    const int32_t *cu = run_cu_seqlens(c, p);
+    const int64_t rows = cu[c->docs], width = (c->k - 1) * c->heads;
+    struct ngram_hash hash = {.order = c->k, .heads = c->heads, .pad = 3};
+    for (int64_t k = 0; k < c->k; k++) hash.multipliers[k] = (INT64_MAX / VOCAB - 977 * k) | 1;
+    for (int64_t i = 0; i < width; i++)
+        hash.primes[i] = (int32_t)(1009 + 2 * i), hash.offsets[i] = (int32_t)(3000 * i);
+    int32_t *before = c->flags & BRANCH ? probe_ids(p, "before", c->k - 1, VOCAB) : NULL;
+    if (before) before[0] = TOKEN_NONE;
+    RUN(o, ngram, .tokens = probe_ids(p, "tokens", rows, VOCAB), .before = before,
+        .map = c->flags & MAPPED ? probe_ids(p, "map", VOCAB, VOCAB / 2) : NULL,
+        .out = probe_out_ids(p, "out", rows * width), .cu_seqlens = cu, .docs = c->docs, .rows = rows,
+        .hash = &hash);
+}
+
+/* delta is an input of the backward that only a forward can give. */
+void run_ngram_gate(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const dtype acc = dtype_acc(p->dt);
+    const int64_t count = c->rows * c->d;
+    const double tol = 8 * tol_reduce(acc, c->d);
+    const void *a = probe_in(p, "a", p->dt, count, 0.2, 1), *b = probe_in(p, "b", p->dt, count, 0.2, 1),
+               *v = probe_in(p, "v", p->dt, count, 0, 1);
+    if (c->op == OP_ngram_gate_fwd) {
+        const void *h = probe_in(p, "h", p->dt, count, 0, 1);
+        void *sum = probe_out(p, "sum", PROBE_OUT, p->dt, count, 4 * tol);
+        if (c->flags & IN_PLACE && count) h = memcpy(sum, h, (size_t)count * dtype_bytes(p->dt));
+        RUN(o, ngram_gate_fwd, .a = a, .b = b, .v = v, .h = h,
+            .u = probe_out(p, "u", PROBE_OUT, p->dt, count, 4 * tol), .sum = sum,
+            .delta = probe_out(p, "delta", PROBE_OUT, acc, c->rows, tol), .rows = c->rows, .d = c->d,
+            .dt = p->dt);
+        return;
+    }
+    void *delta = probe_in(p, "delta", acc, c->rows, 0, 1),
+         *u = probe_out(p, "u", PROBE_WORK, p->dt, count, 0),
+         *sum = probe_out(p, "sum", PROBE_WORK, p->dt, count, 0);
+    GIVEN(ngram_gate_fwd, .a = a, .b = b, .v = v, .h = v, .u = u, .sum = sum, .delta = delta, .rows = c->rows,
+          .d = c->d, .dt = p->dt);
+    RUN(o, ngram_gate_bwd, .du = probe_in(p, "du", p->dt, count, 0, 1), .a = a, .b = b, .v = v,
+        .delta = delta, .da = probe_out(p, "da", PROBE_OUT, p->dt, count, 16 * tol),
+        .db = probe_out(p, "db", PROBE_OUT, p->dt, count, 16 * tol),
+        .dv = probe_out(p, "dv", PROBE_OUT, p->dt, count, 16 * tol), .rows = c->rows, .d = c->d, .dt = p->dt);
 }

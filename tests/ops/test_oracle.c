@@ -237,10 +237,23 @@ static void a_missing_op_is_named(void **state)
     assert_non_null(strstr(status_message(), "2 ops: attn_bwd update"));
 }
 
+/* Four rows of five columns, the last of them padding: alone at the top, below it, level with another, ignored. */
+static void a_hit_is_alone_at_the_top(void **state)
+{
+    (void)state;
+    const double logits[] = {1, 3, 2, -1, 9, 1, 3, 2, -1, 9, 1, 3, 3, -1, 9, 1, 3, 2, -1, 9};
+    const int32_t targets[] = {1, 2, 1, TARGET_IGNORE};
+    double hits[4];
+    RUN(hits, .logits = logits, .targets = targets, .hits = hits, .rows = 4, .vocab = 5, .vocab_used = 4,
+        .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    for (int t = 0; t < 4; t++) assert_true(hits[t] == (t == 0));
+}
+
 int main(void)
 {
     ops_oracle(&oracle);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hit_is_alone_at_the_top),
         cmocka_unit_test(a_product_is_the_sum_over_k_for_every_orientation),
         cmocka_unit_test(attention_is_a_masked_softmax),
         cmocka_unit_test(decoding_gives_the_last_row_of_the_forward),

@@ -18,6 +18,9 @@ static void every_preset_has_the_parameters_of_its_formula(void **state)
         assert_int_equal(preset_find(preset_name(i), &m), STATUS_OK);
         if (m.vocab_size == 0) m.vocab_size = 4096;
         for (m.mtp_depth = 0; m.mtp_depth <= 2; m.mtp_depth += 2) {
+            if (m.mtp_depth)
+                snprintf(m.engram_layers, sizeof m.engram_layers, "1,%lld", (long long)m.layer_count / 2);
+            m.engram_dim = 64, m.engram_base = 1000;
             struct decoder d;
             assert_int_equal(decoder_init(&d, &m), STATUS_OK);
             if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
@@ -43,6 +46,8 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             snprintf(s.model.layers, sizeof s.model.layers, "1*gqa,1*mla");
             s.model.mla_kv_rank = 64;
             s.model.mtp_depth = 1;
+            snprintf(s.model.engram_layers, sizeof s.model.engram_layers, "1");
+            s.model.engram_dim = 16, s.model.engram_base = 100;
             s.run.train_steps = 1;
             s.run.train_precision = precision;
             s.run.train_recompute = policy;

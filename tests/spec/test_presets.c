@@ -246,9 +246,36 @@ static void gpt2_differs_from_llama_in_every_switch(void **state)
     assert_false(l.qkv_bias || l.out_bias || l.mlp_bias);
 }
 
+/* Rows of both layers of each engram-moe size; and DeepSeek-V4.1's, of three orders. */
+static void tables_have_the_published_number_of_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t base, ngram, layers, rows[2];
+        const char *at;
+    } sizes[] = {
+        {150912, 3, 12, {2415998, 2419172}, "1,6"},       {201216, 3, 20, {3221574, 3224794}, "1,10"},
+        {402432, 3, 20, {6440726, 6444264}, "1,10"},      {503040, 3, 28, {8050938, 8054056}, "1,14"},
+        {2048000, 3, 32, {32769806, 32773340}, "1,16"},   {4096000, 3, 40, {65538244, 65542104}, "1,20"},
+        {16000000, 4, 40, {384006168, 384016682}, "1,14"}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct model_spec m;
+        int32_t primes[MODEL_ENGRAM_ROWS];
+        model_spec_default(&m);
+        m.layer_count = sizes[i].layers, m.engram_base = sizes[i].base, m.engram_ngram = sizes[i].ngram;
+        snprintf(m.engram_layers, sizeof m.engram_layers, "%s", sizes[i].at);
+        int found = 0;
+        for (int64_t l = 0; l < m.layer_count; l++)
+            if (model_layer_engram(&m, l))
+                assert_true(model_engram_primes(&m, l, primes) == sizes[i].rows[found++]);
+        assert_int_equal(found, 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_have_the_published_number_of_rows),
         cmocka_unit_test(every_preset_has_its_exact_parameter_count),
         cmocka_unit_test(mixtures_of_experts_have_the_published_sizes),
         cmocka_unit_test(the_closed_form_agrees_on_random_shapes),

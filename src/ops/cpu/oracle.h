@@ -56,6 +56,13 @@ static inline bool update_factor(const struct update_args *a, double squares, do
     a->scalars->clip_factor = *factor;
     return isfinite(norm);
 }
+/* True for a row of UPDATE_ROWS whose gradient is all zeros. */
+static inline bool update_untouched(const float *g, int64_t width)
+{
+    bool zero = true;
+    for (int64_t i = 0; i < width; i++) zero &= g[i] == 0;
+    return zero;
+}
 static inline void update_check(const struct update_args *a)
 {
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));

@@ -35,6 +35,7 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
     check_dt(a->dt);
     CHECK(a->width >= 2 && a->width <= CONV_WIDTH_MAX, "a convolution over %lld rows", (long long)a->width);
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
+    const int64_t dilation = conv_dilation(a->dilation), back = (a->width - 1) * dilation;
     for (int64_t d = 0; d < a->docs; d++) {
         struct document doc = document_of(a->cu_seqlens, d);
         PARALLEL_CHUNKS(c, a->channels)
@@ -42,12 +43,12 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
             for (int64_t t = doc.begin; t < doc.end; t++) {
                 double p = a->bias ? get(a->bias, c, a->dt) : 0;
                 for (int64_t j = 0; j < a->width; j++) {
-                    int64_t from = t - (a->width - 1) + j;
+                    int64_t from = t - back + j * dilation;
                     double w = get(a->w, c * a->width + j, a->dt);
                     if (from >= doc.begin)
                         p += w * get(a->x, from * a->x_stride + c, a->dt);
-                    else if (a->before && from >= doc.begin - (a->width - 1))
-                        p += w * get(a->before, (from - doc.begin + a->width - 1) * a->channels + c, a->dt);
+                    else if (a->before)
+                        p += w * get(a->before, (from - doc.begin + back) * a->channels + c, a->dt);
                 }
                 put(a->y, t * a->y_stride + c, a->dt, silu(p));
             }
@@ -61,7 +62,7 @@ static double conv_slope(const struct conv_bwd_args *a, struct document doc, int
 {
     double p = a->bias ? get(a->bias, c, a->dt) : 0;
     for (int64_t j = 0; j < a->width; j++) {
-        int64_t from = t - (a->width - 1) + j;
+        int64_t from = t - (a->width - 1 - j) * conv_dilation(a->dilation);
         if (from >= doc.begin)
             p += get(a->w, c * a->width + j, a->dt) * get(a->x, from * a->x_stride + c, a->dt);
     }
@@ -82,7 +83,8 @@ static status conv_bwd(const struct conv_bwd_args *a, dev_stream s)
                 double dx = 0;
                 if (a->bias) dbias += conv_slope(a, doc, t, c);
                 for (int64_t j = 0; j < a->width; j++) {
-                    int64_t from = t - (a->width - 1) + j, to = t + (a->width - 1) - j;
+                    const int64_t off = (a->width - 1 - j) * conv_dilation(a->dilation);
+                    int64_t from = t - off, to = t + off;
                     if (from >= doc.begin)
                         dw[j] += conv_slope(a, doc, t, c) * get(a->x, from * a->x_stride + c, a->dt);
                     if (to < doc.end) dx += get(a->w, c * a->width + j, a->dt) * conv_slope(a, doc, to, c);

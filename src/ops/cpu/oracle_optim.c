@@ -39,14 +39,24 @@ static double rule_step(const struct update_args *a, int64_t i, double g)
     return blend / a->scalars->correction1 / (sqrt(v / a->scalars->correction2) + a->eps);
 }
 
-static void update_one(const struct update_args *a, const struct update_chunk *c, double factor)
+static void update_one(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
-    const double lr = a->scalars->lr, decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
+    const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
     for (int64_t i = c->begin; i < c->begin + c->count; i++) {
         double step = rule_step(a, i, (double)a->g[i] * factor);
         a->p[i] = (float)((double)a->p[i] * (1 - decay) - lr * step);
         if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
         if (c->flags & UPDATE_ZERO) a->g[i] = 0;
+    }
+}
+
+/* Each row as a piece of its own. */
+static void update_rows(const struct update_args *a, const struct update_chunk *c, double factor)
+{
+    const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);
+    for (int64_t at = c->begin; at < c->begin + c->count; at += width) {
+        const struct update_chunk row = {.begin = at, .count = width, .flags = c->flags};
+        if (!update_untouched(a->g + at, width)) update_one(a, &row, factor, a->scalars->lr * a->row_rate);
     }
 }
 
@@ -63,7 +73,10 @@ static status update(const struct update_args *a, dev_stream s)
     if (!update_factor(a, squares, &factor)) return STATUS_OK;
     PARALLEL_CHUNKS(c, a->chunk_count)
     {
-        update_one(a, &a->chunks[c], factor);
+        if (a->chunks[c].flags & UPDATE_ROWS)
+            update_rows(a, &a->chunks[c], factor);
+        else
+            update_one(a, &a->chunks[c], factor, a->scalars->lr);
     }
     return STATUS_OK;
 }

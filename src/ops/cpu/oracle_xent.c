@@ -40,7 +40,29 @@ static status xent(const struct xent_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static status hits(const struct hits_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    const dtype acc = dtype_acc(a->dt), ldt = a->ldt;
+    CHECK(ldt == acc || ldt == a->dt, "logits of %s", dtype_name(ldt));
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        const int64_t at = t * a->vocab, target = a->targets[t];
+        const bool ignored = target == TARGET_IGNORE;
+        CHECK(ignored || (target >= 0 && target < a->vocab_used),
+              "target %lld of row %lld is outside [0, %lld)", (long long)target, (long long)t,
+              (long long)a->vocab_used);
+        int64_t reach = 0;
+        for (int64_t j = 0; j < a->vocab_used && !ignored; j++)
+            reach += get(a->logits, at + j, ldt) >= get(a->logits, at + target, ldt);
+        put(a->hits, t, acc, reach == 1);
+    }
+    return STATUS_OK;
+}
+
 void oracle_xent(struct ops *o)
 {
+    o->hits = hits;
     o->xent = xent;
 }

@@ -524,6 +524,8 @@ template <typename T> void gated_bwd_launch(gated a, float *dw, dev_stream s)
 
 extern "C" status cuda_conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 {
+    if (conv_dilation(a->dilation) != 1)
+        return FAIL(STATUS_CONFIG, "a convolution with gaps (engram) runs on the CPU alone (machine.device: cpu)");
     conv_check(a->rows, a->docs, a->channels, a->width);
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
@@ -537,6 +539,8 @@ extern "C" status cuda_conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 
 extern "C" status cuda_conv_bwd(const struct conv_bwd_args *a, dev_stream s)
 {
+    if (conv_dilation(a->dilation) != 1)
+        return FAIL(STATUS_CONFIG, "a convolution with gaps (engram) runs on the CPU alone (machine.device: cpu)");
     conv_check(a->rows, a->docs, a->channels, a->width);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};

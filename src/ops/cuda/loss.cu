@@ -225,6 +225,31 @@ status xent(const struct xent_args *a, dev_stream s)
     return wide ? launch<float, float, 8>(a, s) : launch<float, float, 1>(a, s);
 }
 
+// A block for each row counts the columns that reach the target's logit; a NaN reaches nothing and is not reached.
+template <typename L> __global__ void __launch_bounds__(THREADS) hits_kernel(const hits_args a)
+{
+    __shared__ float line[WARP];
+    const int64_t row = blockIdx.x;
+    const int used = int(a.vocab_used), target = a.targets[row];
+    const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
+    const bool counts = target >= 0 && target < used;
+    const float top = counts ? to_f32(z[target]) : NAN;
+    int reach = 0;
+    for (int j = threadIdx.x; counts && j < used; j += THREADS) reach += to_f32(z[j]) >= top;
+    const float all = block_sum(float(reach), line); // exact to 2^24 columns, and beyond that not 1
+    if (threadIdx.x == 0) static_cast<float *>(a.hits)[row] = all == 1 ? 1.f : 0.f;
+}
+
+status hits(const struct hits_args *a, dev_stream s)
+{
+    CHECK(a->vocab_used > 0 && a->vocab_used <= a->vocab && a->vocab <= INT32_MAX / 2, "%lld of %lld columns are used",
+          (long long)a->vocab_used, (long long)a->vocab);
+    CHECK(a->ldt == DTYPE_F32 || a->ldt == a->dt, "logits of %s", dtype_name(a->ldt));
+    if (a->rows == 0) return STATUS_OK;
+    BY_DTYPE(a->ldt, { hits_kernel<T><<<unsigned(a->rows), THREADS, 0, queue_of(s)>>>(*a); });
+    return cuda_set_launched(s, "hits");
+}
+
 template <typename F> __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const F *x, int64_t count, double *out)
 {
     __shared__ double line[WARP];
@@ -252,5 +277,6 @@ status sum(const struct sum_args *a, dev_stream s)
 extern "C" void cuda_loss_slots(struct ops *o)
 {
     o->xent = xent;
+    o->hits = hits;
     o->sum = sum;
 }

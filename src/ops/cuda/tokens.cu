@@ -34,9 +34,23 @@ status ahead(const struct ahead_args *a, dev_stream s)
     return cuda_set_launched(s, "ahead");
 }
 
+// Engram has no kernels for a GPU yet: plan_lay refuses such models before a device is touched, and these slots whoever calls the ops
+// themselves.
+#define REFUSED(op)                                                                                                    \
+    status op(const struct op##_args *, dev_stream)                                                                    \
+    {                                                                                                                  \
+        return FAIL(STATUS_CONFIG, "engram runs on the CPU alone (machine.device: cpu): there is no " #op " on a GPU"); \
+    }
+REFUSED(ngram)
+REFUSED(ngram_gate_fwd)
+REFUSED(ngram_gate_bwd)
+
 } // namespace
 
 extern "C" void cuda_tokens_slots(struct ops *o)
 {
     o->ahead = ahead;
+    o->ngram = ngram;
+    o->ngram_gate_fwd = ngram_gate_fwd;
+    o->ngram_gate_bwd = ngram_gate_bwd;
 }

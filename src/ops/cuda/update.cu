@@ -246,6 +246,8 @@ status update(const struct update_args *a, dev_stream s)
 {
     typedef void kernel_fn(const update_args, double *, bool);
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));
+    if (a->row_rate != 0)
+        return FAIL(STATUS_CONFIG, "rows of tables (engram) are updated on the CPU alone (machine.device: cpu)");
     kernel_fn *const kernels[2][2] = {
         {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>},
         {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>}};

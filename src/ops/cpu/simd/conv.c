@@ -27,8 +27,8 @@ static const float *taps_of(const void *w, int64_t channels, int64_t width, int6
 
 struct conv {
     const void *x, *bias, *before;
-    const float *taps; /* [width] lines of pad */
-    int64_t stride, channels, width, pad;
+    const float *taps;                                    /* [width] lines of pad */
+    int64_t stride, channels, width, dilation, back, pad; /* back: rows that the first tap looks back */
     const int32_t *cu;
     int64_t docs;
     dtype dt;
@@ -60,20 +60,22 @@ VEC_INLINE vf taps_sum(const struct conv *v, int64_t begin, int64_t t, int64_t c
     vf p = {0};
     if (v->bias) p = vec_load(v->bias, c, n, dt);
     for (int64_t j = 0; j < v->width; j++) {
-        const int64_t from = t - (v->width - 1) + j;
+        const int64_t from = t - v->back + j * v->dilation;
         if (from >= begin)
             p += vec_load(v->taps, j * v->pad + c, VEC, DTYPE_F32) *
                  vec_load(v->x, from * v->stride + c, n, dt);
         else if (v->before)
             p += vec_load(v->taps, j * v->pad + c, VEC, DTYPE_F32) *
-                 vec_load(v->before, (from - begin + v->width - 1) * v->channels + c, n, dt);
+                 vec_load(v->before, (from - begin + v->back) * v->channels + c, n, dt);
     }
     return p;
 }
 
 static struct conv conv_open(const void *x, const void *w, int64_t stride, int64_t channels, int64_t width,
-                             const int32_t *cu, int64_t docs, dtype dt)
+                             int64_t dilation, const int32_t *cu, int64_t docs, dtype dt)
 {
+    dilation = conv_dilation(dilation);
+    CHECK(dilation <= CONV_DILATION_MAX, "taps %lld rows apart", (long long)dilation);
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
     CHECK(width >= 2 && width <= CONV_WIDTH_MAX, "a convolution over %lld rows", (long long)width);
     const int64_t pad = partial_pad(channels);
@@ -82,6 +84,8 @@ static struct conv conv_open(const void *x, const void *w, int64_t stride, int64
                          .stride = stride,
                          .channels = channels,
                          .width = width,
+                         .dilation = dilation,
+                         .back = (width - 1) * dilation,
                          .pad = pad,
                          .cu = cu,
                          .docs = docs,
@@ -101,7 +105,8 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 {
     (void)s;
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
-    struct conv v = conv_open(a->x, a->w, a->x_stride, a->channels, a->width, a->cu_seqlens, a->docs, a->dt);
+    struct conv v =
+        conv_open(a->x, a->w, a->x_stride, a->channels, a->width, a->dilation, a->cu_seqlens, a->docs, a->dt);
     v.before = a->before;
     v.bias = a->bias;
     PARALLEL_CHUNKS(chunk, chunk_count(a->rows, GRAIN))
@@ -143,7 +148,7 @@ VEC_INLINE void conv_back(const struct conv_bwd_args *a, const struct conv *v, i
             const int n = vec_n(v->channels - c);
             vf dx = {0};
             for (int64_t j = 0; j < v->width; j++) {
-                const int64_t to = t + (v->width - 1) - j, from = t - (v->width - 1) + j;
+                const int64_t off = v->back - j * v->dilation, to = t + off, from = t - off;
                 if (to < end)
                     dx += vec_load(v->taps, j * v->pad + c, VEC, DTYPE_F32) *
                           vec_load(dp, (to - rows.begin) * v->pad + c, VEC, DTYPE_F32);
@@ -164,11 +169,11 @@ VEC_INLINE void conv_back(const struct conv_bwd_args *a, const struct conv *v, i
 
 static void conv_back_chunk(const struct conv_bwd_args *a, const struct conv *v, struct span rows, float *dw)
 {
-    float *dp = workspace_get(WORKSPACE_MINE, (size_t)((GRAIN + CONV_WIDTH_MAX) * v->pad) * sizeof *dp);
+    float *dp = workspace_get(WORKSPACE_MINE, (size_t)((GRAIN + v->back) * v->pad) * sizeof *dp);
     for (int64_t t = rows.begin, doc = document_first(v, t); t < rows.end;) {
         doc = document(v, t, doc);
         const int64_t begin = v->cu[doc], end = v->cu[doc + 1], stop = end < rows.end ? end : rows.end,
-                      ahead = stop + v->width - 1 < end ? stop + v->width - 1 : end;
+                      ahead = stop + v->back < end ? stop + v->back : end;
         if (a->dt == DTYPE_F32) {
             slopes(a, v, begin, (struct span){t, ahead}, dp, DTYPE_F32);
             conv_back(a, v, begin, end, (struct span){t, stop}, dp, dw, DTYPE_F32);
@@ -189,7 +194,8 @@ static void conv_bwd_columns(const struct conv_bwd_args *a, int64_t first, int64
     part.x = (const char *)a->x + (size_t)first * element;
     part.dx = (char *)a->dx + (size_t)first * element;
     part.w = (const char *)a->w + (size_t)(first * a->width) * element;
-    struct conv v = conv_open(part.x, part.w, a->x_stride, count, a->width, a->cu_seqlens, a->docs, a->dt);
+    struct conv v =
+        conv_open(part.x, part.w, a->x_stride, count, a->width, a->dilation, a->cu_seqlens, a->docs, a->dt);
     if (a->bias) v.bias = (const char *)a->bias + (size_t)first * element;
     const int64_t lines = a->width + (a->bias != NULL);
     struct partial_buffer buffer;

@@ -130,7 +130,33 @@ static status xent(const struct xent_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static float row_hit(const struct hits_args *a, int64_t t)
+{
+    const float *z = (const float *)a->logits + t * a->vocab;
+    const int64_t target = a->targets[t];
+    if (target == TARGET_IGNORE) return 0;
+    CHECK(target >= 0 && target < a->vocab_used, "target %lld of row %lld is outside [0, %lld)",
+          (long long)target, (long long)t, (long long)a->vocab_used);
+    const float top = z[target];
+    int reach = 0;
+    for (int64_t j = 0; j < a->vocab_used; j++) reach += z[j] >= top;
+    return reach == 1 ? 1.f : 0.f;
+}
+
+static status hits(const struct hits_args *a, dev_stream s)
+{
+    (void)s;
+    CHECK(a->ldt == DTYPE_F32 && a->vocab_used <= a->vocab && a->vocab <= INT32_MAX,
+          "logits of %s: this set takes F32", dtype_name(a->ldt));
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        ((float *)a->hits)[t] = row_hit(a, t);
+    }
+    return STATUS_OK;
+}
+
 void SIMD(simd_loss)(struct ops *o)
 {
     o->xent = xent;
+    o->hits = hits;
 }

@@ -132,6 +132,18 @@ static void update_chunk(const struct update_args *a, const struct update_chunk 
         update_span(a, c, f, UPDATE_LION, DTYPE_BF16);
 }
 
+/* Each row as a piece of its own. */
+static void update_rows(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
+{
+    const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);
+    f.step *= (float)a->row_rate;
+    f.decay *= (float)a->row_rate;
+    for (int64_t at = c->begin; at < c->begin + c->count; at += width) {
+        const struct update_chunk row = {.begin = at, .count = width, .flags = c->flags};
+        if (!update_untouched(a->g + at, width)) update_chunk(a, &row, f);
+    }
+}
+
 static status update(const struct update_args *a, dev_stream s)
 {
     (void)s;
@@ -141,7 +153,10 @@ static status update(const struct update_args *a, dev_stream s)
     const struct update_fold f = fold(a, factor);
     PARALLEL_CHUNKS(c, a->chunk_count)
     {
-        update_chunk(a, &a->chunks[c], f);
+        if (a->chunks[c].flags & UPDATE_ROWS)
+            update_rows(a, &a->chunks[c], f);
+        else
+            update_chunk(a, &a->chunks[c], f);
     }
     return STATUS_OK;
 }
