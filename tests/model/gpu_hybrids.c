@@ -242,7 +242,8 @@ static void check_generation(const char *layers)
 
 int main(int argc, char **argv)
 {
-    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa", "mla", "1*gdn,2*mla", "2*gqa/moe,1*gdn/moe"};
+    static const char *const patterns[] = {"2*gdn,1*gqa", "2*mamba2,1*gqa", "mla", "1*gdn,2*mla",
+                                           "2*gqa/moe,1*gdn/moe"};
     struct dev d;
     if (argc > 1 && strcmp(argv[1], "cpu") == 0) there = DEVICE_CPU;
     if (there == DEVICE_CUDA && dev_open(&d, DEV_CUDA) != STATUS_OK) {
