@@ -169,5 +169,42 @@ __device__ inline uint32_t fragment_at_trans(uint32_t at, int warp, int lane, in
 {
     return at + slab_offset(k * 16 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8);
 }
-// The factors of this thread's columns 8 n + 2 (lane % 4) and the next: .x .y of the first four of struct delta_factors.
-__device__ inline float4 factor_at(uint32_t at, int col) { return shared_float4(at + col * 32); }
+__device__ inline float2 shared_float2(uint32_t at)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(at) : "memory");
+    return x;
+}
+// Of a column: beta and beta_e; f_k and e_q.
+__device__ inline float2 factor_beta(uint32_t at, int col) { return shared_float2(at + col * 32); }
+__device__ inline float2 factor_rest(uint32_t at, int col) { return shared_float2(at + col * 32 + 8); }
+
+// ---- What a scan's warpgroup sends to global memory after each chunk lies in shared memory; a warp of its own queues the copies, since queueing
+// takes longer than anything that the warpgroup would do meanwhile.
+struct scan_out {
+    unsigned char *state, *rows; // NULL: none
+    int rows_bytes, o_row, o_slab, done; // o_row < 0: none
+};
+enum { BAR_OUT_READY = 4, BAR_OUT_FREE = 6, OUT_THREADS = WARPGROUP + WARP }; // named barriers, one for each warpgroup
+#ifdef TILE90
+template <int AT_STATE, int AT_ROWS, int AT_O>
+__device__ inline void scan_store(const scan_out *what, uint32_t from, const CUtensorMap *map_o, int wg)
+{
+    named_arrive(BAR_OUT_FREE + wg, OUT_THREADS);
+    for (;;) {
+        named_sync(BAR_OUT_READY + wg, OUT_THREADS);
+        const scan_out x = *what;
+        if (x.done) break;
+        if (threadIdx.x % WARP == 0) {
+            if (x.state) bulk_store(x.state, from + AT_STATE, STATE_HALF);
+            if (x.rows) bulk_store(x.rows, from + AT_ROWS, x.rows_bytes);
+            if (x.o_row >= 0) tma_store(map_o, from + AT_O, x.o_row, x.o_slab);
+            bulk_commit();
+            bulk_wait_read<0>();
+        }
+        __syncwarp();
+        named_arrive(BAR_OUT_FREE + wg, OUT_THREADS);
+    }
+    if (threadIdx.x % WARP == 0) bulk_wait<0>();
+}
+#endif

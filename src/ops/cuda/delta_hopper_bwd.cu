@@ -10,7 +10,7 @@ template <int WGS> struct back_tile {
     enum { STAGES = WGS == 1 ? 3 : 2, THREADS = WARPGROUP * (WGS + 1) };
     enum { K = 0, Q = TILE, T = 2 * TILE, P = T + SLAB, O = P + SLAB, F = O + WGS * SLAB, STAGE = F + FACTORS };
     enum { OUT_DS = 0, OUT_Y = STATE_HALF, OUT = OUT_Y + SLAB }; // of a warpgroup
-    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, FULL = META_AT + STAGES * 32, EMPTY = FULL + 8 * STAGES };
+    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, SENT_AT = META_AT + STAGES * 32, FULL = SENT_AT + WGS * 32, EMPTY = FULL + 8 * STAGES };
     enum { BYTES = EMPTY + 8 * STAGES };
 };
 
@@ -58,6 +58,7 @@ template <int WGS> struct back_group {
     using tile = back_tile<WGS>;
     const back_args &a;
     const back_meta *meta;
+    scan_out *sent;
     uint32_t at, out;
     int wg, thread, warp, lane;
     float ds[64];
@@ -67,8 +68,8 @@ template <int WGS> struct back_group {
           thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
         out = at + tile::OUT_AT + wg * tile::OUT;
+        sent = (scan_out *)(shared + tile::SENT_AT) + wg;
     }
-    __device__ void sync() const { named_sync(1 + wg, WARPGROUP); }
     __device__ void clear(uint32_t stage, int len) const
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
@@ -106,11 +107,11 @@ template <int WGS> struct back_group {
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+            const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t x = od[n / 2][n % 2 * 2 + half];
-                oe[n / 2][n % 2 * 2 + half] = two_bf16(f0.w * low_f32(x), f1.w * high_f32(x));
+                oe[n / 2][n % 2 * 2 + half] = two_bf16(f0.y * low_f32(x), f1.y * high_f32(x));
             }
         }
 #pragma unroll
@@ -120,25 +121,19 @@ template <int WGS> struct back_group {
         for (int i = 0; i < 4; i++) hold(oe[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
         wgmma_commit();
-        if (thread == 0) bulk_wait_read<0>(); // stores of the chunk before
-        sync();
-        if (!c.last)
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
         wgmma_wait<1>();
         hold(ks);
         hold(d);
         uint32_t dd[4][4];
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+            const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int i = 4 * n + 2 * half;
-                dd[n / 2][n % 2 * 2 + half] = two_bf16(fmaf(f0.z, ks[i], d[i]), fmaf(f1.z, ks[i + 1], d[i + 1]));
+                dd[n / 2][n % 2 * 2 + half] = two_bf16(fmaf(f0.x, ks[i], d[i]), fmaf(f1.x, ks[i + 1], d[i + 1]));
             }
         }
         float y[32];
@@ -149,21 +144,27 @@ template <int WGS> struct back_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_mn(stage + tile::T + step_mn(i), 0), i > 0);
         wgmma_commit();
-        wgmma_wait<0>();
+#pragma unroll
+        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
+        wgmma_commit();
+        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+        if (!c.last)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+        wgmma_wait<1>();
         hold(y);
-        hold(ds);
 #pragma unroll
         for (int i = 0; i < 8; i++) hold(sp[i]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             hold(dd[i]);
             hold(od[i]);
-            hold(oe[i]);
         }
         uint32_t yp[4][4], yb[4][4];
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+            const float2 f0 = factor_beta(factors, n * 8 + column), f1 = factor_beta(factors, n * 8 + column + 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int i = 4 * n + 2 * half;
@@ -171,7 +172,6 @@ template <int WGS> struct back_group {
                 yb[n / 2][n % 2 * 2 + half] = two_bf16(-f0.y * y[i], -f1.y * y[i + 1]);
             }
         }
-        hold(ds);
 #pragma unroll
         for (int i = 0; i < 4; i++) hold(yb[i]);
         wgmma_fence();
@@ -180,18 +180,20 @@ template <int WGS> struct back_group {
         wgmma_commit();
 #pragma unroll
         for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(out + tile::OUT_Y, warp, lane, i), yp[i][0], yp[i][1], yp[i][2], yp[i][3]);
-        fence_async();
-        sync();
         if (thread == 0) {
             const int half = c.half + wg;
-            if (!c.last) bulk_store(a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), out + tile::OUT_DS, STATE_HALF);
-            bulk_store(a.m.y + half_image(a.docs, c.head, half, c.row), out + tile::OUT_Y, c.len * SLAB_ROW);
-            bulk_commit();
+            *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), a.m.y + half_image(a.docs, c.head, half, c.row),
+                     c.len * SLAB_ROW, -1, 0, 0};
         }
+        fence_async();
+        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
         wgmma_wait<0>();
         hold(ds);
 #pragma unroll
-        for (int i = 0; i < 4; i++) hold(yb[i]);
+        for (int i = 0; i < 4; i++) {
+            hold(oe[i]);
+            hold(yb[i]);
+        }
     }
     __device__ void run()
     {
@@ -208,7 +210,9 @@ template <int WGS> struct back_group {
             __syncwarp();
             if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * st.stage);
         }
-        if (thread == 0) bulk_wait<0>();
+        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+        if (thread == 0) sent->done = 1;
+        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
     }
 };
 #endif
@@ -234,6 +238,9 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
     if (warp >= 4 * WGS) {
         if constexpr (WGS == 2) registers_give<24>();
         if (warp == 4 * WGS && one_lane()) back_produce<WGS>(a, shared, &q, &k, &o);
+        const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
+        if (wg >= 0 && wg < WGS)
+            scan_store<tile::OUT_DS, tile::OUT_Y, 0>((const scan_out *)(shared + tile::SENT_AT) + wg, at + tile::OUT_AT + wg * tile::OUT, NULL, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
         back_group<WGS>(a, shared).run();
@@ -274,3 +281,4 @@ extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
     else TRY(queue_back<1>(a, x, s));
     return delta_hopper_grad(a, &m, s);
 }
+

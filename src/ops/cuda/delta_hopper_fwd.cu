@@ -12,7 +12,7 @@ template <int WGS> struct scan_tile {
     enum { STAGES = WGS == 1 ? 3 : 2, THREADS = WARPGROUP * (WGS + 1) };
     enum { K = 0, Q = TILE, T = 2 * TILE, P = T + SLAB, V = P + SLAB, F = V + WGS * SLAB, STAGE = F + FACTORS };
     enum { OUT_S = 0, OUT_D = STATE_HALF, OUT_O = OUT_D + SLAB, OUT = OUT_O + SLAB }; // of a warpgroup
-    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, FULL = META_AT + STAGES * 32, EMPTY = FULL + 8 * STAGES };
+    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, SENT_AT = META_AT + STAGES * 32, FULL = SENT_AT + WGS * 32, EMPTY = FULL + 8 * STAGES };
     enum { BYTES = EMPTY + 8 * STAGES };
 };
 
@@ -62,17 +62,19 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
 template <int WGS> struct scan_group {
     using tile = scan_tile<WGS>;
     const scan_fwd &a;
-    const CUtensorMap *map_o;
     const scan_meta *meta;
+    scan_out *sent;
     uint32_t at, out;
     int wg, thread, warp, lane;
-    float s[64];
+    float s[64], o[32];
+    struct { int row, len, slab, stage; } before; // the chunk whose O is in o; row < 0: none
 
-    __device__ scan_group(const CUtensorMap *map, const scan_fwd &a_, unsigned char *shared)
-        : a(a_), map_o(map), meta((const scan_meta *)(shared + tile::META_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
+    __device__ scan_group(const scan_fwd &a_, unsigned char *shared)
+        : a(a_), meta((const scan_meta *)(shared + tile::META_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
           thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
         out = at + tile::OUT_AT + wg * tile::OUT;
+        sent = (scan_out *)(shared + tile::SENT_AT) + wg;
     }
     __device__ void sync() const { named_sync(1 + wg, WARPGROUP); }
     __device__ int64_t state_at(const scan_meta &c, int i) const
@@ -99,10 +101,12 @@ template <int WGS> struct scan_group {
         named_sync(15, WGS * WARPGROUP);
     }
 
-    __device__ void step(const scan_meta &c, uint32_t stage, float (&o)[32])
+    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the chunk before left so.
+    // The order of the products is that of the wait for them: what needs no wait (Q) fills the gaps that the arithmetic between leaves.
+    __device__ void step(const scan_meta &c, uint32_t stage)
     {
         const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
-        uint32_t sp[8][4];
+        uint32_t sp[8][4], before_o[4][4];
         float ks[32], d[32];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -114,29 +118,26 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(stage + tile::K + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
-        fresh(o);
+        wgmma_wait<1>(); // O of the chunk before
+        hold(o);
+        if (before.row >= 0) release(before.stage);
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 4; i++) pack_a(before_o[i], o, i);
+        fresh(o);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
-
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
         uint32_t v[4][4];
 #pragma unroll
         for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(stage + tile::V + wg * SLAB, warp, lane, i));
-        if (thread == 0) bulk_wait_read<0>(); // stores of the chunk before
-        sync();
-        if (a.m.s && !c.first)
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(out + tile::OUT_S + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
-#pragma unroll
-        for (int i = 0; i < 64; i++) s[i] *= decay;
         wgmma_wait<1>();
         hold(ks);
         uint32_t r[4][4];
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+            const float2 f0 = factor_beta(factors, n * 8 + column), f1 = factor_beta(factors, n * 8 + column + 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t x = v[n / 2][n % 2 * 2 + half];
@@ -150,37 +151,61 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64>(d, r[i], operand_k(stage + tile::T + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
-        wgmma_wait<0>();
-        hold(d);
-        hold(o);
 #pragma unroll
-        for (int i = 0; i < 8; i++) hold(sp[i]);
+        for (int i = 4; i < 8; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), 1);
+        wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 64; i++) s[i] *= decay;
+        hold(s);
+        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+        if (a.m.s && !c.first)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                store8x8x4(fragment_at(out + tile::OUT_S + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), before_o[i][0], before_o[i][1], before_o[i][2], before_o[i][3]);
+        wgmma_wait<1>();
+        hold(d);
 #pragma unroll
         for (int i = 0; i < 4; i++) hold(r[i]);
         uint32_t dp[4][4], df[4][4];
+        float e_q[16];
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const float4 f0 = factor_at(factors, n * 8 + column), f1 = factor_at(factors, n * 8 + column + 1);
+            const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
+            e_q[2 * n] = f0.y;
+            e_q[2 * n + 1] = f1.y;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int i = 4 * n + 2 * half;
-                dp[n / 2][n % 2 * 2 + half] = two_bf16(d[i], d[i + 1]);
-                df[n / 2][n % 2 * 2 + half] = two_bf16(d[i] * f0.z, d[i + 1] * f1.z);
-                o[i] *= f0.w;
-                o[i + 1] *= f1.w;
+                df[n / 2][n % 2 * 2 + half] = two_bf16(d[i] * f0.x, d[i + 1] * f1.x);
             }
         }
-        hold(s);
-        hold(o);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            hold(dp[i]);
-            hold(df[i]);
-        }
+        for (int i = 0; i < 4; i++) hold(df[i]);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
         wgmma_commit();
+        wgmma_wait<1>();
+        hold(o);
+#pragma unroll
+        for (int i = 0; i < 8; i++) hold(sp[i]);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int i = 4 * n + 2 * half;
+                dp[n / 2][n % 2 * 2 + half] = two_bf16(d[i], d[i + 1]);
+                o[i] *= e_q[2 * n];
+                o[i + 1] *= e_q[2 * n + 1];
+            }
+        }
+        hold(o);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(dp[i]);
+        wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64>(o, dp[i], operand_k(stage + tile::P + step_k(i, CHUNK)), 1);
         wgmma_commit();
@@ -188,41 +213,38 @@ template <int WGS> struct scan_group {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 store8x8x4_trans(fragment_at_trans(out + tile::OUT_D, warp, lane, i), dp[i][0], dp[i][1], dp[i][2], dp[i][3]);
-        wgmma_wait<0>();
+        const int half = c.half + wg;
+        send(a.m.s && !c.first ? a.m.s + state_image(a.docs, c.head, half, c.row) : NULL,
+             a.m.d ? a.m.d + half_image(a.docs, c.head, half, c.row) : NULL, c.len * SLAB_ROW);
+        wgmma_wait<1>();
         hold(s);
-        hold(o);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            hold(dp[i]);
-            hold(df[i]);
+        for (int i = 0; i < 4; i++) hold(df[i]);
+    }
+    // What lies in shared memory goes out, O of the chunk before with it.
+    __device__ void send(unsigned char *state, unsigned char *rows, int rows_bytes)
+    {
+        const bool whole = before.row >= 0 && before.len == CHUNK;
+        if (thread == 0) *sent = {state, rows, rows_bytes, whole ? before.row : -1, before.slab, 0};
+        fence_async();
+        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
+        if (before.row < 0 || whole) return;
+        sync();
+        for (int i = thread; i < before.len * 8; i += WARPGROUP) {
+            const uint4 x = shared_uint4(out + tile::OUT_O + slab_offset(i / 8, i % 8 * 8));
+            *(uint4 *)(a.o + (int64_t)(before.row + i / 8) * (a.docs.heads * HEAD) + before.slab * HALF + i % 8 * 8) = x;
         }
     }
-    // O to shared memory, and all that goes out on its way.
-    __device__ void store(const scan_meta &c, const float (&o)[32])
+    __device__ void release(int stage) const
     {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t x[4];
-            pack_a(x, o, i);
-            store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), x[0], x[1], x[2], x[3]);
-        }
-        fence_async();
-        sync();
-        const int half = c.half + wg;
-        if (thread == 0) {
-            if (a.m.s && !c.first) bulk_store(a.m.s + state_image(a.docs, c.head, half, c.row), out + tile::OUT_S, STATE_HALF);
-            if (a.m.d) bulk_store(a.m.d + half_image(a.docs, c.head, half, c.row), out + tile::OUT_D, c.len * SLAB_ROW);
-            if (c.len == CHUNK) tma_store(map_o, out + tile::OUT_O, c.row, c.head * 2 + half);
-            bulk_commit();
-        }
-        if (c.len < CHUNK)
-            for (int i = thread; i < c.len * 8; i += WARPGROUP) {
-                const uint4 x = shared_uint4(out + tile::OUT_O + slab_offset(i / 8, i % 8 * 8));
-                *(uint4 *)(a.o + ((int64_t)(c.row + i / 8) * a.docs.heads + c.head) * HEAD + half * HALF + i % 8 * 8) = x;
-            }
+        __syncwarp();
+        if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * stage);
     }
     __device__ void run()
     {
+#pragma unroll
+        for (int i = 0; i < 32; i++) o[i] = 0;
+        before.row = -1;
         for (ring<tile::STAGES> st;; st.next()) {
             mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
             const scan_meta c = meta[st.stage];
@@ -230,16 +252,25 @@ template <int WGS> struct scan_group {
             const uint32_t stage = at + st.stage * tile::STAGE;
             if (c.len < CHUNK) clear(stage, c.len);
             if (c.first) begin(c);
-            float o[32];
-            step(c, stage, o);
-            __syncwarp();
-            if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * st.stage);
-            store(c, o);
+            step(c, stage);
+            before = {c.row, c.len, c.head * 2 + c.half + wg, st.stage};
             if (c.last && a.state_out)
 #pragma unroll
                 for (int i = 0; i < 64; i++) a.state_out[state_at(c, i)] = s[i];
         }
-        if (thread == 0) bulk_wait<0>();
+        wgmma_wait<0>();
+        hold(o);
+        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t x[4];
+            pack_a(x, o, i);
+            store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), x[0], x[1], x[2], x[3]);
+        }
+        send(NULL, NULL, 0);
+        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+        if (thread == 0) sent->done = 1;
+        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
     }
 };
 
@@ -278,9 +309,12 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
     if (warp >= 4 * WGS) {
         if constexpr (WGS == 2) registers_give<24>();
         if (warp == 4 * WGS && one_lane()) scan_produce<WGS>(a, shared, &q, &k, &v);
+        const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
+        if (wg >= 0 && wg < WGS)
+            scan_store<tile::OUT_S, tile::OUT_D, tile::OUT_O>((const scan_out *)(shared + tile::SENT_AT) + wg, at + tile::OUT_AT + wg * tile::OUT, &o, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
-        scan_group<WGS>(&o, a, shared).run();
+        scan_group<WGS>(a, shared).run();
     }
 #endif
 }
@@ -327,3 +361,4 @@ extern "C" status delta_hopper_fwd(const struct delta_fwd_args *a, dev_stream s)
     TRY(delta_hopper_prepare(&prepare, s));
     return n->docs * n->heads >= cuda_set(s)->multiprocessors ? queue_scan<2>(a, x, s) : queue_scan<1>(a, x, s);
 }
+

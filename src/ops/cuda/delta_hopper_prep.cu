@@ -34,69 +34,92 @@ __global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_
 
 // ---- T, P, factors.
 
+// Q and K are done with when their products are: A, T and P take their place.
 enum {
-    PREP_STRIDE = 72, // floats of a row of A: 8 banks further in the next
+    PREP_STRIDE = 68, // floats of a row of A: 4 banks further in the next
     PREP_Q = 0,
     PREP_K = TILE,
-    PREP_T = 2 * TILE,
+    PREP_A = 0,
+    PREP_T = 18 * 1024,
     PREP_P = PREP_T + SLAB,
-    PREP_A = PREP_P + SLAB,
-    PREP_ROWS = PREP_A + CHUNK * PREP_STRIDE * 4, // c, beta, rho of q, of k: [64] floats each
-    PREP_BAR = PREP_ROWS + 4 * CHUNK * 4,
-    PREP_BYTES = PREP_BAR + 16
+    PREP_ROWS = PREP_P + SLAB, // [64] floats each: enum prep_row
+    PREP_BAR = PREP_ROWS + 6 * CHUNK * 4,
+    PREP_BYTES = PREP_BAR + 16,
+    PREP_BLOCKS = 4 // of threads on a multiprocessor
 };
+enum prep_row { ROW_C, ROW_BETA, ROW_RHO_Q, ROW_RHO_K, ROW_QQ }; // QQ: twice, for halves of rows
+static_assert(CHUNK * PREP_STRIDE * 4 <= PREP_T, "A ends before T");
 
 #ifdef TILE90
-// A [64][PREP_STRIDE], strictly lower, becomes T, by 128 threads. On two 32 x 32 diagonal blocks a thread has a column of T; then
-// T21 = -T22 (A21 T11).
+// x += left right, ROWS x 4 of a product over `depth`, rows of PREP_STRIDE floats.
+template <int ROWS> __device__ inline void multiply(float (&x)[ROWS][4], const float *left, const float *right, int depth)
+{
+#pragma unroll 2
+    for (int m = 0; m < depth; m += 4) {
+        float4 l[ROWS], r[4];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) l[i] = *(const float4 *)(left + i * PREP_STRIDE + m);
+#pragma unroll
+        for (int i = 0; i < 4; i++) r[i] = *(const float4 *)(right + (m + i) * PREP_STRIDE);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const float li[4] = {l[i].x, l[i].y, l[i].z, l[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                x[i][0] = fmaf(li[j], r[j].x, x[i][0]);
+                x[i][1] = fmaf(li[j], r[j].y, x[i][1]);
+                x[i][2] = fmaf(li[j], r[j].z, x[i][2]);
+                x[i][3] = fmaf(li[j], r[j].w, x[i][3]);
+            }
+        }
+    }
+}
+// In a block of 2 SIZE whose diagonal blocks are done: T21 = -T22 (A21 T11), by threads that have ROWS x 4 each. Z = A21 T11 lies in `z`
+// meanwhile: the quarter above the diagonal, where nobody looks.
+template <int SIZE, int ROWS> __device__ inline void merge(float *block, float *z, int thread)
+{
+    const int row = thread / (SIZE / 4) * ROWS, col = thread % (SIZE / 4) * 4;
+    float *corner = block + SIZE * PREP_STRIDE;
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        float x[ROWS][4] = {};
+        if (step == 0) multiply<ROWS>(x, corner + row * PREP_STRIDE, block + col, SIZE);
+        else multiply<ROWS>(x, corner + SIZE + row * PREP_STRIDE, z + col, SIZE);
+        float *to = (step ? corner : z) + row * PREP_STRIDE + col;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            *(float4 *)(to + i * PREP_STRIDE) =
+                step ? make_float4(-x[i][0], -x[i][1], -x[i][2], -x[i][3]) : make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+        __syncthreads();
+    }
+}
+// A [64][PREP_STRIDE], strictly lower, becomes T below the diagonal and on it, by 128 threads: on four 16 x 16 diagonal blocks a thread has a
+// column of T; then blocks are merged twice.
 __device__ inline void invert(float *a, int thread)
 {
     if (thread < CHUNK) {
-        const int j = thread % 32;
-        float *block = a + thread / 32 * (32 * PREP_STRIDE + 32), x[32];
+        const int j = thread % 16;
+        float *block = a + thread / 16 * (16 * PREP_STRIDE + 16), x[16];
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            float sum[4] = {i == j ? 1.0f : 0.0f, 0, 0, 0};
+        for (int i = 0; i < 16; i++) {
+            float sum[2] = {i == j ? 1.0f : 0.0f, 0};
 #pragma unroll
             for (int m = 0; m < i; m += 4) {
                 const float4 r = *(const float4 *)(block + i * PREP_STRIDE + m);
                 sum[0] = fmaf(-r.x, x[m], sum[0]);
                 if (m + 1 < i) sum[1] = fmaf(-r.y, x[m + 1], sum[1]);
-                if (m + 2 < i) sum[2] = fmaf(-r.z, x[m + 2], sum[2]);
-                if (m + 3 < i) sum[3] = fmaf(-r.w, x[m + 3], sum[3]);
+                if (m + 2 < i) sum[0] = fmaf(-r.z, x[m + 2], sum[0]);
+                if (m + 3 < i) sum[1] = fmaf(-r.w, x[m + 3], sum[1]);
             }
-            x[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+            x[i] = sum[0] + sum[1];
         }
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < 32; i++) block[i * PREP_STRIDE + j] = x[i];
+        for (int i = 0; i < 16; i++) block[i * PREP_STRIDE + j] = x[i];
     }
     __syncthreads();
-    const int row = thread / 4, col = thread % 4 * 8;
-    float *corner = a + 32 * PREP_STRIDE;
-#pragma unroll
-    for (int step = 0; step < 2; step++) { // Z = A21 T11, then -T22 Z
-        const float *left = step ? corner + 32 + row * PREP_STRIDE : corner + row * PREP_STRIDE, *right = (step ? corner : a) + col;
-        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-#pragma unroll 8
-        for (int m = 0; m < 32; m++) {
-            const float l = left[m];
-            const float4 r0 = *(const float4 *)(right + m * PREP_STRIDE), r1 = *(const float4 *)(right + m * PREP_STRIDE + 4);
-            x[0] = fmaf(l, r0.x, x[0]);
-            x[1] = fmaf(l, r0.y, x[1]);
-            x[2] = fmaf(l, r0.z, x[2]);
-            x[3] = fmaf(l, r0.w, x[3]);
-            x[4] = fmaf(l, r1.x, x[4]);
-            x[5] = fmaf(l, r1.y, x[5]);
-            x[6] = fmaf(l, r1.z, x[6]);
-            x[7] = fmaf(l, r1.w, x[7]);
-        }
-        __syncthreads();
-        float *to = corner + row * PREP_STRIDE + col;
-#pragma unroll
-        for (int i = 0; i < 8; i++) to[i] = step ? -x[i] : x[i];
-        __syncthreads();
-    }
+    merge<16, 1>(a + thread / 64 * (32 * PREP_STRIDE + 32), a + 32 + thread / 64 * (16 * PREP_STRIDE), thread % 64);
+    merge<32, 2>(a, a + 32, thread);
 }
 
 struct prepare_group {
@@ -105,9 +128,23 @@ struct prepare_group {
     uint32_t at;
     int thread, warp, lane;
     float kk[32], qk[32];
+    float rate[2]; // of rows of the next value head: g of two in warp 0, beta of one in warps 2 and 3
 
     __device__ float *rows(int which) const { return (float *)(shared + PREP_ROWS) + which * CHUNK; }
 
+    __device__ void fetch(const delta_chunk &c, int h)
+    {
+        const int64_t heads = a.docs.heads, from = c.row * heads + h;
+        if (warp == 0) {
+            const float *g = (const float *)a.g + from;
+            rate[0] = 2 * lane < c.len ? __ldg(g + 2 * lane * heads) : 0;
+            rate[1] = 2 * lane + 1 < c.len ? __ldg(g + (2 * lane + 1) * heads) : 0;
+        } else if (warp >= 2) {
+            const int i = thread - CHUNK;
+            rate[0] = i >= c.len ? 0.0f : a.beta ? __ldg((const float *)a.beta + from + i * heads) : 1.0f;
+        }
+    }
+    // K K^T, Q K^T and the norms' factors.
     __device__ void products()
     {
         const uint64_t q = operand_k(at + PREP_Q), k = operand_k(at + PREP_K);
@@ -118,44 +155,48 @@ struct prepare_group {
             wgmma_ss<64>(qk, operand_step(q, step_k(i, CHUNK)), operand_step(k, step_k(i, CHUNK)), i > 0);
         }
         wgmma_commit();
-    }
-    // A thread has a row of Q or K.
-    __device__ void norms()
-    {
-        const int row = thread % CHUNK, which = thread / CHUNK;
-        const uint32_t from = at + (which ? PREP_K : PREP_Q) + row * SLAB_ROW;
-        float sum = 0;
+        if (a.normalize) { // a thread has half a row of Q
+            const int row = thread % CHUNK;
+            float sum = 0;
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            const uint4 x = shared_uint4(from + i / 8 * SLAB + ((i % 8 ^ (row & 7)) << 4));
-            sum += dot_bf16(x, x);
+            for (int i = 0; i < 8; i++) {
+                const uint4 x = shared_uint4(at + PREP_Q + thread / CHUNK * SLAB + row * SLAB_ROW + ((i ^ (row & 7)) << 4));
+                sum += dot_bf16(x, x);
+            }
+            rows(ROW_QQ + thread / CHUNK)[row] = sum;
         }
-        rows(2 + which)[row] = a.normalize ? rsqrtf(sum + 1e-6f) : 1.0f;
+        wgmma_wait<0>();
+        hold(kk);
+        hold(qk);
+#pragma unroll
+        for (int half = 0; half < 2; half++) // the diagonal of K K^T
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+#pragma unroll
+                for (int x = 0; x < 2; x++)
+                    if (acc_row(thread, 2 * half) == acc_col(thread, 4 * n + x)) rows(ROW_RHO_K)[acc_row(thread, 2 * half)] = a.normalize ? rsqrtf(kk[4 * n + 2 * half + x] + 1e-6f) : 1.0f;
+        __syncthreads();
+        if (thread < CHUNK) rows(ROW_RHO_Q)[thread] = a.normalize ? rsqrtf(rows(ROW_QQ)[thread] + rows(ROW_QQ + 1)[thread] + 1e-6f) : 1.0f;
     }
     // c and the factors of head h.
     __device__ void factors(const delta_chunk &c, int h)
     {
-        const int heads = a.docs.heads;
         if (warp == 0) {
-            const float *g = (const float *)a.g + (int64_t)c.row * heads + h;
-            const int i = 2 * lane;
-            const float x0 = i < c.len ? g[(int64_t)i * heads] : 0, x1 = i + 1 < c.len ? g[(int64_t)(i + 1) * heads] : 0;
-            float sum = x0 + x1;
+            float sum = rate[0] + rate[1];
 #pragma unroll
             for (int d = 1; d < WARP; d *= 2) {
                 const float before = __shfl_up_sync(0xffffffffu, sum, d);
                 if (lane >= d) sum += before;
             }
-            rows(0)[i] = (sum - x1) * LOG2E;
-            rows(0)[i + 1] = sum * LOG2E;
+            rows(ROW_C)[2 * lane] = (sum - rate[1]) * LOG2E;
+            rows(ROW_C)[2 * lane + 1] = sum * LOG2E;
         } else if (warp >= 2) {
-            const int i = thread - CHUNK;
-            const float *beta = (const float *)a.beta;
-            rows(1)[i] = i >= c.len ? 0.0f : beta ? beta[(int64_t)(c.row + i) * heads + h] : 1.0f;
+            rows(ROW_BETA)[thread - CHUNK] = rate[0];
         }
         __syncthreads();
         if (thread < c.len) {
-            const float cum = rows(0)[thread], last = rows(0)[c.len - 1], beta = rows(1)[thread], rho_q = rows(2)[thread], rho_k = rows(3)[thread];
+            const float cum = rows(ROW_C)[thread], last = rows(ROW_C)[c.len - 1], beta = rows(ROW_BETA)[thread];
+            const float rho_q = rows(ROW_RHO_Q)[thread], rho_k = rows(ROW_RHO_K)[thread];
             const float e = exp2_fast(cum), beta_a = a.beta ? beta : 0.0f;
             float4 *to = (float4 *)(a.m.factors + (int64_t)h * a.docs.rows + c.row + thread);
             to[0] = make_float4(beta, beta_a * e * rho_k, exp2_fast(last - cum) * rho_k, a.scale * e * rho_q);
@@ -169,11 +210,11 @@ struct prepare_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = acc_row(thread, 2 * half);
-            const float cum = rows(0)[i], beta = a.beta ? rows(1)[i] * rows(3)[i] : 0.0f, rho = a.scale * rows(2)[i];
+            const float cum = rows(ROW_C)[i], beta = a.beta ? rows(ROW_BETA)[i] * rows(ROW_RHO_K)[i] : 0.0f, rho = a.scale * rows(ROW_RHO_Q)[i];
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int j = acc_col(thread, 4 * n), at0 = 4 * n + 2 * half;
-                const float2 cj = *(const float2 *)(rows(0) + j), rj = *(const float2 *)(rows(3) + j);
+                const float2 cj = *(const float2 *)(rows(ROW_C) + j), rj = *(const float2 *)(rows(ROW_RHO_K) + j);
                 const float gam0 = i >= j ? exp2_fast(cum - cj.x) * rj.x : 0.0f, gam1 = i >= j + 1 ? exp2_fast(cum - cj.y) * rj.y : 0.0f;
                 float2 x;
                 x.x = i > j && i < c.len ? beta * gam0 * kk[at0] : 0.0f;
@@ -191,21 +232,22 @@ struct prepare_group {
         const int row = thread / 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int col = thread % 2 * 32 + 8 * i;
+            const int col = thread % 2 * 8 + 16 * i;
             const float4 x = *(const float4 *)(from + row * PREP_STRIDE + col), y = *(const float4 *)(from + row * PREP_STRIDE + col + 4);
-            *(uint4 *)(shared + PREP_T + slab_offset(row, col)) =
-                make_uint4(two_bf16(x.x, x.y), two_bf16(x.z, x.w), two_bf16(y.x, y.y), two_bf16(y.z, y.w));
+            uint4 t = make_uint4(two_bf16(x.x, x.y), two_bf16(x.z, x.w), two_bf16(y.x, y.y), two_bf16(y.z, y.w));
+            if (i > row / 16) t = make_uint4(0, 0, 0, 0);
+            *(uint4 *)(shared + PREP_T + slab_offset(row, col)) = t;
         }
     }
 };
 #endif
 
-__global__ void __launch_bounds__(WARPGROUP) delta_prepare_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
-                                                                  const delta_prepare_args a)
+__global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
+    delta_prepare_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const delta_prepare_args a)
 {
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
-    prepare_group x = {a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}};
+    prepare_group x = {a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}, {}};
     const uint32_t bar = x.at + PREP_BAR;
     const int block = blockIdx.x / a.docs.heads_k, head_k = blockIdx.x % a.docs.heads_k;
     if (threadIdx.x == 0) {
@@ -216,11 +258,14 @@ __global__ void __launch_bounds__(WARPGROUP) delta_prepare_kernel(const __grid_c
     delta_walk walk(a.docs, a.m.first_doc, block);
     delta_chunk c;
     for (uint32_t parity = 0; walk.next(c); parity ^= 1) {
+        const int head0 = head_k * a.docs.group;
         if (threadIdx.x == 0) {
+            bulk_wait_read<0>();
             mbar_arrive_expect(bar, 2 * TILE);
             tma_load(x.at + PREP_Q, &q, bar, c.row, head_k * 2);
             tma_load(x.at + PREP_K, &k, bar, c.row, head_k * 2);
         }
+        x.fetch(c, head0);
         mbar_wait(bar, parity);
         if (c.len < CHUNK) {
             clear_rows(x.at + PREP_Q, 4, c.len, threadIdx.x, WARPGROUP);
@@ -228,14 +273,11 @@ __global__ void __launch_bounds__(WARPGROUP) delta_prepare_kernel(const __grid_c
             __syncthreads();
         }
         x.products();
-        x.norms();
-        wgmma_wait<0>();
-        hold(x.kk);
-        hold(x.qk);
-        for (int h = head_k * a.docs.group; h < (head_k + 1) * a.docs.group; h++) {
+        for (int h = head0; h < head0 + a.docs.group; h++) {
             if (threadIdx.x == 0) bulk_wait_read<0>();
             __syncthreads();
             x.factors(c, h);
+            if (h + 1 < head0 + a.docs.group) x.fetch(c, h + 1);
             x.scale(c);
             __syncthreads();
             invert((float *)(shared + PREP_A), threadIdx.x);
@@ -249,7 +291,6 @@ __global__ void __launch_bounds__(WARPGROUP) delta_prepare_kernel(const __grid_c
                 bulk_commit();
             }
         }
-        __syncthreads();
     }
     if (threadIdx.x == 0) bulk_wait<0>();
 #endif
