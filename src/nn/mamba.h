@@ -1,6 +1,7 @@
 /* mamba2: the state space layer of Mamba-2 (Dao & Gu, arXiv:2405.21060) as HF has it: one projection, a short causal convolution with bias
  * over x, B and C, a decaying state per head, S = e^(step A) S + B (step x)^T and o = S^T C, a skip, a gate, a norm over all heads, the
- * output projection. B and C are those of a group of heads.
+ * output projection. B and C are those of a group of heads. (With several groups HF and Megatron norm each by itself; with one, as
+ * published models have it, that is the same.)
  *
  *   tensor   shape          dtype  lives                           backward
  *   y        [N, D]         dt     act, by caller                  dy =  (may be dout's memory: it is written last)
