@@ -48,7 +48,7 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     linear_init(&m->in, p, full, ROLE_MATRIX, a_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
-    m->dt_bias = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.dt_bias", name);
+    m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);
     m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, value_width(m), BIAS_NONE);

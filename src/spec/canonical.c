@@ -111,5 +111,6 @@ void model_spec_canonical(struct model_spec *m)
     reset_parts(m);
     reset_attention(m);
     reset_groups(m);
+    reset(m, key_row(KEY_AT_model_gdn_dt_bias)); /* of the beginning alone */
     reset_rope(m);
 }
