@@ -2,8 +2,8 @@
 // 64 rows and a key head, in it the chunks that begin there, and for each the value heads of the key head. A producer warp loads halves of dv of
 // one (chunk, value head) after another into two stages, beside the tiles of Q and K. Two warpgroups share the work:
 //
-//   queries   E = dO D^T, Y D^T, D Y^T, dO S^T, Q K^T, K K^T;  dQ;  G + G^T, which it hands to the other
-//   keys      E^T = D dO^T, D dS^T, Y S^T, K Q^T;  dK;  dV and <Y, V>;  <S, dS>
+//   queries   E = dO D^T, Y D^T, D Y^T, dO S^T, Q K^T, K K^T;  dQ;  G + G^T, which it hands to the other;  <S, dS>
+//   keys      E^T = D dO^T, D dS^T, Y S^T, K Q^T;  dK;  dV and <Y, V>
 //
 // Sums over dv run over both stages. E and its transpose are formed by a product each: in registers, each is the operand A of the next product.
 // Of several value heads of a key head each adds to what the one before left in global memory, the same thread the same values.
@@ -270,7 +270,7 @@ struct grad_queries : grad_group {
 
     __device__ void head()
     {
-        float e[32], yd[32], dy[32], os[64];
+        float e[32], yd[32], dy[32], os[64], sds = 0;
         factors_wait();
         fresh(e);
         fresh(yd);
@@ -279,7 +279,7 @@ struct grad_queries : grad_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             stage_wait();
-            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y, s = stage_at() + GRAD_S;
+            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y, s = stage_at() + GRAD_S, ds = stage_at() + GRAD_DS;
             hold(e);
             hold(yd);
             hold(dy);
@@ -293,6 +293,9 @@ struct grad_queries : grad_group {
                 wgmma_ss<HEAD, 0, 1>(os, operand_k(o + step_k(i, CHUNK)), operand_mn(s + step_mn(i), SLAB), half || i);
             }
             wgmma_commit();
+#pragma unroll 2
+            for (int i = 0; i < STATE_HALF / 16 / WARPGROUP; i++)
+                sds += dot_bf16(shared_uint4(s + (i * WARPGROUP + thread) * 16), shared_uint4(ds + (i * WARPGROUP + thread) * 16));
             wgmma_wait<0>();
             hold(e);
             hold(yd);
@@ -352,6 +355,8 @@ struct grad_queries : grad_group {
             const float x = row_sum(m[half]);
             if (lane % 4 == 0) sum(SUM_A)[mine + 8 * half] = a.scale * high[half].z * (decay[half] * qs[half] + x);
         }
+        sds = warp_sum(sds);
+        if (lane == 0) sum(SUM_SDS)[warp] = sds;
         if (thread == 0) *(int4 *)sum(SUM_META) = make_int4(row, len, h, f.stage);
         wgmma_wait<0>();
         hold(dq);
@@ -404,7 +409,7 @@ struct grad_keys : grad_group {
 
     __device__ void head()
     {
-        float et[32], kds[64], ys[64], sds = 0, yv[4] = {0, 0, 0, 0};
+        float et[32], kds[64], ys[64], yv[4] = {0, 0, 0, 0};
         factors_wait();
         fresh(et);
         fresh(kds);
@@ -425,9 +430,6 @@ struct grad_keys : grad_group {
             }
             wgmma_commit();
             values(half, yv);
-#pragma unroll 4
-            for (int i = 0; i < STATE_HALF / 16 / WARPGROUP; i++)
-                sds += dot_bf16(shared_uint4(s + (i * WARPGROUP + thread) * 16), shared_uint4(ds + (i * WARPGROUP + thread) * 16));
             wgmma_wait<0>();
             hold(et);
             hold(kds);
@@ -471,7 +473,6 @@ struct grad_keys : grad_group {
         }
         dots(kds, k_at(), kd);
         dots(ys, k_at(), ks);
-        sds = warp_sum(sds);
         const float be[2] = {high[0].w * e_[0], high[1].w * e_[1]};
 #pragma unroll
         for (int i = 0; i < 64; i++) kds[i] = f_[i / 2 % 2] * kds[i] - be[i / 2 % 2] * ys[i];
@@ -499,7 +500,6 @@ struct grad_keys : grad_group {
             x += __shfl_xor_sync(0xffffffffu, x, 4);
             if (lane % 8 == 0) sum(SUM_YV)[thread / 8 + 16 * i] = x;
         }
-        if (lane == 0) sum(SUM_SDS)[warp] = sds;
         release(sh.sums_full(sums.stage));
         release(sh.f_empty(f.stage));
         named_sync(BAR_G_READY, 2 * WARPGROUP);
