@@ -281,6 +281,7 @@ enum kernel_part kernel_part_of(const char *name)
     lower(text);
     const char *base = text;
     for (const char *p = strstr(text, "::"); p; p = strstr(p + 2, "::")) base = p + 2;
-    if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION; /* rows of dO * O */
+    if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION;   /* rows of dO * O; the delta rule */
+    if (strncmp(base, "hopper_", 7) == 0) return KERNEL_ATTENTION; /* attn_hopper_*.cu */
     return has(base, optimizer) ? KERNEL_OPTIMIZER : KERNEL_MEMORY;
 }

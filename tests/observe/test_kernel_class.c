@@ -52,6 +52,7 @@ static const struct {
     {KERNEL_ATTENTION, "_Z14own_fwd_kernelI13__nv_bfloat16Li64EEv13attn_fwd_args9attn_docs",
      "own_fwd_kernel<bf16, 64>"}, /* a type of ours tells */
     {KERNEL_ATTENTION, "_Z12delta_kernelI13__nv_bfloat16EvPKT_S3_Pfiii", "delta_kernel<bf16>"},
+    {KERNEL_ATTENTION, "_Z17hopper_dkv_kernelILi192ELi128EEvPf", "hopper_dkv_kernel<192, 128>"},
     {KERNEL_PRODUCT, "_ZN46_GLOBAL__N__b5cc417f_13_gemm_plain_cu_970ebc7a7productIffEEvPKT_S3_PT0_",
      "gemm_plain::product<f32, f32>"},
     {KERNEL_MEMORY, "_ZN12_GLOBAL__N_14copyIfEEvPT_", "copy<f32>"}, /* as g++ names it */
