@@ -100,7 +100,8 @@ void comm_header_fill(struct comm_header *h, const struct comm_call *call, uint6
 
 status comm_header_check(const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b)
 {
-    if (memcmp(a, b, sizeof *a) == 0) return STATUS_OK;
+    if (a->sequence == b->sequence && a->bytes == b->bytes && a->op == b->op && strcmp(a->name, b->name) == 0)
+        return STATUS_OK; /* field by field: between them lies padding */
     if (rank_b < rank_a) return comm_header_check(b, rank_b, a, rank_a);
     return FAIL(
         STATUS_COMM,

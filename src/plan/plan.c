@@ -236,6 +236,8 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : comm_ranks(comm);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
+    TRY(sync_check(s->run.train_gradient_groups, step,
+                   comm_ranks(comm))); /* with one sequence at once, the most there are */
     double have = plan_bytes(s, dev), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
@@ -446,6 +448,7 @@ status plan_print(const struct spec *spec, int json)
     choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));
+    TRY(sync_check(s.run.train_gradient_groups, plan_micro_count(&s), 1));
     struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model));

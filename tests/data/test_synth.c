@@ -4,11 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/io.h"
+#include "temp.h"
 #include "data/shard.h"
 #include "data/synth.h"
 
@@ -85,9 +82,7 @@ static void a_copy_repeats_its_symbols_in_order(void **state)
 static void a_shard_holds_the_samples_and_their_mask(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/ingot-synth-XXXXXX", path[64];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/x.bin", dir);
+    const char *path = temp_path("x.bin");
     const struct synth_config c = config_of(SYNTH_MQAR);
     assert_int_equal(synth_write(&c, SYNTH_TRAIN, path), STATUS_OK);
     struct shard_set s;
@@ -115,7 +110,6 @@ static void a_shard_holds_the_samples_and_their_mask(void **state)
         assert_true(memcmp(other, tokens, sizeof tokens) != 0);
     }
     shard_set_close(&s);
-    assert_int_equal(io_remove_tree(dir), STATUS_OK);
 }
 
 static void what_does_not_fit_is_refused(void **state)
@@ -145,5 +139,5 @@ int main(void)
         cmocka_unit_test(a_shard_holds_the_samples_and_their_mask),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, temp_open, temp_close);
 }
