@@ -13,20 +13,20 @@ number() { # number KEY FILE: the last number that stands behind a key
 for name in qwen deepseek; do
     declare -n keys=$name
     for threads in 1 2 3; do
-        run 0 train r.yaml --run.dir=runs/$name.$threads --machine.threads=$threads --train.precision=bf16 --ckpt.every=0 "${keys[@]}"
-        [ $threads -eq 1 ] || same_run "$name, $threads threads" runs/$name.1 runs/$name.$threads
+        run 0 train r.yaml --run.dir=runs/$name-$threads --machine.threads=$threads --train.precision=bf16 --ckpt.every=0 "${keys[@]}"
+        [ $threads -eq 1 ] || same_run "$name, $threads threads" runs/$name-1 runs/$name-$threads
     done
-    check "$name learns" awk -v a="$(grep -m 1 '"loss":' runs/$name.1/metrics.jsonl | grep -o '"loss":[0-9.]*' | cut -d: -f2)" \
-        -v b="$(number loss runs/$name.1/metrics.jsonl)" 'BEGIN { exit !(b < 0.8 * a) }'
-    check "$name: the busiest expert has more than its share, the idlest less" awk -v a="$(number load_max runs/$name.1/metrics.jsonl)" \
-        -v b="$(number load_min runs/$name.1/metrics.jsonl)" 'BEGIN { exit !(a > 1 && a <= 8 && b >= 0 && b < 1) }'
-    check "$name: auxiliary losses" awk -v a="$(number aux_loss runs/$name.1/metrics.jsonl)" 'BEGIN { exit !(a > 0 && a < 1) }'
-    check "$name: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/$name.1/log.txt
-    run 0 generate runs/$name.1 --prompt "the king" --tokens 8 --seed 5
-    run 0 eval runs/$name.1 --tokens 2000
+    check "$name learns" awk -v a="$(grep -m 1 '"loss":' runs/$name-1/metrics.jsonl | grep -o '"loss":[0-9.]*' | cut -d: -f2)" \
+        -v b="$(number loss runs/$name-1/metrics.jsonl)" 'BEGIN { exit !(b < 0.8 * a) }'
+    check "$name: the busiest expert has more than its share, the idlest less" awk -v a="$(number load_max runs/$name-1/metrics.jsonl)" \
+        -v b="$(number load_min runs/$name-1/metrics.jsonl)" 'BEGIN { exit !(a > 1 && a <= 8 && b >= 0 && b < 1) }'
+    check "$name: auxiliary losses" awk -v a="$(number aux_loss runs/$name-1/metrics.jsonl)" 'BEGIN { exit !(a > 0 && a < 1) }'
+    check "$name: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/$name-1/log.txt
+    run 0 generate runs/$name-1 --prompt "the king" --tokens 8 --seed 5
+    run 0 eval runs/$name-1 --tokens 2000
     kill_and_resume $name 1 "${keys[@]}"
 done
-grep -q aux_loss runs/qwen.1/metrics.jsonl || fail "no auxiliary loss"
+grep -q aux_loss runs/qwen-1/metrics.jsonl || fail "no auxiliary loss"
 
 # The loads are those of all ranks, and so are the steps of the biases.
 run 0 train r.yaml --run.dir=runs/one "${deepseek[@]}" --train.gradient_groups=2
