@@ -106,18 +106,41 @@ void pipe_free(struct pipe_schedule *s)
 struct progress {
     int forward, back, dgrad, wgrad; /* back: B and BI; dgrad: BI alone; wgrad: W */
 };
-struct slots {
-    int *of;    /* [chunks][micros]: slot of a micro-batch; -1: none */
+/* Who has what: numbers from 0, the lowest free one first. */
+struct pool {
+    int *of;    /* [chunks][micros]: what a micro-batch has */
     bool *used; /* [chunks * micros] */
+    int most;   /* that were used at once */
 };
 
-static int take_slot(const struct slots *slots, struct pipe_rank *r)
+static int pool_take(struct pool *pool, int who)
 {
     int k = 0;
-    while (slots->used[k]) k++;
-    slots->used[k] = true;
-    if (k + 1 > r->slots) r->slots = k + 1;
-    return k;
+    while (pool->used[k]) k++;
+    pool->used[k] = true;
+    if (k + 1 > pool->most) pool->most = k + 1;
+    return pool->of[who] = k;
+}
+
+static int pool_give(struct pool *pool, int who)
+{
+    pool->used[pool->of[who]] = false;
+    return pool->of[who];
+}
+
+static void pool_clear(struct pool *pool, size_t count)
+{
+    memset(pool->used, 0, count * sizeof *pool->used);
+    pool->most = 0;
+}
+
+/* The sets of activations and the stores of an action that may be done now. */
+static void deal(struct pipe_action *a, int who, struct pool *slots, struct pool *stores)
+{
+    if (a->what == PIPE_F) a->slot = pool_take(slots, who);
+    if (a->what == PIPE_B || a->what == PIPE_BI) a->slot = pool_give(slots, who);
+    if (a->what == PIPE_BI) a->store = pool_take(stores, who);
+    if (a->what == PIPE_W) a->store = pool_give(stores, who);
 }
 
 static const char *check_action(struct progress *p, const struct pipe_action *a)
@@ -133,12 +156,10 @@ static const char *check_action(struct progress *p, const struct pipe_action *a)
     return NULL;
 }
 
-static status check_rank(struct pipe_schedule *s, int rank, struct progress *p, const struct slots *slots)
+static status check_rank(struct pipe_schedule *s, int rank, struct progress *p, struct pool pools[2])
 {
     static const char *const names[] = {"F", "B", "BI", "W"};
     struct pipe_rank *r = &s->rank[rank];
-    int live = 0, deferred = 0;
-    r->slots = r->live = r->deferred = 0;
     for (int i = 0; i < r->count; i++) {
         struct pipe_action *a = &r->actions[i];
         const bool known = a->chunk >= 0 && a->chunk < s->chunks && a->micro >= 0 && a->micro < s->micros;
@@ -146,15 +167,9 @@ static status check_rank(struct pipe_schedule *s, int rank, struct progress *p, 
         if (wrong)
             return FAIL(STATUS_CONFIG, "schedule of rank %d: %s of micro-batch %d, chunk %d, %s", rank,
                         names[a->what], a->micro, a->chunk, wrong);
-        int *slot = &slots->of[a->chunk * s->micros + a->micro];
-        if (a->what == PIPE_F) *slot = take_slot(slots, r);
-        a->slot = *slot;
-        if (a->what == PIPE_B || a->what == PIPE_W) slots->used[*slot] = false;
-        live += a->what == PIPE_F ? 1 : a->what == PIPE_W ? 0 : -1;
-        deferred += a->what == PIPE_BI ? 1 : a->what == PIPE_W ? -1 : 0;
-        if (live > r->live) r->live = live;
-        if (deferred > r->deferred) r->deferred = deferred;
+        deal(a, a->chunk * s->micros + a->micro, &pools[0], &pools[1]);
     }
+    r->slots = pools[0].most, r->stores = pools[1].most;
     for (int c = 0; c < s->chunks; c++)
         if (p[c].forward < s->micros || p[c].back < s->micros || p[c].wgrad < p[c].dgrad)
             return FAIL(STATUS_CONFIG,
@@ -167,17 +182,23 @@ status pipe_check(struct pipe_schedule *s)
 {
     const size_t turns = (size_t)s->micros * (size_t)s->chunks;
     struct progress *p = malloc((size_t)s->chunks * sizeof *p);
-    struct slots slots = {.of = malloc(turns * sizeof *slots.of), .used = malloc(turns * sizeof *slots.used)};
-    status st = p && slots.of && slots.used
-                    ? STATUS_OK
-                    : FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", s->micros);
+    struct pool pools[2] = {0};
+    status st = STATUS_OK;
+    for (int k = 0; k < 2; k++) {
+        pools[k].of = malloc(turns * sizeof *pools[k].of);
+        pools[k].used = malloc(turns * sizeof *pools[k].used);
+        if (!p || !pools[k].of || !pools[k].used)
+            st = FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", s->micros);
+    }
     for (int i = 0; i < s->ranks && st == STATUS_OK; i++) {
         memset(p, 0, (size_t)s->chunks * sizeof *p);
-        memset(slots.used, 0, turns * sizeof *slots.used);
-        st = check_rank(s, i, p, &slots);
+        for (int k = 0; k < 2; k++) pool_clear(&pools[k], turns);
+        st = check_rank(s, i, p, pools);
+    }
+    for (int k = 0; k < 2; k++) {
+        free(pools[k].of);
+        free(pools[k].used);
     }
     free(p);
-    free(slots.of);
-    free(slots.used);
     return st;
 }

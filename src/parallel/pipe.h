@@ -8,7 +8,7 @@
  *   GPipe          all F, all B                                                 (p - 1) (F + B)         m
  *   1F1B           p - i - 1 times F, then F and B in turn                      (p - 1) (F + B)         p - i
  *   interleaved    the same over chunks, in groups of N >= p micro-batches      (p - 1) (F + B) / v     (2 (p - i - 1) + (v - 1) N + 1) / v
- *   ZB-H1          1F1B with BI, each W i micro-batches later                   (p - 1) (F + BI - W)    p
+ *   ZB-H1          1F1B with BI, each W i micro-batches later                   (p - 1) (F + BI - W)    p - i, and i + 1 between BI and W
  *
  * for equal stages, F, B, BI, W being the times of all chunks of a rank (ZB-H1: W <= F, W <= BI, m >= 2 p). (GPipe: arXiv:1811.06965; 1F1B:
  * arXiv:2006.09503; interleaved: arXiv:2104.04473; ZB-H1: arXiv:2401.10241.) In every schedule, each chunk sees the micro-batches in
@@ -27,13 +27,13 @@ enum { PIPE_RANKS_MAX = 64 };
 struct pipe_action {
     enum pipe_what what;
     int micro, chunk;
-    int slot;                       /* which of the rank's sets of activations, from F until B or W: pipe_check */
+    int slot;                       /* F, B, BI: which of the rank's sets of activations */
+    int store;                      /* BI, W: which of its stores of what products of weights' gradients need. Both: pipe_check */
 };
 struct pipe_rank {
     struct pipe_action *actions;    /* [count], owned */
     int count;
-    int slots;                      /* sets of activations of one chunk that it needs: most that are held at once */
-    int live, deferred;             /* most between F and B or BI; most between BI and W */
+    int slots, stores;              /* most that are used at once: micro-batches of a chunk between F and B or BI; between BI and W */
 };
 struct pipe_schedule {
     enum pipe_kind kind;
@@ -45,7 +45,7 @@ struct pipe_schedule {
 /* STATUS_CONFIG in one line when the numbers do not fit each other. pipe_free after either end. */
 status pipe_build(struct pipe_schedule *s, enum pipe_kind kind, int ranks, int micros, int chunks) WARN_UNUSED;
 void pipe_free(struct pipe_schedule *s);
-/* Whether each rank does everything once and in an order that its own actions allow; deals the slots. STATUS_CONFIG names rank and action. */
+/* Whether each rank does everything once and in an order that its own actions allow; deals slots and stores. STATUS_CONFIG names rank and action. */
 status pipe_check(struct pipe_schedule *s) WARN_UNUSED;
 
 struct pipe_time { double forward, dgrad, wgrad; }; /* of a stage; B takes dgrad + wgrad */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "parallel/pipe.h"
@@ -83,9 +84,8 @@ static void what_is_held_is_the_formula(void **state)
             pipe_free(&s);
             assert_int_equal(pipe_build(&s, PIPE_ZB_H1, p, m, 1), STATUS_OK);
             for (int i = 0; i < p; i++) {
-                assert_int_equal(s.rank[i].slots, at_most(m, p));
-                assert_int_equal(s.rank[i].live, at_most(m, p - i));
-                assert_int_equal(s.rank[i].deferred, at_most(m, i + 1));
+                assert_int_equal(s.rank[i].slots, at_most(m, p - i));
+                assert_int_equal(s.rank[i].stores, at_most(m, i + 1));
             }
             pipe_free(&s);
             for (int v = 2; v <= 3 && p > 1 && m % p == 0; v++) {
@@ -98,8 +98,8 @@ static void what_is_held_is_the_formula(void **state)
     }
 }
 
-/* Two actions that hold the same slot at once would overwrite each other. */
-static void slots_are_never_shared(void **state)
+/* Two micro-batches that have the same set of activations, or the same store, at once would overwrite each other. */
+static void nothing_is_shared_while_it_is_used(void **state)
 {
     (void)state;
     static const struct {
@@ -112,14 +112,23 @@ static void slots_are_never_shared(void **state)
         assert_int_equal(pipe_build(&s, cases[i].kind, cases[i].ranks, cases[i].micros, cases[i].chunks),
                          STATUS_OK);
         for (int r = 0; r < s.ranks; r++) {
-            int owner[STAGES_MAX];
-            memset(owner, -1, sizeof owner);
+            int slots[STAGES_MAX], stores[STAGES_MAX];
+            memset(slots, -1, sizeof slots);
+            memset(stores, -1, sizeof stores);
             for (int k = 0; k < s.rank[r].count; k++) {
                 const struct pipe_action *a = &s.rank[r].actions[k];
                 const int me = a->chunk * s.micros + a->micro;
-                assert_true(a->slot >= 0 && a->slot < s.rank[r].slots);
-                assert_int_equal(owner[a->slot], a->what == PIPE_F ? -1 : me);
-                owner[a->slot] = a->what == PIPE_B || a->what == PIPE_W ? -1 : me;
+                const bool takes = a->what == PIPE_F, keeps = a->what == PIPE_BI;
+                if (a->what != PIPE_W) {
+                    assert_in_range(a->slot, 0, s.rank[r].slots - 1);
+                    assert_int_equal(slots[a->slot], takes ? -1 : me);
+                    slots[a->slot] = takes ? me : -1;
+                }
+                if (keeps || a->what == PIPE_W) {
+                    assert_in_range(a->store, 0, s.rank[r].stores - 1);
+                    assert_int_equal(stores[a->store], keeps ? -1 : me);
+                    stores[a->store] = keeps ? me : -1;
+                }
             }
         }
         pipe_free(&s);
@@ -244,7 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubbles_are_the_formulas),
         cmocka_unit_test(what_is_held_is_the_formula),
-        cmocka_unit_test(slots_are_never_shared),
+        cmocka_unit_test(nothing_is_shared_while_it_is_used),
         cmocka_unit_test(the_unread_of_a_walk_are_room_enough),
         cmocka_unit_test(time_of_messages_and_of_uneven_stages_is_counted),
         cmocka_unit_test(broken_schedules_are_found),
