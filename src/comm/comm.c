@@ -82,7 +82,7 @@ status comm_env_read(struct comm_env *e)
 
 /* ---- what calls are called */
 
-const char *comm_op_text(enum comm_op op)
+static const char *comm_op_text(enum comm_op op)
 {
     static const char *const texts[] = {
 #define X(name, text) text,
@@ -92,52 +92,124 @@ const char *comm_op_text(enum comm_op op)
     return texts[op];
 }
 
-void comm_header_fill(struct comm_header *h, const struct comm_call *call, uint64_t sequence)
+const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT])
 {
-    *h = (struct comm_header){.sequence = sequence, .bytes = call->bytes, .op = (int32_t)call->op};
+    if (c == c->world)
+        snprintf(text, COMM_TEXT, "rank %d", rank);
+    else
+        snprintf(text, COMM_TEXT, "rank %d (rank %d of '%s')", c->members[rank], rank, c->name);
+    return text;
+}
+
+const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT])
+{
+    const bool message = call->op == COMM_SEND || call->op == COMM_RECV, all = c == c->world;
+    snprintf(text, COMM_TEXT, "%s %llu%s%s%s, %s '%s'", message ? "message" : "collective",
+             (unsigned long long)call->sequence, all ? "" : " of '", c->name, all ? "" : "'",
+             comm_op_text(call->op), call->name);
+    return text;
+}
+
+int comm_neighbour(const struct comm *c, const struct comm_call *call)
+{
+    const bool forward = (call->way == COMM_NEXT) == (call->op == COMM_SEND);
+    return (c->rank + (forward ? 1 : c->ranks - 1)) % c->ranks;
+}
+
+void comm_header_fill(struct comm_header *h, const struct comm_call *call)
+{
+    *h = (struct comm_header){.sequence = call->sequence, .bytes = call->bytes, .op = (int32_t)call->op};
     snprintf(h->name, sizeof h->name, "%s", call->name);
 }
 
-status comm_header_check(const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b)
+status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a,
+                         const struct comm_header *b, int rank_b)
 {
+    char who_a[COMM_TEXT], who_b[COMM_TEXT];
     if (a->sequence == b->sequence && a->bytes == b->bytes && a->op == b->op && strcmp(a->name, b->name) == 0)
         return STATUS_OK; /* field by field: between them lies padding */
-    if (rank_b < rank_a) return comm_header_check(b, rank_b, a, rank_a);
+    if (rank_b < rank_a) return comm_header_check(c, b, rank_b, a, rank_a);
     return FAIL(
         STATUS_COMM,
-        "the ranks do different things: rank %d calls %s '%s' of %llu bytes (number %llu), rank %d calls %s "
+        "the ranks do different things: %.100s calls %s '%s' of %llu bytes (number %llu), %.100s calls %s "
         "'%s' of %llu bytes (number %llu); give all of them the same command",
-        rank_a, comm_op_text((enum comm_op)a->op), a->name, (unsigned long long)a->bytes,
-        (unsigned long long)a->sequence, rank_b, comm_op_text((enum comm_op)b->op), b->name,
-        (unsigned long long)b->bytes, (unsigned long long)b->sequence);
+        comm_rank_text(c, rank_a, who_a), comm_op_text((enum comm_op)a->op), a->name,
+        (unsigned long long)a->bytes, (unsigned long long)a->sequence, comm_rank_text(c, rank_b, who_b),
+        comm_op_text((enum comm_op)b->op), b->name, (unsigned long long)b->bytes,
+        (unsigned long long)b->sequence);
+}
+
+status comm_message_check(const struct comm *c, const struct comm_header *sent, const struct comm_call *call)
+{
+    char from[COMM_TEXT], to[COMM_TEXT];
+    struct comm_header asked;
+    comm_header_fill(&asked, call);
+    if (sent->sequence == asked.sequence && sent->bytes == asked.bytes && strcmp(sent->name, asked.name) == 0)
+        return STATUS_OK;
+    return FAIL(STATUS_COMM,
+                "the ranks do different things: %.100s sends '%s' of %llu bytes to the %s rank (message "
+                "%llu), and there %.100s asks for '%s' of %zu bytes (message %llu)",
+                comm_rank_text(c, comm_neighbour(c, call), from), sent->name, (unsigned long long)sent->bytes,
+                call->way == COMM_NEXT ? "next" : "previous", (unsigned long long)sent->sequence,
+                comm_rank_text(c, c->rank, to), call->name, call->bytes, (unsigned long long)call->sequence);
 }
 
 /* ---- a rank */
+
+/* A communicator whose members are still to be written; NULL: no memory. */
+static struct comm *comm_new(const char *name, int rank, int ranks)
+{
+    struct comm *c = calloc(1, sizeof *c);
+    if (c == NULL) return NULL;
+    c->members = calloc((size_t)ranks, sizeof *c->members);
+    if (c->members == NULL) {
+        free(c);
+        return NULL;
+    }
+    c->rank = rank;
+    c->ranks = ranks;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    return c;
+}
+
+static void comm_free(struct comm *c)
+{
+    free(c->members);
+    free(c);
+}
 
 status comm_open(struct comm **out, const struct comm_env *e)
 {
     *out = NULL;
     if (e->ranks == 1) return STATUS_OK;
-    struct comm *c = calloc(1, sizeof *c);
+    struct comm *c = comm_new("", e->rank, e->ranks);
     if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    *c = (struct comm){.rank = e->rank, .ranks = e->ranks};
-    status st = e->by == COMM_BY_MPI ? mpi_open(&c->mpi, e) : local_open(&c->local, e);
-    if (st == STATUS_OK) {
+    c->world = c;
+    c->planes = 1;
+    for (int r = 0; r < c->ranks; r++) c->members[r] = r;
+    status st = e->by == COMM_BY_MPI ? mpi_open(c, e) : local_open(c, e);
+    if (st == STATUS_OK)
         *out = c;
-        return STATUS_OK;
-    }
-    free(c);
+    else
+        comm_free(c);
     return st;
 }
 
 void comm_close(struct comm *c, status st)
 {
     if (c == NULL) return;
-    if (c->mpi)
-        mpi_close(c->mpi, st);
+    CHECK(c == c->world, "group '%s' is closed with all ranks", c->name);
+    const bool mpi = c->mpi != NULL;
+    if (mpi)
+        mpi_close(c, st);
     else
-        local_close(c->local, st);
-    free(c);
+        local_close(c, st);
+    c->groups[c->group_count++] = c; /* the last one */
+    for (int i = 0, count = c->group_count; i < count; i++) {
+        struct comm *g = c->groups[i];
+        if (g->mail.room > 0) mpi ? mpi_mail_close(g) : local_mail_close(g);
+        comm_free(g);
+    }
 }
 
 int comm_rank(const struct comm *c)
@@ -151,9 +223,10 @@ int comm_ranks(const struct comm *c)
 
 /* ---- collectives */
 
-static status call(struct comm *c, const struct comm_call *what)
+static status call(struct comm *c, struct comm_call what)
 {
-    return c->mpi ? mpi_call(c->mpi, what) : local_call(c->local, what);
+    what.sequence = ++c->sequence;
+    return c->mpi ? mpi_call(c, &what) : local_call(c, &what);
 }
 
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes)
@@ -162,7 +235,8 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
         memcpy(recv, send, bytes);
         return STATUS_OK;
     }
-    return call(c, &(struct comm_call){COMM_ALL_TO_ALL, name, send, recv, bytes});
+    return call(c, (struct comm_call){
+                       .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes});
 }
 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -171,67 +245,130 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
         if (mine != all) memcpy(all, mine, bytes);
         return STATUS_OK;
     }
-    return call(c, &(struct comm_call){COMM_ALL_GATHER, name, mine, all, bytes});
+    return call(c, (struct comm_call){
+                       .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
+}
+
+status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes)
+{
+    return call(c, (struct comm_call){
+                       .op = COMM_REDUCE_SCATTER, .name = name, .send = x, .recv = all, .bytes = bytes});
 }
 
 status comm_barrier(struct comm *c, const char *name)
 {
     if (c == NULL) return STATUS_OK;
-    return call(c, &(struct comm_call){COMM_BARRIER, name, NULL, NULL, 0});
+    return call(c, (struct comm_call){.op = COMM_BARRIER, .name = name});
 }
 
-/* ---- sums in a fixed order */
+/* ---- groups */
 
-/* Elements that each rank adds up: the same for all, the last ranks may have less or nothing to do. */
-static int64_t slice(const struct comm *c, int64_t count)
+/* What a rank says when its communicator is split. */
+struct wish {
+    int32_t color, key, world_rank;
+    uint32_t planes;
+};
+
+/* The wishes with this rank's color, by key, to the front; returns how many. Equal keys stay in the order of ranks. */
+static int choose_members(struct wish *all, int ranks, int32_t color)
 {
-    const int64_t unit = 16;
-    return (count + c->ranks * unit - 1) / (c->ranks * unit) * unit;
+    int count = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (all[r].color != color) continue;
+        const struct wish w = all[r];
+        int at = count++;
+        for (; at > 0 && all[at - 1].key > w.key; at--) all[at] = all[at - 1];
+        all[at] = w;
+    }
+    return count;
 }
 
-size_t comm_sum_scratch(const struct comm *c, int64_t count)
+/* This rank's group: numbered by the lowest number that none of its ranks uses yet. */
+static status make_group(struct comm *parent, const char *name, const struct wish *all, int count,
+                         struct comm **out)
 {
-    /* what is sent, padded to whole slices, and what comes in */
-    return c ? 2 * (size_t)slice(c, count) * (size_t)c->ranks * sizeof(float) : 0;
-}
-
-/* x[0] = sum of `ranks` vectors of `count`, `apart` from each other: even ones plus odd ones, each by the same rule. */
-static void sum_vectors(float *x, int64_t count, int ranks, int64_t apart)
-{
-    if (ranks == 1) return;
-    float *odd = x + apart;
-    sum_vectors(x, count, (ranks + 1) / 2, 2 * apart);
-    sum_vectors(odd, count, ranks / 2, 2 * apart);
-    for (int64_t i = 0; i < count; i++) x[i] += odd[i];
-}
-
-status comm_sum_f32(struct comm *c, const char *name, float *x, int64_t count, void *scratch)
-{
-    if (c == NULL) return STATUS_OK;
-    const int64_t part = slice(c, count), padded = part * c->ranks;
-    const size_t bytes = (size_t)part * sizeof(float);
-    float *send = scratch, *recv = send + padded;
-    memcpy(send, x, (size_t)count * sizeof *x);
-    memset(send + count, 0, (size_t)(padded - count) * sizeof *x);
-    TRY(comm_all_to_all(c, name, send, recv, bytes));
-    sum_vectors(recv, part, c->ranks, part);
-    TRY(comm_all_gather(c, name, recv, send, bytes));
-    memcpy(x, send, (size_t)count * sizeof *x);
+    struct comm *world = parent->world;
+    uint32_t used = 0;
+    int plane = 0;
+    for (int r = 0; r < count; r++) used |= all[r].planes;
+    while (plane < COMM_GROUPS && used >> plane & 1) plane++;
+    if (plane == COMM_GROUPS)
+        return FAIL(STATUS_CONFIG, "group '%s': a rank of it is in %d communicators already", name,
+                    COMM_GROUPS);
+    struct comm *c = comm_new(name, 0, count);
+    if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", name);
+    for (int r = 0; r < count; r++) {
+        c->members[r] = all[r].world_rank;
+        if (c->members[r] == world->rank) c->rank = r;
+    }
+    c->world = world;
+    c->plane = plane;
+    c->local = parent->local;
+    c->mpi = parent->mpi;
+    world->planes |= 1U << plane;
+    world->groups[world->group_count++] = c;
+    *out = c;
     return STATUS_OK;
 }
 
-static double sum_scalars(const double *x, int ranks, int apart)
+status comm_split(struct comm *parent, const char *name, int color, int key, struct comm **out)
 {
-    if (ranks == 1) return x[0];
-    return sum_scalars(x, (ranks + 1) / 2, 2 * apart) + sum_scalars(x + apart, ranks / 2, 2 * apart);
+    struct wish all[COMM_RANKS_MAX];
+    *out = NULL;
+    if (parent == NULL) return STATUS_OK;
+    const struct wish mine = {color, key, parent->world->rank, parent->world->planes};
+    TRY(call(parent, (struct comm_call){
+                         .op = COMM_SPLIT, .name = name, .send = &mine, .recv = all, .bytes = sizeof mine}));
+    const int count = choose_members(all, parent->ranks, color);
+    status st = count > 1 ? make_group(parent, name, all, count, out) : STATUS_OK;
+    if (st == STATUS_OK && parent->mpi) st = mpi_split(parent, *out, key);
+    return st;
 }
 
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count)
+/* ---- messages */
+
+status comm_mail_open(struct comm *c, size_t bytes_max, int depth)
 {
-    double all[COMM_RANKS_MAX * COMM_SCALARS];
-    CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);
     if (c == NULL) return STATUS_OK;
-    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x));
-    for (int i = 0; i < count; i++) x[i] = sum_scalars(all + i, c->ranks, count);
-    return STATUS_OK;
+    CHECK(c->mail.room == 0, "the mail of '%s' is open", c->name);
+    CHECK(depth > 0 && bytes_max > 0, "%d messages of %zu bytes", depth, bytes_max);
+    const uint64_t mine[2] = {bytes_max, (uint64_t)depth};
+    uint64_t all[COMM_RANKS_MAX][2];
+    TRY(comm_all_gather(c, "size of messages", mine, all, sizeof mine));
+    for (int r = 0; r < c->ranks; r++) {
+        char who[COMM_TEXT];
+        if (all[r][0] != mine[0] || all[r][1] != mine[1])
+            return FAIL(STATUS_COMM,
+                        "%.100s wants room for %llu messages of %llu bytes, this one for %d of %zu",
+                        comm_rank_text(c, r, who), (unsigned long long)all[r][1],
+                        (unsigned long long)all[r][0], depth, bytes_max);
+    }
+    c->mail = (struct mail){.bytes_max = bytes_max,
+                            .depth = (unsigned)depth,
+                            .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
+    status st = c->mpi ? mpi_mail_open(c) : local_mail_open(c);
+    if (st != STATUS_OK) c->mail.room = 0;
+    return st;
+}
+
+static status message(struct comm *c, struct comm_call what)
+{
+    CHECK(c, "'%s': one rank has nobody to send to", what.name);
+    CHECK(what.bytes <= c->mail.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
+          what.bytes, c->mail.bytes_max);
+    unsigned *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
+    what.sequence = ++count[what.way];
+    return c->mpi ? mpi_message(c, &what) : local_message(c, &what);
+}
+
+status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes)
+{
+    return message(
+        c, (struct comm_call){.op = COMM_SEND, .name = name, .way = way, .send = data, .bytes = bytes});
+}
+
+status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes)
+{
+    return message(
+        c, (struct comm_call){.op = COMM_RECV, .name = name, .way = way, .recv = data, .bytes = bytes});
 }

@@ -1,8 +1,9 @@
-/* comm: the ranks of one job and the collectives between them.
+/* comm: the ranks of one job, groups of them, and what they say to each other.
  *
- * A rank is a process. Every rank calls the same collectives in the same order with the same sizes; each call says so to the others,
- * and a difference is an error that names both (never a hang, never mixed data). Waits end: when a rank dies, stops giving signs of life
- * for COMM_SILENCE_S seconds, or fails, all others return STATUS_COMM with one line that names the rank, the collective and its number.
+ * A rank is a process. Every rank of a communicator calls the same collectives in the same order with the same sizes; each call says so to
+ * the others, and a difference is an error that names both (never a hang, never mixed data). Waits end: when a rank dies, stops giving
+ * signs of life for COMM_SILENCE_S seconds, or fails, all others return STATUS_COMM with one line that names the rank, the call and its
+ * number.
  *
  * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
  *
@@ -11,6 +12,7 @@
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +20,7 @@
 struct comm;
 
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
+enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all ranks among them */
 #define COMM_SILENCE_S 4.0  /* a rank that lives says so four times a second */
 
 /* What the environment says of this process: the variables of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of Open MPI's mpirun
@@ -33,8 +36,13 @@ status comm_env_read(struct comm_env *e) WARN_UNUSED;
 
 /* *out is NULL for one rank. Collective: waits for all ranks, a minute at most. */
 status comm_open(struct comm **out, const struct comm_env *e) WARN_UNUSED;
-/* `st`: how this rank ends. Any but OK and STOPPED ends the waits of the others, with this thread's message. NULL is fine. */
+/* Closes a communicator of all ranks, and every group of them. `st`: how this rank ends. Any but OK and STOPPED ends the waits of the
+ * others, with this thread's message. NULL is fine. */
 void comm_close(struct comm *c, status st);
+/* The ranks of `parent` that give the same color, in the order of key (then of their rank in parent). Collective over parent. A group of
+ * one is *out = NULL. A group lives until the communicator of all ranks is closed. Its calls are watched as all are; errors name it, and
+ * a rank by its number among all and in the group. STATUS_CONFIG: a rank is in COMM_GROUPS communicators already. */
+status comm_split(struct comm *parent, const char *name, int color, int key, struct comm **out) WARN_UNUSED;
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 
@@ -45,13 +53,30 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
 
-/* x = sum over ranks, in an order that depends on their number alone: ranks 0, 2, 4, ... by this rule, plus ranks 1, 3, 5, ... by this
- * rule. So each rank may itself hold a sum formed by the same rule, and the whole does not depend on how many ranks it was cut into
- * (powers of two). Every rank gets the same bits. `scratch`: comm_sum_scratch(count) bytes. */
-size_t comm_sum_scratch(const struct comm *c, int64_t count);
-status comm_sum_f32(struct comm *c, const char *name, float *x, int64_t count, void *scratch) WARN_UNUSED;
+/* Sums over ranks, in an order that depends on their number alone: ranks 0, 2, 4, ... by this rule, plus ranks 1, 3, 5, ... by this rule.
+ * So each rank may itself hold a sum formed by the same rule, and the whole does not depend on how many ranks it was cut into (powers of
+ * two). F32, F64, or BF16, which is added up in F32 and rounded once. */
+/* x [count] = the sum of all x: every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned to 64. */
+size_t comm_sum_scratch(const struct comm *c, int64_t count, dtype dt);
+status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
+/* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`: comm_reduce_scratch bytes. */
+size_t comm_reduce_scratch(const struct comm *c, int64_t count, dtype dt);
+status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count) WARN_UNUSED;    /* count <= COMM_SCALARS */
+status comm_sum_f64(struct comm *c, const char *name, double *x, int count) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
+
+/* Messages along the ring of a communicator: rank 0 is next to the last one. Each way is a channel of its own, also between two ranks.
+ * One rank alone has nobody to send to: a CHECK, but comm_mail_open of NULL is fine.
+ *
+ * comm_mail_open: once, collective; room for `depth` unread messages of at most `bytes_max` per way and rank.
+ * comm_send: data may be overwritten when it returns; it waits only while `depth` messages of that way are unread (over MPI: not on their
+ * way yet).
+ * comm_recv: the oldest message that travels `way` to this rank: COMM_NEXT is what the previous rank sent. Name and bytes must be those
+ * of comm_send, or all ranks end with both named. */
+enum comm_way { COMM_NEXT, COMM_PREV };
+status comm_mail_open(struct comm *c, size_t bytes_max, int depth) WARN_UNUSED;
+status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes) WARN_UNUSED;
+status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes) WARN_UNUSED;
 
 /* ---- for whoever starts the ranks (`ingot launch`, tests) */
 /* Shared memory for a job of `ranks`, as a file descriptor that children inherit; nothing of it is left when all have ended. */

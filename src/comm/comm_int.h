@@ -3,7 +3,9 @@
 #define INGOT_COMM_COMM_INT_H
 #include "comm/comm.h"
 
-#define COMM_OPS(X) X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(BARRIER, "barrier")
+#define COMM_OPS(X)                                                                                                    \
+    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(REDUCE_SCATTER, "reduce-scatter") X(BARRIER, "barrier")  \
+    X(SPLIT, "split") X(SEND, "send") X(RECV, "receive")
 enum comm_op {
 #define X(name, text) COMM_##name,
     COMM_OPS(X)
@@ -15,11 +17,49 @@ struct comm_call {
     enum comm_op op;
     const char *name;
     const void *send;
-    void *recv;
+    void *recv;         /* of a reduce-scatter: what is to be added up, [ranks][bytes] */
     size_t bytes;
+    enum comm_way way;  /* of a message */
+    uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
 };
 
-const char *comm_op_text(enum comm_op op);
+struct local;   /* local.c */
+struct mpi;     /* mpi.c */
+struct mail {
+    size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
+    unsigned depth;
+    unsigned sent[2], taken[2]; /* messages by way, so far */
+    char *memory;               /* local.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
+    size_t memory_bytes;
+    void **requests;            /* mpi.c: [2][depth] */
+};
+struct comm {
+    char name[COMM_NAME];       /* "": all ranks */
+    int rank, ranks;
+    int *members;               /* [ranks] their numbers among all; owned */
+    struct comm *world;         /* of all ranks: itself, there */
+    struct comm *groups[COMM_GROUPS];   /* of the world: owned */
+    int group_count;
+    uint32_t planes;            /* of the world: bit p: this rank's communicator number p is in use */
+    int plane;
+    uint64_t sequence;          /* collectives so far */
+    unsigned barriers;          /* local.c: so far */
+    void *handle;               /* mpi.c: its MPI_Comm */
+    struct mail mail;           /* room is 0 before comm_mail_open */
+    struct local *local;        /* one of the two, the same in all groups */
+    struct mpi *mpi;
+};
+
+/* "rank 5" or "rank 5 (rank 1 of 'tensor')". */
+const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT]);
+/* "collective 7, all-gather 'weights'" or "collective 7 of 'tensor', all-gather 'weights'"; "message 7 ...". */
+const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT]);
+/* The rank of c that a message goes to, or comes from. */
+int comm_neighbour(const struct comm *c, const struct comm_call *call);
+/* An all-to-all whose data the caller adds up. */
+status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes) WARN_UNUSED;
+/* Data of each rank for each, not of each for all. */
+static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || op == COMM_REDUCE_SCATTER; }
 
 /* What a rank says about a call: all must say the same. */
 struct comm_header {
@@ -27,24 +67,27 @@ struct comm_header {
     int32_t op;
     char name[COMM_NAME];
 };
-void comm_header_fill(struct comm_header *h, const struct comm_call *call, uint64_t sequence);
+enum { COMM_LINE = 64 };    /* a message's data begin behind its header, on a line of their own */
+void comm_header_fill(struct comm_header *h, const struct comm_call *call);
 /* STATUS_COMM with both calls when they differ. */
-status comm_header_check(const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
+status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
+/* STATUS_COMM when a message is not what was asked for. */
+status comm_message_check(const struct comm *c, const struct comm_header *sent, const struct comm_call *call) WARN_UNUSED;
 
-struct local;   /* local.c */
-struct mpi;     /* mpi.c */
-struct comm {
-    int rank, ranks;
-    struct local *local;    /* one of the two */
-    struct mpi *mpi;
-};
+status local_open(struct comm *world, const struct comm_env *e) WARN_UNUSED;
+void local_close(struct comm *world, status st);
+status local_call(struct comm *c, const struct comm_call *call) WARN_UNUSED;
+status local_mail_open(struct comm *c) WARN_UNUSED;
+void local_mail_close(struct comm *c);
+status local_message(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 
-status local_open(struct local **out, const struct comm_env *e) WARN_UNUSED;
-void local_close(struct local *l, status st);
-status local_call(struct local *l, const struct comm_call *call) WARN_UNUSED;
-
-status mpi_open(struct mpi **out, const struct comm_env *e) WARN_UNUSED;
+status mpi_open(struct comm *world, const struct comm_env *e) WARN_UNUSED;
 /* Does not return after a failure: it ends the job, having said why. */
-void mpi_close(struct mpi *m, status st);
-status mpi_call(struct mpi *m, const struct comm_call *call) WARN_UNUSED;
+void mpi_close(struct comm *world, status st);
+status mpi_call(struct comm *c, const struct comm_call *call) WARN_UNUSED;
+/* Collective over parent; `c`: what is known of this rank's group, NULL: it is in none. */
+status mpi_split(struct comm *parent, struct comm *c, int key) WARN_UNUSED;
+status mpi_mail_open(struct comm *c) WARN_UNUSED;
+void mpi_mail_close(struct comm *c);  /* after mpi_close: messages may be on their way until then */
+status mpi_message(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 #endif

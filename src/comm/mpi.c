@@ -24,7 +24,7 @@ typedef void *handle; /* MPI_Comm, MPI_Datatype, MPI_Request, MPI_Errhandler */
 
 struct mpi {
     int rank, ranks;
-    uint64_t sequence;
+    bool alone; /* what has failed here, no other rank knows */
     handle world, byte, unit;
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
     int (*finalize)(void);
@@ -38,11 +38,15 @@ struct mpi {
                      handle comm, handle *request);
     int (*iallgather)(const void *send, int count, handle type, void *recv, int recv_count, handle recv_type,
                       handle comm, handle *request);
+    int (*split)(handle comm, int color, int key, handle *out);
+    int (*isend)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
+    int (*irecv)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
     int (*test)(handle *request, int *done, void *status);
 };
 
-/* MPI_Status is six ints or less in what we load; MPI_IN_PLACE is this value there. */
+/* MPI_Status is six ints or less in what we load; MPI_IN_PLACE and MPI_UNDEFINED are these values there. */
 static void *const in_place = (void *)1;
+enum { UNDEFINED = -32766 };
 
 static status load(struct mpi *m)
 {
@@ -68,6 +72,9 @@ static status load(struct mpi *m)
                    {"MPI_Type_commit", &m->type_commit},
                    {"MPI_Ialltoall", &m->ialltoall},
                    {"MPI_Iallgather", &m->iallgather},
+                   {"MPI_Comm_split", &m->split},
+                   {"MPI_Isend", &m->isend},
+                   {"MPI_Irecv", &m->irecv},
                    {"MPI_Test", &m->test}};
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *found = dlsym(lib, symbols[i].name);
@@ -82,10 +89,9 @@ static status load(struct mpi *m)
     return STATUS_OK;
 }
 
-status mpi_open(struct mpi **out, const struct comm_env *e)
+status mpi_open(struct comm *world, const struct comm_env *e)
 {
     struct mpi *m = calloc(1, sizeof *m);
-    *out = NULL;
     if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     status st = load(m);
     if (st == STATUS_OK &&
@@ -98,74 +104,149 @@ status mpi_open(struct mpi **out, const struct comm_env *e)
                   "do not "
                   "belong together",
                   e->rank, e->ranks, m->rank, m->ranks);
-    if (st == STATUS_OK)
-        *out = m;
-    else
+    if (st != STATUS_OK) {
         free(m);
-    return st;
+        return st;
+    }
+    world->mpi = m;
+    world->handle = m->world;
+    return STATUS_OK;
 }
 
-void mpi_close(struct mpi *m, status st)
+void mpi_close(struct comm *world, status st)
 {
+    struct mpi *m = world->mpi;
     if (st != STATUS_OK && st != STATUS_STOPPED) {
-        if (m->rank == 0 || (st != STATUS_CONFIG && st != STATUS_COMM)) log_error("%s", status_message());
+        if (m->rank == 0 || m->alone || (st != STATUS_CONFIG && st != STATUS_COMM))
+            log_error("%s", status_message());
         (void)m->abort(m->world, (int)st); /* does not return: the others would wait for this rank */
     }
     (void)m->finalize();
     free(m);
 }
 
-static status wait_for(struct mpi *m, handle *request, const struct comm_call *c)
+static status broken(struct comm *c, const struct comm_call *call)
+{
+    char where[COMM_TEXT];
+    return FAIL(STATUS_COMM, "%s: Open MPI failed", comm_call_text(c, call, where));
+}
+
+static status wait_for(struct comm *c, handle *request, const struct comm_call *call)
 {
     int mpi_status[16], done = 0;
+    char where[COMM_TEXT], who[COMM_TEXT];
     const double begin = clock_s();
     const struct timespec nap = {.tv_nsec = 50000};
     for (int spin = 0; !done; spin++) {
-        if (m->test(request, &done, mpi_status) != 0)
-            return FAIL(STATUS_COMM, "collective %llu, %s '%s': Open MPI failed",
-                        (unsigned long long)m->sequence, comm_op_text(c->op), c->name);
+        if (c->mpi->test(request, &done, mpi_status) != 0) return broken(c, call);
         if (done || spin < SPINS) continue;
         nanosleep(&nap, NULL);
-        if (clock_s() - begin > DEADLINE_S)
-            return FAIL(
-                STATUS_COMM,
-                "rank %d waits since %d seconds in collective %llu, %s '%s': another rank stands still",
-                m->rank, DEADLINE_S, (unsigned long long)m->sequence, comm_op_text(c->op), c->name);
+        if (clock_s() - begin < DEADLINE_S) continue;
+        c->mpi->alone = true;
+        return FAIL(STATUS_COMM, "%.100s waits since %d seconds in %.150s: another rank stands still",
+                    comm_rank_text(c, c->rank, who), DEADLINE_S, comm_call_text(c, call, where));
     }
     return STATUS_OK;
 }
 
 /* `bytes` from each to each (all-to-all), or of each to all. */
-static status pass(struct mpi *m, const struct comm_call *c, const void *send, void *recv, size_t bytes)
+static status pass(struct comm *c, const struct comm_call *call, const void *send, void *recv, size_t bytes)
 {
+    const struct mpi *m = c->mpi;
     const bool wide = bytes % UNIT == 0;
     const size_t count = wide ? bytes / UNIT : bytes;
     const handle type = wide ? m->unit : m->byte;
     handle request;
     if (count > INT_MAX)
-        return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", c->name, bytes);
-    int failed = c->op == COMM_ALL_TO_ALL
-                     ? m->ialltoall(send, (int)count, type, recv, (int)count, type, m->world, &request)
-                     : m->iallgather(send, (int)count, type, recv, (int)count, type, m->world, &request);
-    if (failed) return FAIL(STATUS_COMM, "%s '%s': Open MPI failed", comm_op_text(c->op), c->name);
-    return wait_for(m, &request, c);
+        return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, bytes);
+    int failed = comm_op_splits(call->op)
+                     ? m->ialltoall(send, (int)count, type, recv, (int)count, type, c->handle, &request)
+                     : m->iallgather(send, (int)count, type, recv, (int)count, type, c->handle, &request);
+    return failed ? broken(c, call) : wait_for(c, &request, call);
 }
 
 /* All ranks make the same call, or all say which did not. */
-static status agree(struct mpi *m, const struct comm_call *c)
+static status agree(struct comm *c, const struct comm_call *call)
 {
     struct comm_header mine, all[COMM_RANKS_MAX];
-    const struct comm_call gather = {.op = COMM_ALL_GATHER, .name = c->name};
-    comm_header_fill(&mine, c, ++m->sequence);
-    TRY(pass(m, &gather, &mine, all, sizeof mine));
-    for (int r = 0; r < m->ranks; r++) TRY(comm_header_check(&all[m->rank], m->rank, &all[r], r));
+    const struct comm_call gather = {.op = COMM_ALL_GATHER, .name = call->name, .sequence = call->sequence};
+    comm_header_fill(&mine, call);
+    TRY(pass(c, &gather, &mine, all, sizeof mine));
+    for (int r = 0; r < c->ranks; r++) {
+        status st = comm_header_check(c, &all[c->rank], c->rank, &all[r], r);
+        if (st == STATUS_OK) continue;
+        c->mpi->alone = c->rank == 0 && c != c->world; /* one of each group says so; of all ranks, rank 0 */
+        return st;
+    }
     return STATUS_OK;
 }
 
-status mpi_call(struct mpi *m, const struct comm_call *c)
+status mpi_call(struct comm *c, const struct comm_call *call)
 {
-    TRY(agree(m, c)); /* a barrier, too */
-    if (c->op == COMM_BARRIER || c->bytes == 0) return STATUS_OK;
-    const char *own = (const char *)c->recv + (size_t)m->rank * c->bytes;
-    return pass(m, c, c->op == COMM_ALL_GATHER && c->send == own ? in_place : c->send, c->recv, c->bytes);
+    TRY(agree(c, call)); /* a barrier, too */
+    if (call->op == COMM_BARRIER || call->bytes == 0) return STATUS_OK;
+    const char *own = (const char *)call->recv + (size_t)c->rank * call->bytes;
+    return pass(c, call, !comm_op_splits(call->op) && call->send == own ? in_place : call->send, call->recv,
+                call->bytes);
+}
+
+status mpi_split(struct comm *parent, struct comm *c, int key)
+{
+    struct mpi *m = parent->mpi;
+    handle out;
+    /* a color is not negative there: the first member's number stands for ours */
+    if (m->split(parent->handle, c ? c->members[0] : UNDEFINED, key, &out) != 0)
+        return FAIL(STATUS_COMM, "Open MPI cannot make the groups of '%s'", c ? c->name : "one");
+    if (c) c->handle = out;
+    return STATUS_OK;
+}
+
+/* ---- messages: copies in a ring of requests per way; a header goes in front of the data. */
+
+status mpi_mail_open(struct comm *c)
+{
+    struct mail *m = &c->mail;
+    if (m->room > INT_MAX)
+        return FAIL(STATUS_CONFIG, "messages of %zu bytes are too long for Open MPI", m->bytes_max);
+    m->memory_bytes = (2 * (size_t)m->depth + 1) * m->room;
+    m->memory = malloc(m->memory_bytes);
+    m->requests = calloc(2 * (size_t)m->depth, sizeof *m->requests);
+    if (m->memory && m->requests) return STATUS_OK;
+    mpi_mail_close(c);
+    return FAIL(STATUS_FIT, "no %zu bytes of memory for messages", m->memory_bytes);
+}
+
+void mpi_mail_close(struct comm *c)
+{
+    free(c->mail.memory);
+    free(c->mail.requests);
+}
+
+static status send(struct comm *c, const struct comm_call *call)
+{
+    struct mail *m = &c->mail;
+    const size_t slot = call->way * m->depth + (size_t)((call->sequence - 1) % m->depth);
+    char *at = m->memory + slot * m->room;
+    if (m->requests[slot]) TRY(wait_for(c, &m->requests[slot], call));
+    comm_header_fill((struct comm_header *)at, call);
+    memcpy(at + COMM_LINE, call->send, call->bytes);
+    if (c->mpi->isend(at, (int)(COMM_LINE + call->bytes), c->mpi->byte, comm_neighbour(c, call),
+                      (int)call->way, c->handle, &m->requests[slot]) != 0)
+        return broken(c, call);
+    return STATUS_OK;
+}
+
+status mpi_message(struct comm *c, const struct comm_call *call)
+{
+    if (call->op == COMM_SEND) return send(c, call);
+    char *at = c->mail.memory + 2 * (size_t)c->mail.depth * c->mail.room;
+    handle request;
+    if (c->mpi->irecv(at, (int)c->mail.room, c->mpi->byte, comm_neighbour(c, call), (int)call->way, c->handle,
+                      &request) != 0)
+        return broken(c, call);
+    TRY(wait_for(c, &request, call));
+    status st = comm_message_check(c, (const struct comm_header *)at, call);
+    c->mpi->alone = st != STATUS_OK;
+    if (st == STATUS_OK) memcpy(call->recv, at + COMM_LINE, call->bytes);
+    return st;
 }

@@ -34,7 +34,7 @@ void sync_lay(struct sync *s, struct comm *comm, int64_t groups, int64_t total, 
         s->grads = arena_take(a, (size_t)(s->levels * total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)s->levels * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
-    if (comm) s->scratch = arena_take(a, comm_sum_scratch(comm, total), "gradients on their way");
+    if (comm) s->scratch = arena_take(a, comm_sum_scratch(comm, total, DTYPE_F32), "gradients on their way");
 }
 
 /* The bits of k in reverse: groups that are added to each other come one after the other. */
@@ -72,6 +72,6 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
 
 status sync_ranks(const struct sync *s, const struct sync_sums *sums)
 {
-    TRY(comm_sum_f32(s->comm, "gradients", sums->grad, s->total, s->scratch));
+    TRY(comm_sum(s->comm, "gradients", sums->grad, s->total, DTYPE_F32, s->scratch));
     return comm_sum_f64(s->comm, "losses", sums->losses, SYNC_LOSSES);
 }

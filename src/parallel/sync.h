@@ -2,7 +2,7 @@
  *
  * The micro-batches of a step are dealt into G groups: number i belongs to group i mod G. Each group is summed in its own order, and
  * the groups by one rule: those with even numbers plus those with odd numbers, each by the same rule. With R ranks, rank r has the
- * micro-batches, and so the groups, that are r modulo R: it forms its part of the same tree (sync_fold), and comm_sum_f32 the rest. So
+ * micro-batches, and so the groups, that are r modulo R: it forms its part of the same tree (sync_fold), and comm_sum the rest. So
  * with the same G (train.gradient_groups), gradients and losses are the same bits for 1, 2, 4, ... G ranks. One rank with G groups keeps
  * log2(G) more gradients; with a group per rank, which is the default, nobody keeps any. */
 #ifndef INGOT_PARALLEL_SYNC_H
@@ -18,7 +18,7 @@ struct sync {
     int64_t total;              /* elements of a gradient */
     float *grads;               /* [levels][total] sums that wait for their other half */
     double *losses;             /* [levels][SYNC_LOSSES] likewise, in the set's memory */
-    void *scratch;              /* comm_sum_scratch(total) */
+    void *scratch;              /* comm_sum_scratch(total, F32)*/
 };
 
 /* STATUS_CONFIG when G groups (0: a group per rank) cannot be dealt to the ranks, or micro-batches of a step to the groups. */

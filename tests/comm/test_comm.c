@@ -1,60 +1,10 @@
 /* Ranks as processes over shared memory: what collectives give, and how waits end. */
-#include "base/clock.h"
-#include "comm/comm.h"
+#include "comm/support_ranks.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-/* What a rank does; it ends with the number that this returns. */
-typedef int rank_fn(struct comm *c, const void *arg);
-
-enum { OPEN_FAILED = 90 };
-
-/* Starts `ranks` processes, waits, and stores how they ended. `meddle` runs meanwhile in the parent. */
-struct job {
-    int ranks;
-    rank_fn *run;
-    const void *arg;
-    void (*meddle)(const pid_t *pids);
-};
-static void run_job(const struct job *j, int *codes)
-{
-    pid_t pids[16];
-    int fd;
-    assert_int_equal(comm_local_create(j->ranks, &fd), STATUS_OK);
-    for (int r = 0; r < j->ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] > 0) continue;
-        struct comm *c;
-        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = j->ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
-            STATUS_OK)
-            _exit(OPEN_FAILED);
-        int code = j->run(c, j->arg);
-        comm_close(c, (status)code);
-        _exit(code);
-    }
-    if (j->meddle) j->meddle(pids);
-    for (int r = 0; r < j->ranks; r++) assert_int_equal(waitpid(pids[r], &codes[r], 0), pids[r]);
-    close(fd);
-}
-static void expect_all(const struct job *j, int code)
-{
-    int codes[16];
-    run_job(j, codes);
-    for (int r = 0; r < j->ranks; r++) {
-        assert_true(WIFEXITED(codes[r]));
-        assert_int_equal(WEXITSTATUS(codes[r]), code);
-    }
-}
 
 /* What rank `from` sends to rank `to` at byte i; to -1: to all. */
 static unsigned char sent(int from, int to, size_t i)
@@ -125,10 +75,10 @@ static int sum_parts(struct comm *c, const void *arg)
     (void)arg;
     float x[COUNT], whole[COUNT];
     double scalar, whole_scalar;
-    void *scratch = malloc(comm_sum_scratch(c, COUNT) + 1);
+    void *scratch = malloc(comm_sum_scratch(c, COUNT, DTYPE_F32) + 1);
     own_sum(whole, &whole_scalar, 0, 1);
     own_sum(x, &scalar, comm_rank(c), comm_ranks(c));
-    int bad = scratch == NULL || comm_sum_f32(c, "sum", x, COUNT, scratch) != STATUS_OK;
+    int bad = scratch == NULL || comm_sum(c, "sum", x, COUNT, DTYPE_F32, scratch) != STATUS_OK;
     bad |= comm_sum_f64(c, "scalar", &scalar, 1) != STATUS_OK;
     free(scratch);
     return bad || memcmp(x, whole, sizeof x) != 0 || scalar != whole_scalar;
@@ -154,13 +104,6 @@ static void test_any_number(void **state)
 }
 
 /* ---- how waits end */
-
-static bool said(const char *text)
-{
-    if (strstr(status_message(), text)) return true;
-    fprintf(stderr, "not said: '%s' in '%s'\n", text, status_message());
-    return false;
-}
 
 static int differ(struct comm *c, const void *arg)
 {

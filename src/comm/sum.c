@@ -1,0 +1,129 @@
+/* Sums over ranks in a fixed order, out of exchanges: what belongs to a rank goes there, and is added up there. */
+#include "comm/comm_int.h"
+
+#include <string.h>
+
+/* ---- the tree: vectors of `ranks`, `apart` elements from each other: even ones plus odd ones, each by the same rule. */
+
+enum { BLOCK = 512 };
+struct terms {
+    const void *x;
+    dtype dt;
+    int64_t apart;
+};
+
+/* out [n] = sum over ranks first, first + step, ... (`ranks` of them), of elements at, at + 1, ... */
+static void tree_f32(const struct terms *t, int64_t at, int n, int first, int step, int ranks, float *out)
+{
+    if (ranks == 1) {
+        const int64_t begin = first * t->apart + at;
+        if (t->dt == DTYPE_F32)
+            memcpy(out, (const float *)t->x + begin, (size_t)n * sizeof *out);
+        else
+            for (int i = 0; i < n; i++) out[i] = bf16_to_f32(((const bf16 *)t->x)[begin + i]);
+        return;
+    }
+    float odd[BLOCK];
+    tree_f32(t, at, n, first, 2 * step, (ranks + 1) / 2, out);
+    tree_f32(t, at, n, first + step, 2 * step, ranks / 2, odd);
+    for (int i = 0; i < n; i++) out[i] += odd[i];
+}
+
+static void tree_f64(const struct terms *t, int64_t at, int n, int first, int step, int ranks, double *out)
+{
+    if (ranks == 1) {
+        memcpy(out, (const double *)t->x + first * t->apart + at, (size_t)n * sizeof *out);
+        return;
+    }
+    double odd[BLOCK];
+    tree_f64(t, at, n, first, 2 * step, (ranks + 1) / 2, out);
+    tree_f64(t, at, n, first + step, 2 * step, ranks / 2, odd);
+    for (int i = 0; i < n; i++) out[i] += odd[i];
+}
+
+/* out [count] may be one of the vectors. */
+static void add_up(const struct terms *t, int ranks, int64_t count, void *out)
+{
+    float sum[BLOCK];
+    double sum64[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
+        if (t->dt == DTYPE_F64) {
+            tree_f64(t, at, n, 0, 1, ranks, sum64);
+            memcpy((double *)out + at, sum64, (size_t)n * sizeof *sum64);
+            continue;
+        }
+        tree_f32(t, at, n, 0, 1, ranks, sum);
+        if (t->dt == DTYPE_F32)
+            memcpy((float *)out + at, sum, (size_t)n * sizeof *sum);
+        else
+            for (int i = 0; i < n; i++) ((bf16 *)out)[at + i] = bf16_from_f32(sum[i]);
+    }
+}
+
+static size_t bytes_of(int64_t count, dtype dt)
+{
+    CHECK(dt == DTYPE_F32 || dt == DTYPE_F64 || dt == DTYPE_BF16, "ranks do not add up %s", dtype_name(dt));
+    CHECK(count >= 0, "%lld elements", (long long)count);
+    return (size_t)count * dtype_bytes(dt);
+}
+
+/* ---- collectives */
+
+size_t comm_reduce_scratch(const struct comm *c, int64_t count, dtype dt)
+{
+    return c ? bytes_of(count, dt) * (size_t)c->ranks : 0;
+}
+
+status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count,
+                           dtype dt, void *scratch)
+{
+    const size_t bytes = bytes_of(count, dt);
+    if (c == NULL) {
+        if (out != x) memcpy(out, x, bytes);
+        return STATUS_OK;
+    }
+    TRY(comm_exchange(c, name, x, scratch, bytes));
+    add_up(&(struct terms){.x = scratch, .dt = dt, .apart = count}, c->ranks, count, out);
+    return STATUS_OK;
+}
+
+/* Elements that each rank adds up: the same for all, the last ranks may have less or nothing to do. */
+static int64_t slice(const struct comm *c, int64_t count)
+{
+    const int64_t unit = 16;
+    return (count + c->ranks * unit - 1) / (c->ranks * unit) * unit;
+}
+
+size_t comm_sum_scratch(const struct comm *c, int64_t count, dtype dt)
+{
+    /* what is sent, padded to whole slices, and what comes in */
+    return c ? 2 * bytes_of(slice(c, count), dt) * (size_t)c->ranks : 0;
+}
+
+status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch)
+{
+    if (c == NULL) return STATUS_OK;
+    const int64_t part = slice(c, count);
+    const size_t bytes = bytes_of(count, dt), padded = bytes_of(part * c->ranks, dt);
+    const bool whole = bytes == padded; /* nothing to pad: no copies */
+    char *send = whole ? x : scratch, *recv = (char *)scratch + padded;
+    if (!whole) {
+        memcpy(send, x, bytes);
+        memset(send + bytes, 0, padded - bytes);
+    }
+    TRY(comm_reduce_scatter(c, name, send, recv, part, dt, recv));
+    TRY(comm_all_gather(c, name, recv, send, bytes_of(part, dt)));
+    if (!whole) memcpy(x, send, bytes);
+    return STATUS_OK;
+}
+
+status comm_sum_f64(struct comm *c, const char *name, double *x, int count)
+{
+    double all[COMM_RANKS_MAX * COMM_SCALARS];
+    CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);
+    if (c == NULL) return STATUS_OK;
+    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x));
+    add_up(&(struct terms){.x = all, .dt = DTYPE_F64, .apart = count}, c->ranks, count, x);
+    return STATUS_OK;
+}
