@@ -26,9 +26,43 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
-status decoder_init(struct decoder *d, const struct model_spec *spec)
+/* The blocks are dealt in the order of the model, chunk by chunk, as evenly as they go: the first stages get one more. */
+static struct part part_of(const struct model_spec *spec, const struct mesh *mesh)
 {
-    *d = (struct decoder){.spec = *spec};
+    struct part part = {.chunks = 1, .first = true, .last = true};
+    part.layers[0].end = spec->layer_count;
+    if (mesh == NULL || mesh->shape.pp == 1) return part;
+    const int64_t stages = (int64_t)mesh->shape.pp * mesh->shape.chunks, each = spec->layer_count / stages,
+                  more = spec->layer_count % stages;
+    part.chunks = mesh->shape.chunks;
+    for (int c = 0; c < part.chunks; c++) {
+        const int64_t stage = (int64_t)c * mesh->shape.pp + mesh->pp_rank;
+        part.layers[c].begin = stage * each + (stage < more ? stage : more);
+        part.layers[c].end = part.layers[c].begin + each + (stage < more);
+    }
+    part.first = mesh_first(mesh);
+    part.last = mesh_last(mesh);
+    return part;
+}
+
+/* Units: the embedding, each block, what follows them. A tied table is also at the end. */
+static void mark_units(struct decoder *d)
+{
+    struct param_unit *u = d->params.units;
+    u[0].here = d->part.first || (d->part.last && d->spec.tied_embeddings);
+    for (int64_t i = 0; i < d->spec.layer_count; i++) {
+        u[i + 1].here = false;
+        for (int c = 0; c < d->part.chunks; c++)
+            u[i + 1].here |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
+    }
+    u[d->spec.layer_count + 1].here = d->part.last;
+}
+
+status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh)
+{
+    *d = (struct decoder){.spec = *spec, .part = part_of(spec, mesh)};
+    if (mesh) d->params.slices = mesh->shape.tp, d->params.slice = mesh->tp_rank;
+    params_unit(&d->params);
     d->blocks = calloc((size_t)spec->layer_count, sizeof *d->blocks);
     if (d->blocks == NULL)
         return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
@@ -36,11 +70,15 @@ status decoder_init(struct decoder *d, const struct model_spec *spec)
     for (int64_t i = 0; i < spec->layer_count; i++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%lld", (long long)i);
+        params_unit(&d->params);
         block_init(&d->blocks[i], &d->params, spec, name, i);
     }
+    params_unit(&d->params);
     stream_norm_init(&d->norm, &d->params, "norm", spec);
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
-    return mtp_init(d);
+    TRY(mtp_init(d));
+    mark_units(d);
+    return STATUS_OK;
 }
 
 void decoder_fini(struct decoder *d)

@@ -16,6 +16,7 @@
 #include "nn/head.h"
 #include "nn/mixer.h"
 #include "nn/norm.h"
+#include "parallel/mesh.h"
 
 struct block {
     bool remembers; /* has a memory of n-grams, which comes first */
@@ -40,8 +41,19 @@ struct block_cache {
 struct mtp; /* model/mtp.h */
 struct mtp_saved;
 
+enum { PART_CHUNKS = 64 };
+/* What a rank of a pipeline holds: one or several runs of blocks, and what stands before the first and behind the last. */
+struct part {
+    int chunks;
+    struct {
+        int64_t begin, end;
+    } layers[PART_CHUNKS]; /* in the order of the model */
+    bool first, last;      /* the embedding; the final norm, the head, the extra predictions */
+};
+
 struct decoder {
     struct model_spec spec;
+    struct part part;
     struct params params;
     struct embed embed;
     struct block *blocks; /* [layer_count], owned */
@@ -64,8 +76,9 @@ struct activations {
     struct tensor workspace; /* the op set's */
 };
 
-/* Declares all parameters. The spec was checked. decoder_fini frees. */
-status decoder_init(struct decoder *d, const struct model_spec *spec) WARN_UNUSED;
+/* Declares all parameters of the model; those of other parts are not stored (params.h: units). `mesh` NULL: one rank. The spec and the
+ * mesh's shape were checked. decoder_fini frees. */
+status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
 
 /* Takes weights (and gradients, moments) and the rope tables for `positions`; counting or real. */

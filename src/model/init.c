@@ -34,17 +34,46 @@ static double initial(const struct param *row, uint64_t seed, uint64_t key, int6
     }
 }
 
-static status fill(const struct param *row, void *master, dtype acc, uint64_t seed, const struct run *r)
+static status fill(const struct params *p, int index, uint64_t seed, const struct run *r)
 {
+    const struct param *row = &p->rows[index];
+    const dtype acc = dtype_acc(p->dt);
     const size_t bytes = (size_t)row->count * dtype_bytes(acc);
+    struct param_block blocks[PARAM_PARTS];
+    const int count = params_blocks(p, index, p->slice, blocks);
     void *values = malloc(bytes);
     if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
     const uint64_t key = name_key(row);
-    for (int64_t k = 0; k < row->count; k++) dtype_store(values, k, acc, initial(row, seed, key, k));
-    status st = dev_upload(r->stream, master, values, bytes);
+    for (int b = 0; b < count; b++)
+        for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
+            const int64_t at =
+                blocks[b].global + k / blocks[b].width * blocks[b].stride + k % blocks[b].width;
+            dtype_store(values, blocks[b].local + k, acc, initial(row, seed, key, at));
+        }
+    status st = dev_upload(r->stream, params_master(p, index), values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
+}
+
+static status draw(const struct params *p, int index, double std, uint64_t seed, const struct run *r)
+{
+    struct param_block blocks[PARAM_PARTS];
+    const int count = params_blocks(p, index, p->slice, blocks);
+    const dtype acc = dtype_acc(p->dt);
+    char *master = params_master(p, index);
+    for (int b = 0; b < count; b++)
+        TRY(r->ops->normal(&(struct normal_args){.x = master + (size_t)blocks[b].local * dtype_bytes(acc),
+                                                 .count = blocks[b].rows * blocks[b].width,
+                                                 .first = blocks[b].global,
+                                                 .width = blocks[b].width,
+                                                 .stride = blocks[b].stride,
+                                                 .std = std,
+                                                 .seed = seed,
+                                                 .key = name_key(&p->rows[index]),
+                                                 .dt = acc},
+                           r->stream));
+    return STATUS_OK;
 }
 
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
@@ -52,21 +81,16 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
+        if (!p->units[row->unit].here) continue;
         if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
             row->role == ROLE_STEP || row->role == ROLE_BALANCE) {
-            TRY(fill(row, params_master(p, i), dtype_acc(p->dt), seed, r));
+            TRY(fill(p, i, seed, r));
             continue;
         }
         double std = d->spec.init_std;
         if (row->zero) std = 0;
         if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
-        TRY(r->ops->normal(&(struct normal_args){.x = params_master(p, i),
-                                                 .count = row->count,
-                                                 .std = std,
-                                                 .seed = seed,
-                                                 .key = name_key(row),
-                                                 .dt = dtype_acc(p->dt)},
-                           r->stream));
+        TRY(draw(p, i, std, seed, r));
     }
     return init_sync(d, r);
 }

@@ -42,6 +42,8 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     snprintf(full, sizeof full, "%s.qkv", name);
     linear_init(&m->qkv, p, full, ROLE_MATRIX, gate_at(m) + (m->gate ? q_width(m) : 0), spec->hidden_size,
                 spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
+    const int64_t parts[] = {q_width(m), kv_width(m), kv_width(m), q_width(m)};
+    linear_split(&m->qkv, p, SPLIT_OUT, parts, m->gate ? 4 : 3);
     if (spec->qk_norm) {
         const float init = spec->norm_zero_centered ? 0 : 1;
         m->q_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.q_norm.weight", name);
@@ -50,6 +52,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
                 spec->out_bias ? BIAS_ADD : BIAS_NONE);
+    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)

@@ -11,6 +11,14 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
     m->b = bias == BIAS_ADD ? params_add(p, ROLE_BIAS, 0, out, 0, "%s.bias", name) : -1;
 }
 
+void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count)
+{
+    params_split(p, m->w, split, parts, part_count);
+    if (m->b >= 0 && split == SPLIT_OUT) params_split(p, m->b, split, parts, part_count);
+    m->out = p->rows[m->w].shape[0];
+    m->in = p->rows[m->w].shape[1];
+}
+
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
 {
     CHECK(x.shape[1] == m->in, "input width %lld, weight takes %lld", (long long)x.shape[1],

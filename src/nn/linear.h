@@ -16,6 +16,8 @@ struct linear { int64_t out, in; int w, b; };   /* rows of the parameter table; 
 enum bias { BIAS_NONE, BIAS_ADD };
 /* Declares NAME.weight and NAME.bias. */
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out, int64_t in, enum bias bias);
+/* How tensor-parallel ranks share the weight (params.h), and the logical matrices that are stacked in it; the bias goes with its rows. */
+void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
 /* dx += dy W, dx in A. */

@@ -11,8 +11,10 @@ void mlp_init(struct mlp *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.up", name);
     linear_init(&m->up, p, full, ROLE_MATRIX, m->act == ACT_SWIGLU ? 2 * m->f : m->f, spec->hidden_size,
                 bias);
+    linear_split(&m->up, p, SPLIT_OUT, (const int64_t[]){m->f, m->f}, m->act == ACT_SWIGLU ? 2 : 1);
     snprintf(full, sizeof full, "%s.down", name);
     linear_init(&m->down, p, full, ROLE_RESIDUAL, spec->hidden_size, m->f, bias);
+    linear_split(&m->down, p, SPLIT_IN, NULL, 0);
 }
 
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)

@@ -351,10 +351,12 @@ struct fold_args {
     dtype dt;
 };
 
-/* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, i): base/rng.h. Devices agree up to the last bit of logarithm and cosine in f64. */
+/* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, first + i / width * stride + i % width): base/rng.h; so a slice of a matrix gets what
+ * the whole has there. Devices agree up to the last bit of logarithm and cosine in f64. */
 struct normal_args {
     void *x;                /* [count] dt (F32 or F64) = */
     int64_t count;
+    int64_t first, width, stride; /* 0, 0, 0: the whole */
     double std;
     uint64_t seed, key;
     dtype dt;

@@ -2,6 +2,7 @@
 #include "base/scope.h"
 #include "dev/dev.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,24 +16,33 @@ dtype optim_moment_dt(enum optim_state state)
     return state == OPTIM_STATE_BF16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* Elements of a row's pieces: of a table they are whole rows. */
-static int64_t piece_of(const struct param *row)
+static_assert((int)UPDATE_CHUNK == (int)PARAMS_GRID, "pieces end where the grid of their unit does");
+
+/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. */
+static int64_t piece_at(const struct params *p, const struct param *row, int64_t at)
 {
-    return row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1] : UPDATE_CHUNK;
+    const int64_t left = row->count - at, into = row->offset + at - p->units[row->unit].begin;
+    const int64_t most = row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1]
+                                                 : UPDATE_CHUNK - into % UPDATE_CHUNK;
+    return left < most ? left : most;
 }
-static int64_t pieces(const struct param *row)
+static int64_t pieces(const struct params *p, const struct param *row)
 {
-    return (row->count + piece_of(row) - 1) / piece_of(row);
+    const int64_t first = piece_at(p, row, 0), left = row->count - first;
+    if (left == 0) return 1;
+    const int64_t each = row->role == ROLE_TABLE ? first : (int64_t)UPDATE_CHUNK;
+    return 1 + (left + each - 1) / each;
 }
 
 void optim_lay(struct params *p, struct arena *a)
 {
     p->chunk_count = p->balance_count = 0;
     for (int i = 0; i < p->count; i++) {
+        if (!p->units[p->rows[i].unit].here) continue;
         if (p->rows[i].role == ROLE_BALANCE)
             p->balance_count++;
         else
-            p->chunk_count += pieces(&p->rows[i]);
+            p->chunk_count += pieces(p, &p->rows[i]);
     }
     p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
     p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
@@ -58,13 +68,12 @@ static bool decays(const struct run_spec *spec, enum role role)
     return false;
 }
 
-static struct update_chunk *row_pieces(const struct param *row, uint32_t flags, struct update_chunk *c)
+static struct update_chunk *row_pieces(const struct params *p, const struct param *row, uint32_t flags,
+                                       struct update_chunk *c)
 {
-    const int64_t piece = piece_of(row);
-    for (int64_t at = 0; at < row->count; at += piece) {
-        int64_t left = row->count - at;
-        *c++ = (struct update_chunk){
-            .begin = row->offset + at, .count = (int32_t)(left < piece ? left : piece), .flags = flags};
+    for (int64_t at = 0, count; at < row->count; at += count) {
+        count = piece_at(p, row, at);
+        *c++ = (struct update_chunk){.begin = row->offset + at, .count = (int32_t)count, .flags = flags};
     }
     return c;
 }
@@ -78,12 +87,13 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
     struct update_chunk *b = table + p->chunk_count; /* routers stand behind the pieces */
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
+        if (!p->units[row->unit].here) continue;
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         if (row->role == ROLE_BALANCE)
             *b++ = (struct update_chunk){.begin = row->offset, .count = (int32_t)row->count};
         else
-            c = row_pieces(row, flags, c);
+            c = row_pieces(p, row, flags, c);
     }
     CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
           (long long)(b - table), (long long)count);
@@ -162,6 +172,7 @@ status optim_blame(const struct run *r)
 {
     for (int i = 0; i < r->params->count; i++) {
         bool finite;
+        if (params_grad(r->params, i) == NULL) continue;
         TRY(row_is_finite(r, i, &finite));
         if (!finite)
             return FAIL(STATUS_NUMERIC,

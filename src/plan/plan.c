@@ -64,8 +64,8 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     struct sync counted;
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
-        sync_lay(args->sync ? args->sync : &counted, args->comm, args->gradient_groups, d->params.total,
-                 &m->grad);
+        sync_lay(args->sync ? args->sync : &counted, args->mesh ? args->mesh->dp : NULL,
+                 args->gradient_groups, d->params.total, &m->grad);
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
                                          .docs_max = args->docs_max ? args->docs_max : args->tokens,
@@ -171,7 +171,12 @@ double plan_bytes(const struct spec *s, const struct dev *dev)
     return limit > 0 && limit < physical ? limit : physical;
 }
 
-struct plan_lay_args plan_args(const struct spec *s, struct comm *comm)
+static int64_t dp_ranks(const struct mesh *mesh)
+{
+    return mesh ? mesh->shape.dp : 1;
+}
+
+struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
 {
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
     bool documents = s->run.data_packing != PACKING_STREAM;
@@ -186,8 +191,8 @@ struct plan_lay_args plan_args(const struct spec *s, struct comm *comm)
                                   .documents = documents,
                                   .docs_max = documents ? sequences * t : sequences,
                                   .len_max = t,
-                                  .micro_count = (int)(plan_micro_count(s) / comm_ranks(comm)),
-                                  .comm = comm,
+                                  .micro_count = (int)(plan_micro_count(s) / dp_ranks(mesh)),
+                                  .mesh = mesh,
                                   .gradient_groups = s->run.train_gradient_groups};
 }
 
@@ -220,9 +225,9 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     struct memory m;
     name_arenas(&m);
     copy.run.train_micro_batch = sequences;
-    struct plan_lay_args args = plan_args(&copy, given->comm);
+    struct plan_lay_args args = plan_args(&copy, given->mesh);
     args.ops = given->ops, args.kind = given->kind;
-    TRY(decoder_init(&d, &copy.model));
+    TRY(decoder_init(&d, &copy.model, given->mesh));
     status st = plan_lay(&m, &d, &a, &args);
     *bytes = (double)memory_peak(&m);
     activations_fini(&a);
@@ -230,14 +235,14 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     return st;
 }
 
-status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, struct comm *comm)
+status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, const struct mesh *mesh)
 {
-    const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .comm = comm};
-    const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : comm_ranks(comm);
+    const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .mesh = mesh};
+    const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : dp_ranks(mesh);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
     TRY(sync_check(s->run.train_gradient_groups, step,
-                   comm_ranks(comm))); /* with one sequence at once, the most there are */
+                   (int)dp_ranks(mesh))); /* with one sequence at once, the most there are */
     double have = plan_bytes(s, dev), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
@@ -451,7 +456,7 @@ status plan_print(const struct spec *spec, int json)
     TRY(sync_check(s.run.train_gradient_groups, plan_micro_count(&s), 1));
     struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
-    TRY(decoder_init(&d, &s.model));
+    TRY(decoder_init(&d, &s.model, NULL));
     status st = plan_lay(&m, &d, &a, &args);
     double have = plan_bytes(&s, &dev);
     if (st == STATUS_OK) {

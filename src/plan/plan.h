@@ -35,7 +35,7 @@ struct plan_lay_args {
     int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
     bool documents;            /* of any length: see feed_shape */
     int micro_count;           /* micro-batches whose data is held at once; 0: 1 */
-    struct comm *comm;         /* the ranks whose gradients are summed; NULL: this one alone */
+    const struct mesh *mesh;   /* the place of the rank that is laid out; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
@@ -52,14 +52,15 @@ void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes, all arenas */
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
-struct plan_lay_args plan_args(const struct spec *s, struct comm *comm);
+struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);
 struct feed_shape plan_feed(const struct plan_lay_args *args);
 /* Bytes that a run may use: machine.memory_gib, or what the device has free, less what CUDA and its libraries take; on the host the
  * smaller of physical memory and the cgroup's limit. 0: not known. */
 double plan_bytes(const struct spec *s, const struct dev *dev);
 /* train.micro_batch=auto: the largest number of sequences that divides the step's and fits in bytes_max. STATUS_FIT when one sequence
  * does not fit. Leaves a given number alone. */
-status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, struct comm *comm) WARN_UNUSED;
+status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,
+                        const struct mesh *mesh) WARN_UNUSED;
 /* The device and the op set that a spec asks for. */
 enum dev_kind plan_device(const struct spec *s);
 struct choose_ops plan_ops(const struct spec *s, const char *isa);

@@ -2,6 +2,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+void params_unit(struct params *p)
+{
+    p->units = realloc(p->units, (size_t)(p->unit_count + 1) * sizeof *p->units);
+    CHECK(p->units != NULL, "no memory for %d units", p->unit_count + 1);
+    p->units[p->unit_count++] = (struct param_unit){.first = p->count, .last = p->count, .here = true};
+}
+
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
                ...)
 {
@@ -11,19 +23,76 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
         p->rows = realloc(p->rows, (size_t)p->capacity * sizeof *p->rows);
         CHECK(p->rows != NULL, "no memory for %d parameter rows", p->capacity);
     }
+    if (p->unit_count == 0) params_unit(p);
     struct param *r = &p->rows[p->count];
-    *r = (struct param){.role = role, .rank = in ? 2 : 1, .shape = {out, in}, .init_value = init_value};
+    *r = (struct param){.role = role,
+                        .rank = in ? 2 : 1,
+                        .shape = {out, in},
+                        .global = {out, in},
+                        .unit = p->unit_count - 1,
+                        .init_value = init_value};
     r->count = in ? out * in : out;
-    r->offset = p->total;
     va_list ap;
     va_start(ap, fmt);
     int len = vsnprintf(r->name, sizeof r->name, fmt, ap);
     va_end(ap);
     CHECK(len > 0 && (size_t)len < sizeof r->name, "parameter name of %d characters", len);
     CHECK(params_find(p, r->name) < 0, "parameter %s declared twice", r->name);
-    p->total += (r->count + 15) / 16 * 16;
+    p->units[r->unit].last++;
     if (role != ROLE_BALANCE) p->unique += r->count;
     return p->count++;
+}
+
+void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count)
+{
+    struct param *r = &p->rows[row];
+    const int64_t slices = p->slices ? p->slices : 1;
+    CHECK(part_count <= PARAM_PARTS, "%s has %d parts", r->name, part_count);
+    r->split = split;
+    r->part_count = part_count;
+    int64_t rows = 0;
+    for (int i = 0; i < part_count; i++) {
+        r->parts[i] = parts[i];
+        rows += parts[i];
+        CHECK(split != SPLIT_OUT || parts[i] % slices == 0, "%s: %lld rows for %lld ranks", r->name,
+              (long long)parts[i], (long long)slices);
+    }
+    CHECK(part_count == 0 || rows == r->global[0], "%s: parts of %lld rows", r->name, (long long)rows);
+    if (split != SPLIT_OUT && split != SPLIT_IN) return;
+    const int axis = split == SPLIT_IN;
+    CHECK(axis < r->rank && r->global[axis] % slices == 0, "%s: %lld cannot be dealt to %lld ranks", r->name,
+          (long long)r->global[axis], (long long)slices);
+    r->shape[axis] = r->global[axis] / slices;
+    r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
+}
+
+int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS])
+{
+    const struct param *r = &p->rows[row];
+    const int64_t slices = p->slices ? p->slices : 1, width = r->rank > 1 ? r->global[1] : 1;
+    if (r->split == SPLIT_IN) {
+        const int64_t part = width / slices;
+        blocks[0] = (struct param_block){
+            .global = slice * part, .rows = r->global[0], .width = part, .stride = width};
+        return 1;
+    }
+    if (r->split != SPLIT_OUT) {
+        blocks[0] = (struct param_block){.rows = 1, .width = r->count, .stride = r->count};
+        return 1;
+    }
+    int64_t local = 0, global = 0;
+    const int count = r->part_count ? r->part_count : 1;
+    for (int i = 0; i < count; i++) {
+        const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = rows / slices;
+        blocks[i] = (struct param_block){.local = local,
+                                         .global = (global + slice * mine) * width,
+                                         .rows = 1,
+                                         .width = mine * width,
+                                         .stride = mine * width};
+        local += mine * width;
+        global += rows;
+    }
+    return count;
 }
 
 int params_find(const struct params *p, const char *name)
@@ -36,7 +105,29 @@ int params_find(const struct params *p, const char *name)
 void params_free(struct params *p)
 {
     free(p->rows);
+    free(p->units);
     *p = (struct params){0};
+}
+
+/* Offsets of what is here. */
+static void place_rows(struct params *p)
+{
+    p->total = 0;
+    for (int u = 0; u < p->unit_count; u++) {
+        struct param_unit *unit = &p->units[u];
+        unit->begin = p->total;
+        unit->weight = unit->grad = NULL;
+        for (int i = unit->first; i < unit->last && unit->here; i++) {
+            p->rows[i].offset = p->total;
+            p->total += round_up(p->rows[i].count, 16);
+        }
+        unit->count = p->total - unit->begin;
+    }
+}
+
+static void *unit_at(void *array, const struct param_unit *u, dtype dt)
+{
+    return array && u->here ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
 }
 
 void params_lay(struct params *p, const struct params_lay_args *a)
@@ -46,6 +137,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     CHECK(a->moments == 0 || a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16, "moments of %s",
           dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
+    place_rows(p);
     size_t n = (size_t)p->total, acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
     p->dt = a->dt;
     p->moment_dt = a->moment_dt;
@@ -55,4 +147,8 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     if (a->with_grad) p->grad = arena_take(to->grad, n * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(to->optim, n * moment, "second moment");
+    for (int u = 0; u < p->unit_count; u++) {
+        p->units[u].weight = unit_at(p->weight, &p->units[u], a->dt);
+        p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));
+    }
 }

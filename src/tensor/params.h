@@ -6,7 +6,11 @@
  *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
  *   m, v    moment_dt      optimizer moments, F32 or BF16; Lion has no v
- * Padding between rows is zero and stays zero. */
+ * Padding between rows is zero and stays zero.
+ *
+ * Rows stand in units: the embedding, each block, and what follows the blocks. Every rank declares the whole model; it stores the units
+ * that are `here` (pipeline), and of a row its own slice (tensor parallelism: `split`). The optimizer's pieces of a unit lie on a grid of
+ * PARAMS_GRID elements that starts with the unit, so that pieces, and sums over them, do not depend on what else a rank stores. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
@@ -33,23 +37,46 @@ enum role {
     ROLE_COUNT
 };
 
+/* What the ranks of a tensor-parallel group hold of a row. */
+enum split {
+    SPLIT_NONE,                 /* all of it, and each forms the whole gradient, from the same data */
+    SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
+    SPLIT_OUT,                  /* rows: of each of its parts an equal share */
+    SPLIT_IN,                   /* columns: an equal share of each row */
+};
+enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
 struct param {
     char name[112];             /* "layers.3.attn.qkv.weight" */
     enum role role;
     int rank;
-    int64_t shape[2];           /* matrices are [out, in] as HF's nn.Linear */
-    int64_t count, offset;      /* elements */
+    int64_t shape[2];           /* of this rank's slice; matrices are [out, in] as HF's nn.Linear */
+    int64_t global[2];          /* of the whole */
+    int64_t count, offset;      /* elements of this rank's slice; offset: params_lay */
+    int unit;
+    enum split split;
+    int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
+    int64_t parts[PARAM_PARTS]; /* rows of each, of the whole */
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool zero;                  /* begins at 0, whatever its role */
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };
 
+struct param_unit {
+    int first, last;            /* rows [first, last) */
+    bool here;                  /* this rank stores it */
+    int64_t begin, count;       /* its elements of the flat arrays, padding included: params_lay */
+    void *weight, *grad;        /* where they begin */
+};
+
 struct params {
     struct param *rows;         /* owned: params_free */
     int count, capacity;
-    int64_t total;              /* elements of the flat arrays, padding included */
-    int64_t unique;             /* parameters, padding and BALANCE excluded: the number people quote */
+    struct param_unit *units;   /* owned */
+    int unit_count;
+    int slices, slice;          /* ranks that share `split` rows, and which of them this is; 0 slices: not shared. Set before rows are added */
+    int64_t total;              /* elements of the flat arrays, padding included: params_lay */
+    int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
     dtype moment_dt;
@@ -60,10 +87,19 @@ struct params {
     int64_t balance_count;
 };
 
-/* Adds a row; returns its index. Names are unique (CHECK). */
+/* The rows that are added from here on form another unit, which is here. */
+void params_unit(struct params *p);
+/* Adds a row, of the whole shape; returns its index. Names are unique (CHECK). */
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in /* 0: vector */, const char *fmt, ...)
     PRINTF_LIKE(6, 7);
+/* How ranks share the row that was just added; `parts` [part_count] or NULL. The shares must be whole (CHECK: the spec was checked). */
+void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
 int params_find(const struct params *p, const char *name);   /* -1 when absent */
+
+/* Where a slice of a row lies in the whole: `rows` times `width` elements, of the slice from `local` on, one row behind the other; of the
+ * whole from `global` on, `stride` apart. Returns how many there are. */
+struct param_block { int64_t local, global, rows, width, stride; };
+int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS]);
 void params_free(struct params *p);
 
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */
@@ -75,16 +111,22 @@ struct params_lay_args {
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
 
+/* NULL for a row whose unit is elsewhere. */
 static inline void *params_weight(const struct params *p, int row)
 {
-    return p->weight ? (char *)p->weight + (size_t)p->rows[row].offset * dtype_bytes(p->dt) : NULL;
+    const struct param *r = &p->rows[row];
+    const struct param_unit *u = &p->units[r->unit];
+    return u->weight ? (char *)u->weight + (size_t)(r->offset - u->begin) * dtype_bytes(p->dt) : NULL;
 }
 static inline void *params_grad(const struct params *p, int row)
 {
-    return p->grad ? (char *)p->grad + (size_t)p->rows[row].offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
+    const struct param *r = &p->rows[row];
+    const struct param_unit *u = &p->units[r->unit];
+    return u->grad ? (char *)u->grad + (size_t)(r->offset - u->begin) * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
 static inline void *params_master(const struct params *p, int row)
 {
-    return p->master ? (char *)p->master + (size_t)p->rows[row].offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
+    const struct param *r = &p->rows[row];
+    return p->master && p->units[r->unit].here ? (char *)p->master + (size_t)r->offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
 #endif

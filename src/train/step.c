@@ -26,7 +26,7 @@ static status queue_step(struct trainer *t, int micro_count)
         }
         TRY(sync_fold(&t->sync, k, &sums, &t->ops, t->run.stream));
     }
-    if (t->comm) {
+    if (t->mesh.dp) {
         SCOPE("train.sync", -1);
         TRY(sync_ranks(&t->sync, &sums));
     }
@@ -71,7 +71,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
     double counts[] = {(double)b->valid, (double)b->padding, 0};
     for (int i = 0; i < b->micro_count; i++) counts[2] += (double)b->micro[i].rows;
-    TRY(comm_sum_f64(t->comm, "targets", counts, 3));
+    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 3));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);

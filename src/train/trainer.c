@@ -44,14 +44,14 @@ static status open_device(struct trainer *t, const char *isa)
 
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 {
-    TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, t->comm));
-    struct plan_lay_args args = given ? *given : plan_args(&t->spec, t->comm);
+    TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
+    struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.sync = &t->sync;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;
     args.bytes_max = plan_bytes(&t->spec, &t->dev);
-    TRY(decoder_init(&t->decoder, &t->spec.model));
+    TRY(decoder_init(&t->decoder, &t->spec.model, &t->mesh));
     TRY(plan_reserve(&t->memory, &t->decoder, &t->acts, &args));
     choose_workspace(t->run.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
     struct feed_shape shape = plan_feed(&args);
@@ -64,11 +64,11 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     status st = open_device(t, isa);
-    if (st == STATUS_OK && t->comm && t->dev.kind != DEV_CPU)
+    if (st == STATUS_OK && t->mesh.world && t->dev.kind != DEV_CPU)
         st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK && args == NULL)
-        st = sync_check(t->spec.run.train_gradient_groups, plan_micro_count(&t->spec), comm_ranks(t->comm));
+        st = sync_check(t->spec.run.train_gradient_groups, plan_micro_count(&t->spec), t->mesh.shape.dp);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
@@ -80,30 +80,43 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa)
 {
-    *t = (struct trainer){.spec = *spec};
+    *t = (struct trainer){.spec = *spec,
+                          .mesh = mesh_place(&(struct mesh_shape){1, 1, 1, .chunks = 1, .shard = 1}, 0)};
     return open_all(t, args, isa);
 }
 
 /* Ranks that mean different runs would train a mixture of them. What may differ: where they run and what they tell. */
 static status same_run(struct comm *comm, const struct spec *spec)
 {
-    const uint64_t mine = spec_frozen_hash(spec);
-    uint64_t all[COMM_RANKS_MAX];
-    TRY(comm_all_gather(comm, "configuration", &mine, all, sizeof mine));
+    const struct run_spec *run = &spec->run;
+    const int64_t mine[] = {(int64_t)spec_frozen_hash(spec),
+                            run->parallel_tensor,
+                            run->parallel_pipeline,
+                            run->parallel_schedule,
+                            run->parallel_chunks,
+                            run->parallel_zero,
+                            run->parallel_shard,
+                            run->train_micro_batch,
+                            run->train_gradient_groups};
+    int64_t all[COMM_RANKS_MAX][sizeof mine / sizeof *mine];
+    TRY(comm_all_gather(comm, "configuration", mine, all, sizeof mine));
     for (int r = 0; r < comm_ranks(comm); r++)
-        if (all[r] != mine)
-            return FAIL(
-                STATUS_COMM,
-                "rank %d and rank %d have different models, data or optimizers: `ingot config` on both "
-                "shows where; give all ranks the same files and arguments",
-                comm_rank(comm), r);
+        if (memcmp(all[r], mine, sizeof mine) != 0)
+            return FAIL(STATUS_COMM,
+                        "rank %d and rank %d have different models, data, optimizers or meshes: `ingot "
+                        "config` on both "
+                        "shows where; give all ranks the same files and arguments",
+                        comm_rank(comm), r);
     return STATUS_OK;
 }
 
 status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm)
 {
-    *t = (struct trainer){.spec = *spec, .comm = comm};
+    struct mesh_shape shape;
+    *t = (struct trainer){.spec = *spec};
     TRY(same_run(comm, spec));
+    TRY(mesh_shape(spec, comm_ranks(comm), &shape));
+    TRY(mesh_open(&t->mesh, &shape, comm));
     return open_all(t, NULL, isa);
 }
 
@@ -130,6 +143,7 @@ void trainer_close(struct trainer *t)
     choose_close(t->run.stream);
     dev_stream_close(&t->stream);
     dev_close(&t->dev);
+    mesh_close(&t->mesh);
 }
 
 /* The flat arrays of the state in host memory: themselves on the CPU, copies of what a GPU holds. */

@@ -21,7 +21,7 @@ struct trainer {
     struct memory memory;
     struct run run;
     struct feed feed;
-    struct comm *comm; /* the ranks of the run, not owned; NULL: this one alone */
+    struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
     struct graph graph;
     enum step_mode mode; /* of the next step */

@@ -28,7 +28,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     struct memory m;
     struct ops ops;
     ok(ops_cpu(&ops, NULL));
-    ok(decoder_init(&d, spec));
+    ok(decoder_init(&d, spec, NULL));
     ok(plan_reserve(
         &m, &d, &a,
         &(struct plan_lay_args){
@@ -174,7 +174,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     struct ops ops;
     struct generator g;
     ok(ops_cpu(&ops, NULL));
-    ok(decoder_init(&d, &s));
+    ok(decoder_init(&d, &s, NULL));
     ok(plan_reserve(
         &m, &d, &a,
         &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));

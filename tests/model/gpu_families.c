@@ -79,7 +79,7 @@ static void reference_open(struct reference *r, const struct model_spec *m, dtyp
 {
     *r = (struct reference){.scalars = {.grad_scale = 1 / (double)tokens}};
     ops_oracle(&r->ops);
-    must(decoder_init(&r->d, m), "oracle");
+    must(decoder_init(&r->d, m, NULL), "oracle");
     must(plan_reserve(
              &r->memory, &r->d, &r->a,
              &(struct plan_lay_args){

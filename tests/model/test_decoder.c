@@ -103,7 +103,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
         ops_oracle(&f->ops);
     else
         assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    assert_int_equal(decoder_init(&f->d, spec), STATUS_OK);
+    assert_int_equal(decoder_init(&f->d, spec, NULL), STATUS_OK);
     assert_int_equal(
         decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt,
                                                              .moment_dt = DTYPE_F32,

@@ -46,7 +46,7 @@ static void fixture_open_for(struct fixture *f, const char *name, dtype dt, int6
         ops_oracle(&f->ops);
     else
         ok(ops_cpu(&f->ops, NULL));
-    ok(decoder_init(&f->d, &f->hf.spec));
+    ok(decoder_init(&f->d, &f->hf.spec, NULL));
     ok(plan_reserve(&f->memory, &f->d, &f->a,
                     &(struct plan_lay_args){.use = PLAN_TRAIN,
                                             .ops = &f->ops,
@@ -231,7 +231,7 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
     for (int turn = 0; turn < 2; turn++) {
         const char *to = turn ? twice : once;
         if (turn) ok(hf_config_read(&again, once));
-        ok(decoder_init(&f->d, turn ? &again : m));
+        ok(decoder_init(&f->d, turn ? &again : m, NULL));
         ok(plan_reserve(&f->memory, &f->d, &f->a, &lay));
         f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
         if (turn)

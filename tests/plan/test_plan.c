@@ -22,7 +22,7 @@ static void every_preset_has_the_parameters_of_its_formula(void **state)
                 snprintf(m.engram_layers, sizeof m.engram_layers, "1,%lld", (long long)m.layer_count / 2);
             m.engram_dim = 64, m.engram_base = 1000;
             struct decoder d;
-            assert_int_equal(decoder_init(&d, &m), STATUS_OK);
+            assert_int_equal(decoder_init(&d, &m, NULL), STATUS_OK);
             if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
                 fail_msg("%s: %lld", preset_name(i), (long long)d.params.unique);
             decoder_fini(&d);
@@ -53,7 +53,7 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.run.train_recompute = policy;
             spec_resolve(&s);
             struct plan_lay_args args = plan_args(&s, NULL);
-            assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+            assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
             assert_int_equal(plan_lay(&plan, &d, &counted, &args), STATUS_OK);
             assert_true(d.params.master == NULL);
             activations_fini(&counted);
@@ -94,7 +94,7 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
                 struct activations a = {0};
                 struct memory m = {0};
                 struct plan_lay_args args = plan_args(&s, NULL);
-                assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+                assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
                 assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
                 bytes[i] = (double)memory_peak(&m);
                 activations_fini(&a);
@@ -133,7 +133,7 @@ static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
                                      .tokens = 8,
                                      .positions = 8,
                                      .kind = gpu ? DEV_CUDA : DEV_CPU};
-        assert_int_equal(decoder_init(&d, &s.model), STATUS_OK);
+        assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
         assert_int_equal(plan_lay(&m, &d, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
         if (gpu && wide) assert_non_null(strstr(status_message(), "model.gdn_key_dim 272"));
         activations_fini(&a);
@@ -157,7 +157,7 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
         struct plan_lay_args args = {
             .use = PLAN_TRAIN, .dt = DTYPE_BF16, .tokens = 8, .positions = 8, .kind = DEV_CUDA};
         spec.mla_kv_rank += wide;
-        assert_int_equal(decoder_init(&d, &spec), STATUS_OK);
+        assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
         assert_int_equal(plan_lay(&m, &d, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
         if (wide) assert_non_null(strstr(status_message(), "a row of the cache, = 577"));
         activations_fini(&a);
@@ -177,7 +177,7 @@ static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
     m.mamba_heads = 4, m.mamba_head_dim = 6, m.mamba_groups = 2, m.mamba_state = 5, m.mamba_conv = 4;
     snprintf(m.layers, sizeof m.layers, "mamba2");
     assert_int_equal(model_spec_check(&m), STATUS_OK);
-    assert_int_equal(decoder_init(&d, &m), STATUS_OK);
+    assert_int_equal(decoder_init(&d, &m, NULL), STATUS_OK);
     const int64_t in = 16 * (24 + 24 + 10 + 10 + 4), conv = (24 + 20) * (4 + 1), heads = 3 * 4, norm = 24,
                   out = 24 * 16;
     const int64_t all = 100 * 16 + 16 + 2 * (in + conv + heads + norm + out + 3 * 16 * 24 + 2 * 16);

@@ -10,8 +10,10 @@ static status normal(const struct normal_args *a, dev_stream s)
     PARALLEL_CHUNKS(c, chunk_count(a->count, grain))
     {
         struct span part = chunk_span(c, a->count, grain);
-        for (int64_t k = part.begin; k < part.end; k++)
-            put(a->x, k, a->dt, a->std * rng_normal(a->seed, RNG_INIT, a->key, (uint64_t)k));
+        for (int64_t k = part.begin; k < part.end; k++) {
+            const int64_t at = a->width ? a->first + k / a->width * a->stride + k % a->width : k;
+            put(a->x, k, a->dt, a->std * rng_normal(a->seed, RNG_INIT, a->key, (uint64_t)at));
+        }
     }
     return STATUS_OK;
 }

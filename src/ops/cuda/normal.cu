@@ -12,13 +12,15 @@ __device__ inline double to_unit(uint32_t hi, uint32_t lo)
 }
 
 __global__ void __launch_bounds__(THREADS)
-normal_kernel(float *x, int64_t count, double std, uint64_t seed, uint64_t key)
+normal_kernel(const normal_args a)
 {
+    float *x = static_cast<float *>(a.x);
     int64_t step = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        rng_block r = rng_at(seed, RNG_INIT, key, (uint64_t)i);
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.count; i += step) {
+        const int64_t at = a.width ? a.first + i / a.width * a.stride + i % a.width : i;
+        rng_block r = rng_at(a.seed, RNG_INIT, a.key, (uint64_t)at);
         double u1 = 1.0 - to_unit(r.u[0], r.u[1]), u2 = to_unit(r.u[2], r.u[3]); // as base/rng.c
-        x[i] = (float)(std * (sqrt(-2.0 * log(u1)) * cos(2.0 * 3.14159265358979323846 * u2)));
+        x[i] = (float)(a.std * (sqrt(-2.0 * log(u1)) * cos(2.0 * 3.14159265358979323846 * u2)));
     }
 }
 
@@ -27,8 +29,7 @@ static status normal(const struct normal_args *a, dev_stream s)
     CHECK(a->dt == DTYPE_F32, "numbers of %s", dtype_name(a->dt));
     if (a->count == 0) return STATUS_OK;
     int64_t wanted = (a->count + THREADS - 1) / THREADS, most = (int64_t)cuda_set(s)->multiprocessors * 8;
-    normal_kernel<<<(unsigned)(wanted < most ? wanted : most), THREADS, 0, queue_of(s)>>>((float *)a->x, a->count, a->std,
-                                                                                         a->seed, a->key);
+    normal_kernel<<<(unsigned)(wanted < most ? wanted : most), THREADS, 0, queue_of(s)>>>(*a);
     return cuda_set_launched(s, "normal");
 }
 

@@ -1,0 +1,34 @@
+/* mesh: the ranks of a run by what they share: pp x dp x tp.
+ *
+ * Rank = (pp_rank dp + dp_rank) tp + tp_rank: ranks that exchange most, those of one tensor-parallel group, are neighbours. The ranks of
+ *   tp  hold slices of the same layers and work on the same micro-batches (each on its part of the tokens, between the products)
+ *   dp  hold the same slices and work on micro-batches of their own; their gradients are summed
+ *   pp  hold consecutive layers and pass activations and gradients on
+ * A run on one rank is the mesh 1 x 1 x 1, whose communicators are all NULL. */
+#ifndef INGOT_PARALLEL_MESH_H
+#define INGOT_PARALLEL_MESH_H
+#include "comm/comm.h"
+#include "spec/spec.h"
+
+struct mesh_shape {
+    int pp, dp, tp;
+    int chunks;         /* pieces of the model on a rank of the pipeline */
+    enum pipe schedule;
+    int zero, shard;    /* ZeRO stage; ranks of dp over which one copy is shared out */
+};
+struct mesh {
+    struct mesh_shape shape;
+    int pp_rank, dp_rank, tp_rank;
+    struct comm *world, *pp, *dp, *tp; /* world is not owned */
+};
+
+/* The shape that a spec asks for on so many ranks. STATUS_CONFIG, in one line, for what cannot be. */
+status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
+/* The place of a rank, without communicators: what a plan needs. */
+struct mesh mesh_place(const struct mesh_shape *shape, int rank);
+/* Collective over `world`. */
+status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
+void mesh_close(struct mesh *m);
+static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
+static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
+#endif
