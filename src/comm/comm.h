@@ -57,10 +57,10 @@ status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
  * So each rank may itself hold a sum formed by the same rule, and the whole does not depend on how many ranks it was cut into (powers of
  * two). F32, F64, or BF16, which is added up in F32 and rounded once. */
 /* x [count] = the sum of all x: every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned to 64. */
-size_t comm_sum_scratch(const struct comm *c, int64_t count, dtype dt);
+size_t comm_sum_scratch(int ranks, int64_t count, dtype dt);
 status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
 /* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`: comm_reduce_scratch bytes. */
-size_t comm_reduce_scratch(const struct comm *c, int64_t count, dtype dt);
+size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
 status comm_sum_f64(struct comm *c, const char *name, double *x, int count) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */

@@ -70,9 +70,9 @@ static size_t bytes_of(int64_t count, dtype dt)
 
 /* ---- collectives */
 
-size_t comm_reduce_scratch(const struct comm *c, int64_t count, dtype dt)
+size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt)
 {
-    return c ? bytes_of(count, dt) * (size_t)c->ranks : 0;
+    return ranks > 1 ? bytes_of(count, dt) * (size_t)ranks : 0;
 }
 
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count,
@@ -89,22 +89,22 @@ status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void
 }
 
 /* Elements that each rank adds up: the same for all, the last ranks may have less or nothing to do. */
-static int64_t slice(const struct comm *c, int64_t count)
+static int64_t slice(int ranks, int64_t count)
 {
     const int64_t unit = 16;
-    return (count + c->ranks * unit - 1) / (c->ranks * unit) * unit;
+    return (count + ranks * unit - 1) / (ranks * unit) * unit;
 }
 
-size_t comm_sum_scratch(const struct comm *c, int64_t count, dtype dt)
+size_t comm_sum_scratch(int ranks, int64_t count, dtype dt)
 {
     /* what is sent, padded to whole slices, and what comes in */
-    return c ? 2 * bytes_of(slice(c, count), dt) * (size_t)c->ranks : 0;
+    return ranks > 1 ? 2 * bytes_of(slice(ranks, count), dt) * (size_t)ranks : 0;
 }
 
 status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch)
 {
     if (c == NULL) return STATUS_OK;
-    const int64_t part = slice(c, count);
+    const int64_t part = slice(c->ranks, count);
     const size_t bytes = bytes_of(count, dt), padded = bytes_of(part * c->ranks, dt);
     const bool whole = bytes == padded; /* nothing to pad: no copies */
     char *send = whole ? x : scratch, *recv = (char *)scratch + padded;

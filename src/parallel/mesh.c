@@ -55,11 +55,8 @@ struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
 {
     *m = mesh_place(shape, comm_rank(world));
-    m->world = m->dp = world;
-    return STATUS_OK;
-}
-
-void mesh_close(struct mesh *m)
-{
-    *m = (struct mesh){0};
+    m->world = world;
+    TRY(comm_split(world, "tp", m->pp_rank * shape->dp + m->dp_rank, m->tp_rank, &m->tp));
+    TRY(comm_split(world, "dp", m->pp_rank * shape->tp + m->tp_rank, m->dp_rank, &m->dp));
+    return comm_split(world, "pp", m->dp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp);
 }

@@ -19,16 +19,15 @@ struct mesh_shape {
 struct mesh {
     struct mesh_shape shape;
     int pp_rank, dp_rank, tp_rank;
-    struct comm *world, *pp, *dp, *tp; /* world is not owned */
+    struct comm *world, *pp, *dp, *tp;
 };
 
 /* The shape that a spec asks for on so many ranks. STATUS_CONFIG, in one line, for what cannot be. */
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
 /* The place of a rank, without communicators: what a plan needs. */
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
-/* Collective over `world`. */
+/* Collective over `world`, whose closing closes all of it. */
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
-void mesh_close(struct mesh *m);
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

@@ -25,16 +25,18 @@ status sync_check(int64_t groups, int64_t micro_count, int ranks)
     return STATUS_OK;
 }
 
-void sync_lay(struct sync *s, struct comm *comm, int64_t groups, int64_t total, struct arena *a)
+void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, int64_t total, struct arena *a)
 {
-    const int ranks = comm_ranks(comm);
-    *s = (struct sync){.comm = comm, .groups = groups ? (int)(groups / ranks) : 1, .total = total};
+    const int ranks = mesh ? mesh->shape.dp : 1;
+    *s = (struct sync){
+        .comm = mesh ? mesh->dp : NULL, .groups = groups ? (int)(groups / ranks) : 1, .total = total};
     while (1 << s->levels < s->groups) s->levels++;
     if (s->levels > 0) {
         s->grads = arena_take(a, (size_t)(s->levels * total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)s->levels * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
-    if (comm) s->scratch = arena_take(a, comm_sum_scratch(comm, total, DTYPE_F32), "gradients on their way");
+    if (ranks > 1)
+        s->scratch = arena_take(a, comm_sum_scratch(ranks, total, DTYPE_F32), "gradients on their way");
 }
 
 /* The bits of k in reverse: groups that are added to each other come one after the other. */

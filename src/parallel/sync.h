@@ -8,8 +8,8 @@
 #ifndef INGOT_PARALLEL_SYNC_H
 #define INGOT_PARALLEL_SYNC_H
 #include "base/arena.h"
-#include "comm/comm.h"
 #include "ops/ops.h"
+#include "parallel/mesh.h"
 
 enum { SYNC_LEVELS_MAX = 10, SYNC_LOSSES = 3 };
 struct sync {
@@ -24,7 +24,7 @@ struct sync {
 /* STATUS_CONFIG when G groups (0: a group per rank) cannot be dealt to the ranks, or micro-batches of a step to the groups. */
 status sync_check(int64_t groups, int64_t micro_count, int ranks) WARN_UNUSED;
 /* Takes the memory, counting or real, for checked numbers. */
-void sync_lay(struct sync *s, struct comm *comm, int64_t groups, int64_t total, struct arena *a);
+void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, int64_t total, struct arena *a);
 
 /* The k-th group to do: micro-batches sync_group(s, k), + groups, + 2 groups, ... of this rank. */
 int sync_group(const struct sync *s, int k);

@@ -64,8 +64,8 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     struct sync counted;
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
-        sync_lay(args->sync ? args->sync : &counted, args->mesh ? args->mesh->dp : NULL,
-                 args->gradient_groups, d->params.total, &m->grad);
+        sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, d->params.total,
+                 &m->grad);
     return activations_lay(a, d,
                            &(struct lay){.n = args->tokens,
                                          .docs_max = args->docs_max ? args->docs_max : args->tokens,

@@ -143,7 +143,6 @@ void trainer_close(struct trainer *t)
     choose_close(t->run.stream);
     dev_stream_close(&t->stream);
     dev_close(&t->dev);
-    mesh_close(&t->mesh);
 }
 
 /* The flat arrays of the state in host memory: themselves on the CPU, copies of what a GPU holds. */

@@ -75,7 +75,7 @@ static int sum_parts(struct comm *c, const void *arg)
     (void)arg;
     float x[COUNT], whole[COUNT];
     double scalar, whole_scalar;
-    void *scratch = malloc(comm_sum_scratch(c, COUNT, DTYPE_F32) + 1);
+    void *scratch = malloc(comm_sum_scratch(comm_ranks(c), COUNT, DTYPE_F32) + 1);
     own_sum(whole, &whole_scalar, 0, 1);
     own_sum(x, &scalar, comm_rank(c), comm_ranks(c));
     int bad = scratch == NULL || comm_sum(c, "sum", x, COUNT, DTYPE_F32, scratch) != STATUS_OK;

@@ -51,8 +51,8 @@ static int sum_scattered(struct comm *c, const void *arg)
     const size_t each = dtype_bytes(s->dt), bytes = (size_t)s->count * each;
     const int ranks = comm_ranks(c), me = comm_rank(c);
     char *x = malloc((size_t)ranks * bytes), *y = malloc((size_t)ranks * bytes), *want = malloc(bytes);
-    char *scratch =
-        malloc(comm_sum_scratch(c, s->count * ranks, s->dt) + comm_reduce_scratch(c, s->count, s->dt) + 64);
+    char *scratch = malloc(comm_sum_scratch(comm_ranks(c), s->count * ranks, s->dt) +
+                           comm_reduce_scratch(comm_ranks(c), s->count, s->dt) + 64);
     NEED(x && y && want && scratch);
     for (int64_t i = 0; i < ranks * s->count; i++) dtype_store(x, i, s->dt, value(me, i));
     memcpy(y, x, (size_t)ranks * bytes);
