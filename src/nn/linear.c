@@ -1,4 +1,7 @@
 #include "nn/linear.h"
+#include "dev/dev.h"
+
+#include <stdlib.h>
 
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
                  int64_t in, enum bias bias)
@@ -7,7 +10,7 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
     m->out = out;
     m->in = in;
     m->w = params_add(p, role, 0, out, in, "%s.weight", name);
-    p->rows[m->w].stored = true;
+    p->rows[m->w].stored = p->rows[m->w].linear = true;
     m->b = bias == BIAS_ADD ? params_add(p, ROLE_BIAS, 0, out, 0, "%s.bias", name) : -1;
 }
 
@@ -66,10 +69,8 @@ status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor 
     return dgrad(m, dy, dx, ACCUM_ADD, r);
 }
 
-status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
+static status wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
 {
-    CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
-          (long long)dy.shape[0]);
     TRY(r->ops->gemm(&(struct gemm_args){.a = dy.data,
                                          .trans_a = true,
                                          .b = x.data,
@@ -86,4 +87,75 @@ status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, c
         &(struct bias_bwd_args){
             .dy = dy.data, .db = params_grad(r->params, m->b), .rows = dy.shape[0], .n = m->out, .dt = dy.dt},
         r->stream);
+}
+
+static struct tensor like(struct arena *a, const char *what, struct tensor t)
+{
+    return tensor_take(a, what, t.dt, 2, t.shape[0], t.shape[1]);
+}
+
+static size_t tensor_bytes(struct tensor t)
+{
+    return (size_t)tensor_count(t) * dtype_bytes(t.dt);
+}
+
+static status put_off(struct deferred *q, const struct linear *m, struct tensor x, struct tensor dy,
+                      dev_stream s)
+{
+    CHECK(q->count < q->capacity, "%d products are put off, there is room for %d", q->count, q->capacity);
+    struct deferred_item *item = &q->items[q->count++];
+    *item = (struct deferred_item){
+        .m = m, .x = like(&q->copies, "input", x), .dy = like(&q->copies, "output gradient", dy)};
+    TRY(dev_copy(s, item->x.data, x.data, tensor_bytes(x)));
+    return dev_copy(s, item->dy.data, dy.data, tensor_bytes(dy));
+}
+
+status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
+{
+    CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
+          (long long)dy.shape[0]);
+    return r->defer ? put_off(r->defer, m, x, dy, r->stream) : wgrad(m, x, dy, r);
+}
+
+/* The memory is lent: nobody frees it here. */
+static void lent(void *base, size_t size)
+{
+    (void)base;
+    (void)size;
+}
+
+status deferred_lay(struct deferred *q, const struct deferred_lay *l)
+{
+    struct arena bytes = {.name = "products put off"};
+    *q = (struct deferred){0};
+    for (int i = l->first; i < l->last; i++) {
+        const struct param *row = &l->params->rows[i];
+        if (!row->linear) continue;
+        q->capacity++;
+        for (int side = 0; side < 2; side++)
+            tensor_take(&bytes, "product put off", l->dt, 2, l->n, row->shape[side]);
+    }
+    q->items = calloc((size_t)q->capacity, sizeof *q->items);
+    if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to put off %d products", q->capacity);
+    void *base = arena_take(l->a, bytes.used, "products put off");
+    q->copies = (struct arena){
+        .name = "products put off", .base = base, .size = base ? bytes.used : 0, .release = lent};
+    return STATUS_OK;
+}
+
+void deferred_fini(struct deferred *q)
+{
+    free(q->items);
+    *q = (struct deferred){0};
+}
+
+status deferred_run(struct deferred *q, const struct run *r)
+{
+    for (int i = 0; i < q->count; i++) {
+        const struct deferred_item *item = &q->items[i];
+        TRY(wgrad(item->m, item->x, item->dy, r));
+    }
+    q->count = 0;
+    arena_release(&q->copies, 0);
+    return STATUS_OK;
 }

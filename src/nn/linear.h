@@ -22,5 +22,19 @@ status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, cons
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
 /* dx += dy W, dx in A. */
 status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
+/* Now; or, with run.defer, x and dy are copied there. */
 status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r) WARN_UNUSED;
+
+/* The linear_wgrad of one micro-batch that are done later, in the order in which they came: half of its backward, which nobody waits for. */
+struct deferred {
+    struct arena copies;
+    struct deferred_item { const struct linear *m; struct tensor x, dy; } *items;   /* [capacity], owned */
+    int count, capacity;
+};
+/* For all linears of the rows [first, last) of the table, with `n` rows of x: memory from `a`, counting or real. deferred_fini frees. */
+struct deferred_lay { const struct params *params; int first, last; int64_t n; dtype dt; struct arena *a; };
+status deferred_lay(struct deferred *q, const struct deferred_lay *l) WARN_UNUSED;
+void deferred_fini(struct deferred *q);
+/* Does them; then it is empty. */
+status deferred_run(struct deferred *q, const struct run *r) WARN_UNUSED;
 #endif

@@ -12,12 +12,14 @@
 #include "tensor/params.h"
 #include "tensor/tensor.h"
 
+struct deferred; /* nn/linear.h */
 struct run {
     const struct ops *ops;
     dev_stream stream;
     const struct params *params;
     struct step_scalars *scalars; /* in the set's memory; read where a loss is formed */
     enum accum accum;             /* of products that form parameter gradients: STORE in a step's first micro-batch, then ADD */
+    struct deferred *defer;       /* where linear_wgrad keeps what it will need; NULL: it is done at once */
 };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */
@@ -30,6 +32,8 @@ struct lay {
     enum lay_mode mode;
     enum recompute recompute;
     struct arena *act, *scratch;
+    /* A rank of a pipeline: sets of activations of a chunk, and micro-batches whose linear_wgrad waits. 0, 0: all layers, once */
+    int sets, stores;
 };
 
 /* Where a saved activation goes: `cheapest` is the first policy under which it is computed again instead of kept. */

@@ -63,7 +63,7 @@ static int group_of(int ranks, int micros)
     return n;
 }
 
-status pipe_build(struct pipe_schedule *s, enum pipe_kind kind, int ranks, int micros, int chunks)
+status pipe_build(struct pipe_schedule *s, enum pipe kind, int ranks, int micros, int chunks)
 {
     *s = (struct pipe_schedule){.kind = kind, .ranks = ranks, .micros = micros, .chunks = chunks};
     CHECK(ranks > 0 && micros > 0 && chunks > 0, "a pipeline of %d ranks, %d micro-batches, %d chunks", ranks,

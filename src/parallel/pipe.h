@@ -19,8 +19,8 @@
 #ifndef INGOT_PARALLEL_PIPE_H
 #define INGOT_PARALLEL_PIPE_H
 #include "base/status.h"
+#include "spec/spec.h"
 
-enum pipe_kind { PIPE_GPIPE, PIPE_1F1B, PIPE_INTERLEAVED, PIPE_ZB_H1 };
 enum pipe_what { PIPE_F, PIPE_B, PIPE_BI, PIPE_W };
 enum { PIPE_RANKS_MAX = 64 };
 
@@ -36,14 +36,14 @@ struct pipe_rank {
     int slots, stores;              /* most that are used at once: micro-batches of a chunk between F and B or BI; between BI and W */
 };
 struct pipe_schedule {
-    enum pipe_kind kind;
+    enum pipe kind;
     int ranks, micros, chunks;      /* p, m, v */
     int group;                      /* N: micro-batches that pass a chunk before the next chunk's turn */
     struct pipe_rank rank[PIPE_RANKS_MAX];
 };
 
 /* STATUS_CONFIG in one line when the numbers do not fit each other. pipe_free after either end. */
-status pipe_build(struct pipe_schedule *s, enum pipe_kind kind, int ranks, int micros, int chunks) WARN_UNUSED;
+status pipe_build(struct pipe_schedule *s, enum pipe kind, int ranks, int micros, int chunks) WARN_UNUSED;
 void pipe_free(struct pipe_schedule *s);
 /* Whether each rank does everything once and in an order that its own actions allow; deals slots and stores. STATUS_CONFIG names rank and action. */
 status pipe_check(struct pipe_schedule *s) WARN_UNUSED;

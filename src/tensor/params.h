@@ -58,6 +58,7 @@ struct param {
     int64_t parts[PARAM_PARTS]; /* rows of each, of the whole */
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
+    bool linear;                /* the weight of an nn/linear */
     bool zero;                  /* begins at 0, whatever its role */
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };

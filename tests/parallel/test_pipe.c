@@ -33,7 +33,7 @@ static double formula(const struct pipe_schedule *s, struct pipe_time t)
     return late * (t.forward + t.dgrad + t.wgrad) / s->chunks;
 }
 
-static void bubble_is_the_formula(enum pipe_kind kind, int ranks, int micros, int chunks)
+static void bubble_is_the_formula(enum pipe kind, int ranks, int micros, int chunks)
 {
     struct pipe_schedule s;
     assert_int_equal(pipe_build(&s, kind, ranks, micros, chunks), STATUS_OK);
@@ -103,7 +103,7 @@ static void nothing_is_shared_while_it_is_used(void **state)
 {
     (void)state;
     static const struct {
-        enum pipe_kind kind;
+        enum pipe kind;
         int ranks, micros, chunks;
     } cases[] = {
         {PIPE_GPIPE, 4, 8, 1}, {PIPE_1F1B, 4, 9, 1}, {PIPE_INTERLEAVED, 4, 9, 3}, {PIPE_ZB_H1, 4, 9, 1}};
@@ -144,7 +144,7 @@ static void the_unread_of_a_walk_are_room_enough(void **state)
         for (int p = 2; p <= 8; p++) {
             for (int m = p; m <= 3 * p + 1; m++) {
                 for (int v = 1; v <= (kind == PIPE_INTERLEAVED ? 4 : 1); v++) {
-                    assert_int_equal(pipe_build(&s, (enum pipe_kind)kind, p, m, v), STATUS_OK);
+                    assert_int_equal(pipe_build(&s, (enum pipe)kind, p, m, v), STATUS_OK);
                     const int unread = simulate(&s, TIMES[0], 0, 0).unread;
                     const double free = simulate(&s, TIMES[0], 0, 0).makespan,
                                  roomy = simulate(&s, TIMES[0], 0, unread).makespan;

@@ -1,0 +1,146 @@
+#include "model/stage.h"
+#include "base/scope.h"
+
+#include <stdlib.h>
+
+/* The rows of the parameter table of the rank's blocks: its chunks are consecutive where anything is deferred. */
+static status store_lay(struct deferred *q, const struct decoder *d, const struct lay *l)
+{
+    const struct param_unit *units = d->params.units;
+    CHECK(d->part.chunks == 1, "products are put off in %d chunks", d->part.chunks);
+    return deferred_lay(q, &(struct deferred_lay){.params = &d->params,
+                                                  .first = units[d->part.layers[0].begin + 1].first,
+                                                  .last = units[d->part.layers[0].end].last,
+                                                  .n = l->n,
+                                                  .dt = l->dt,
+                                                  .a = l->act});
+}
+
+/* One set: every chunk from the same place on. */
+static void set_lay(struct stage_set *set, const struct decoder *d, const struct lay *l)
+{
+    const size_t begin = arena_mark(l->act);
+    size_t end = begin;
+    for (int c = 0; c < d->part.chunks; c++) {
+        arena_release(l->act, begin);
+        for (int64_t i = d->part.layers[c].begin; i < d->part.layers[c].end; i++) {
+            const size_t mark = arena_mark(l->scratch);
+            block_lay(&d->blocks[i], &set->blocks[i], l);
+            arena_release(l->scratch, mark);
+        }
+        if (d->part.last && c == d->part.chunks - 1)
+            set->s = tensor_take(l->act, "final sum", l->dt, 2, l->n, d->spec.hidden_size);
+        if (arena_mark(l->act) > end) end = arena_mark(l->act);
+    }
+    arena_take(l->act, end - arena_mark(l->act), "a longer chunk's activations");
+}
+
+status stages_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+{
+    struct stages *s = calloc(1, sizeof *s);
+    if (s == NULL) return FAIL(STATUS_FIT, "no memory for a stage's description");
+    a->stages = s;
+    s->sets = calloc((size_t)l->sets, sizeof *s->sets);
+    s->stores = calloc((size_t)l->stores + 1, sizeof *s->stores);
+    if (s->sets == NULL || s->stores == NULL)
+        return FAIL(STATUS_FIT, "no memory for %d sets of activations", l->sets);
+    for (; s->set_count < l->sets; s->set_count++) {
+        struct stage_set *set = &s->sets[s->set_count];
+        set->blocks = calloc((size_t)d->spec.layer_count, sizeof *set->blocks);
+        if (set->blocks == NULL)
+            return FAIL(STATUS_FIT, "no memory for %lld layers of activations",
+                        (long long)d->spec.layer_count);
+        set_lay(set, d, l);
+    }
+    for (; s->store_count < l->stores; s->store_count++) TRY(store_lay(&s->stores[s->store_count], d, l));
+    return STATUS_OK;
+}
+
+void stages_fini(struct activations *a)
+{
+    struct stages *s = a->stages;
+    if (s == NULL) return;
+    for (int i = 0; s->sets && i < s->set_count; i++) free(s->sets[i].blocks);
+    for (int i = 0; s->stores && i < s->store_count; i++) deferred_fini(&s->stores[i]);
+    free(s->sets);
+    free(s->stores);
+    free(s);
+    a->stages = NULL;
+}
+
+bool stage_first(const struct stage *s)
+{
+    return s->decoder->part.first && s->chunk == 0;
+}
+
+bool stage_last(const struct stage *s)
+{
+    return s->decoder->part.last && s->chunk == s->decoder->part.chunks - 1;
+}
+
+status stage_fwd(const struct stage *s, const struct batch *b, const struct run *r)
+{
+    const struct decoder *d = s->decoder;
+    struct activations *a = s->acts;
+    struct stage_set *set = &a->stages->sets[s->set];
+    const struct mix c = {.rope = &d->rope, .batch = b};
+    const int64_t begin = d->part.layers[s->chunk].begin, end = d->part.layers[s->chunk].end;
+    CHECK(b->rows == a->lay.n, "%lld tokens in a pipeline for %lld", (long long)b->rows, (long long)a->lay.n);
+    if (stage_first(s)) {
+        SCOPE("embed.fwd", -1);
+        TRY(embed_fwd(&d->embed, b, a->x, r));
+    }
+    struct block_io io = {.x = a->x, .out = a->branch};
+    for (int64_t i = begin; i < end; i++) {
+        SCOPE("block.fwd", i);
+        TRY(block_fwd(&d->blocks[i], &set->blocks[i], &c, &io, r));
+        io = (struct block_io){.x = set->blocks[i].s2, .branch = a->branch, .out = a->branch};
+    }
+    SCOPE("norm.fwd", -1);
+    if (stage_last(s)) return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
+    /* The sum alone is wanted: any norm forms it. */
+    struct norm_saved unused = {0};
+    return norm_fwd(&d->blocks[end - 1].norm2, &unused, io.x, io.branch, a->x, a->y, r);
+}
+
+/* The loss, and its gradient as far as the stream. */
+static status loss_bwd(const struct stage *s, const struct batch *b, const struct stage_bwd *how,
+                       const struct run *r)
+{
+    const struct decoder *d = s->decoder;
+    struct activations *a = s->acts;
+    const struct tensor sum = a->stages->sets[s->set].s, none = {0};
+    if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
+    {
+        SCOPE("head.loss", -1);
+        TRY(head_loss(&d->head, &a->head,
+                      &(struct head_loss_args){.y = a->y,
+                                               .dy = a->dy,
+                                               .targets = b->targets,
+                                               .grad_scale = &r->scalars->grad_scale,
+                                               .loss_sum = &r->scalars->loss_sum,
+                                               .accum = r->accum,
+                                               .z_loss = how->z_loss},
+                      r));
+    }
+    SCOPE("norm.bwd", -1);
+    return norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r);
+}
+
+status stage_bwd(const struct stage *s, const struct batch *b, const struct stage_bwd *how,
+                 const struct run *r)
+{
+    const struct decoder *d = s->decoder;
+    struct activations *a = s->acts;
+    struct stage_set *set = &a->stages->sets[s->set];
+    const struct mix c = {.rope = &d->rope, .batch = b};
+    if (stage_last(s)) TRY(loss_bwd(s, b, how, r));
+    for (int64_t i = d->part.layers[s->chunk].end - 1; i >= d->part.layers[s->chunk].begin; i--) {
+        SCOPE("block.bwd", i);
+        TRY(block_again(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, r));
+    }
+    if (!stage_first(s)) return STATUS_OK;
+    SCOPE("embed.bwd", -1);
+    return embed_bwd(&d->embed, b, a->grad, r);
+}
