@@ -58,11 +58,27 @@ status preset_apply(const char *name, struct model_spec *m)
     model_spec_default(m);
 #define SET(key, value) m->key = (value);
 #define LAYERS(pattern) memcpy(m->layers, pattern, sizeof pattern);
+#define ENGRAM_MOE(size, shared, scale)                                                                      \
+    SET(moe_experts, 64)                                                                                     \
+    SET(moe_top_k, 6)                                                                                        \
+    SET(moe_size, size)                                                                                      \
+    SET(moe_shared_size, shared)                                                                             \
+    SET(moe_router, ROUTER_SIGMOID)                                                                          \
+    SET(moe_scale, scale)                                                                                    \
+    SET(moe_aux, 1e-4)                                                                                       \
+    SET(moe_aux_kind, AUX_SEQUENCE)                                                                          \
+    SET(moe_balance_rate, 1e-3)
+#define ENGRAM(at, dim, base)                                                                                \
+    memcpy(m->engram_layers, at, sizeof at);                                                                 \
+    SET(engram_dim, dim)                                                                                     \
+    SET(engram_base, base)
 #define PRESET(word, text, settings)                                                                         \
     if (strcmp(name, word) == 0) { settings return STATUS_OK; }
 #include "spec/presets.def"
 #undef SET
 #undef LAYERS
+#undef ENGRAM_MOE
+#undef ENGRAM
 #undef PRESET
     const char *near = text_nearest(name, names, preset_count());
     return FAIL(STATUS_CONFIG, "unknown preset '%.64s'%s%s%s; `ingot presets` lists them", name,
@@ -145,13 +161,18 @@ static int64_t layer_params(const struct model_spec *m, struct layer_spec l)
     return count;
 }
 
+static int64_t engram_tables(const struct model_spec *m, int64_t layer)
+{
+    int32_t primes[MODEL_ENGRAM_ROWS];
+    return model_layer_engram(m, layer) ? model_engram_primes(m, layer, primes) * m->engram_dim : 0;
+}
+
 /* Tables, projections, norms, convolution. */
 static int64_t engram_params(const struct model_spec *m, int64_t layer)
 {
-    int32_t primes[MODEL_ENGRAM_ROWS];
     if (!model_layer_engram(m, layer)) return 0;
     const int64_t d = m->hidden_size, width = model_engram_rows(m) * m->engram_dim;
-    return model_engram_primes(m, layer, primes) * m->engram_dim + 2 * width * d + 7 * d;
+    return engram_tables(m, layer) + 2 * width * d + 7 * d;
 }
 
 int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
@@ -169,6 +190,8 @@ int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
 
 int64_t model_spec_active_count(const struct model_spec *m, int64_t vocab_size)
 {
-    return model_spec_param_count(m, vocab_size) -
+    int64_t tables = 0;
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) tables += engram_tables(m, i);
+    return model_spec_param_count(m, vocab_size) - tables -
            model_ffn_count(m, FFN_MOE) * (m->moe_experts - m->moe_top_k) * expert_params(m);
 }

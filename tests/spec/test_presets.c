@@ -40,6 +40,12 @@ static const struct {
     {"swa-mla-7b", 32000, 6715363328},
     {"swa-mla-13b", 32000, 12979840000},
     {"swa-mla-70b", 32000, 69196890112},
+    {"engram-moe-small", 50304, 868494656},
+    {"engram-moe-medium", 50304, 2767403008},
+    {"engram-moe-large", 50304, 4873974144},
+    {"engram-moe-xl", 50304, 13924008192},
+    {"engram-moe-7b", 32000, 54019711552},
+    {"engram-moe-13b", 32000, 109773065600},
     {"qwen3-next-tiny", 8192, 19725232},
     {"deepseek-v3-tiny", 8192, 13975744},
 };
@@ -109,6 +115,16 @@ static int64_t moe_by_hand(const struct model_spec *m)
     return n + (m->moe_shared_gate ? linear(1, d, false) : 0);
 }
 
+/* With the tables' rows as tables_have_the_published_number_of_rows has them; k, v, their norms, the convolution and its norm. */
+static int64_t engram_by_hand(const struct model_spec *m, int64_t layer)
+{
+    int32_t primes[MODEL_ENGRAM_ROWS];
+    int64_t d = m->hidden_size, wide = (m->engram_ngram - 1) * m->engram_heads * m->engram_dim;
+    if (!model_layer_engram(m, layer)) return 0;
+    return model_engram_primes(m, layer, primes) * m->engram_dim + 2 * linear(d, wide, false) + 2 * d +
+           4 * d + d;
+}
+
 static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
 {
     int64_t d = m->hidden_size, norm = m->norm == NORM_LAYERNORM ? d + d : d, n = 0;
@@ -116,7 +132,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
     if (m->position == POS_LEARNED) n += m->context_length * d;
     for (int64_t layer = 0; layer < m->layer_count; layer++) {
         n += norm;
-        n += mixer_by_hand(m, layer);
+        n += mixer_by_hand(m, layer) + engram_by_hand(m, layer);
         n += norm;
         if (model_layer(m, layer).ffn == FFN_MOE) {
             n += moe_by_hand(m);
@@ -172,6 +188,25 @@ static void the_closed_form_agrees_on_random_shapes(void **state)
         m.attention_gate = bits & 256;
         assert_int_equal(model_spec_check(&m), STATUS_OK);
         assert_true(model_spec_param_count(&m, 1000) == count_by_hand(&m, 1000));
+    }
+}
+
+/* What a token passes names the sizes; the backbones are transformers' deepseek_v3 of these sizes. */
+static void models_with_tables_pass_and_rest_on_the_designed_number_of_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t backbone, active;
+    } sizes[] = {{"engram-moe-small", 712185600, 149307648},  {"engram-moe-medium", 2350626816, 404877312},
+                 {"engram-moe-large", 4043021824, 799404544}, {"engram-moe-xl", 11845763072, 2010148864},
+                 {"engram-moe-7b", 43490807808, 6768685056},  {"engram-moe-13b", 88747709440, 13196569600}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct model_spec m;
+        assert_int_equal(preset_find(sizes[i].name, &m), STATUS_OK);
+        assert_true(model_spec_active_count(&m, m.vocab_size) == sizes[i].active);
+        m.engram_layers[0] = 0;
+        assert_true(model_spec_param_count(&m, m.vocab_size) == sizes[i].backbone);
     }
 }
 
@@ -277,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_have_the_published_number_of_rows),
         cmocka_unit_test(every_preset_has_its_exact_parameter_count),
+        cmocka_unit_test(models_with_tables_pass_and_rest_on_the_designed_number_of_parameters),
         cmocka_unit_test(mixtures_of_experts_have_the_published_sizes),
         cmocka_unit_test(the_closed_form_agrees_on_random_shapes),
         cmocka_unit_test(a_hybrids_blocks_have_the_sizes_of_their_sources),
