@@ -316,8 +316,8 @@ struct step_scalars {
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
  *   then w = bf16(p), and g = 0 where UPDATE_ZERO says so.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
- * Moments in BF16 are rounded stochastically (ops/rounding.h) after p has been formed from their exact values: the random bits depend on
- * seed, step and the element's index alone, so they are the same for every set and every cut into chunks. */
+ * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
+ * the random bits depend on seed, step and the element's index alone, so they are the same for every set and every cut into chunks. */
 enum { UPDATE_CHUNK = 16384 };  /* elements, at most */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
@@ -326,12 +326,14 @@ enum update_flag {
                                    touched, and keeps weights and moments; the others move at lr row_rate */
     UPDATE_WIDTH = 256,
 };
-struct update_chunk { int64_t begin; int32_t count; uint32_t flags; };  /* elements [begin, begin + count); begin: a multiple of 16 */
+struct update_chunk { int64_t begin; int32_t count; uint32_t flags; };  /* elements [begin, begin + count); begin: a multiple of 16, with moments in 8 bits of
+                                                                           QUANT_BLOCK; then a chunk ends with a block or with its array */
 enum update_rule { UPDATE_ADAMW, UPDATE_LION };
 struct update_args {
     enum update_rule rule;
     float *p, *g;                       /* weights, gradients */
     void *m, *v;                        /* sdt; Lion has no v */
+    float *m_scale, *v_scale;           /* U8: element i is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
     bf16 *w;                            /* copy of p in bf16; NULL in F32 training */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
@@ -339,7 +341,7 @@ struct update_args {
     double row_rate;                    /* of UPDATE_ROWS; 0: no chunk has that flag */
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
     uint64_t seed;                      /* of stochastic rounding */
-    dtype sdt;                          /* F32 or BF16 */
+    dtype sdt;                          /* F32, BF16 or U8 */
 };
 
 /* A sum that is formed in parts: FOLD_KEEP: kept = x, x = 0;   FOLD_ADD: x = x + kept. */

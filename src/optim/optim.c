@@ -13,7 +13,9 @@ int optim_moments(enum optim kind)
 
 dtype optim_moment_dt(enum optim_state state)
 {
-    return state == OPTIM_STATE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    static const dtype types[] = {
+        [OPTIM_STATE_FP32] = DTYPE_F32, [OPTIM_STATE_BF16] = DTYPE_BF16, [OPTIM_STATE_INT8] = DTYPE_U8};
+    return types[state];
 }
 
 static_assert((int)UPDATE_CHUNK == (int)PARAMS_GRID, "pieces end where the grid of their unit does");
@@ -128,6 +130,8 @@ status optim_step(const struct run *r, const struct run_spec *spec, double balan
                               .g = p->grad,
                               .m = p->m,
                               .v = p->v,
+                              .m_scale = p->m_scale,
+                              .v_scale = p->v_scale,
                               .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
                               .chunks = p->chunks,
                               .chunk_count = p->chunk_count,

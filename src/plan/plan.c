@@ -84,6 +84,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
     struct params *p = &d->params;
     p->weight = p->master = p->grad = NULL;
     p->m = p->v = NULL;
+    p->m_scale = p->v_scale = NULL;
     p->chunks = p->balance = NULL;
     activations_fini(a);
 }

@@ -248,6 +248,16 @@ static status check_schedule(const struct spec *s)
     return STATUS_OK;
 }
 
+/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move. */
+static status check_optim(const struct spec *s)
+{
+    if (s->run.optim_state == OPTIM_STATE_INT8 && s->model.engram_layers[0])
+        return FAIL(STATUS_CONFIG,
+                    "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "
+                    "use optim.state: bf16");
+    return STATUS_OK;
+}
+
 status spec_check(const struct spec *s)
 {
     TRY(model_spec_check(&s->model));
@@ -260,5 +270,6 @@ status spec_check(const struct spec *s)
     if (s->run.data_weights != WEIGHT_CURVE_LINEAR && !sources_is_list(s->run.data_train))
         return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
     TRY(check_batch(s));
+    TRY(check_optim(s));
     return check_schedule(s);
 }

@@ -119,7 +119,7 @@ static void place_rows(struct params *p)
         unit->weight = unit->grad = NULL;
         for (int i = unit->first; i < unit->last && unit->here; i++) {
             p->rows[i].offset = p->total;
-            p->total += round_up(p->rows[i].count, 16);
+            p->total += round_up(p->rows[i].count, PARAM_ALIGN);
         }
         unit->count = p->total - unit->begin;
     }
@@ -134,8 +134,9 @@ void params_lay(struct params *p, const struct params_lay_args *a)
 {
     CHECK(a->dt == DTYPE_F64 || a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "weights of %s",
           dtype_name(a->dt));
-    CHECK(a->moments == 0 || a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16, "moments of %s",
-          dtype_name(a->moment_dt));
+    CHECK(a->moments == 0 || a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16 ||
+              a->moment_dt == DTYPE_U8,
+          "moments of %s", dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
     place_rows(p);
     size_t n = (size_t)p->total, acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
@@ -147,6 +148,9 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     if (a->with_grad) p->grad = arena_take(to->grad, n * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(to->optim, n * moment, "second moment");
+    const size_t scales = a->moment_dt == DTYPE_U8 ? n / PARAM_ALIGN * sizeof(float) : 0;
+    if (a->moments >= 1 && scales) p->m_scale = arena_take(to->optim, scales, "scales of the first moment");
+    if (a->moments >= 2 && scales) p->v_scale = arena_take(to->optim, scales, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++) {
         p->units[u].weight = unit_at(p->weight, &p->units[u], a->dt);
         p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));

@@ -1,11 +1,12 @@
 /* The parameter table: every weight has a name, a role and a shape, never a position. Initialisation, weight decay, optimizer,
  * checkpoints, import and export ask the table.
  *
- * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of 16 elements:
+ * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of PARAM_ALIGN:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
  *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
- *   m, v    moment_dt      optimizer moments, F32 or BF16; Lion has no v
+ *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v
+ *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero.
  *
  * Rows stand in units: the embedding, each block, and what follows the blocks. Every rank declares the whole model; it stores the units
@@ -45,6 +46,7 @@ enum split {
     SPLIT_IN,                   /* columns: an equal share of each row */
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
+enum { PARAM_ALIGN = 256 }; /* a block of moments in 8 bits belongs to one row */
 struct param {
     char name[112];             /* "layers.3.attn.qkv.weight" */
     enum role role;
@@ -82,6 +84,7 @@ struct params {
     void *weight, *master, *grad;
     dtype moment_dt;
     void *m, *v;
+    float *m_scale, *v_scale;   /* with moments in 8 bits */
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
     int64_t chunk_count;
     struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */
@@ -106,7 +109,7 @@ void params_free(struct params *p);
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */
 struct params_arenas { struct arena *param, *grad, *optim; };
 struct params_lay_args {
-    dtype dt, moment_dt;        /* moment_dt: F32 or BF16 where there are moments */
+    dtype dt, moment_dt;        /* moment_dt: F32, BF16 or U8 where there are moments */
     int with_grad, moments;
     struct params_arenas arenas;
 };

@@ -145,50 +145,63 @@ void trainer_close(struct trainer *t)
     dev_close(&t->dev);
 }
 
-/* The flat arrays of the state in host memory: themselves on the CPU, copies of what a GPU holds. */
+/* The flat arrays of the state: what lies where, and as what tensors a checkpoint has it. */
+enum { STATE_ARRAYS = 5 };
+struct state_array {
+    const char *prefix;
+    void *device; /* NULL: not laid out */
+    dtype dt;
+    int64_t block; /* elements of a parameter that share one of these: 1, or PARAM_ALIGN for scales */
+};
+/* The same in host memory: themselves on the CPU, copies of what a GPU holds. */
 struct host_state {
-    void *arrays[3]; /* master, first and second moment; NULL: not laid out */
+    struct state_array list[STATE_ARRAYS];
+    void *arrays[STATE_ARRAYS];
     bool owned;
 };
 enum state_copy { STATE_SPACE, STATE_CONTENTS }; /* memory alone, or what the device holds too */
 
-static dtype state_dt(const struct trainer *t, int array)
-{
-    return array == 0 ? DTYPE_F32 : t->decoder.params.moment_dt;
-}
-
-static void state_list(const struct trainer *t, void *device[3], size_t bytes[3])
+static void state_list(const struct trainer *t, struct state_array list[STATE_ARRAYS])
 {
     const struct params *p = &t->decoder.params;
-    device[0] = p->master, device[1] = p->m, device[2] = p->v;
-    for (int i = 0; i < 3; i++) bytes[i] = (size_t)p->total * dtype_bytes(state_dt(t, i));
+    const struct state_array all[STATE_ARRAYS] = {
+        {"master", p->master, DTYPE_F32, 1},
+        {"m", p->m, p->moment_dt, 1},
+        {"v", p->v, p->moment_dt, 1},
+        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN},
+        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN},
+    };
+    memcpy(list, all, sizeof all);
+}
+
+static size_t state_bytes(const struct trainer *t, const struct state_array *a)
+{
+    return (size_t)(t->decoder.params.total / a->block) * dtype_bytes(a->dt);
 }
 
 static void state_free(struct host_state *h)
 {
-    for (int i = 0; i < 3 && h->owned; i++) free(h->arrays[i]);
+    for (int i = 0; i < STATE_ARRAYS && h->owned; i++) free(h->arrays[i]);
     *h = (struct host_state){0};
 }
 
 static status state_open(struct trainer *t, struct host_state *h, enum state_copy copy)
 {
-    void *device[3];
-    size_t bytes[3];
     struct stream *s = t->run.stream;
-    state_list(t, device, bytes);
-    *h = (struct host_state){.arrays = {device[0], device[1], device[2]}};
-    if (s == NULL) return STATUS_OK;
-    *h = (struct host_state){.owned = true};
+    *h = (struct host_state){.owned = s != NULL};
+    state_list(t, h->list);
     status st = STATUS_OK;
-    for (int i = 0; i < 3 && st == STATUS_OK; i++) {
-        if (device[i] == NULL) continue;
-        h->arrays[i] = malloc(bytes[i]);
+    for (int i = 0; i < STATE_ARRAYS && st == STATUS_OK; i++) {
+        const size_t bytes = state_bytes(t, &h->list[i]);
+        if (s == NULL) h->arrays[i] = h->list[i].device;
+        if (s == NULL || h->list[i].device == NULL) continue;
+        h->arrays[i] = malloc(bytes);
         if (h->arrays[i] == NULL)
-            st = FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes[i]);
+            st = FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
         if (st == STATUS_OK && copy == STATE_CONTENTS)
-            st = dev_download(s, h->arrays[i], device[i], bytes[i]);
+            st = dev_download(s, h->arrays[i], h->list[i].device, bytes);
     }
-    if (st == STATUS_OK) st = dev_sync(s);
+    if (st == STATUS_OK && s) st = dev_sync(s);
     if (st != STATUS_OK) state_free(h);
     return st;
 }
@@ -196,11 +209,9 @@ static status state_open(struct trainer *t, struct host_state *h, enum state_cop
 /* Back to the device, and the weights that products read from the master weights. */
 static status state_upload(struct trainer *t, const struct host_state *h)
 {
-    void *device[3];
-    size_t bytes[3];
-    state_list(t, device, bytes);
-    for (int i = 0; i < 3 && h->owned; i++)
-        if (h->arrays[i]) TRY(dev_upload(t->run.stream, device[i], h->arrays[i], bytes[i]));
+    for (int i = 0; i < STATE_ARRAYS && h->owned; i++)
+        if (h->arrays[i])
+            TRY(dev_upload(t->run.stream, h->list[i].device, h->arrays[i], state_bytes(t, &h->list[i])));
     TRY(init_sync(&t->decoder, &t->run));
     return dev_sync(t->run.stream);
 }
@@ -212,27 +223,32 @@ status trainer_init_weights(struct trainer *t)
     return dev_sync(t->run.stream);
 }
 
-/* The logical tensors of a checkpoint: master/NAME, m/NAME, v/NAME. Caller frees. */
+/* Row `row` in array `k`. Scales are a vector: blocks do not end with the rows of a matrix. */
+static struct ckpt_item item_of(const struct host_state *h, int k, const struct param *row)
+{
+    const struct state_array *a = &h->list[k];
+    struct ckpt_item item = {.dt = a->dt,
+                             .rank = row->rank,
+                             .shape = {row->shape[0], row->shape[1]},
+                             .data = (char *)h->arrays[k] +
+                                     (size_t)(row->offset / a->block) * dtype_bytes(a->dt)};
+    if (a->block > 1) {
+        item.rank = 1;
+        item.shape[0] = (row->count + a->block - 1) / a->block;
+        item.shape[1] = 0;
+    }
+    snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, row->name);
+    return item;
+}
+
+/* The logical tensors of a checkpoint: master/NAME, m/NAME, v/NAME, and m_scale/NAME, v_scale/NAME of moments in 8 bits. Caller frees. */
 static struct ckpt_item *items_list(const struct trainer *t, const struct host_state *h, int *count)
 {
-    static const char *const prefixes[] = {"master", "m", "v"};
     const struct params *p = &t->decoder.params;
-    struct ckpt_item *items = calloc((size_t)p->count * 3, sizeof *items);
+    struct ckpt_item *items = calloc((size_t)p->count * STATE_ARRAYS, sizeof *items);
     *count = 0;
-    if (items == NULL) return NULL;
-    for (int k = 0; k < 3; k++) {
-        if (h->arrays[k] == NULL) continue;
-        const dtype dt = state_dt(t, k);
-        for (int i = 0; i < p->count; i++) {
-            const struct param *row = &p->rows[i];
-            struct ckpt_item *item = &items[(*count)++];
-            *item = (struct ckpt_item){.dt = dt,
-                                       .rank = row->rank,
-                                       .shape = {row->shape[0], row->shape[1]},
-                                       .data = (char *)h->arrays[k] + (size_t)row->offset * dtype_bytes(dt)};
-            snprintf(item->name, sizeof item->name, "%s/%s", prefixes[k], row->name);
-        }
-    }
+    for (int k = 0; k < STATE_ARRAYS && items; k++)
+        for (int i = 0; i < p->count && h->arrays[k]; i++) items[(*count)++] = item_of(h, k, &p->rows[i]);
     return items;
 }
 
@@ -241,6 +257,7 @@ static bool all_finite(const struct ckpt_item *item)
     const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
     const int64_t n = item->shape[0] * (item->rank > 1 ? item->shape[1] : 1);
     int bad = 0;
+    if (item->dt == DTYPE_U8) return true; /* codes */
     if (item->dt == DTYPE_BF16) {
         const bf16 *bits = item->data;
         for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;

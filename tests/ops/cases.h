@@ -37,6 +37,7 @@ enum op_flag {
     LION = 8192,          /* update */
     MOMENTS_BF16 = 16384, /* update */
     NO_CLIP = 32768,      /* update */
+    MOMENTS_8 = 131072,   /* update */
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
@@ -241,6 +242,8 @@ static const struct op_case op_cases[] = {
     ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
     ROWS(update, 40, 16, TABLE_ROWS), ROWS(update, 300, 64, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 7, 32, TABLE_ROWS | LION),
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
+    ROWS(update, 1, 1, MOMENTS_8), ROWS(update, 3, 11, MOMENTS_8), ROWS(update, 70, 1025, MOMENTS_8 | NO_CLIP), ROWS(update, 64, 512, MOMENTS_8),
+    ROWS(update, 5, 13, MOMENTS_8 | LION), ROWS(update, 70, 1031, MOMENTS_8 | LION),
     ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
     ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),

@@ -84,7 +84,7 @@ static const struct op_case real_cases[] = {
     XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20, 0), XENT(256, 50304, 50257, NO_STATS),
     ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
     ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
-    ROWS(update, 4096, 1000, LION | MOMENTS_BF16),
+    ROWS(update, 4096, 1000, LION | MOMENTS_BF16), ROWS(update, 4096, 2048, MOMENTS_8), ROWS(update, 4096, 1000, MOMENTS_8 | LION),
     REAL_DELTA(delta_fwd), REAL_DELTA(delta_bwd),
     DELTA(delta_fwd, 2, 1, 128, 128, QK_NORM | BRANCH, 3, {1, 0, 130}), DELTA(delta_fwd, 2, 2, 256, 64, QK_NORM | BRANCH, 1, {1}),
     DELTA(delta_fwd, 2, 1, 64, 96, NO_DELTA | BRANCH, 2, {65, 0}),

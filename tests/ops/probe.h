@@ -73,6 +73,7 @@ void *probe_in(struct probe *p, const char *name, dtype dt, int64_t count, doubl
 int32_t *probe_ids(struct probe *p, const char *name, int64_t count,
                    int64_t bound); /* uniform in [0, bound) */
 void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype dt, int64_t count, double tol);
+uint8_t *probe_out_codes(struct probe *p, const char *name, int64_t count); /* of moments; a neighbour is as good */
 int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count); /* =, compared exactly */
 /* Aligned as an arena's memory is. */
 void *probe_scratch(struct probe *p, const char *name, size_t bytes);

@@ -97,6 +97,13 @@ void *probe_out(struct probe *p, const char *name, enum probe_kind kind, dtype d
     return b->data;
 }
 
+uint8_t *probe_out_codes(struct probe *p, const char *name, int64_t count)
+{
+    uint8_t *codes = buf_new(p, name, PROBE_OUT, DTYPE_U8, count, 1)->data;
+    for (int64_t i = 0; i < count; i++) codes[i] = (uint8_t)(p->zero_out ? 0 : 128 + 36 * noise(name, 2, i));
+    return codes;
+}
+
 int32_t *probe_out_ids(struct probe *p, const char *name, int64_t count)
 {
     int32_t *ids = buf_new(p, name, PROBE_OUT, DTYPE_I32, count, TOL_EXACT)->data;
@@ -169,7 +176,8 @@ void probe_diff_guards(const struct probe *p, struct probe_diff *d)
 
 static double element(const struct probe_buf *b, int64_t i)
 {
-    return b->dt == DTYPE_I32 ? ((const int32_t *)b->data)[i] : dtype_load(b->data, i, b->dt);
+    if (b->dt == DTYPE_I32) return ((const int32_t *)b->data)[i];
+    return b->dt == DTYPE_U8 ? ((const uint8_t *)b->data)[i] : dtype_load(b->data, i, b->dt);
 }
 
 /* Any NaN is as good as another: which one a conversion gives is the device's choice. */
@@ -194,11 +202,11 @@ static void buf_exact(const struct probe_buf *want, const struct probe_buf *got,
 static void buf_close(const struct probe_buf *want, const struct probe_buf *got, struct probe_diff *d)
 {
     /* A stored bf16 may land on a neighbour; f32 arithmetic has some roundings more of its own. */
-    double relative = (want->dt == DTYPE_BF16 ? 2 : 8) * tol_round(want->dt), square_error = 0,
-           square_allowed = 0, worst = 0;
+    double relative = want->dt == DTYPE_U8 ? 0 : (want->dt == DTYPE_BF16 ? 2 : 8) * tol_round(want->dt),
+           square_error = 0, square_allowed = 0, worst = 0;
     int64_t off = 0, at = 0;
     for (int64_t i = 0; i < want->count; i++) {
-        double w = dtype_load(want->data, i, want->dt), g = dtype_load(got->data, i, got->dt);
+        double w = element(want, i), g = element(got, i);
         double allowed = relative * fabs(w) + got->tol, error = fabs(w - g), ratio = error / allowed;
         if (error == 0) ratio = 0;
         if (!(ratio <= 1)) off++;
@@ -214,7 +222,7 @@ static void buf_close(const struct probe_buf *want, const struct probe_buf *got,
     const double mean = square_allowed > 0 ? sqrt(square_error / square_allowed) : 0;
     if (worst > d->worst) d->worst = worst;
     if (off == 0 && !(want->count >= 256 && mean > 0.5)) return;
-    const double w = dtype_load(want->data, at, want->dt), g = dtype_load(got->data, at, got->dt);
+    const double w = element(want, at), g = element(got, at);
     diff_add(
         d,
         "%s: %lld of %lld off, root mean square %.3g of what is allowed; worst [%lld] is %.9g, the oracle "

@@ -2,6 +2,7 @@
  * belongs to: the gradient check pairs buffers by that rule. Inputs that only a forward can give (rstd, lse,
  * o) are computed by the oracle. */
 #include "run.h"
+#include "ops/quant.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -506,7 +507,7 @@ static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
             table[n] = (struct update_chunk){.begin = at,
                                              .count = (int32_t)(length < left ? length : left),
                                              .flags = (unsigned)(n + 3) % 4};
-        at += (length + 31) / 16 * 16;
+        at += c->flags & MOMENTS_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16;
     }
     return n;
 }
@@ -519,30 +520,58 @@ static struct step_scalars *scalars_of(struct probe *p)
     return s;
 }
 
+struct moment_bufs {
+    void *m, *v;
+    float *m_scale, *v_scale;
+    dtype sdt;
+};
+/* Away from 0: an update of thousands that leaves a weight of 1 would show its rounding, not the op's. */
+static struct moment_bufs moments_of(struct probe *p, const struct op_case *c, int64_t count, double tol)
+{
+    const bool lion = c->flags & LION;
+    struct moment_bufs b = {.sdt = c->flags & MOMENTS_8      ? DTYPE_U8
+                                   : c->flags & MOMENTS_BF16 ? DTYPE_BF16
+                                                             : DTYPE_F32};
+    if (b.sdt != DTYPE_U8) {
+        b.m = probe_out(p, "m", PROBE_OUT, b.sdt, count, tol);
+        b.v = lion ? NULL : probe_out(p, "v", PROBE_OUT, b.sdt, count, tol);
+        for (int64_t i = 0; i < count && b.v; i++)
+            dtype_store(b.v, i, b.sdt, 0.01 + pow(dtype_load(b.v, i, b.sdt), 2));
+        return b;
+    }
+    const int64_t blocks = (count + QUANT_BLOCK - 1) / QUANT_BLOCK;
+    uint8_t *codes = b.m = probe_out_codes(p, "m", count);
+    b.m_scale = probe_out(p, "m_scale", PROBE_OUT, DTYPE_F32, blocks, tol);
+    if (count > 0) codes[0] = 0, codes[count - 1] = 255; /* the ends of the map */
+    for (int64_t i = 0; i < blocks; i++) b.m_scale[i] = 2 * fabsf(b.m_scale[i]);
+    if (lion) return b;
+    codes = b.v = probe_out_codes(p, "v", count);
+    b.v_scale = probe_out(p, "v_scale", PROBE_OUT, DTYPE_F32, blocks, tol);
+    for (int64_t i = 0; i < count; i++) codes[i] |= 128;
+    for (int64_t i = 0; i < blocks; i++) b.v_scale[i] = 0.1f + 2 * b.v_scale[i] * b.v_scale[i];
+    return b;
+}
+
 static void run_update(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const int64_t count = c->rows * c->d, chunk_count = chunk_table(NULL, c);
-    const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
     const bool lion = c->flags & LION;
     double tol = tol_reduce(DTYPE_F32, 1);
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
           *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
-    void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
-         *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
-    /* away from 0: an update of thousands that leaves a weight of 1 would show its rounding, not the op's */
-    for (int64_t i = 0; i < count && v; i++) dtype_store(v, i, sdt, 0.01 + pow(dtype_load(v, i, sdt), 2));
-    if (lion && count > 0) g[0] = 0, dtype_store(m, 0, sdt, 0);      /* sign(0) = 0 */
+    const struct moment_bufs b = moments_of(p, c, count, tol);
+    if (lion && count > 0 && b.sdt != DTYPE_U8) g[0] = 0, dtype_store(b.m, 0, b.sdt, 0); /* sign(0) = 0 */
     enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
     struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
     (void)chunk_table(chunks, c);
     for (int64_t row = 0; c->flags & TABLE_ROWS && row < c->rows; row += 3) /* untouched */
         memset(g + row * c->d, 0, (size_t)c->d * sizeof *g);
-    RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = m, .v = v, .w = copy,
-        .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8,
-        .weight_decay = 0.1, .row_rate = c->flags & TABLE_ROWS ? 5 : 0,
-        .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars_of(p), .seed = 17,
-        .sdt = sdt);
+    RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = b.m, .v = b.v,
+        .m_scale = b.m_scale, .v_scale = b.v_scale, .w = copy, .chunks = chunks, .chunk_count = chunk_count,
+        .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,
+        .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count),
+        .scalars = scalars_of(p), .seed = 17, .sdt = b.sdt);
 }
 
 /* There and back; the source holds a tie and what is not finite. */

@@ -68,6 +68,34 @@ static void reserved_bytes_equal_planned_bytes(void **state)
         }
 }
 
+/* Moments in 8 bits are a byte and a 64th per parameter, of rows padded to blocks. */
+static void moments_take_what_their_type_says(void **state)
+{
+    (void)state;
+    static const double bytes[] = {
+        [OPTIM_STATE_FP32] = 8, [OPTIM_STATE_BF16] = 4, [OPTIM_STATE_INT8] = 2 + 2. / 64};
+    for (int kind = OPTIM_STATE_FP32; kind <= OPTIM_STATE_INT8; kind++) {
+        struct spec s;
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
+        run_spec_default(&s.run);
+        s.model.vocab_size = 512;
+        s.run.train_steps = 1;
+        s.run.optim_state = kind;
+        spec_resolve(&s);
+        struct plan_lay_args args = plan_args(&s, NULL);
+        assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        const double tables = (double)d.params.chunk_count * sizeof(struct update_chunk),
+                     got = ((double)m.optim.peak - tables) / (double)d.params.total;
+        if (fabs(got - bytes[kind]) > 0.01) fail_msg("%g bytes for each parameter, not %g", got, bytes[kind]);
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+}
+
 /* Method: a machine that holds the plan of n sequences and one byte less than that of the next divisor gets n; one that holds less than
  * one sequence is told so. */
 static void the_largest_micro_batch_that_fits_is_chosen(void **state)
@@ -264,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
+        cmocka_unit_test(moments_take_what_their_type_says),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),

@@ -359,6 +359,12 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 2, wsd), STATUS_CONFIG);
     char *bands[] = {"model.rope_scaling=llama3", "model.rope_original=64", "model.rope_low_freq=4"};
     assert_int_equal(load(&s, tiny, 3, bands), STATUS_CONFIG);
+    char *codes[] = {"optim.state=int8", "model.engram_layers=0", "model.engram_dim=16",
+                     "model.engram_base=50"};
+    assert_int_equal(load(&s, tiny, 4, codes), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: optim.state int8 does not go with model.engram_layers, whose "
+                        "tables move row by row; use optim.state: bf16");
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
     assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
 }

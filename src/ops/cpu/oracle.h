@@ -65,7 +65,8 @@ static inline bool update_untouched(const float *g, int64_t width)
 }
 static inline void update_check(const struct update_args *a)
 {
-    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));
+    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || (a->sdt == DTYPE_U8 && a->row_rate == 0), "moments of %s",
+          dtype_name(a->sdt));
     CHECK(a->rule == UPDATE_LION || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
           "corrections %g %g", a->scalars->correction1, a->scalars->correction2);
 }

@@ -1,6 +1,8 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle.h"
+#include "ops/quant.h"
 #include "ops/rounding.h"
+#include <float.h>
 #include <math.h>
 
 static status sum(const struct sum_args *a, dev_stream s)
@@ -12,41 +14,122 @@ static status sum(const struct sum_args *a, dev_stream s)
 
 enum moment { FIRST, SECOND };
 
-static void put_moment(const struct update_args *a, enum moment which, int64_t i, double x)
+/* The random bits of element i, for one of its moments. */
+static uint32_t random_bits(const struct update_args *a, enum moment which, int64_t i)
 {
-    void *array = which == FIRST ? a->m : a->v;
-    if (a->sdt == DTYPE_F32) {
-        put(array, i, DTYPE_F32, x);
-        return;
-    }
-    const float rounded = (float)x;
-    uint32_t bits, word = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4).u[i % 4];
-    memcpy(&bits, &rounded, sizeof bits);
-    ((bf16 *)array)[i] = rounding_bf16(bits, which == FIRST ? word & 0xffff : word >> 16);
+    const uint32_t word = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4).u[i % 4];
+    return which == FIRST ? word & 0xffff : word >> 16;
 }
 
-/* What the rule subtracts from p, over lr; moments are stored on the way. */
-static double rule_step(const struct update_args *a, int64_t i, double g)
+/* Values of all codes, in their order. */
+static void code_values(enum quant_kind kind, float values[QUANT_BLOCK])
 {
-    double m = get(a->m, i, a->sdt), blend = a->beta1 * m + (1 - a->beta1) * g;
+    const struct quant_map q = quant_map_of(kind);
+    for (int code = 0; code < QUANT_BLOCK; code++) values[code] = quant_value(&q, kind, code);
+}
+
+/* x in [-1, 1], by looking through the values: magnitudes are rounded away from 0 with the probability that makes the mean exact. */
+static uint8_t code_of(enum quant_kind kind, const float values[QUANT_BLOCK], double x, uint32_t random)
+{
+    const bool negative = x < 0;
+    int code = kind == QUANT_SIGNED ? QUANT_ZERO : 0;
+    x = fabs(x);
+    while (code < 255 && (double)values[code + 1] <= x) code++;
+    if (code < 255) {
+        const double low = (double)values[code], high = (double)values[code + 1];
+        code += random * 0x1p-16 < (x - low) / (high - low);
+    }
+    if (kind == QUANT_UNSIGNED) return (uint8_t)(code == 0 && x > 0 ? 1 : code);
+    const int mirrored = 2 * QUANT_ZERO - code;
+    return (uint8_t)(negative ? (mirrored < 0 ? 0 : mirrored) : code);
+}
+
+/* Moments in 8 bits: one scale for `n` elements of a block from i on. */
+static void put_codes(const struct update_args *a, enum moment which, int64_t i, int64_t n, const double *x)
+{
+    const enum quant_kind kind = which == FIRST ? QUANT_SIGNED : QUANT_UNSIGNED;
+    uint8_t *codes = which == FIRST ? a->m : a->v;
+    float values[QUANT_BLOCK], top = 0;
+    code_values(kind, values);
+    for (int64_t k = 0; k < n; k++) top = fmaxf(top, fabsf((float)x[k]));
+    if (top < FLT_MIN) top = 0;
+    (which == FIRST ? a->m_scale : a->v_scale)[i / QUANT_BLOCK] = top;
+    for (int64_t k = 0; k < n; k++)
+        codes[i + k] = code_of(kind, values, top > 0 ? x[k] / (double)top : 0, random_bits(a, which, i + k));
+}
+
+static void put_moments(const struct update_args *a, enum moment which, int64_t i, int64_t n, const double *x)
+{
+    void *array = which == FIRST ? a->m : a->v;
+    if (a->sdt == DTYPE_U8) {
+        put_codes(a, which, i, n, x);
+        return;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const float rounded = (float)x[k];
+        uint32_t bits;
+        memcpy(&bits, &rounded, sizeof bits);
+        if (a->sdt == DTYPE_F32)
+            ((float *)array)[i + k] = rounded;
+        else
+            ((bf16 *)array)[i + k] = rounding_bf16(bits, random_bits(a, which, i + k));
+    }
+}
+
+static void get_moments(const struct update_args *a, enum moment which, int64_t i, int64_t n, double *x)
+{
+    const enum quant_kind kind = which == FIRST ? QUANT_SIGNED : QUANT_UNSIGNED;
+    const void *array = which == FIRST ? a->m : a->v;
+    float values[QUANT_BLOCK];
+    if (a->sdt == DTYPE_U8) code_values(kind, values);
+    for (int64_t k = 0; k < n; k++) {
+        if (a->sdt == DTYPE_U8)
+            x[k] = (double)values[((const uint8_t *)array)[i + k]] *
+                   (double)(which == FIRST ? a->m_scale : a->v_scale)[i / QUANT_BLOCK];
+        else
+            x[k] = get(array, i + k, a->sdt);
+    }
+}
+
+/* What the rule subtracts from p, over lr; the moments become those of the next step. */
+static double rule_step(const struct update_args *a, double g, double *m, double *v)
+{
+    const double blend = a->beta1 * *m + (1 - a->beta1) * g;
     if (a->rule == UPDATE_LION) {
-        put_moment(a, FIRST, i, a->beta2 * m + (1 - a->beta2) * g);
+        *m = a->beta2 * *m + (1 - a->beta2) * g;
         return blend > 0 ? 1 : blend < 0 ? -1 : 0;
     }
-    double v = a->beta2 * get(a->v, i, a->sdt) + (1 - a->beta2) * g * g;
-    put_moment(a, FIRST, i, blend);
-    put_moment(a, SECOND, i, v);
-    return blend / a->scalars->correction1 / (sqrt(v / a->scalars->correction2) + a->eps);
+    *m = blend;
+    *v = a->beta2 * *v + (1 - a->beta2) * g * g;
+    return blend / a->scalars->correction1 / (sqrt(*v / a->scalars->correction2) + a->eps);
+}
+
+/* At most a block of moments in 8 bits. */
+static void update_some(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
+{
+    const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
+    const bool two = a->rule == UPDATE_ADAMW;
+    double m[QUANT_BLOCK], v[QUANT_BLOCK] = {0};
+    get_moments(a, FIRST, c->begin, c->count, m);
+    if (two) get_moments(a, SECOND, c->begin, c->count, v);
+    for (int64_t k = 0; k < c->count; k++) {
+        const int64_t i = c->begin + k;
+        const double step = rule_step(a, (double)a->g[i] * factor, &m[k], &v[k]);
+        a->p[i] = (float)((double)a->p[i] * (1 - decay) - lr * step);
+        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
+        if (c->flags & UPDATE_ZERO) a->g[i] = 0;
+    }
+    put_moments(a, FIRST, c->begin, c->count, m);
+    if (two) put_moments(a, SECOND, c->begin, c->count, v);
 }
 
 static void update_one(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
-    const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
-    for (int64_t i = c->begin; i < c->begin + c->count; i++) {
-        double step = rule_step(a, i, (double)a->g[i] * factor);
-        a->p[i] = (float)((double)a->p[i] * (1 - decay) - lr * step);
-        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
-        if (c->flags & UPDATE_ZERO) a->g[i] = 0;
+    for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
+        const int32_t left = c->count - at;
+        const struct update_chunk some = {
+            .begin = c->begin + at, .count = left < QUANT_BLOCK ? left : QUANT_BLOCK, .flags = c->flags};
+        update_some(a, &some, factor, lr);
     }
 }
 

@@ -2,12 +2,14 @@
 //
 //   phase 1   each block sums squares of its tiles in f64 into a place of its own                        reads 4 B per element
 //   barrier   every block adds those sums up in the same order: all know the same norm
-//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w)
+//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w),
+//             18 with moments in 8 bits
 //
 // A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
 // keep many loads under way.
 #include "ops/cuda/device.cuh"
 extern "C" {
+#include "ops/quant.h"
 #include "ops/rounding.h"
 }
 #include <cooperative_groups.h>
@@ -17,6 +19,8 @@ namespace {
 enum { THREADS = 256, QUAD = 4, NORM_QUADS = 8, RULE_QUADS = 2 };
 enum { NORM_TILE = THREADS * QUAD * NORM_QUADS, RULE_TILE = THREADS * QUAD * RULE_QUADS }; // elements
 enum { NORM_TILES = UPDATE_CHUNK / NORM_TILE, RULE_TILES = UPDATE_CHUNK / RULE_TILE };     // of a chunk
+enum { LANE = QUANT_BLOCK / WARP }; // elements of a lane of the warp that has a block of moments in 8 bits
+static_assert(RULE_TILE == THREADS / WARP * QUANT_BLOCK && LANE == 2 * QUAD, "a warp has one block of a tile");
 static_assert(NORM_TILES * NORM_TILE == UPDATE_CHUNK && RULE_TILES * RULE_TILE == UPDATE_CHUNK, "whole tiles");
 
 // Of one step, the same for all elements, folded as the CPU's are.
@@ -199,10 +203,113 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
     }
 }
 
+// ---- Moments in 8 bits (ops/quant.h): each warp has one block of a tile. ----
+
+struct quant_maps {
+    quant_map m, v;
+};
+
+// Of magnitude `size`, at most 1: how many magnitudes lie below, one more where `random` in [0, 2^16) says so.
+__device__ inline int magnitude_of(const quant_map &q, float size, uint32_t random)
+{
+    int d = 0;
+#pragma unroll
+    for (int e = 0; e < QUANT_DECADES - 1; e++) d += size >= q.first[e];
+    const float last = q.last[d], t = (size - q.low[d]) * q.slope[d], k = fminf(truncf(t), last);
+    const float rest = k < last ? t - k : (t - k) * q.stretch[d];
+    return int(q.base[d] + k) + (float(random) * 0x1p-16f < rest);
+}
+template <quant_kind KIND> __device__ inline uint8_t code_of(const quant_map &q, float x, float inverse, uint32_t random)
+{
+    const float size = fabsf(x) * inverse;
+    const int u = magnitude_of(q, size, random);
+    if (KIND == QUANT_UNSIGNED) return uint8_t(u + (u == 0 && size > 0));
+    return uint8_t(x < 0 ? max(QUANT_ZERO - u, 0) : QUANT_ZERO + u);
+}
+
+struct codes {
+    uint8_t c[LANE];
+};
+__device__ inline codes load_codes(const void *from, int64_t i, int n, bool wide)
+{
+    const uint8_t *p = static_cast<const uint8_t *>(from) + i;
+    codes k = {};
+    if (wide && n >= LANE) {
+        const uint2 raw = __ldcs(reinterpret_cast<const uint2 *>(p));
+        memcpy(k.c, &raw, sizeof raw);
+        return k;
+    }
+    for (int j = 0; j < LANE; j++)
+        if (j < n) k.c[j] = p[j];
+    return k;
+}
+// The lane's elements of a block, of which the block's largest magnitude becomes the scale.
+template <quant_kind KIND>
+__device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &q, const float (&x)[LANE],
+                                   const uint32_t (&words)[LANE])
+{
+    float top = 0;
+#pragma unroll
+    for (int j = 0; j < LANE; j++) top = fmaxf(top, j < n ? fabsf(x[j]) : 0.f);
+    top = warp_max(top);
+    if (top < 1.17549435e-38f) top = 0; // its inverse would not be finite
+    if (threadIdx.x % WARP == 0) scale[i / QUANT_BLOCK] = top;
+    const float inverse = top > 0 ? 1 / top : 0.f;
+    codes k;
+#pragma unroll
+    for (int j = 0; j < LANE; j++)
+        k.c[j] = code_of<KIND>(q, x[j], inverse, KIND == QUANT_SIGNED ? words[j] & 0xffff : words[j] >> 16);
+    uint8_t *p = static_cast<uint8_t *>(to) + i;
+    if (wide && n >= LANE) {
+        uint2 raw;
+        memcpy(&raw, k.c, sizeof raw);
+        __stcs(reinterpret_cast<uint2 *>(p), raw);
+        return;
+    }
+    for (int j = 0; j < LANE; j++)
+        if (j < n) p[j] = k.c[j];
+}
+
+template <update_rule RULE>
+__device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide, const quant_maps &q)
+{
+    const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE, n = t.count - at;
+    if (begin >= t.count) return; // the whole warp
+    const int64_t i = t.begin + at;
+    const codes cm = load_codes(a.m, i, n, wide), cv = RULE == UPDATE_ADAMW ? load_codes(a.v, i, n, wide) : codes{};
+    const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = RULE == UPDATE_ADAMW ? a.v_scale[i / QUANT_BLOCK] : 0;
+    const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
+    float m[LANE], v[LANE];
+    uint32_t words[LANE];
+#pragma unroll
+    for (int u = 0; u < LANE / QUAD; u++) {
+        const int64_t at4 = i + u * QUAD;
+        const int n4 = n - u * QUAD;
+        state s;
+        s.g = load_quad(a.g, at4, n4, wide);
+        s.p = load_quad(a.p, at4, n4, wide);
+        for (int k = 0; k < QUAD; k++) {
+            s.m.x[k] = top_m * quant_value(&q.m, QUANT_SIGNED, cm.c[u * QUAD + k]);
+            s.v.x[k] = RULE == UPDATE_ADAMW ? top_v * quant_value(&q.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
+        }
+        apply<RULE>(s, f, decay);
+        const rng_block random = rounding_words(a.seed, step, uint64_t(at4) / QUAD);
+        for (int k = 0; k < QUAD; k++) m[u * QUAD + k] = s.m.x[k], v[u * QUAD + k] = s.v.x[k], words[u * QUAD + k] = random.u[k];
+        if (n4 <= 0) continue;
+        store_quad(a.p, at4, n4, wide, s.p);
+        if (a.w) store_rounded(a.w, at4, n4, wide, s.p);
+        if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
+    }
+    store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.m, m, words);
+    if (RULE == UPDATE_ADAMW) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, i, n, wide, q.v, v, words);
+}
+
 template <update_rule RULE, typename S>
-__global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide)
+__global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
+    __shared__ quant_maps q;
+    if (sizeof(S) == 1 && threadIdx.x == 0) q = maps; // seen by all after the barrier
     const int64_t squares = a.chunk_count * NORM_TILES, tiles = a.chunk_count * RULE_TILES;
     double sum = 0;
     for (int64_t k = blockIdx.x; k < squares; k += gridDim.x) sum += tile_squares(a, k, wide);
@@ -226,10 +333,14 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
         const tile t = next; // the one after is looked up while this one's elements are on their way
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
-        if (wide && t.count == RULE_TILE)
-            tile_update<RULE, S, true>(a, t, f, step, wide);
-        else
-            tile_update<RULE, S, false>(a, t, f, step, wide);
+        if constexpr (sizeof(S) == 1) {
+            block_update<RULE>(a, t, f, step, wide, q);
+        } else {
+            if (wide && t.count == RULE_TILE)
+                tile_update<RULE, S, true>(a, t, f, step, wide);
+            else
+                tile_update<RULE, S, false>(a, t, f, step, wide);
+        }
     }
 }
 
@@ -244,14 +355,14 @@ bool is_wide(const update_args *a)
 
 status update(const struct update_args *a, dev_stream s)
 {
-    typedef void kernel_fn(const update_args, double *, bool);
-    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16, "moments of %s", dtype_name(a->sdt));
+    typedef void kernel_fn(const update_args, double *, bool, const quant_maps);
+    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
     if (a->row_rate != 0)
         return FAIL(STATUS_CONFIG, "rows of tables (engram) are updated on the CPU alone (machine.device: cpu)");
-    kernel_fn *const kernels[2][2] = {
-        {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>},
-        {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>}};
-    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][a->sdt == DTYPE_BF16];
+    kernel_fn *const kernels[2][3] = {
+        {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>, update_kernel<UPDATE_ADAMW, uint8_t>},
+        {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>, update_kernel<UPDATE_LION, uint8_t>}};
+    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2];
     int resident = 0;
     // An error here is met again by the launch, which reports it.
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
@@ -261,7 +372,8 @@ status update(const struct update_args *a, dev_stream s)
     update_args args = *a;
     double *sums = static_cast<double *>(cuda_set_workspace(s, grid.x * sizeof(double), "update"));
     bool wide = is_wide(a);
-    void *list[] = {&args, &sums, &wide};
+    quant_maps maps = {quant_map_of(QUANT_SIGNED), quant_map_of(QUANT_UNSIGNED)};
+    void *list[] = {&args, &sums, &wide, &maps};
     (void)cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, dim3(THREADS), list, 0, queue_of(s));
     return cuda_set_launched(s, "update");
 }

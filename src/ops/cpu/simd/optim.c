@@ -4,7 +4,9 @@
 #include "ops/cpu/oracle.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
+#include "ops/quant.h"
 #include "ops/rounding.h"
+#include <float.h>
 
 enum {
     SUMS = 1024 /* at most: partial sums of the norm stand on the stack */
@@ -91,6 +93,21 @@ VEC_INLINE void moment_store(void *p, int64_t i, int n, dtype sdt, vf x, vu rand
     vec_store(p, i, n, sdt, x);
 }
 
+/* What the rule subtracts from p; the moments become those of the next step. */
+VEC_INLINE vf rule_vec(struct update_fold f, enum update_rule rule, vf g, vf p, vf *m, vf *v)
+{
+    const vf blend = *m * f.beta1 + g * f.rest1;
+    if (rule == UPDATE_ADAMW) {
+        *m = blend;
+        *v = *v * f.beta2 + g * g * f.rest2;
+        return p * f.decay + f.step * blend / (vec_sqrt(*v) * f.root + f.eps);
+    }
+    const vf up = vec_select(blend > 0.f, vec_set(f.step), (vf){0}),
+             down = vec_select(blend < 0.f, vec_set(f.step), (vf){0});
+    *m = *m * f.beta2 + g * f.rest2;
+    return p * f.decay + (up - down);
+}
+
 VEC_INLINE void update_span(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
                             enum update_rule rule, dtype sdt)
 {
@@ -100,33 +117,157 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
         int n = vec_n(end - i);
         vu words = sdt == DTYPE_BF16 ? words_at(a, i) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
-        vf m = vec_load(a->m, i, n, sdt), blend = m * f.beta1 + g * f.rest1;
-        if (rule == UPDATE_ADAMW) {
-            vf v = vec_load(a->v, i, n, sdt) * f.beta2 + g * g * f.rest2;
-            p -= p * f.decay + f.step * blend / (vec_sqrt(v) * f.root + f.eps);
-            moment_store(a->m, i, n, sdt, blend, words & 0xffff);
-            moment_store(a->v, i, n, sdt, v, words >> 16);
-        } else {
-            vf up = vec_select(blend > 0.f, vec_set(f.step), (vf){0}),
-               down = vec_select(blend < 0.f, vec_set(f.step), (vf){0});
-            p -= p * f.decay + (up - down);
-            moment_store(a->m, i, n, sdt, m * f.beta2 + g * f.rest2, words & 0xffff);
-        }
+        vf m = vec_load(a->m, i, n, sdt), v = {0};
+        if (rule == UPDATE_ADAMW) v = vec_load(a->v, i, n, sdt);
+        p -= rule_vec(f, rule, g, p, &m, &v);
+        moment_store(a->m, i, n, sdt, m, words & 0xffff);
+        if (rule == UPDATE_ADAMW) moment_store(a->v, i, n, sdt, v, words >> 16);
         vec_store(a->p, i, n, DTYPE_F32, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
 }
 
+/* ---- Moments in 8 bits (ops/quant.h), a block at a time: its scale is known when all its moments are. ---- */
+
+typedef uint8_t vb __attribute__((vector_size(VEC)));
+
+/* table[at], at in [0, 8). */
+VEC_INLINE vf vec_pick(const float table[QUANT_DECADES], vi at)
+{
+    const __m256 t = _mm256_loadu_ps(table);
+#ifdef __AVX512F__
+    return (vf)_mm512_permutexvar_ps((__m512i)at, _mm512_castps256_ps512(t));
+#else
+    return (vf)_mm256_permutevar8x32_ps(t, (__m256i)at);
+#endif
+}
+VEC_INLINE vf vec_abs(vf x)
+{
+    return (vf)((vu)x & 0x7fffffff);
+}
+
+/* Values of the codes at p[0, n); what stands behind them is 0. */
+VEC_INLINE vf codes_load(const struct quant_map *q, enum quant_kind kind, const uint8_t *p, int n,
+                         float scale)
+{
+    vb bytes = {0};
+    if (__builtin_expect(n == VEC, 1))
+        memcpy(&bytes, p, sizeof bytes);
+    else
+        memcpy(&bytes, p, (size_t)n);
+    const bool sign = kind == QUANT_SIGNED;
+    const vi code = __builtin_convertvector(bytes, vi);
+    const vf place = __builtin_convertvector(sign ? code - QUANT_ZERO : code + 1, vf), u = vec_abs(place);
+    const vf power = (vf)((vu)u & 0x7f800000); /* of two, the largest in u */
+    const vi decade = ((vi)u >> 23) - (sign ? 127 : 128);
+    vf x = vec_pick(q->first, decade) + (u - power) * vec_pick(q->step, decade);
+    x = vec_select(u > (sign ? 0.f : 1.f), x * scale, (vf){0});
+    return vec_keep(vec_select(place < 0.f, -x, x), n);
+}
+
+/* x / scale as codes; `random`: uniform in [0, 2^16). */
+VEC_INLINE void codes_store(const struct quant_map *q, enum quant_kind kind, uint8_t *p, int n, vf x,
+                            float inverse, vu random)
+{
+    const vf size = vec_abs(x) * inverse;
+    vi d = {0};
+    for (int e = 0; e < QUANT_DECADES - 1; e++) d -= size >= vec_set(q->first[e]);
+    const vf last = vec_pick(q->last, d), t = (size - vec_pick(q->low, d)) * vec_pick(q->slope, d);
+    const vf whole = __builtin_convertvector(__builtin_convertvector(t, vi), vf);
+    const vf k = vec_select(whole < last, whole, last);
+    const vf rest = vec_select(k < last, t - k, (t - k) * vec_pick(q->stretch, d));
+    vi code = __builtin_convertvector(vec_pick(q->base, d) + k, vi);
+    code -= __builtin_convertvector((vi)random, vf) * 0x1p-16f < rest;
+    if (kind == QUANT_SIGNED) {
+        const vi below = QUANT_ZERO - code, above = QUANT_ZERO + code;
+        code = (vi)vec_select(x < 0.f, (vf)(below & ~(below >> 31)), (vf)above);
+    } else {
+        code -= (code == 0) & (size > 0.f);
+    }
+    const vb bytes = __builtin_convertvector(code, vb);
+    memcpy(p, &bytes, (size_t)n);
+}
+
+struct block {
+    float m[QUANT_BLOCK], v[QUANT_BLOCK];
+};
+
+/* The scale of a block; 0, and all codes of 0, where it would be subnormal. */
+VEC_INLINE float block_scale(const float *x, int64_t n)
+{
+    vf top = {0};
+    for (int64_t i = 0; i < n; i += VEC) top = vec_max(top, vec_abs(vec_load(x, i, VEC, DTYPE_F32)));
+    const float scale = vec_top(top);
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+VEC_INLINE void block_store(const struct update_args *a, int64_t begin, int64_t count, const struct block *b,
+                            const struct quant_map q[2], enum update_rule rule)
+{
+    const float top_m = block_scale(b->m, count), top_v = rule == UPDATE_ADAMW ? block_scale(b->v, count) : 0;
+    const float over_m = top_m > 0 ? 1 / top_m : 0, over_v = top_v > 0 ? 1 / top_v : 0;
+    a->m_scale[begin / QUANT_BLOCK] = top_m;
+    if (rule == UPDATE_ADAMW) a->v_scale[begin / QUANT_BLOCK] = top_v;
+    for (int64_t k = 0; k < count; k += VEC) {
+        const int n = vec_n(count - k);
+        const vu words = words_at(a, begin + k);
+        codes_store(&q[0], QUANT_SIGNED, (uint8_t *)a->m + begin + k, n, vec_load(b->m, k, VEC, DTYPE_F32),
+                    over_m, words & 0xffff);
+        if (rule == UPDATE_ADAMW)
+            codes_store(&q[1], QUANT_UNSIGNED, (uint8_t *)a->v + begin + k, n,
+                        vec_load(b->v, k, VEC, DTYPE_F32), over_v, words >> 16);
+    }
+}
+
+VEC_INLINE void update_block(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
+                             const struct quant_map q[2], enum update_rule rule)
+{
+    struct block b;
+    const float top_m = a->m_scale[c->begin / QUANT_BLOCK],
+                top_v = rule == UPDATE_ADAMW ? a->v_scale[c->begin / QUANT_BLOCK] : 0;
+    for (int64_t k = 0; k < c->count; k += VEC) {
+        const int64_t i = c->begin + k;
+        const int n = vec_n(c->count - k);
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
+        vf m = codes_load(&q[0], QUANT_SIGNED, (const uint8_t *)a->m + i, n, top_m), v = {0};
+        if (rule == UPDATE_ADAMW) v = codes_load(&q[1], QUANT_UNSIGNED, (const uint8_t *)a->v + i, n, top_v);
+        p -= rule_vec(f, rule, g, p, &m, &v);
+        (void)vec_store(b.m, k, VEC, DTYPE_F32, m);
+        if (rule == UPDATE_ADAMW) (void)vec_store(b.v, k, VEC, DTYPE_F32, v);
+        vec_store(a->p, i, n, DTYPE_F32, p);
+        if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
+        if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
+    }
+    block_store(a, c->begin, c->count, &b, q, rule);
+}
+
+VEC_INLINE void update_blocks(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
+                              enum update_rule rule)
+{
+    const struct quant_map q[] = {quant_map_of(QUANT_SIGNED), quant_map_of(QUANT_UNSIGNED)};
+    if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
+    for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
+        const int32_t left = c->count - at;
+        const struct update_chunk block = {
+            .begin = c->begin + at, .count = left < QUANT_BLOCK ? left : QUANT_BLOCK, .flags = c->flags};
+        update_block(a, &block, f, q, rule);
+    }
+}
+
 /* One loop for each rule and type of moments. */
 static void update_chunk(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
-    const bool wide = a->sdt == DTYPE_F32;
-    if (a->rule == UPDATE_ADAMW && wide)
+    const bool adamw = a->rule == UPDATE_ADAMW;
+    if (a->sdt == DTYPE_U8 && adamw)
+        update_blocks(a, c, f, UPDATE_ADAMW);
+    else if (a->sdt == DTYPE_U8)
+        update_blocks(a, c, f, UPDATE_LION);
+    else if (adamw && a->sdt == DTYPE_F32)
         update_span(a, c, f, UPDATE_ADAMW, DTYPE_F32);
-    else if (a->rule == UPDATE_ADAMW)
+    else if (adamw)
         update_span(a, c, f, UPDATE_ADAMW, DTYPE_BF16);
-    else if (wide)
+    else if (a->sdt == DTYPE_F32)
         update_span(a, c, f, UPDATE_LION, DTYPE_F32);
     else
         update_span(a, c, f, UPDATE_LION, DTYPE_BF16);
