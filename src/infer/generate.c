@@ -16,8 +16,11 @@ static void lay(struct generator *g, const struct feed_shape *shape)
 {
     dtype dt = g->acts->lay.dt;
     const struct cache_lay l = {.capacity = g->capacity, .dt = dt, .memory = &g->memory};
-    for (int64_t i = 0; i < g->decoder->spec.layer_count; i++)
-        block_cache_lay(&g->decoder->blocks[i], &g->caches[i], &l);
+    struct block_cache *k = g->caches;
+    for (int64_t p = 0; p < model_passes(&g->decoder->spec); p++) {
+        const struct layer_range at = model_pass(&g->decoder->spec, p);
+        for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], k++, &l);
+    }
     g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
     g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
@@ -48,7 +51,7 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
                     "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
                     "for fewer tokens",
                     (long long)capacity, (long long)generate_limit(d));
-    g->caches = calloc((size_t)d->spec.layer_count, sizeof *g->caches);
+    g->caches = calloc((size_t)decoder_visits(&d->spec), sizeof *g->caches);
     status st = g->caches ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
     if (st == STATUS_OK) st = reserve(g);
     if (st != STATUS_OK) generate_close(g);
@@ -64,12 +67,6 @@ void generate_close(struct generator *g)
     *g = (struct generator){0};
 }
 
-static struct cache_at cache_at(const struct generator *g, const struct batch *b)
-{
-    return (struct cache_at){
-        .at = g->length, .rows = b->rows, .capacity = g->capacity, .batch = b, .length = g->length_now.data};
-}
-
 static status head(struct generator *g, int64_t rows)
 {
     struct tensor last = g->acts->y;
@@ -81,37 +78,42 @@ static status head(struct generator *g, int64_t rows)
     return dev_sync(g->run->stream);
 }
 
+/* One visit of a block: of the prompt's rows, or of one more row. */
+struct at_block {
+    struct generator *g;
+    struct cache_at at;
+};
+
 /* The prompt: the training forward, its keys and values kept. Under PLAN_FORWARD all layers share their scratch, so each layer's
- * keys are copied before the next layer runs: hence the loop here instead of decoder_fwd. */
-static status prefill(struct generator *g, const struct batch *b)
+ * keys are copied before the next layer runs. */
+static status prefill(void *ctx, const struct visit *v)
 {
-    const struct decoder *d = g->decoder;
-    struct activations *a = g->acts;
-    const struct mix c = {.rope = &d->rope, .batch = b};
-    const struct cache_at at = cache_at(g, b);
-    TRY(activations_begin(a, d, b, g->run));
-    struct block_io io = {.x = a->x, .out = a->branch};
-    for (int64_t i = 0; i < d->spec.layer_count; i++) {
-        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, g->run));
-        TRY(block_cache_fill(&d->blocks[i], &a->blocks[i], &g->caches[i], &at, g->run));
-        io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
-    }
-    return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
+    const struct at_block *b = ctx;
+    struct generator *g = b->g;
+    const struct block *m = &g->decoder->blocks[v->block];
+    struct block_saved *s = &g->acts->blocks[v->block];
+    TRY(block_fwd(m, s, v->mix, v->io, g->run));
+    return block_cache_fill(m, s, &g->caches[v->index], &b->at, g->run);
 }
 
-static status one_token(struct generator *g, const struct batch *b)
+static status one_token(void *ctx, const struct visit *v)
 {
-    const struct decoder *d = g->decoder;
-    struct activations *a = g->acts;
-    const struct mix c = {.rope = &d->rope, .batch = b};
-    const struct cache_at at = cache_at(g, b);
-    TRY(activations_begin(a, d, b, g->run));
-    struct block_io io = {.x = a->x, .out = a->branch};
-    for (int64_t i = 0; i < d->spec.layer_count; i++) {
-        TRY(block_step(&d->blocks[i], &a->blocks[i], &g->caches[i], &c, &at, &io, g->run));
-        io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
-    }
-    return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, g->run);
+    const struct at_block *b = ctx;
+    struct generator *g = b->g;
+    return block_step(&g->decoder->blocks[v->block], &g->acts->blocks[v->block], &g->caches[v->index], v->mix,
+                      &b->at, v->io, g->run);
+}
+
+static status forward(struct generator *g, const struct batch *b)
+{
+    struct at_block at = {.g = g,
+                          .at = {.at = g->length,
+                                 .rows = b->rows,
+                                 .capacity = g->capacity,
+                                 .batch = b,
+                                 .length = g->length_now.data}};
+    const struct visitor by = {.visit = g->length == 0 ? prefill : one_token, .ctx = &at};
+    return decoder_walk(g->decoder, g->acts, b, &by, g->run);
 }
 
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count)
@@ -137,8 +139,7 @@ status generate_append(struct generator *g, const int32_t *tokens, int64_t count
         int32_t length = (int32_t)(g->length + rows);
         status st = feed_put(&g->feed, &b, 1, &none);
         if (st == STATUS_OK) st = dev_upload(g->run->stream, g->length_now.data, &length, sizeof length);
-        if (st == STATUS_OK)
-            st = g->length == 0 ? prefill(g, &g->feed.micro[0]) : one_token(g, &g->feed.micro[0]);
+        if (st == STATUS_OK) st = forward(g, &g->feed.micro[0]);
         if (st == STATUS_OK) st = dev_sync(g->run->stream); /* the feed's memory is used again */
         free(positions);
         TRY(st);

@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 #include "base/scope.h"
+#include "model/hrm.h"
 #include "model/mtp.h"
 #include "model/stage.h"
 
@@ -78,6 +79,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     stream_norm_init(&d->norm, &d->params, "norm", spec);
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
     TRY(mtp_init(d));
+    TRY(hrm_init(d));
     mark_units(d);
     return STATUS_OK;
 }
@@ -86,6 +88,7 @@ void decoder_fini(struct decoder *d)
 {
     free(d->blocks);
     free(d->mtp);
+    free(d->hrm);
     params_free(&d->params);
     *d = (struct decoder){0};
 }
@@ -142,6 +145,7 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
         arena_release(l->scratch, mark);
     }
     TRY(mtp_lay(a, d, l));
+    TRY(hrm_lay(a, d, l));
     size_t mark = arena_mark(l->scratch);
     struct lay final = *l;
     final.recompute = RECOMPUTE_NONE; /* used at once: there is nothing to recompute */
@@ -156,6 +160,7 @@ void activations_fini(struct activations *a)
     stages_fini(a);
     free(a->blocks);
     free(a->mtp);
+    free(a->hrm);
     *a = (struct activations){0};
 }
 
@@ -177,6 +182,7 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
     mtp_rows(a, d, n);
+    hrm_rows(a, n);
 }
 
 /* What the first norm adds up: the stream as it comes, or as the memory of n-grams leaves it. */
@@ -254,27 +260,62 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, r) : STATUS_OK;
 }
 
-status activations_begin(struct activations *a, const struct decoder *d, const struct batch *b,
-                         const struct run *r)
+status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
+                     const struct run *r)
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
-    return embed_fwd(&d->embed, b, a->x, r);
+    TRY(embed_fwd(&d->embed, b, a->x, r));
+    return hrm_begin(d, a, r);
 }
 
-status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+int64_t decoder_visits(const struct model_spec *m)
 {
-    TRY(activations_begin(a, d, b, r));
+    int64_t count = 0;
+    for (int64_t i = 0; i < m->layer_count; i++) count += model_visits(m, i);
+    return count;
+}
+
+/* One pass over layers and the norm behind them. *index counts visits. */
+static status walk_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
+                        const struct visitor *by, int64_t *index, const struct run *r)
+{
     const struct mix c = {.rope = &d->rope, .batch = b};
-    struct block_io io = {.x = a->x, .out = a->branch};
-    for (int64_t i = 0; i < d->spec.layer_count; i++) {
+    const struct layer_range at = model_pass(&d->spec, k);
+    struct block_io io;
+    TRY(hrm_enter(d, a, k, &io, r));
+    for (int64_t i = at.from; i < at.to; i++) {
         SCOPE("block.fwd", i);
-        TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, r));
+        if (by)
+            TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .mix = &c, .io = &io}));
+        else
+            TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, r));
         /* Under FORWARD all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
         io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     SCOPE("norm.fwd", -1);
+    if (at.to < d->spec.layer_count) return hrm_low_fwd(d, a, &io, r);
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, r);
+}
+
+status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
+                    const struct run *r)
+{
+    return walk_pass(d, a, b, k, NULL, NULL, r);
+}
+
+status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b,
+                    const struct visitor *by, const struct run *r)
+{
+    int64_t index = 0;
+    TRY(decoder_begin(d, a, b, r));
+    for (int64_t k = 0; k < model_passes(&d->spec); k++) TRY(walk_pass(d, a, b, k, by, &index, r));
+    return STATUS_OK;
+}
+
+status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+{
+    return decoder_walk(d, a, b, NULL, r);
 }
 
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
@@ -292,12 +333,11 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
                      r);
 }
 
-status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                       const struct run *r)
+/* From a->y of a pass over the last layers to all gradients. */
+static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                          double z_loss, const struct run *r)
 {
-    CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
     const bool more = d->spec.mtp_depth > 0; /* extra predictions: their gradient is in a->grad then */
-    TRY(decoder_fwd(d, a, b, r));
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
@@ -316,11 +356,29 @@ status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const str
         TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0}, a->grad, r));
     }
     const struct mix c = {.rope = &d->rope, .batch = b};
+    const int64_t low = d->hrm ? model_pass(&d->spec, 0).to : -1;
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
         SCOPE("block.bwd", i);
+        if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
         TRY(block_again(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
     }
     SCOPE("embed.bwd", -1);
+    TRY(hrm_begin_bwd(d, a, r));
     return embed_bwd(&d->embed, b, a->grad, r);
+}
+
+status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
+                       const struct run *r)
+{
+    CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
+    const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
+    struct run run = *r;
+    TRY(decoder_begin(d, a, b, r));
+    for (int64_t s = 0; s < segments; s++) {
+        for (int64_t k = s * passes; k < (s + 1) * passes; k++) TRY(decoder_pass(d, a, b, k, r));
+        TRY(decoder_bwd(d, a, b, z_loss, &run));
+        run.accum = ACCUM_ADD;
+    }
+    return STATUS_OK;
 }

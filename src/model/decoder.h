@@ -1,4 +1,5 @@
-/* The decoder: embedding, L pre-norm blocks, final norm, head. Built from a model spec; knows no training loop.
+/* The decoder: embedding, L pre-norm blocks, final norm, head. Built from a model spec; knows no training loop. With model.hrm_cycles the
+ * blocks are gone through more than once (model/hrm.h).
  *
  * The residual stream. Each norm also performs the pending residual add, so a block is
  *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
@@ -41,6 +42,8 @@ struct block_cache {
 struct mtp; /* model/mtp.h */
 struct mtp_saved;
 struct stages; /* model/stage.h */
+struct hrm; /* model/hrm.h */
+struct hrm_saved;
 
 enum { PART_CHUNKS = 64 };
 /* What a rank of a pipeline holds: one or several runs of blocks, and what stands before the first and behind the last. */
@@ -59,6 +62,7 @@ struct decoder {
     struct embed embed;
     struct block *blocks; /* [layer_count], owned */
     struct mtp *mtp;      /* [mtp_depth], owned */
+    struct hrm *hrm;      /* owned; NULL: layers come once */
     struct norm_block norm;
     struct head head;
     struct rope rope;
@@ -75,6 +79,7 @@ struct activations {
     struct head_saved head;
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training alone */
     struct stages *stages;   /* owned, with lay.sets: instead of blocks */
+    struct hrm_saved *hrm;   /* owned; NULL without */
     struct tensor workspace; /* the op set's */
 };
 
@@ -102,18 +107,32 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
 /* Loss alone: run.scalars->loss_sum += over valid targets, hits += likewise. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct run *r) WARN_UNUSED;
-/* Forward and backward: loss_sum likewise, and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
+/* Forward and backward: loss_sum likewise, of all segments (model_segments), and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
  * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: products = or += (run.accum), the rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct run *r) WARN_UNUSED;
 
-/* The parts of decoder_fwd, for generation, which keeps keys and values between them. activations_begin sets the rows of all views
- * to the batch's and runs the embedding into a->x. */
-status activations_begin(struct activations *a, const struct decoder *d, const struct batch *b,
-                         const struct run *r) WARN_UNUSED;
 struct block_io {
     struct tensor x, branch, out;
 }; /* stream and pending branch in; this block's feed-forward output out */
+/* decoder_fwd with something else in the place of block_fwd: generation, which keeps keys and values. `index` counts the visits of
+ * blocks in a forward from 0; model.hrm_cycles visits them more than once. */
+struct visit {
+    int64_t block, index;
+    const struct mix *mix;
+    const struct block_io *io;
+};
+struct visitor {
+    status (*visit)(void *ctx, const struct visit *v);
+    void *ctx;
+};
+status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b, const struct visitor *by,
+                    const struct run *r) WARN_UNUSED;
+/* Visits of blocks in a forward. */
+int64_t decoder_visits(const struct model_spec *m);
+/* The parts of it: rows of all views, and the embedding; then one pass over layers (spec.h: model_pass), by block_fwd. */
+status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
+status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k, const struct run *r) WARN_UNUSED;
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
                  const struct run *r) WARN_UNUSED;
 /* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,

@@ -297,7 +297,7 @@ struct sum_args {
 /* What goes into a step and comes out of it beside the batch: one block in the set's memory, so that a captured step needs no other
  * arguments. The trainer writes the first part before the step and reads the second after it. */
 struct step_scalars {
-    double grad_scale;                              /* 1 / targets that count in the whole step */
+    double grad_scale;                              /* 1 / targets that count in the whole step, times the losses of each (model_segments) */
     double mtp_scale;                               /* of multi-token prediction: grad_scale weight / depth */
     double lr, correction1, correction2;            /* of the optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
     double loss_sum;                                /* zeroed by the trainer, added to by the head */

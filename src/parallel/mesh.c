@@ -29,6 +29,13 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
+    if (s->model.hrm_cycles > 0 && (model > 1 || out->zero > 2))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
+                    "parallel.%s",
+                    out->pp > 1   ? "pipeline"
+                    : out->tp > 1 ? "tensor"
+                                  : "zero: 3");
     if (out->dp % out->shard != 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks", out->shard,
                     out->dp);

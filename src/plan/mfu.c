@@ -5,14 +5,18 @@
 
 double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
 {
-    struct flops f = plan_flops(m, sequence_length);
-    double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
-    double layers = (double)(model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA));
-    double scores = 4 * layers * (double)m->head_count * hd * (double)sequence_length;
-    scores += 2 * (double)model_mixer_count(m, MIXER_MLA) *
-              (double)(m->mla_heads ? m->mla_heads : m->head_count) *
-              (double)(m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim) * (double)sequence_length;
-    return 3 * (f.qkv + f.out + f.mlp + f.head + f.mtp + f.engram + scores);
+    const struct flops f = plan_training_flops(m, sequence_length);
+    const double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
+    const double latent = (double)(m->mla_heads ? m->mla_heads : m->head_count) *
+                          (double)(m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim);
+    double scores = 0;
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
+        const enum mixer mixer = model_layer(m, i).mixer;
+        const double times = plan_training_times(m, i) * (double)sequence_length;
+        if (mixer == MIXER_GQA || mixer == MIXER_SWA) scores += times * 4 * (double)m->head_count * hd;
+        if (mixer == MIXER_MLA) scores += times * 2 * latent;
+    }
+    return f.qkv + f.out + f.mlp + f.head + f.mtp + f.engram + scores;
 }
 
 double mfu_peak(const char *device, const char *precision)

@@ -319,29 +319,64 @@ static double moe_flops(const struct model_spec *m)
     return 2 * (double)m->hidden_size * (3 * width + (double)m->moe_experts + (m->moe_shared_gate ? 1 : 0));
 }
 
-struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
+static struct flops layer_flops(const struct model_spec *m, int64_t i, int64_t sequence_length)
 {
-    double d = (double)m->hidden_size;
-    const double depth = (double)m->mtp_depth;
-    struct flops r = {.head = (1 + depth) * 2 * d * (double)m->vocab_size, .mtp = depth * 4 * d * d};
-    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
-        const struct layer_spec l = model_layer(m, i);
-        if (model_layer_engram(m, i)) r.engram += 4 * d * (double)(model_engram_rows(m) * m->engram_dim);
-        switch (l.mixer) {
-        case MIXER_GQA:
-        case MIXER_SWA:
-            add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0);
-            break;
-        case MIXER_GDN: add_gdn(&r, m); break;
-        case MIXER_MLA: add_mla(&r, m, sequence_length); break;
-        case MIXER_MAMBA2: add_mamba(&r, m); break;
-        }
-        switch (l.ffn) {
-        case FFN_MOE: r.mlp += moe_flops(m); break;
-        case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;
-        }
+    const double d = (double)m->hidden_size;
+    const struct layer_spec l = model_layer(m, i);
+    struct flops r = {0};
+    if (model_layer_engram(m, i)) r.engram += 4 * d * (double)(model_engram_rows(m) * m->engram_dim);
+    switch (l.mixer) {
+    case MIXER_GQA:
+    case MIXER_SWA: add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0); break;
+    case MIXER_GDN: add_gdn(&r, m); break;
+    case MIXER_MLA: add_mla(&r, m, sequence_length); break;
+    case MIXER_MAMBA2: add_mamba(&r, m); break;
+    }
+    switch (l.ffn) {
+    case FFN_MOE: r.mlp += moe_flops(m); break;
+    case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;
     }
     return r;
+}
+
+/* `layers` times what each layer does, `heads` times what comes behind them. */
+struct times {
+    double (*layer)(const struct model_spec *m, int64_t i);
+    double head;
+};
+static struct flops flops_times(const struct model_spec *m, int64_t sequence_length, struct times times)
+{
+    const double d = (double)m->hidden_size, depth = (double)m->mtp_depth;
+    struct flops r = {.head = times.head * (1 + depth) * 2 * d * (double)m->vocab_size,
+                      .mtp = times.head * depth * 4 * d * d};
+    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
+        const struct flops f = layer_flops(m, i, sequence_length);
+#define X(name, text) r.name += times.layer(m, i) * f.name;
+        FLOP_LIST(X)
+#undef X
+    }
+    return r;
+}
+
+static double forward_times(const struct model_spec *m, int64_t layer)
+{
+    return (double)model_visits(m, layer);
+}
+
+double plan_training_times(const struct model_spec *m, int64_t layer)
+{
+    return (double)(model_visits(m, layer) + 2 * model_segments(m));
+}
+
+struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)
+{
+    return flops_times(m, sequence_length, (struct times){.layer = forward_times, .head = 1});
+}
+
+struct flops plan_training_flops(const struct model_spec *m, int64_t sequence_length)
+{
+    const double losses = (double)model_segments(m);
+    return flops_times(m, sequence_length, (struct times){.layer = plan_training_times, .head = 3 * losses});
 }
 
 static double flops_sum(struct flops f)
@@ -355,7 +390,7 @@ static double flops_sum(struct flops f)
 
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length)
 {
-    return 3 * flops_sum(plan_flops(m, sequence_length));
+    return flops_sum(plan_training_flops(m, sequence_length));
 }
 
 struct machine_text {
@@ -403,7 +438,8 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     FLOP_LIST(X)
 #undef X
     printf("  %-28s %12s\n", "forward", text_count(a, sum));
-    printf("  %-28s %12s\n", "training (3 x forward)", text_count(a, 3 * sum));
+    printf("  %-28s %12s\n", s->model.hrm_cycles ? "training (one-step gradient)" : "training (3 x forward)",
+           text_count(a, plan_model_flops(&s->model, t)));
 }
 
 static void print_json(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
@@ -417,11 +453,12 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
 #define X(field, text) json_object_set_new(parts, #field, json_real(f.field));
     FLOP_LIST(X)
 #undef X
-    json_t *root = json_pack("{s:I, s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters",
-                             (json_int_t)d->params.unique, "parameters_active", (json_int_t)active_count(s),
-                             "memory_bytes", memory, "memory_bytes_sum", (json_int_t)memory_peak(m),
-                             "machine_bytes", have, "fits", have <= 0 || (double)memory_peak(m) <= have,
-                             "flops_forward_per_token", parts, "flops_training_per_token", 3 * flops_sum(f));
+    json_t *root =
+        json_pack("{s:I, s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
+                  "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory,
+                  "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes", have, "fits",
+                  have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
+                  "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);

@@ -77,7 +77,11 @@ struct flops {
 #undef X
 };
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length);
-/* Model FLOPs per trained token: 3 times forward, nothing counted for recompute (PaLM, arXiv:2204.02311, appendix B, with the causal
+/* The same of training: 3 times forward; with model.hrm_cycles every visit of a block forward, and one per segment backward, which is twice
+ * that. And how many times forward's a layer's are in it. */
+struct flops plan_training_flops(const struct model_spec *m, int64_t sequence_length);
+double plan_training_times(const struct model_spec *m, int64_t layer);
+/* Model FLOPs per trained token: the sum, nothing counted for recompute (PaLM, arXiv:2204.02311, appendix B, with the causal
  * half of attention counted once). */
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
 

@@ -36,6 +36,7 @@ static void reset_parts(struct model_spec *m)
 #undef WORD
     if (m->engram_layers[0] == 0) reset_part(m, "engram");
     if (m->mtp_depth == 0) reset_part(m, "mtp");
+    if (m->hrm_cycles == 0) reset_part(m, "hrm");
 }
 
 /* What gqa and swa alone read, where there are none; their count of heads then is mla's. */

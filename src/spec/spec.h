@@ -119,6 +119,15 @@ const char *ffn_word(enum ffn ffn);
 /* How many layers have this mixer, this feed-forward part; the blocks of multi-token prediction included, which go on with the pattern. */
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer);
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn);
+/* Passes over the layers that a forward makes: one, or those of hierarchical reasoning (docs in model/hrm.h), and the layers [from, to) of
+ * pass `k`; how many of them are a segment, how many segments there are; how many passes go through a layer. */
+struct layer_range {
+    int64_t from, to;
+};
+int64_t model_passes(const struct model_spec *m);
+struct layer_range model_pass(const struct model_spec *m, int64_t k);
+int64_t model_segments(const struct model_spec *m);
+int64_t model_visits(const struct model_spec *m, int64_t layer);
 /* Engram: whether layer i has a memory; rows that a token reads of it; the sizes of their tables, one behind the other, and the rows of
  * all of them (docs in nn/engram.h). */
 enum { MODEL_ENGRAM_ROWS = 128 };

@@ -184,6 +184,7 @@ status model_spec_check(const struct model_spec *m)
     TRY(check_positions(m));
     TRY(check_norms_and_gate(m));
     TRY(engram_check(m));
+    TRY(hrm_check(m));
     TRY(check_gdn(m));
     TRY(check_mla(m));
     TRY(check_mamba(m));

@@ -25,6 +25,7 @@ status layers_check(const struct model_spec *m) WARN_UNUSED;
 /* Lists of layers, "all" or "0-3,8": syntax, and whether one is in it. */
 status ranges_check(const char *key, const char *text, int64_t layer_count) WARN_UNUSED;
 bool ranges_hold(const char *text, int64_t layer);
-/* model.engram_* (ngram.c). */
+/* model.engram_* (ngram.c), model.hrm_* (passes.c). */
 status engram_check(const struct model_spec *m) WARN_UNUSED;
+status hrm_check(const struct model_spec *m) WARN_UNUSED;
 #endif

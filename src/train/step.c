@@ -75,9 +75,10 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);
-    struct step_scalars s = {.grad_scale = 1 / counts[0],
-                             .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
     const struct model_spec *m = &t->spec.model;
+    const double losses = counts[0] * (double)model_segments(m);
+    struct step_scalars s = {.grad_scale = 1 / losses,
+                             .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
     if (m->mtp_depth > 0) s.mtp_scale = s.grad_scale * m->mtp_weight / (double)m->mtp_depth;
     optim_scalars(&t->spec.run, t->step, &s);
 
@@ -87,14 +88,14 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(check_finite(t, &s));
 
     *out = (struct step_result){
-        .loss = s.loss_sum / counts[0],
+        .loss = s.loss_sum / losses,
         .mtp_loss = m->mtp_depth > 0 ? s.mtp_loss_sum / counts[0] / (double)m->mtp_depth : NAN,
         .lr = s.lr,
         .grad_norm = s.grad_norm,
         .grad_norm_clipped = s.grad_norm * s.clip_factor,
         .targets = (int64_t)counts[0],
         .padding = (int64_t)counts[1],
-        .aux_loss = s.aux_sum / counts[0],
+        .aux_loss = s.aux_sum / losses,
         .load_max = s.load_max,
         .load_min = s.load_min};
     t->step++;

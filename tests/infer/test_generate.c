@@ -96,6 +96,12 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         f.gdn_key_heads = 2, f.gdn_value_heads = 4, f.gdn_key_dim = 8, f.gdn_value_dim = 16;
         check_family(&f, (enum plan_use)use, 1);
         check_family(&f, (enum plan_use)use, 7);
+        f.hrm_cycles = 2, f.hrm_low_layers = 2, f.hrm_segments = 2;
+        check_family(&f, (enum plan_use)use, 1);
+        check_family(&f, (enum plan_use)use, 7);
+        f = s;
+        f.hrm_cycles = 1, f.hrm_steps = 3;
+        check_family(&f, (enum plan_use)use, 7);
         f = s;
         snprintf(f.layers, sizeof f.layers, "gqa;gqa/moe");
         f.moe_experts = 6, f.moe_top_k = 2, f.moe_size = 20, f.moe_shared_size = 12, f.moe_shared_gate = true;
@@ -124,7 +130,7 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
 static void small_models_of_published_parts_generate(void **state)
 {
     (void)state;
-    static const char *const names[] = {"qwen3-next-tiny", "deepseek-v3-tiny"};
+    static const char *const names[] = {"qwen3-next-tiny", "deepseek-v3-tiny", "hrm-tiny"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct model_spec m;
         ok(preset_find(names[i], &m));

@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "model/decoder.h"
+#include "model/hrm.h"
 #include "model/init.h"
 
 enum { N = 24, VOCAB = 29 };
@@ -27,6 +28,7 @@ struct fixture {
     struct step_scalars scalars;
     int32_t tokens[N], targets[N], positions[N], cu[4];
     struct batch batch;
+    double *held; /* hierarchical reasoning: see hold_states */
 };
 
 static struct model_spec base_spec(void)
@@ -94,6 +96,12 @@ static void use_engram(struct model_spec *s, const char *layers)
     s->engram_heads = 2, s->engram_dim = 16, s->engram_base = 11, s->engram_pad = 2;
 }
 
+/* Low-level layers first: of `layers` half. */
+static void use_hrm(struct model_spec *s, int64_t cycles, int64_t steps, int64_t segments)
+{
+    s->hrm_cycles = cycles, s->hrm_steps = steps, s->hrm_segments = segments;
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -154,16 +162,67 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
 
 static void fixture_close(struct fixture *f)
 {
+    free(f->held);
     activations_fini(&f->a);
     decoder_fini(&f->d);
     struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->act, &f->scratch};
     for (size_t i = 0; i < 5; i++) arena_free(all[i]);
 }
 
+/* The one-step gradient is the derivative of a loss in which the states before a segment's last two passes are constants: these are
+ * kept here, and held_loss goes on from them. Per segment: z_L, z_H. */
+static void hold_states(struct fixture *f)
+{
+    enum { WIDTH = 16 };
+    const int64_t passes = model_passes(&f->d.spec), segment = passes / model_segments(&f->d.spec);
+    assert_int_equal(f->d.spec.hidden_size, WIDTH);
+    double *at = f->held = calloc((size_t)(passes / segment), 2 * N * WIDTH * sizeof *at);
+    assert_int_equal(decoder_begin(&f->d, &f->a, &f->batch, &f->run), STATUS_OK);
+    for (int64_t k = 0; k < passes; k++) {
+        if (k % segment == segment - 2 && k > 0) {
+            memcpy(at, f->a.hrm->low.data, N * WIDTH * sizeof *at);
+            memcpy(at + N * WIDTH, f->a.y.data, N * WIDTH * sizeof *at);
+        }
+        at += k % segment == segment - 2 ? 2 * N * WIDTH : 0;
+        assert_int_equal(decoder_pass(&f->d, &f->a, &f->batch, k, &f->run), STATUS_OK);
+    }
+}
+
+static double held_loss(struct fixture *f)
+{
+    const struct hrm_saved *h = f->a.hrm;
+    const int64_t passes = model_passes(&f->d.spec), segment = passes / model_segments(&f->d.spec),
+                  n = tensor_count(f->a.y);
+    const double *at = f->held;
+    double *in = h->in.data, *high = f->a.y.data;
+    const double *x = h->x.data;
+    f->scalars.loss_sum = 0;
+    assert_int_equal(decoder_begin(&f->d, &f->a, &f->batch, &f->run), STATUS_OK);
+    for (int64_t k = segment - 2; k < passes; k += segment) {
+        memcpy(h->low.data, at, (size_t)n * sizeof *at);
+        /* in the first cycle z_H is 0, and its memory holds what it held */
+        if (k > f->d.spec.hrm_steps) memcpy(high, at + n, (size_t)n * sizeof *at);
+        for (int64_t i = 0; i < n; i++) in[i] = x[i] + high[i];
+        at += 2 * n;
+        assert_int_equal(decoder_pass(&f->d, &f->a, &f->batch, k, &f->run), STATUS_OK);
+        assert_int_equal(decoder_pass(&f->d, &f->a, &f->batch, k + 1, &f->run), STATUS_OK);
+        assert_int_equal(head_loss(&f->d.head, &f->a.head,
+                                   &(struct head_loss_args){.y = f->a.y,
+                                                            .targets = f->targets,
+                                                            .grad_scale = &f->scalars.grad_scale,
+                                                            .loss_sum = &f->scalars.loss_sum,
+                                                            .z_loss = 1e-2},
+                                   &f->run),
+                         STATUS_OK);
+    }
+    return f->scalars.loss_sum * f->scalars.grad_scale;
+}
+
 /* What the gradients are those of. Evaluation passes extra predictions over, and routers form what they cost in backward: both need it. */
 static double loss_of(struct fixture *f)
 {
     const struct model_spec *m = &f->d.spec;
+    if (f->held) return held_loss(f);
     const bool costs = m->moe_aux > 0 || m->moe_z > 0 || m->mtp_depth > 0;
     struct step_scalars *s = &f->scalars;
     s->loss_sum = s->aux_sum = s->mtp_loss_sum = 0;
@@ -180,6 +239,7 @@ static void check_gradients(const char *name, const struct model_spec *spec)
     const double sum = (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05 + f->scalars.mtp_loss_sum * 0.02;
     double *grad = malloc((size_t)f->d.params.total * sizeof *grad);
     memcpy(grad, f->d.params.grad, (size_t)f->d.params.total * sizeof *grad);
+    if (model_passes(spec) > 2) hold_states(f); /* with two, all of it has a gradient */
     double base = loss_of(f);
     assert_true(fabs(base - sum) < 1e-12 * fabs(base));
     for (int i = 0; i < f->d.params.count; i++) {
@@ -264,6 +324,78 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     check_gradients("engram behind a gated deltanet", &s);
 }
 
+static void gradients_match_finite_differences_of_hierarchical_reasoning(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    use_hrm(&s, 1, 1, 1);
+    check_gradients("one pass over each stack", &s);
+    use_hrm(&s, 2, 1, 1);
+    check_gradients("two cycles", &s);
+    use_hrm(&s, 1, 3, 1);
+    check_gradients("three low-level passes", &s);
+    s.layer_count = 3, s.hrm_low_layers = 2, s.tied_embeddings = false;
+    use_hrm(&s, 2, 2, 3);
+    check_gradients("three segments", &s);
+    use_hrm(&s, 1, 1, 2);
+    s.norm = NORM_LAYERNORM, s.position = POS_LEARNED;
+    check_gradients("two segments of one pass, LayerNorm", &s);
+    s = base_spec();
+    use_hrm(&s, 2, 2, 2);
+    use_gdn(&s, "gdn,gqa/moe");
+    s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 10, s.moe_aux = 0;
+    use_engram(&s, "0");
+    check_gradients("a delta rule below, experts above, n-grams", &s);
+}
+
+/* Goal: a segment goes on where the last stopped. Method: two segments of one cycle are, forward, one segment of two cycles. */
+static void segments_carry_their_states(void **state)
+{
+    (void)state;
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        struct model_spec s = base_spec();
+        struct fixture *f = malloc(sizeof *f);
+        use_hrm(&s, i ? 1 : 2, 2, i ? 2 : 1);
+        fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+        assert_int_equal(decoder_loss(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+        loss[i] = f->scalars.loss_sum;
+        fixture_close(f);
+        free(f);
+    }
+    assert_true(loss[0] == loss[1] && loss[0] > 0);
+}
+
+/* Goal: the fast ops give the oracle's gradients. Method: F32 and BF16 against F64, the relative error of the whole gradient. */
+static void gradients_of_hierarchical_reasoning_agree_with_the_oracle(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.init_std = 0.1;
+    use_hrm(&s, 2, 2, 2);
+    struct fixture *exact = malloc(sizeof *exact), *f = malloc(sizeof *f);
+    fixture_open(exact, &s, DTYPE_F64, RECOMPUTE_NONE);
+    assert_int_equal(decoder_fwd_bwd(&exact->d, &exact->a, &exact->batch, 0, &exact->run), STATUS_OK);
+    for (int precision = 0; precision < 2; precision++) {
+        const double *want = exact->d.params.grad;
+        double error = 0, norm = 0;
+        fixture_open(f, &s, precision ? DTYPE_BF16 : DTYPE_F32, RECOMPUTE_NONE);
+        assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+        const float *got = f->d.params.grad;
+        for (int64_t i = 0; i < f->d.params.total; i++) {
+            error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+            norm += want[i] * want[i];
+        }
+        error = sqrt(error / norm);
+        if (!(error < (precision ? 3e-2 : 1e-5)))
+            fail_msg("%s: relative error %g", precision ? "bf16" : "f32", error);
+        fixture_close(f);
+    }
+    fixture_close(exact);
+    free(exact);
+    free(f);
+}
+
 static void gradients_match_finite_differences_of_extra_predictions(void **state)
 {
     (void)state;
@@ -303,7 +435,7 @@ static void gradients_match_finite_differences_in_mixtures_of_experts(void **sta
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int family = 0; family < 11; family++) {
+    for (int family = 0; family < 12; family++) {
         for (int precision = 0; precision < 3; precision++) {
             const dtype dt = (const dtype[]){DTYPE_F64, DTYPE_F32, DTYPE_BF16}[precision];
             struct model_spec s = base_spec();
@@ -318,6 +450,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 8) use_moe(&s, MOE_DEEPSEEK);
             if (family == 9) s.mtp_depth = 2;
             if (family == 10) use_engram(&s, "1,3-4");
+            if (family == 11) use_hrm(&s, 2, 2, 2);
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -399,6 +532,10 @@ static void packed_documents_equal_single_documents(void **state)
     use_moe(&s, MOE_DEEPSEEK);
     s.moe_aux = 0.5, s.moe_aux_kind = AUX_SEQUENCE, s.moe_z = 0.1;
     check_packed(&s);
+    s = base_spec();
+    use_hrm(&s, 2, 2, 2);
+    use_gdn(&s, "gdn,gqa");
+    check_packed(&s);
 }
 
 /* Goal: what auxiliary losses do does not depend on how a step is cut. Method: the loss of two equal micro-batches is that of one,
@@ -456,7 +593,7 @@ static void check_threads(const struct model_spec *s)
     parallel_threads_set(0);
 }
 
-static void threads_change_no_bit_of_latent_attention_and_of_mixtures(void **state)
+static void threads_change_no_bit(void **state)
 {
     (void)state;
     struct model_spec s = base_spec();
@@ -469,6 +606,9 @@ static void threads_change_no_bit_of_latent_attention_and_of_mixtures(void **sta
     s = base_spec();
     use_moe(&s, MOE_DEEPSEEK);
     s.moe_aux = 0.5;
+    check_threads(&s);
+    s = base_spec();
+    use_hrm(&s, 2, 3, 2);
     check_threads(&s);
 }
 
@@ -542,7 +682,10 @@ int main(void)
         cmocka_unit_test(recompute_policies_give_the_same_bits),
         cmocka_unit_test(packed_documents_equal_single_documents),
         cmocka_unit_test(gradients_match_finite_differences_of_extra_predictions),
-        cmocka_unit_test(threads_change_no_bit_of_latent_attention_and_of_mixtures),
+        cmocka_unit_test(gradients_match_finite_differences_of_hierarchical_reasoning),
+        cmocka_unit_test(segments_carry_their_states),
+        cmocka_unit_test(gradients_of_hierarchical_reasoning_agree_with_the_oracle),
+        cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(auxiliary_losses_are_shared_by_micro_batches),
         cmocka_unit_test(extra_predictions_stay_in_their_documents),
         cmocka_unit_test(without_weight_extra_predictions_change_nothing),

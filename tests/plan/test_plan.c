@@ -48,6 +48,7 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.model.mtp_depth = 1;
             snprintf(s.model.engram_layers, sizeof s.model.engram_layers, "1");
             s.model.engram_dim = 16, s.model.engram_base = 100;
+            if (policy == RECOMPUTE_SELECTIVE) s.model.mtp_depth = 0, s.model.hrm_cycles = 2;
             s.run.train_steps = 1;
             s.run.train_precision = precision;
             s.run.train_recompute = policy;
@@ -261,6 +262,25 @@ static void flops_of_latent_attention_match_a_hand_count(void **state)
                 3 * (one.qkv + one.out + one.mlp + 2 * 3 * (7 + 4) * 9));
 }
 
+/* Two layers below go through 3 x 2 passes of each of 2 segments, one above through 3; backward is of one visit per segment. */
+static void flops_of_hierarchical_reasoning_count_visits(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    model_spec_default(&m);
+    m.vocab_size = 100, m.layer_count = 3, m.hidden_size = 8, m.ffn_size = 16, m.head_count = 4,
+    m.head_count_kv = 2, m.head_dim = 2, m.context_length = 10;
+    const double head = 2 * 8 * 100, layer = 2 * 8 * (8 + 2 * 4) + 2 * 8 * 8 + 6 * 8 * 16, scores = 4 * 8 * 5;
+    m.hrm_cycles = 3, m.hrm_steps = 2, m.hrm_segments = 2, m.hrm_low_layers = 2;
+    assert_int_equal(model_spec_check(&m), STATUS_OK);
+    assert_true(decoder_visits(&m) == 2 * 12 + 6);
+    const struct flops f = plan_flops(&m, 9);
+    assert_true(f.qkv == (2 * 12 + 6) * 2 * 8 * (8 + 2 * 4) && f.head == head);
+    const double times = 2 * (12 + 2 * 2) + (6 + 2 * 2);
+    assert_true(plan_model_flops(&m, 9) == times * (layer + scores) + 3 * 2 * head);
+    assert_true(mfu_flops_full(&m, 9) == times * (layer + 4 * 8 * 9) + 3 * 2 * head);
+}
+
 static void mfu_counts_in_two_conventions(void **state)
 {
     (void)state;
@@ -299,6 +319,7 @@ int main(void)
         cmocka_unit_test(mamba2_has_the_parameters_and_products_of_its_formula),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),
+        cmocka_unit_test(flops_of_hierarchical_reasoning_count_visits),
         cmocka_unit_test(mfu_counts_in_two_conventions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

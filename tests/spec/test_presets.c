@@ -48,6 +48,7 @@ static const struct {
     {"engram-moe-13b", 32000, 109773065600},
     {"qwen3-next-tiny", 8192, 19725232},
     {"deepseek-v3-tiny", 8192, 13975744},
+    {"hrm-tiny", 8192, 7408384},
 };
 
 static int64_t linear(int64_t out, int64_t in, bool bias)
@@ -143,6 +144,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
         n += linear(d, m->ffn_size, m->mlp_bias);
     }
     n += norm;
+    if (m->hrm_cycles) n += norm + norm; /* of the embedding, behind the low-level stack */
     if (!m->tied_embeddings) n += vocab * d;
     return n;
 }

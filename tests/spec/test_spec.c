@@ -412,6 +412,28 @@ static void mixtures_of_experts_that_cannot_work_are_refused_in_one_line(void **
                        "command line: model.moe_capacity: -1 is outside [0, 1000]");
 }
 
+static void stacks_and_passes_of_hierarchical_reasoning_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t low, steps, segments, extra;
+        const char *message;
+    } rows[] = {{0, 2, 1, 0, NULL},
+                {15, 2, 3, 0, NULL},
+                {16, 2, 1, 0, "model.hrm_low_layers 16 of model.layer_count 16: "},
+                {0, 0, 1, 0, "model.hrm_cycles needs model.hrm_steps"},
+                {0, 2, 1, 1, "model.mtp_depth 1: "},
+                {0, 100, 64, 0, "model.hrm_segments x hrm_cycles x (hrm_steps + 1) = 12928 passes"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct model_spec m;
+        assert_int_equal(preset_find("small", &m), STATUS_OK);
+        m.hrm_cycles = 2, m.hrm_low_layers = rows[i].low, m.hrm_steps = rows[i].steps,
+        m.hrm_segments = rows[i].segments, m.mtp_depth = rows[i].extra;
+        assert_int_equal(model_spec_check(&m), rows[i].message ? STATUS_CONFIG : STATUS_OK);
+        if (rows[i].message) assert_non_null(strstr(status_message(), rows[i].message));
+    }
+}
+
 static void window_layers_name_the_layers_that_use_the_window(void **state)
 {
     (void)state;
@@ -685,6 +707,7 @@ int main(void)
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(norms_around_0_and_gates_are_refused_where_they_do_nothing),
         cmocka_unit_test(mixtures_of_experts_that_cannot_work_are_refused_in_one_line),
+        cmocka_unit_test(stacks_and_passes_of_hierarchical_reasoning_are_checked),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
         cmocka_unit_test(the_pattern_names_every_layer),
         cmocka_unit_test(a_dump_reads_back_to_the_same_values),

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Hierarchical reasoning in whole runs: it learns, plans what it takes, generates and evaluates; threads, ranks and kills change no bit.
+. "$(dirname "$0")/kill.sh"
+hrm=(--model.layer_count=3 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2)
+all_losses() { # all_losses FILE: of training, in order
+    grep -o '"loss":[0-9.]*' "$1" | cut -d: -f2
+}
+
+for threads in 1 2 3; do
+    run 0 train r.yaml --run.dir=runs/t$threads --machine.threads=$threads --train.precision=bf16 --train.recompute=full --ckpt.every=0 "${hrm[@]}"
+    [ $threads -eq 1 ] || same_run "$threads threads" runs/t1 runs/t$threads
+done
+check "it learns" awk -v a="$(all_losses runs/t1/metrics.jsonl | head -n 1)" -v b="$(all_losses runs/t1/metrics.jsonl | tail -n 1)" \
+    'BEGIN { exit !(b < 0.8 * a) }'
+check "planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/t1/log.txt
+run 0 generate runs/t1 --prompt "the king" --tokens 8 --seed 5
+run 0 eval runs/t1 --tokens 2000
+run 0 train r.yaml --run.dir=runs/one "${hrm[@]}" --train.gradient_groups=2
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${hrm[@]}" --train.gradient_groups=2
+run 0 ckpt diff runs/one runs/two
+grep -q ' 0 not$' out || fail "two ranks: $(tail -n 1 out)"
+kill_and_resume killed 1 "${hrm[@]}" --data.packing=documents
+
+# Our own form of Hugging Face's files holds it, and gives it back.
+run 0 ckpt export runs/one -o hf
+run 0 ckpt import hf -o runs/back
+run 0 ckpt export runs/back -o again
+check "export, import, export" cmp hf/model.safetensors again/model.safetensors
+check "no family of transformers" grep -q '"model_type": "ingot"' hf/config.json
+exit $failed
