@@ -199,6 +199,7 @@ static status run_once(struct job *j)
     watch_ranks(j);
     char why[COMM_TEXT] = "";
     if (j->first < 0) comm_local_reason(j->fd, why);
+    if (j->code == STATUS_COMM) comm_local_flight(j->fd, j->first < 0 ? why : j->reason);
     if (j->fd >= 0) close(j->fd);
     j->fd = -1;
     if (st != STATUS_OK) return st;

@@ -2,12 +2,16 @@
 #include "base/clock.h"
 #include "comm/board.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +23,8 @@ enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
 /* One rank's, on its own cache lines. */
 struct slot {
     _Alignas(128) atomic_uint beats;
+    atomic_uint turns; /* waits that are over */
+    atomic_int waits;  /* it waits for others */
     atomic_int pid;
     atomic_int ended; /* left in good order */
 };
@@ -26,23 +32,73 @@ struct board {
     uint32_t magic;
     int32_t ranks;
     uint64_t bytes;
+    uint8_t nonce[16];
     atomic_int abort; /* 0, 1: being written, 2: abort_text is there */
     char abort_text[COMM_TEXT];
     struct slot slots[];
 };
 
+/* The flight recorder comes behind the slots. */
+static size_t slots_bytes(int ranks)
+{
+    return sizeof(struct board) + (size_t)ranks * sizeof(struct slot);
+}
 size_t board_bytes(int ranks)
 {
-    const size_t bytes = sizeof(struct board) + (size_t)ranks * sizeof(struct slot);
+    const size_t bytes = slots_bytes(ranks) + flight_bytes(ranks);
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-void board_init(void *memory, int ranks, size_t bytes)
+status board_create(int ranks, size_t bytes, int *fd)
 {
-    struct board *b = memory;
+    struct board *b = MAP_FAILED;
+    *fd = memfd_create("ingot", 0);
+    if (*fd < 0) return FAIL(STATUS_COMM, "no shared memory for the ranks: %s", strerror(errno));
+    if (ftruncate(*fd, (off_t)bytes) == 0)
+        b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (b == MAP_FAILED || getrandom(b->nonce, sizeof b->nonce, 0) != (ssize_t)sizeof b->nonce) {
+        status st =
+            FAIL(STATUS_FIT, "no %zu bytes of shared memory for %d ranks: %s", bytes, ranks, strerror(errno));
+        if (b != MAP_FAILED) munmap(b, sizeof *b);
+        close(*fd);
+        *fd = -1;
+        return st;
+    }
     b->magic = MAGIC;
     b->ranks = ranks;
     b->bytes = bytes;
+    munmap(b, sizeof *b);
+    return STATUS_OK;
+}
+
+static status read_nonce(int fd, uint8_t nonce[16])
+{
+    if (pread(fd, nonce, 16, offsetof(struct board, nonce)) == 16) return STATUS_OK;
+    return FAIL(STATUS_COMM, "the shared memory of the ranks cannot be read: %s", strerror(errno));
+}
+
+status board_place(int fd, struct board_place *p)
+{
+    *p = (struct board_place){.pid = (int32_t)getpid(), .fd = fd};
+    return read_nonce(fd, p->nonce);
+}
+
+status board_join(const struct board_place *p, int *fd)
+{
+    char path[64];
+    uint8_t nonce[16];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", p->pid, p->fd);
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return FAIL(STATUS_COMM,
+                    "the shared memory of process %d cannot be opened: %s; ranks of one machine run as one "
+                    "user and see each other's processes",
+                    p->pid, strerror(errno));
+    status st = read_nonce(*fd, nonce);
+    if (st == STATUS_OK && memcmp(nonce, p->nonce, sizeof nonce) != 0)
+        st = FAIL(STATUS_COMM, "process %d is not the one that made the memory of this job", p->pid);
+    if (st != STATUS_OK) close(*fd), *fd = -1;
+    return st;
 }
 
 bool board_fits(const struct board *b, int ranks, size_t bytes)
@@ -72,6 +128,16 @@ void board_reason(struct board *b, char text[COMM_TEXT])
     if (atomic_load(&b->abort) == 2) snprintf(text, COMM_TEXT, "%s", b->abort_text);
 }
 
+struct flight *board_flight(struct board *b)
+{
+    return (struct flight *)((char *)b + slots_bytes(b->ranks));
+}
+
+int board_ranks(const struct board *b)
+{
+    return b->ranks;
+}
+
 bool board_ended(const struct board *b, int rank)
 {
     return atomic_load(&b->slots[rank].ended) != 0;
@@ -88,6 +154,10 @@ struct watch {
     struct board *board;
     int rank;
     double last_s;     /* when it looked last */
+    double wait_s;     /* when this wait began */
+    bool won;          /* it has ended all */
+    unsigned turns;    /* of all ranks together; */
+    double stuck_s;    /* how long that stays the same while all wait */
     struct seen *seen; /* [ranks], owned */
     pthread_t heart;
     bool heart_started;
@@ -142,14 +212,15 @@ status watch_open(struct watch **out, struct board *b, int rank)
     return STATUS_OK;
 }
 
-void watch_close(struct watch *w, status st)
+bool watch_close(struct watch *w, status st)
 {
-    if (w == NULL) return;
+    if (w == NULL) return false;
     if (w->heart_started) {
-        if (st != STATUS_OK && st != STATUS_STOPPED && st != STATUS_COMM) {
-            char text[COMM_TEXT];
-            snprintf(text, sizeof text, "rank %d failed: %.400s", w->rank, status_message());
-            board_abort(w->board, text);
+        if (st != STATUS_OK && st != STATUS_STOPPED) {
+            char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names its culprit */
+            if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
+            snprintf(text, sizeof text, "%s%.400s", who, status_message());
+            if (board_abort(w->board, text)) w->won = true;
         }
         atomic_store(&w->board->slots[w->rank].ended, 1);
         pthread_mutex_lock(&w->lock);
@@ -160,8 +231,10 @@ void watch_close(struct watch *w, status st)
     }
     pthread_cond_destroy(&w->end);
     pthread_mutex_destroy(&w->lock);
+    const bool won = w->won;
     free(w->seen);
     free(w);
+    return won;
 }
 
 /* A rank that does not come has no heart that could be watched. */
@@ -179,7 +252,7 @@ status watch_meet(struct watch *w)
     return STATUS_OK;
 }
 
-/* ---- watching */
+/* ---- ending what others wait for */
 
 static status aborted(const struct watch *w, const struct comm *c, const struct comm_call *call)
 {
@@ -187,6 +260,13 @@ static status aborted(const struct watch *w, const struct comm *c, const struct 
     while (atomic_load(&w->board->abort) == 1) sched_yield();
     snprintf(text, sizeof text, "%s", w->board->abort_text);
     return FAIL(STATUS_COMM, "%s; seen in %.150s", text, comm_call_text(c, call, where));
+}
+
+static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
+{
+    if (!board_abort(w->board, text)) return aborted(w, c, call);
+    w->won = true;
+    return FAIL(STATUS_COMM, "%s", text);
 }
 
 status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c,
@@ -198,7 +278,62 @@ status watch_lost(struct watch *w, int rank, const char *what, const struct comm
     snprintf(text, sizeof text, "rank %d (process %d%s) %s; %.100s waits in %.150s", rank,
              atomic_load(&w->board->slots[rank].pid), member, what, comm_rank_text(c, c->rank, me),
              comm_call_text(c, call, where));
-    return board_abort(w->board, text) ? FAIL(STATUS_COMM, "%s", text) : aborted(w, c, call);
+    return end_all(w, text, c, call);
+}
+
+/* ---- watching */
+
+void watch_wait_begin(struct watch *w)
+{
+    w->last_s = w->wait_s = clock_s();
+    w->stuck_s = 0;
+    atomic_store(&w->board->slots[w->rank].waits, 1);
+}
+
+void watch_wait_end(struct watch *w)
+{
+    struct slot *s = &w->board->slots[w->rank];
+    atomic_fetch_add(&s->turns, 1);
+    atomic_store(&s->waits, 0);
+}
+
+/* It has come, to this machine, and not left in good order. */
+static bool is_here(const struct board *b, int rank)
+{
+    return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
+}
+
+/* All ranks wait, and nothing changes: the calls of some of them do not fit together. */
+static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
+{
+    unsigned turns = 0;
+    bool all = true;
+    for (int r = 0; r < w->board->ranks; r++) {
+        const struct slot *s = &w->board->slots[r];
+        turns += atomic_load(&s->turns);
+        all = all && (atomic_load(&s->waits) || atomic_load(&s->ended));
+    }
+    w->stuck_s = all && turns == w->turns ? w->stuck_s + passed : 0;
+    w->turns = turns;
+    if (w->stuck_s < COMM_STUCK_S) return STATUS_OK;
+    char text[COMM_TEXT] = "the ranks wait for each other", last[COMM_TEXT];
+    for (int r = 0; r < w->board->ranks; r++) {
+        const size_t used = strlen(text);
+        if (board_ended(w->board, r) || sizeof text - used < 160) continue;
+        snprintf(text + used, sizeof text - used, "%s rank %d in %.120s", r > 0 ? ";" : ":", r,
+                 flight_last(board_flight(w->board), r, last));
+    }
+    return end_all(w, text, c, call);
+}
+
+/* A rank that lives, but comes too late. */
+static status check_deadline(struct watch *w, double now, const struct comm *c, const struct comm_call *call)
+{
+    if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
+    for (int r = 0; r < w->board->ranks; r++)
+        if (atomic_load(&w->board->slots[r].waits) == 0 && is_here(w->board, r))
+            return watch_lost(w, r, "is busy with something else for an hour", c, call);
+    return watch_lost(w, w->rank, "waits for an hour", c, call);
 }
 
 status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call)
@@ -212,8 +347,9 @@ status watch_look(struct watch *w, const struct comm *c, const struct comm_call 
         const unsigned beats = atomic_load(&s->beats);
         seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
         seen->beats = beats;
-        if (r == w->rank || seen->silent_s <= COMM_SILENCE_S || board_ended(w->board, r)) continue;
+        if (r == w->rank || seen->silent_s <= COMM_SILENCE_S || !is_here(w->board, r)) continue;
         return watch_lost(w, r, "gives no sign of life: stopped or dead", c, call);
     }
-    return STATUS_OK;
+    TRY(check_stuck(w, passed, c, call));
+    return check_deadline(w, now, c, call);
 }

@@ -1,5 +1,7 @@
 #include "base/text.h"
-#include "comm/comm_int.h"
+#include "comm/board.h"
+#include "comm/calls.h"
+#include "comm/flight.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -82,7 +84,7 @@ status comm_env_read(struct comm_env *e)
 
 /* ---- what calls are called */
 
-static const char *comm_op_text(enum comm_op op)
+const char *comm_op_text(enum comm_op op)
 {
     static const char *const texts[] = {
 #define X(name, text) text,
@@ -174,6 +176,8 @@ static struct comm *comm_new(const char *name, int rank, int ranks)
 
 static void comm_free(struct comm *c)
 {
+    if (c->calls) calls_free(c->calls);
+    free(c->calls);
     free(c->members);
     free(c);
 }
@@ -187,6 +191,11 @@ status comm_open(struct comm **out, const struct comm_env *e)
     c->world = c;
     c->planes = 1;
     for (int r = 0; r < c->ranks; r++) c->members[r] = r;
+    c->calls = calloc(1, sizeof *c->calls);
+    if (c->calls == NULL) {
+        comm_free(c);
+        return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    }
     status st = e->by == COMM_BY_MPI ? mpi_open(c, e) : local_open(c, e);
     if (st == STATUS_OK)
         *out = c;
@@ -212,6 +221,14 @@ void comm_close(struct comm *c, status st)
     }
 }
 
+void comm_flight_dir(struct comm *c, const char *run_dir)
+{
+    char path[1024];
+    if (c == NULL) return;
+    snprintf(path, sizeof path, "%s/comm-flight.txt", run_dir);
+    flight_path_set(c->world->flight, path);
+}
+
 int comm_rank(const struct comm *c)
 {
     return c ? c->rank : 0;
@@ -223,10 +240,21 @@ int comm_ranks(const struct comm *c)
 
 /* ---- collectives */
 
+static status carry_out(struct comm *c, const struct comm_call *what,
+                        status (*by)(struct comm *, const struct comm_call *))
+{
+    struct comm *world = c->world;
+    TRY(calls_note(world->calls, c, what));
+    flight_begin(world->flight, c, what);
+    TRY(by(c, what));
+    flight_end(world->flight, world->rank);
+    return STATUS_OK;
+}
+
 static status call(struct comm *c, struct comm_call what)
 {
     what.sequence = ++c->sequence;
-    return c->mpi ? mpi_call(c, &what) : local_call(c, &what);
+    return carry_out(c, &what, c->mpi ? mpi_call : local_call);
 }
 
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes)
@@ -358,7 +386,7 @@ static status message(struct comm *c, struct comm_call what)
           what.bytes, c->mail.bytes_max);
     unsigned *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
     what.sequence = ++count[what.way];
-    return c->mpi ? mpi_message(c, &what) : local_message(c, &what);
+    return carry_out(c, &what, c->mpi ? mpi_message : local_message);
 }
 
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes)

@@ -7,8 +7,8 @@
  *
  * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
  *
- * Backends: processes of one machine over shared memory (local.c), and Open MPI between machines (mpi.c), which also ends all ranks when
- * one dies, but does not see one that stands still before ten minutes. */
+ * Backends: processes of one machine over shared memory (local.c), and Open MPI between machines (mpi.c), which itself ends all ranks when
+ * one dies; one that stands still is seen by the others of its machine. */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
@@ -22,6 +22,8 @@ struct comm;
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
 enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all ranks among them */
 #define COMM_SILENCE_S 4.0  /* a rank that lives says so four times a second */
+#define COMM_STUCK_S 8.0    /* so long may all ranks wait at once: then they wait for each other */
+#define COMM_DEADLINE_S 3600.0  /* of one wait, for a rank that lives and is busy with something else: an evaluation, a checkpoint */
 
 /* What the environment says of this process: the variables of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of Open MPI's mpirun
  * (OMPI_COMM_WORLD_RANK, _SIZE) or of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun --mpi=pmix). One rank without them. STATUS_CONFIG when
@@ -78,6 +80,16 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth) WARN_UNUSED;
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes) WARN_UNUSED;
 
+/* The calls of a training step, messages too, are one list: what is called between these two, on c (of all ranks) and its groups, must be
+ * the same in every step. `first`: this step writes the list (a trainer's first); its end, a collective, compares the ranks of each
+ * communicator. STATUS_COMM names the call that differs, before it is made. NULL: nothing. */
+void comm_step_begin(struct comm *c, bool first);
+status comm_step_end(struct comm *c) WARN_UNUSED;
+
+/* When ranks are ended, the last 64 calls of each are written to comm-flight.txt in this directory; before it is known, the last one of
+ * each to stderr. Any rank may say it. */
+void comm_flight_dir(struct comm *c, const char *run_dir);
+
 /* ---- for whoever starts the ranks (`ingot launch`, tests) */
 /* Shared memory for a job of `ranks`, as a file descriptor that children inherit; nothing of it is left when all have ended. */
 status comm_local_create(int ranks, int *fd) WARN_UNUSED;
@@ -85,4 +97,6 @@ status comm_local_create(int ranks, int *fd) WARN_UNUSED;
 void comm_local_abort(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Why the waits of the ranks were ended; "" when they were not. */
 void comm_local_reason(int fd, char text[COMM_TEXT]);
+/* Writes what each rank called last. */
+void comm_local_flight(int fd, const char *reason);
 #endif

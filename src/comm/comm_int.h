@@ -48,8 +48,12 @@ struct comm {
     struct mail mail;           /* room is 0 before comm_mail_open */
     struct local *local;        /* one of the two, the same in all groups */
     struct mpi *mpi;
+    struct watch *watch;        /* of the world: its place at the board (board.h) */
+    struct flight *flight;      /* of the world: in the board's memory */
+    struct calls *calls;        /* of the world: owned */
 };
 
+const char *comm_op_text(enum comm_op op);
 /* "rank 5" or "rank 5 (rank 1 of 'tensor')". */
 const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT]);
 /* "collective 7, all-gather 'weights'" or "collective 7 of 'tensor', all-gather 'weights'"; "message 7 ...". */

@@ -36,7 +36,6 @@ struct place {
 };
 struct local {
     struct board *board;
-    struct watch *watch;
     struct place *places;
     char *buffers;
     atomic_ulong *end; /* of the file, in shared memory: where the next mail goes */
@@ -68,20 +67,7 @@ static char *buffer(const struct comm *c, int rank)
 status comm_local_create(int ranks, int *fd)
 {
     CHECK(ranks > 1 && ranks <= COMM_RANKS_MAX, "%d ranks", ranks);
-    const size_t bytes = shared_bytes(ranks), head = board_bytes(ranks);
-    *fd = memfd_create("ingot", 0);
-    if (*fd < 0) return FAIL(STATUS_COMM, "no shared memory for the ranks: %s", strerror(errno));
-    void *b = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)bytes) == 0) b = mmap(NULL, head, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (b == MAP_FAILED) {
-        int err = errno;
-        close(*fd);
-        return FAIL(STATUS_FIT, "no %zu bytes of shared memory for %d ranks: %s", bytes, ranks,
-                    strerror(err));
-    }
-    board_init(b, ranks, bytes);
-    munmap(b, head);
-    return STATUS_OK;
+    return board_create(ranks, shared_bytes(ranks), fd);
 }
 
 /* The board of a job, for a process that is none of its ranks; NULL: it is not there. */
@@ -118,6 +104,15 @@ void comm_local_reason(int fd, char text[COMM_TEXT])
     munmap(b, bytes);
 }
 
+void comm_local_flight(int fd, const char *reason)
+{
+    size_t bytes;
+    struct board *b = visit(fd, &bytes);
+    if (b == NULL) return;
+    flight_write(board_flight(b), board_ranks(b), reason);
+    munmap(b, bytes);
+}
+
 /* ---- waiting */
 
 static void wake(atomic_uint *word)
@@ -141,39 +136,49 @@ static status check_ended(const struct comm *c, const struct comm_call *call)
     for (int r = 0; r < c->ranks; r++) {
         if (has_arrived(c, r) || !board_ended(c->local->board, c->members[r])) continue;
         if (!has_arrived(c, r))
-            return watch_lost(c->local->watch, c->members[r], "has ended before", c, call);
+            return watch_lost(c->world->watch, c->members[r], "has ended before", c, call);
     }
     return STATUS_OK;
+}
+
+/* What a wait looks at while it lasts. */
+static status look_around(const struct comm *c, int peer, atomic_uint *word, unsigned value,
+                          const struct comm_call *call)
+{
+    const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
+    struct watch *w = c->world->watch;
+    TRY(watch_look(w, c, call));
+    if (!message) return check_ended(c, call);
+    if (!board_ended(c->local->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
+    return watch_lost(w, c->members[peer], "has ended before", c, call);
 }
 
 /* Until *word, counted up by rank `peer` of c, is at least `value`. */
 static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsigned value,
                          const struct comm_call *call)
 {
-    const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
     const struct timespec poll = {.tv_nsec = 50000000};
-    for (int spin = 0; !is_there(word, value); spin++) {
-        if (spin < SPINS) {
-            __builtin_ia32_pause();
-            continue;
-        }
+    for (int spin = 0; spin < SPINS; spin++) {
+        if (is_there(word, value)) return STATUS_OK;
+        __builtin_ia32_pause();
+    }
+    status st = STATUS_OK;
+    watch_wait_begin(c->world->watch);
+    while (st == STATUS_OK) {
         const unsigned now = atomic_load(word);
         if ((int)(now - value) >= 0) break;
         syscall(SYS_futex, word, FUTEX_WAIT, now, &poll, NULL, 0);
         if (is_there(word, value)) break;
-        TRY(watch_look(c->local->watch, c, call));
-        if (!message)
-            TRY(check_ended(c, call));
-        else if (board_ended(c->local->board, c->members[peer]) && !is_there(word, value))
-            return watch_lost(c->local->watch, c->members[peer], "has ended before", c, call);
+        st = look_around(c, peer, word, value, call);
     }
-    return STATUS_OK;
+    watch_wait_end(c->world->watch);
+    return st;
 }
 
 static status barrier(struct comm *c, const struct comm_call *call)
 {
     struct place *mine = place(c, c->rank);
-    if (board_aborted(c->local->board)) return watch_look(c->local->watch, c, call);
+    if (board_aborted(c->local->board)) return watch_look(c->world->watch, c, call);
     c->barriers++;
     atomic_store(&mine->arrived, c->barriers);
     wake(&mine->arrived);
@@ -297,8 +302,9 @@ status local_message(struct comm *c, const struct comm_call *call)
 
 /* ---- life */
 
-static status map(struct local *l, const struct comm_env *e)
+static status map(struct comm *world, const struct comm_env *e)
 {
+    struct local *l = world->local;
     struct stat st;
     const size_t bytes = shared_bytes(e->ranks);
     if (fstat(e->fd, &st) != 0 || (size_t)st.st_size < bytes)
@@ -311,8 +317,11 @@ static status map(struct local *l, const struct comm_env *e)
     l->places = (struct place *)((char *)p + board_bytes(e->ranks));
     l->end = (atomic_ulong *)(l->places + (size_t)COMM_GROUPS * (size_t)e->ranks);
     l->buffers = (char *)l->places + places_bytes(e->ranks);
-    if (board_fits(l->board, e->ranks, bytes)) return STATUS_OK;
-    return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd, e->ranks);
+    if (!board_fits(l->board, e->ranks, bytes))
+        return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd,
+                    e->ranks);
+    world->flight = board_flight(l->board);
+    return STATUS_OK;
 }
 
 status local_open(struct comm *world, const struct comm_env *e)
@@ -321,9 +330,9 @@ status local_open(struct comm *world, const struct comm_env *e)
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     *l = (struct local){.ranks = e->ranks, .fd = e->fd};
     world->local = l;
-    status st = map(l, e);
-    if (st == STATUS_OK) st = watch_open(&l->watch, l->board, e->rank);
-    if (st == STATUS_OK) st = watch_meet(l->watch);
+    status st = map(world, e);
+    if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
+    if (st == STATUS_OK) st = watch_meet(world->watch);
     if (st == STATUS_OK) st = comm_barrier(world, "start");
     if (st != STATUS_OK) local_close(world, st);
     return st;
@@ -332,7 +341,7 @@ status local_open(struct comm *world, const struct comm_env *e)
 void local_close(struct comm *world, status st)
 {
     struct local *l = world->local;
-    watch_close(l->watch, st);
+    watch_close(world->watch, st);
     if (l->board) munmap(l->board, shared_bytes(l->ranks));
     free(l);
 }

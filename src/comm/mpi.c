@@ -5,26 +5,31 @@
  * wait has an end. When a rank dies, mpirun ends the others. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "comm/comm_int.h"
+#include "comm/board.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     UNIT = 64,           /* bytes of an element of large messages: counts are ints */
-    DEADLINE_S = 600,    /* of one collective: an evaluation or a checkpoint of rank 0 may lie before it */
     THREAD_FUNNELED = 1, /* MPI_THREAD_FUNNELED */
-    SPINS = 20000
+    SPINS = 20000,
+    LAST_WORDS_US = 1000000
 };
+#define LOOK_S 0.05
 typedef void *handle; /* MPI_Comm, MPI_Datatype, MPI_Request, MPI_Errhandler */
 
 struct mpi {
     int rank, ranks;
-    bool alone; /* what has failed here, no other rank knows */
+    struct board *board; /* of the ranks of this machine */
+    int fd;
     handle world, byte, unit;
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
     int (*finalize)(void);
@@ -89,40 +94,16 @@ static status load(struct mpi *m)
     return STATUS_OK;
 }
 
-status mpi_open(struct comm *world, const struct comm_env *e)
+static status check_world(struct mpi *m, const struct comm_env *e)
 {
-    struct mpi *m = calloc(1, sizeof *m);
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    status st = load(m);
-    if (st == STATUS_OK &&
-        (m->comm_rank(m->world, &m->rank) != 0 || m->comm_size(m->world, &m->ranks) != 0 ||
-         m->type_contiguous(UNIT, m->byte, &m->unit) != 0 || m->type_commit(&m->unit) != 0))
-        st = FAIL(STATUS_COMM, "Open MPI does not say which rank this is");
-    if (st == STATUS_OK && (m->rank != e->rank || m->ranks != e->ranks))
-        st = FAIL(STATUS_CONFIG,
-                  "the environment says rank %d of %d, Open MPI rank %d of %d: the launcher and libmpi.so.40 "
-                  "do not "
-                  "belong together",
-                  e->rank, e->ranks, m->rank, m->ranks);
-    if (st != STATUS_OK) {
-        free(m);
-        return st;
-    }
-    world->mpi = m;
-    world->handle = m->world;
-    return STATUS_OK;
-}
-
-void mpi_close(struct comm *world, status st)
-{
-    struct mpi *m = world->mpi;
-    if (st != STATUS_OK && st != STATUS_STOPPED) {
-        if (m->rank == 0 || m->alone || (st != STATUS_CONFIG && st != STATUS_COMM))
-            log_error("%s", status_message());
-        (void)m->abort(m->world, (int)st); /* does not return: the others would wait for this rank */
-    }
-    (void)m->finalize();
-    free(m);
+    if (m->comm_rank(m->world, &m->rank) != 0 || m->comm_size(m->world, &m->ranks) != 0 ||
+        m->type_contiguous(UNIT, m->byte, &m->unit) != 0 || m->type_commit(&m->unit) != 0)
+        return FAIL(STATUS_COMM, "Open MPI does not say which rank this is");
+    if (m->rank == e->rank && m->ranks == e->ranks) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "the environment says rank %d of %d, Open MPI rank %d of %d: the launcher and libmpi.so.40 "
+                "do not belong together",
+                e->rank, e->ranks, m->rank, m->ranks);
 }
 
 static status broken(struct comm *c, const struct comm_call *call)
@@ -134,19 +115,23 @@ static status broken(struct comm *c, const struct comm_call *call)
 static status wait_for(struct comm *c, handle *request, const struct comm_call *call)
 {
     int mpi_status[16], done = 0;
-    char where[COMM_TEXT], who[COMM_TEXT];
-    const double begin = clock_s();
+    struct watch *w = c->world->watch;
     const struct timespec nap = {.tv_nsec = 50000};
-    for (int spin = 0; !done; spin++) {
+    for (int spin = 0; !done && spin < SPINS; spin++)
         if (c->mpi->test(request, &done, mpi_status) != 0) return broken(c, call);
-        if (done || spin < SPINS) continue;
+    if (done) return STATUS_OK;
+    status st = STATUS_OK;
+    double looked_s = clock_s();
+    if (w) watch_wait_begin(w);
+    while (st == STATUS_OK && !done) {
         nanosleep(&nap, NULL);
-        if (clock_s() - begin < DEADLINE_S) continue;
-        c->mpi->alone = true;
-        return FAIL(STATUS_COMM, "%.100s waits since %d seconds in %.150s: another rank stands still",
-                    comm_rank_text(c, c->rank, who), DEADLINE_S, comm_call_text(c, call, where));
+        if (c->mpi->test(request, &done, mpi_status) != 0) st = broken(c, call);
+        if (st != STATUS_OK || done || w == NULL || clock_s() - looked_s < LOOK_S) continue;
+        looked_s = clock_s();
+        st = watch_look(w, c, call);
     }
-    return STATUS_OK;
+    if (w) watch_wait_end(w);
+    return st;
 }
 
 /* `bytes` from each to each (all-to-all), or of each to all. */
@@ -172,12 +157,7 @@ static status agree(struct comm *c, const struct comm_call *call)
     const struct comm_call gather = {.op = COMM_ALL_GATHER, .name = call->name, .sequence = call->sequence};
     comm_header_fill(&mine, call);
     TRY(pass(c, &gather, &mine, all, sizeof mine));
-    for (int r = 0; r < c->ranks; r++) {
-        status st = comm_header_check(c, &all[c->rank], c->rank, &all[r], r);
-        if (st == STATUS_OK) continue;
-        c->mpi->alone = c->rank == 0 && c != c->world; /* one of each group says so; of all ranks, rank 0 */
-        return st;
-    }
+    for (int r = 0; r < c->ranks; r++) TRY(comm_header_check(c, &all[c->rank], c->rank, &all[r], r));
     return STATUS_OK;
 }
 
@@ -188,6 +168,90 @@ status mpi_call(struct comm *c, const struct comm_call *call)
     const char *own = (const char *)call->recv + (size_t)c->rank * call->bytes;
     return pass(c, call, !comm_op_splits(call->op) && call->send == own ? in_place : call->send, call->recv,
                 call->bytes);
+}
+
+/* What a rank says before it has a place at its machine's board. */
+struct introduction {
+    char machine[160]; /* ranks with the same one share memory */
+    struct board_place place;
+};
+
+static void machine_name(char name[160])
+{
+    char host[64] = "", boot[40] = "", pids[40] = "";
+    (void)gethostname(host, sizeof host - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f && fgets(boot, sizeof boot, f) == NULL) boot[0] = 0;
+    if (f) fclose(f);
+    if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = 0;
+    snprintf(name, 160, "%s %s %s", host, boot, pids);
+}
+
+/* The ranks of each machine meet at a board that the first of them makes: there they see who stands still, which Open MPI does not. */
+static status meet(struct comm *world)
+{
+    struct mpi *m = world->mpi;
+    static const struct comm_call call = {.op = COMM_ALL_GATHER, .name = "start"};
+    struct introduction mine = {.place = {.fd = -1}}, *all = calloc((size_t)m->ranks, sizeof *all);
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    machine_name(mine.machine);
+    status st = pass(world, &call, &mine, all, sizeof mine);
+    int first = 0;
+    while (first < m->rank && strcmp(all[first].machine, mine.machine) != 0) first++;
+    if (st == STATUS_OK && first == m->rank) {
+        st = board_create(m->ranks, board_bytes(m->ranks), &m->fd);
+        if (st == STATUS_OK) st = board_place(m->fd, &mine.place);
+    }
+    if (st == STATUS_OK) st = pass(world, &call, &mine, all, sizeof mine);
+    if (st == STATUS_OK && first != m->rank) st = board_join(&all[first].place, &m->fd);
+    free(all);
+    TRY(st);
+    void *p = mmap(NULL, board_bytes(m->ranks), PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+    if (p == MAP_FAILED) return FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
+    m->board = p;
+    world->flight = board_flight(m->board);
+    TRY(watch_open(&world->watch, m->board, m->rank));
+    return comm_barrier(world, "start"); /* the first one's file is open as long as this lasts */
+}
+
+status mpi_open(struct comm *world, const struct comm_env *e)
+{
+    struct mpi *m = calloc(1, sizeof *m);
+    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    m->fd = -1;
+    status st = load(m);
+    if (st == STATUS_OK) st = check_world(m, e);
+    if (st != STATUS_OK) {
+        free(m);
+        return st;
+    }
+    world->mpi = m;
+    world->handle = m->world;
+    st = meet(world);
+    if (st != STATUS_OK) mpi_close(world, st);
+    return st;
+}
+
+void mpi_close(struct comm *world, status st)
+{
+    struct mpi *m = world->mpi;
+    const bool failed = st != STATUS_OK && st != STATUS_STOPPED;
+    char why[COMM_TEXT];
+    snprintf(why, sizeof why, "%s", status_message());
+    const bool first = watch_close(world->watch, st);
+    if (failed) { /* MPI_Abort does not return: the others would wait for this rank */
+        if (first || m->board == NULL) {
+            log_error("%s", why);
+            if (st == STATUS_COMM && m->board) flight_write(world->flight, m->ranks, why);
+        } else {
+            usleep(LAST_WORDS_US); /* the first one speaks */
+        }
+        (void)m->abort(m->world, (int)st);
+    }
+    (void)m->finalize();
+    if (m->board) munmap(m->board, board_bytes(m->ranks));
+    if (m->fd >= 0) close(m->fd);
+    free(m);
 }
 
 status mpi_split(struct comm *parent, struct comm *c, int key)
@@ -246,7 +310,6 @@ status mpi_message(struct comm *c, const struct comm_call *call)
         return broken(c, call);
     TRY(wait_for(c, &request, call));
     status st = comm_message_check(c, (const struct comm_header *)at, call);
-    c->mpi->alone = st != STATUS_OK;
     if (st == STATUS_OK) memcpy(call->recv, at + COMM_LINE, call->bytes);
     return st;
 }

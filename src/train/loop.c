@@ -477,6 +477,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
     l->spec = t->spec; /* train.micro_batch=auto is a number now */
     if (l->lead) TRY(open_run_dir(l, o));
+    if (l->lead) comm_flight_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
     TRY(begin_or_go_on(l, o));
     TRY(same_step(l));

@@ -71,6 +71,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
     double counts[] = {(double)b->valid, (double)b->padding, 0};
     for (int i = 0; i < b->micro_count; i++) counts[2] += (double)b->micro[i].rows;
+    comm_step_begin(t->mesh.world, t->mode == STEP_FIRST);
     TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 3));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
@@ -85,6 +86,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(run_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
+    TRY(comm_step_end(t->mesh.world));
     TRY(check_finite(t, &s));
 
     *out = (struct step_result){

@@ -27,13 +27,30 @@ ranks 3 --run.dir=runs/none && fail "three ranks for eight micro-batches are not
 [ "$(grep -c 'cannot be dealt to 3 ranks' err)" -eq 1 ] || fail "three ranks for eight micro-batches: not one line"
 [ -e runs/none ] && fail "a refused run left a directory"
 
-ranks 3 --run.dir=runs/killed --train.steps=1000000 --train.batch_tokens=384 --train.gradient_groups=3 &
-job=$!
-for _ in $(seq 200); do
-    [ -s runs/killed/metrics.jsonl ] && break
-    sleep 0.1
-done
-kill -9 "$(pgrep -f 'train ranks.yaml --run.dir=runs/killed' | tail -n 1)"
+# begin NAME: a long run of three ranks in the background, already at work; $job, and victim N: the process of rank N
+begin() {
+    ranks 3 --run.dir="runs/$1" --train.steps=1000000 --train.batch_tokens=384 --train.gradient_groups=3 &
+    job=$!
+    for _ in $(seq 200); do
+        [ -s "runs/$1/metrics.jsonl" ] && return
+        sleep 0.1
+    done
+    fail "$1 does not begin"
+}
+victim() { for p in $(pgrep -f "^$ingot train ranks.yaml --run.dir=runs/$1 "); do tr '\0' '\n' <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$2" && echo "$p"; done; }
+begin killed
+kill -9 "$(victim killed 2)"
 wait $job && fail "a rank was killed, and the job ends well"
 pgrep -f 'run.dir=runs/killed' && fail "a rank was killed, and others are left"
+for rank in 0 1; do
+    begin stopped$rank
+    stopped=$(victim stopped$rank $rank)
+    kill -STOP "$stopped"
+    wait $job
+    code=$?
+    [ $code -eq 10 ] || fail "rank $rank was stopped, and the job exits with $code"
+    grep -q "rank $rank (process $stopped[,)].*gives no sign of life" err || fail "rank $rank was stopped, and nobody says so"
+    grep -q "^rank=$rank .*seconds=" runs/stopped$rank/comm-flight.txt || fail "nothing says what rank $rank called last"
+    pgrep -f "run.dir=runs/stopped$rank" && fail "rank $rank was stopped, and somebody is left"
+done
 exit $failed

@@ -76,6 +76,8 @@ for rank in 0 2; do
     begin "stop$rank" 4 -- train ranks.yaml --train.steps=100000
     kill -STOP "$(victim $rank)"
     ended "stop$rank" 10 "rank $rank (process"
+    grep -q "^rank=$rank comm=all call=.* seconds=" "runs/stop$rank/comm-flight.txt" || fail "nothing says what rank $rank called last"
+    [ "$(grep -c 'seconds=unfinished$' "runs/stop$rank/comm-flight.txt")" -ge 3 ] || fail "three ranks waited, and the record does not say so"
 done
 begin gone 2 -- train ranks.yaml --train.steps=100000
 ranks_of_it=$(pgrep -P $launcher)
