@@ -2,7 +2,11 @@
 #ifndef INGOT_CLI_CLI_H
 #define INGOT_CLI_CLI_H
 #include "base/flags.h"
+
+struct spec;
 #define VERB(name, function, usage, text) status function(int argc, char **argv);
 #include "cli/verbs.def"
 #undef VERB
+/* RUN.yaml and overrides out of what flags_parse left. */
+status cmd_load_spec(const char *verb, int argc, char **argv, struct spec *spec) WARN_UNUSED;
 #endif

@@ -1,4 +1,4 @@
-/* ingot train, plan: what takes a RUN.yaml. */
+/* ingot train. */
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -9,8 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* RUN.yaml and overrides out of what flags_parse left. */
-static status load_spec(const char *verb, int argc, char **argv, struct spec *spec)
+status cmd_load_spec(const char *verb, int argc, char **argv, struct spec *spec)
 {
     const char *path = NULL;
     int kept = 0;
@@ -74,7 +73,7 @@ status cmd_train(int argc, char **argv)
     TRY(flags_parse("train RUN.yaml [--resume] [--section.key=value ...]", flags, 3, &argc, argv, 1, &help));
     if (help) return STATUS_OK;
     struct spec spec;
-    TRY(load_spec("train", argc, argv, &spec));
+    TRY(cmd_load_spec("train", argc, argv, &spec));
     struct sampler sampler = {.spec = &spec.run};
     struct loop_options o = {
         .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume goes on"};
@@ -97,27 +96,4 @@ status cmd_train(int argc, char **argv)
     if (!isnan(r.eval.bits_per_byte)) printf(" bits_per_byte=%.4f", r.eval.bits_per_byte);
     printf(" report=%s/report.html\n", spec.run.run_dir);
     return STATUS_OK;
-}
-
-status cmd_plan(int argc, char **argv)
-{
-    bool json = false;
-    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"}};
-    int help;
-    TRY(flags_parse("plan RUN.yaml [--json] [--section.key=value ...]", flags, 1, &argc, argv, 1, &help));
-    if (help) return STATUS_OK;
-    struct spec spec;
-    TRY(load_spec("plan", argc, argv, &spec));
-    if (spec.model.vocab_size == 0) {
-        struct supply data;
-        if (spec.run.data_train[0] == 0)
-            return FAIL(
-                STATUS_CONFIG,
-                "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
-        TRY(supply_open(&data, &spec.run));
-        status st = loop_resolve_vocab(&spec, &data);
-        supply_close(&data);
-        TRY(st);
-    }
-    return plan_print(&spec, json);
 }

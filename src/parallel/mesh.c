@@ -9,6 +9,59 @@ static status check_served(const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+/* What tp ranks share out, in equal parts. */
+static status check_tensor(const struct model_spec *m, int tp)
+{
+    const bool softmax = model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) > 0,
+               gdn = model_mixer_count(m, MIXER_GDN) > 0, mla = model_mixer_count(m, MIXER_MLA) > 0,
+               mamba = model_mixer_count(m, MIXER_MAMBA2) > 0, moe = model_ffn_count(m, FFN_MOE) > 0;
+    const struct {
+        const char *key;
+        bool used;
+        int64_t value;
+    } shared[] = {
+        {"head_count", softmax, m->head_count},
+        {"head_count_kv", softmax, m->head_count_kv ? m->head_count_kv : m->head_count},
+        {"gdn_key_heads", gdn, m->gdn_key_heads},
+        {"gdn_value_heads", gdn, m->gdn_value_heads},
+        {"mla_heads", mla, m->mla_heads ? m->mla_heads : m->head_count},
+        {"mamba_heads", mamba, m->mamba_heads},
+        {"mamba_groups", mamba, m->mamba_groups},
+        {"ffn_size", model_ffn_count(m, FFN_MLP) > 0, m->ffn_size},
+        {"moe_size", moe, m->moe_size},
+        {"moe_shared_size", moe, m->moe_shared_size},
+        {"vocab_size", true, m->vocab_size},
+    };
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+        if (shared[i].used && shared[i].value % tp != 0)
+            return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.%s %lld", tp, shared[i].key,
+                        (long long)shared[i].value);
+    if (tp > 1 && m->engram_layers[0])
+        return FAIL(STATUS_CONFIG, "parallel.tensor %d: tables of model.engram_layers are not shared out",
+                    tp);
+    return STATUS_OK;
+}
+
+status mesh_check(const struct model_spec *m, const struct mesh_shape *shape)
+{
+    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1 || shape->zero > 2))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
+                    "parallel.%s",
+                    shape->pp > 1   ? "pipeline"
+                    : shape->tp > 1 ? "tensor"
+                                    : "zero: 3");
+    if (shape->dp % shape->shard != 0)
+        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
+                    shape->shard, shape->dp);
+    if (shape->chunks > 1 && shape->schedule != PIPE_INTERLEAVED)
+        return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
+    if ((int64_t)shape->pp * shape->chunks > m->layer_count)
+        return FAIL(STATUS_CONFIG, "parallel.pipeline %d x parallel.chunks %d: the model has %lld layers",
+                    shape->pp, shape->chunks, (long long)m->layer_count);
+    return check_tensor(m, shape->tp);
+}
+
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
 {
     const struct run_spec *r = &s->run;
@@ -29,19 +82,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
-    if (s->model.hrm_cycles > 0 && (model > 1 || out->zero > 2))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.%s",
-                    out->pp > 1   ? "pipeline"
-                    : out->tp > 1 ? "tensor"
-                                  : "zero: 3");
-    if (out->dp % out->shard != 0)
-        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks", out->shard,
-                    out->dp);
-    if (out->chunks > 1 && out->schedule != PIPE_INTERLEAVED)
-        return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", out->chunks);
-    return check_served(out);
+    return mesh_check(&s->model, out);
 }
 
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)
@@ -54,6 +95,7 @@ struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
 {
+    TRY(check_served(shape));
     *m = mesh_place(shape, comm_rank(world));
     m->world = world;
     TRY(comm_split(world, "tp", m->pp_rank * shape->dp + m->dp_rank, m->tp_rank, &m->tp));

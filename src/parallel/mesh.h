@@ -24,6 +24,8 @@ struct mesh {
 
 /* The shape that a spec asks for on so many ranks. STATUS_CONFIG, in one line, for what cannot be. */
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
+/* Whether a model can be divided so: the one place that knows, for a run and for a plan. STATUS_CONFIG in one line. */
+status mesh_check(const struct model_spec *m, const struct mesh_shape *shape) WARN_UNUSED;
 /* The place of a rank, without communicators: what a plan needs. */
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`, whose closing closes all of it. */

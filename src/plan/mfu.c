@@ -1,4 +1,5 @@
 #include "plan/mfu.h"
+#include "plan/machine.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,30 +22,13 @@ double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
 
 double mfu_peak(const char *device, const char *precision)
 {
-    /* TFLOP/s from the makers' data sheets, without sparsity, products of 16-bit floats summed in fp32. The first
-     * row whose words are in the name counts; rows of zeros keep a name from the row of a faster card. */
     static const struct {
-        const char *words;
-        double bf16, tf32, fp32;
-    } cards[] = {
-        {"Laptop", 0, 0, 0},
-        {"4090 D", 0, 0, 0},
-        {"H100 PCIe", 756.5, 378, 51.2},
-        {"H100 NVL", 835.5, 417.5, 60},
-        {"H200 NVL", 835.5, 417.5, 60},
-        {"H100", 989.4, 494.7, 66.9},
-        {"H200", 989.4, 494.7, 66.9},
-        {"B200", 2250, 1125, 75},
-        {"A100", 312, 156, 19.5},
-        {"RTX 4090", 165.2, 82.6, 82.6},
-        {"L40S", 362, 183, 91.6},
-    };
-    for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
-        if (strstr(device, cards[i].words) == NULL) continue;
-        if (strcmp(precision, "bf16") == 0) return cards[i].bf16 * 1e12;
-        if (strcmp(precision, "tf32") == 0) return cards[i].tf32 * 1e12;
-        return strcmp(precision, "fp32") == 0 ? cards[i].fp32 * 1e12 : 0;
-    }
+        const char *word;
+        enum precision precision;
+    } words[] = {{"bf16", PRECISION_BF16}, {"tf32", PRECISION_TF32}, {"fp32", PRECISION_FP32}};
+    const struct machine *m = machine_of_card(device);
+    for (size_t i = 0; m && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(precision, words[i].word) == 0) return machine_peak(m, words[i].precision);
     return 0;
 }
 

@@ -319,7 +319,7 @@ static double moe_flops(const struct model_spec *m)
     return 2 * (double)m->hidden_size * (3 * width + (double)m->moe_experts + (m->moe_shared_gate ? 1 : 0));
 }
 
-static struct flops layer_flops(const struct model_spec *m, int64_t i, int64_t sequence_length)
+struct flops plan_layer_flops(const struct model_spec *m, int64_t i, int64_t sequence_length)
 {
     const double d = (double)m->hidden_size;
     const struct layer_spec l = model_layer(m, i);
@@ -350,7 +350,7 @@ static struct flops flops_times(const struct model_spec *m, int64_t sequence_len
     struct flops r = {.head = times.head * (1 + depth) * 2 * d * (double)m->vocab_size,
                       .mtp = times.head * depth * 4 * d * d};
     for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
-        const struct flops f = layer_flops(m, i, sequence_length);
+        const struct flops f = plan_layer_flops(m, i, sequence_length);
 #define X(name, text) r.name += times.layer(m, i) * f.name;
         FLOP_LIST(X)
 #undef X

@@ -76,6 +76,8 @@ struct flops {
     FLOP_LIST(X)
 #undef X
 };
+/* Of one layer; of the model. */
+struct flops plan_layer_flops(const struct model_spec *m, int64_t layer, int64_t sequence_length);
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length);
 /* The same of training: 3 times forward; with model.hrm_cycles every visit of a block forward, and one per segment backward, which is twice
  * that. And how many times forward's a layer's are in it. */

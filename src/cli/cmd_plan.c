@@ -1,0 +1,37 @@
+/* ingot plan: memory, FLOPs and, for a named machine, meshes and times, without running anything. */
+#include "cli/cli.h"
+#include "plan/mesh_plan.h"
+#include "train/loop.h"
+
+/* model.vocab_size, from the shards when the file leaves it to them. */
+static status resolve_vocab(struct spec *spec)
+{
+    struct supply data;
+    if (spec->model.vocab_size > 0) return STATUS_OK;
+    if (spec->run.data_train[0] == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
+    TRY(supply_open(&data, &spec->run));
+    status st = loop_resolve_vocab(spec, &data);
+    supply_close(&data);
+    return st;
+}
+
+status cmd_plan(int argc, char **argv)
+{
+    bool json = false;
+    const char *machine = NULL;
+    const struct flag flags[] = {
+        {"json", FLAG_SWITCH, &json, "one JSON object"},
+        {"machine", FLAG_TEXT, &machine,
+         "64xB200, 2x8xH100 (nodes x devices), ...: the meshes that fit, by predicted step time"},
+    };
+    int help;
+    TRY(flags_parse("plan RUN.yaml [--machine 64xB200] [--json] [--section.key=value ...]", flags, 2, &argc,
+                    argv, 1, &help));
+    if (help) return STATUS_OK;
+    struct spec spec;
+    TRY(cmd_load_spec("plan", argc, argv, &spec));
+    TRY(resolve_vocab(&spec));
+    return machine ? mesh_plan_print(&spec, machine, json) : plan_print(&spec, json);
+}

@@ -1,0 +1,45 @@
+/* How long a rank computes: seconds of a layer's forward and backward pass, by what bounds them.
+ *
+ * Products run at the rate that the machine attains at their smallest side; attention and the delta rule at theirs; norms, activations,
+ * rotations and the loss move bytes. What a layer multiplies is a list, so that nothing here knows a rank from a whole model: the spec given
+ * is the rank's own (heads and widths divided by tp). */
+#ifndef INGOT_PLAN_LAYER_TIME_H
+#define INGOT_PLAN_LAYER_TIME_H
+#include "plan/machine.h"
+#include "spec/spec.h"
+
+#define LAYER_PARTS(X) X(products, "products") X(mixing, "attention, states") X(memory, "memory-bound ops")
+struct layer_time {
+#define X(name, text) double name;
+    LAYER_PARTS(X)
+#undef X
+};
+double layer_time_sum(const struct layer_time *t);
+void layer_time_add(struct layer_time *t, const struct layer_time *more, double times);
+
+/* Forward; backward; the part of backward's products that forms gradients of weights; what the recompute policy repeats before backward. */
+struct layer_times {
+    struct layer_time forward, backward, again;
+    double wgrad;
+};
+struct layer_shape {
+    const struct model_spec *model; /* the rank's */
+    const struct machine *machine;
+    enum precision precision;
+    enum recompute recompute;
+    int64_t tokens, sequence;       /* of a micro-batch; keys at most */
+    int64_t stream;                 /* tokens of the residual stream on this rank: tokens / tp with sequence parallel */
+};
+struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
+struct layer_times layer_times_head(const struct layer_shape *s, int heads); /* head and loss, all in backward: 1 + the extra predictions */
+struct layer_times layer_times_embed(const struct layer_shape *s);
+
+/* Of a product [tokens, in] x [in, out] in a layer's forward pass. */
+struct layer_product {
+    int64_t in, out;
+    double copies;  /* per token: chosen experts */
+    bool grouped;
+};
+enum { LAYER_PRODUCTS_MAX = 12 };
+int layer_products(const struct model_spec *m, int64_t layer, struct layer_product out[LAYER_PRODUCTS_MAX]);
+#endif

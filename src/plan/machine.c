@@ -1,0 +1,121 @@
+#include "plan/machine.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct machine MACHINES[] = {
+#define MACHINE(word, text, ...) {.name = #word, .words = text, __VA_ARGS__},
+#include "spec/machine.def"
+#undef MACHINE
+};
+enum { MACHINE_COUNT = sizeof MACHINES / sizeof MACHINES[0], DEVICES_MAX = 1 << 20 };
+
+static bool can_be_named(const struct machine *m)
+{
+    return strcmp(m->name, "none") != 0;
+}
+
+static const struct machine *find(const char *word)
+{
+    for (int i = 0; i < MACHINE_COUNT; i++)
+        if (can_be_named(&MACHINES[i]) && strcasecmp(MACHINES[i].name, word) == 0) return &MACHINES[i];
+    return NULL;
+}
+
+static status unknown(const char *text)
+{
+    char words[256] = "";
+    size_t used = 0;
+    for (int i = 0; i < MACHINE_COUNT; i++) {
+        if (!can_be_named(&MACHINES[i])) continue;
+        used +=
+            (size_t)snprintf(words + used, sizeof words - used, "%s%s", used ? ", " : "", MACHINES[i].name);
+        CHECK(used < sizeof words, "the names of machines need more than %zu bytes", sizeof words);
+    }
+    return FAIL(STATUS_CONFIG,
+                "--machine %.64s: write COUNTxNAME or NODESxCOUNTxNAME, as 8xh200 or 2x8xh100; names: %s",
+                text, words);
+}
+
+status cluster_parse(const char *text, struct cluster *c)
+{
+    char copy[64];
+    int64_t numbers[2];
+    int count = 0;
+    if (strlen(text) >= sizeof copy) return unknown(text);
+    snprintf(copy, sizeof copy, "%s", text);
+    char *at = copy;
+    for (size_t digits; count < 2 && (digits = strspn(at, "0123456789")) > 0; count++, at += digits + 1) {
+        if (at[digits] != 'x' && at[digits] != 'X') return unknown(text);
+        at[digits] = 0;
+        if (!text_to_int(at, &numbers[count]) || numbers[count] < 1 || numbers[count] > DEVICES_MAX)
+            return unknown(text);
+    }
+    const struct machine *m = find(at);
+    if (m == NULL) return unknown(text);
+    const int64_t nodes = count == 2 ? numbers[0] : 1, each = count > 0 ? numbers[count - 1] : 1;
+    if (nodes * each > DEVICES_MAX) return unknown(text);
+    if (count == 2 && each > m->node)
+        return FAIL(STATUS_CONFIG, "--machine %s: a node of %s has at most %d devices with fast links", text,
+                    m->name, m->node);
+    *c = (struct cluster){.machine = m,
+                          .devices = (int)(nodes * each),
+                          .node = (int)(count == 2       ? each
+                                        : each < m->node ? each
+                                                         : m->node)};
+    return STATUS_OK;
+}
+
+const char *cluster_text(char buf[64], const struct cluster *c)
+{
+    const int nodes = (c->devices + c->node - 1) / c->node;
+    snprintf(buf, 64, "%d x %s in %d node%s", c->devices, c->machine->name, nodes, nodes > 1 ? "s" : "");
+    return buf;
+}
+
+const struct machine *machine_of_card(const char *card)
+{
+    for (int i = 0; i < MACHINE_COUNT; i++)
+        if (MACHINES[i].words[0] && strstr(card, MACHINES[i].words))
+            return strcmp(MACHINES[i].name, "none") == 0 ? NULL : &MACHINES[i];
+    return NULL;
+}
+
+double machine_peak(const struct machine *m, enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_BF16: return m->peak_bf16;
+    case PRECISION_TF32: return m->peak_tf32;
+    case PRECISION_FP32: return m->peak_fp32;
+    }
+    return 0;
+}
+
+double machine_product_rate(const struct machine *m, enum precision precision, double width)
+{
+    const double *shares = precision == PRECISION_BF16 ? m->share_16 : m->share_32;
+    const double peak = machine_peak(m, precision), at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
+    if (at <= 0) return peak * shares[0] * fmax(width, 1) / MACHINE_WIDTH_MIN; /* a part of a tile */
+    if (at >= MACHINE_WIDTHS - 1) return peak * shares[MACHINE_WIDTHS - 1];
+    const int i = (int)at;
+    return peak * (shares[i] + (at - i) * (shares[i + 1] - shares[i]));
+}
+
+double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim,
+                              int64_t tokens, bool backward)
+{
+    const bool wide = head_dim > 64;
+    const struct machine_curve c = backward ? (wide ? m->wide_backward : m->narrow_backward)
+                                            : (wide ? m->wide_forward : m->narrow_forward);
+    /* fp32 and tf32 have no kernels of their own on tensor cores worth a curve: the products' rate at a head's width. */
+    if (precision != PRECISION_BF16) return machine_product_rate(m, precision, MACHINE_WIDTH_MIN);
+    return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
+}
+
+double machine_linear_rate(const struct machine *m, enum precision precision, bool backward)
+{
+    return machine_peak(m, precision) * (backward ? m->linear_backward : m->linear_forward);
+}

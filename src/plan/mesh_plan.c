@@ -1,0 +1,367 @@
+#include "plan/mesh_plan_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum precision precision_of(const struct mesh_plan *p)
+{
+    return (enum precision)p->spec.run.train_precision;
+}
+
+static int64_t step_sequences(const struct mesh_plan *p)
+{
+    return p->spec.run.train_batch_tokens / p->spec.run.train_sequence_length;
+}
+
+status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct cluster *c)
+{
+    const struct machine *m = c->machine;
+    struct mesh_plan *p = calloc(1, sizeof *p);
+    if (p == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    *p = (struct mesh_plan){.spec = *s, .cluster = *c, .own_layout = true};
+    if (s->run.train_precision == PRECISION_TF32 && m->kind == DEV_CPU)
+        p->spec.run.train_precision = PRECISION_FP32;
+    struct choose_ops choice = plan_ops(&p->spec, NULL);
+    choice.sm = m->sm;
+    status st = choose_open(&p->ops, m->kind, NULL, &choice);
+    if (st == STATUS_DEVICE) { /* a build without CUDA */
+        p->own_layout = false;
+        st = ops_cpu(&p->ops, NULL);
+    }
+    p->peak = machine_peak(m, precision_of(p));
+    /* CUDA's context and its libraries' kernels: about 0.5 and 0.4 GiB on an H200; NCCL's channels and buffers: an estimate. */
+    const double gib = 1073741824.0, taken = m->kind == DEV_CPU ? 0 : (c->devices > 1 ? 2 : 1) * gib;
+    p->bytes = s->run.machine_memory_gib > 0 ? s->run.machine_memory_gib * gib : m->memory_bytes - taken;
+    if (st == STATUS_OK && p->peak <= 0)
+        st = FAIL(STATUS_CONFIG, "%s has no rate for this train.precision", m->name);
+    if (st != STATUS_OK)
+        mesh_plan_close(p);
+    else
+        *out = p;
+    return st;
+}
+
+void mesh_plan_close(struct mesh_plan *p)
+{
+    if (p == NULL) return;
+    for (int i = 0; i < p->share_count; i++) mesh_share_close(p->shares[i]);
+    free(p);
+}
+
+static status find_share(struct mesh_plan *p, const struct mesh_variant *v, const struct mesh_share **out)
+{
+    for (int i = 0; i < p->share_count; i++)
+        if (mesh_share_is(p->shares[i], v)) {
+            *out = p->shares[i];
+            return STATUS_OK;
+        }
+    if (p->share_count == MESH_SHARES_MAX) mesh_share_close(p->shares[--p->share_count]);
+    TRY(mesh_share_open(&p->shares[p->share_count], v,
+                        &(struct mesh_share_args){.spec = &p->spec, .cluster = &p->cluster, .ops = &p->ops}));
+    *out = p->shares[p->share_count++];
+    return STATUS_OK;
+}
+
+struct mesh_state mesh_state_bytes(enum precision precision, double moments, int zero, int shards)
+{
+    const bool half = precision == PRECISION_BF16;
+    struct mesh_state s = {.weight = half ? 2 : 4, .master = half ? 4 : 0, .grad = 4, .moments = moments};
+    if (zero >= 1 && half) s.master /= shards; /* in fp32 the weights are the master */
+    if (zero >= 1) s.moments /= shards;
+    if (zero >= 2) s.grad /= shards;
+    if (zero >= 3) s.weight /= shards;
+    return s;
+}
+
+double mesh_memory_sum(const struct mesh_memory *m)
+{
+    double sum = 0;
+#define X(name, text) sum += m->name;
+    MESH_MEMORY(X)
+#undef X
+    return sum;
+}
+
+double mesh_result_bytes(const struct mesh_result *r)
+{
+    return mesh_memory_sum(&r->stages[r->fullest].memory);
+}
+
+/* What depends on the batch and the machine; mesh_check says what depends on the model. */
+static status check_variant(const struct mesh_plan *p, const struct mesh_variant *v)
+{
+    const int64_t sequences = step_sequences(p);
+    if (v->mesh.tp > p->cluster.node)
+        return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
+    if (v->mesh.zero > 0 && v->mesh.dp == 1)
+        return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
+    if (sequences % (v->mesh.dp * v->micro_batch) != 0)
+        return FAIL(STATUS_CONFIG,
+                    "train.batch_tokens holds %lld sequences: not a multiple of dp %d x micro_batch %lld",
+                    (long long)sequences, v->mesh.dp, (long long)v->micro_batch);
+    return STATUS_OK;
+}
+
+/* Layers of the model's stage `s` of `count`: the first ones have one more where they cannot be equal. */
+static int64_t stage_begin(int64_t layers, int count, int s)
+{
+    const int64_t extra = layers % count;
+    return layers / count * s + (s < extra ? s : extra);
+}
+
+/* A rank's layers, chunk by chunk: sums over them. */
+static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
+{
+    const struct mesh_variant *v = &r->variant;
+    struct mesh_stage *stage = &r->stages[rank];
+    struct mesh_memory *m = &stage->memory;
+    const bool first = rank == 0, last = rank == v->mesh.pp - 1;
+    const int stages = v->mesh.pp * v->mesh.chunks;
+    double act = 0, act_max = 0, layer_max = 0;
+    stage->count = (first ? s->count_first : 0) + (last ? s->count_last : 0);
+    if (last && !first) stage->count += s->count_tied;
+    m->scratch = last ? s->scratch_head : 0;
+    for (int c = 0; c < v->mesh.chunks; c++) {
+        const int at = c * v->mesh.pp + rank;
+        double chunk = 0;
+        for (int64_t i = stage_begin(s->layers, stages, at); i < stage_begin(s->layers, stages, at + 1);
+             i++) {
+            const struct mesh_share_layer *l = &s->layer[i];
+            chunk += l->act;
+            stage->count += l->count;
+            stage->layers++;
+            m->scratch = fmax(m->scratch, l->scratch);
+            layer_max = fmax(layer_max, l->count);
+        }
+        act += chunk;
+        act_max = fmax(act_max, chunk);
+    }
+    /* Slots are as large as the largest chunk; one micro-batch alone holds each chunk once. */
+    m->act = s->act_fixed + (last ? s->act_last : 0) + (v->mesh.pp > 1 ? stage->slots * act_max : act);
+    const struct mesh_state b =
+        mesh_state_bytes(precision_of(p), s->moment_bytes, v->mesh.zero, v->mesh.shard);
+    m->weights = stage->count * (b.weight + b.master) + s->param_other;
+    m->grads = stage->count * b.grad + s->grad_other;
+    m->optim = stage->count * b.moments;
+    struct feed_shape feed = s->feed;
+    feed.micro_count = r->micros;
+    m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+    for (int64_t groups = p->spec.run.train_gradient_groups / v->mesh.dp; groups > 1; groups /= 2)
+        m->grads += stage->count * 4; /* sums that wait for their other half: parallel/sync.h */
+    if (v->mesh.dp > 1 && s->kind == DEV_CPU) m->buffers += 2 * stage->count * 4;
+    /* Two layers' gathered weights and gradients in transit; x gathered before a product and its gradient; messages. */
+    if (v->mesh.zero >= 2) m->buffers += 2 * layer_max * 4;
+    if (v->mesh.zero >= 3) m->buffers += 2 * layer_max * s->weight_bytes;
+    if (v->mesh.tp > 1) m->buffers += 2 * s->stream_bytes;
+    if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
+}
+
+/* Seconds of one micro-batch on a rank. */
+struct passes {
+    double forward, backward, wgrad;
+    double tp_exposed;
+    struct layer_time compute;
+};
+
+static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct mesh_share *s,
+                                 int chunk)
+{
+    struct passes t = {0};
+    const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
+    const bool overlap = s->overlap;
+    for (int64_t i = stage_begin(s->layers, stages, at); i < stage_begin(s->layers, stages, at + 1); i++) {
+        const struct mesh_share_layer *l = &s->layer[i];
+        const double g = s->gather_s, again = v->recompute == RECOMPUTE_FULL ? 4 * g : 0;
+        const double hidden = overlap ? fmin(4 * g, l->times.backward.products) : 0;
+        const double f = layer_time_sum(&l->times.forward),
+                     b = layer_time_sum(&l->times.backward) + layer_time_sum(&l->times.again);
+        t.forward += f + 4 * g;
+        t.backward += b + 6 * g - hidden + again;
+        t.wgrad += l->times.wgrad;
+        t.tp_exposed += 10 * g - hidden + again;
+        layer_time_add(&t.compute, &l->times.forward, 1);
+        layer_time_add(&t.compute, &l->times.backward, 1);
+        layer_time_add(&t.compute, &l->times.again, 1);
+    }
+    const struct layer_times *ends[] = {at == 0 ? &s->embed : NULL, at == stages - 1 ? &s->head : NULL};
+    for (int k = 0; k < 2; k++) {
+        if (ends[k] == NULL) continue;
+        t.forward += layer_time_sum(&ends[k]->forward) + (k == 0 ? s->gather_s : 0);
+        t.backward += layer_time_sum(&ends[k]->backward) + (k == 0 ? 1 : 2) * s->gather_s;
+        t.wgrad += ends[k]->wgrad;
+        t.tp_exposed += 2 * s->gather_s;
+        layer_time_add(&t.compute, &ends[k]->forward, 1);
+        layer_time_add(&t.compute, &ends[k]->backward, 1);
+    }
+    return t;
+}
+
+/* What dp adds to a rank: to each micro-batch's passes, and once per step. */
+struct dp_cost {
+    double forward, backward; /* per micro-batch */
+    double once;
+    struct mesh_traffic sum;
+};
+
+/* A transfer of all layers behind a pass over them: what the pass leaves uncovered, one layer's always. */
+static double uncovered(double transfer, double pass, int layers, bool overlap)
+{
+    if (!overlap || layers == 0) return transfer;
+    const double one = transfer / layers;
+    return fmax(0, transfer - one - pass * (layers - 1) / layers) + one;
+}
+
+/* ZeRO shares a copy out over `shard` neighbours of dp; further copies add up what their neighbours have scattered, once per step. */
+static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                              const struct mesh_share *s, const struct passes *t)
+{
+    const struct mesh_shape *v = &r->variant.mesh;
+    const struct mesh_stage *stage = &r->stages[rank];
+    struct dp_cost c = {0};
+    if (v->dp == 1) return c;
+    const int shard = v->zero > 0 ? v->shard : 1, copies = v->dp / shard;
+    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
+                      outer = traffic_axis(&p->cluster, copies, v->tp * shard);
+    const struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
+    const double scatters = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? scatters : 1;
+    const double scatter = traffic_gather_s(&inner, bytes.scatter),
+                 gather = traffic_gather_s(&inner, bytes.gather);
+    const double sum = traffic_sum_s(&outer, bytes.scatter / shard);
+    c.sum.bytes = scatters * traffic_gather_bytes(&inner, bytes.scatter) +
+                  gathers * traffic_gather_bytes(&inner, bytes.gather) +
+                  traffic_sum_bytes(&outer, bytes.scatter / shard);
+    c.sum.seconds = scatters * scatter + gathers * gather + sum;
+    /* The first stages end last: what a later one sums, it sums while they still compute. */
+    const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
+    if (v->zero < 2) {
+        c.once = fmax(0, uncovered(scatter + sum, t->backward, stage->layers, s->overlap) - slack) +
+                 uncovered(gather, t->forward, stage->layers, s->overlap);
+    } else { /* gathers and scatters of a backward pass travel behind it together */
+        const double again = v->zero == 3 ? gather / 2 : 0;
+        c.backward = uncovered(scatter + again, t->backward, stage->layers, s->overlap);
+        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
+        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) +
+                 (v->zero == 2 ? uncovered(gather, t->forward, stage->layers, s->overlap) : 0);
+    }
+    c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
+    return c;
+}
+
+/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. */
+static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
+                      double count)
+{
+    const struct mesh_state b = mesh_state_bytes(precision_of(p), s->moment_bytes, 0, 1);
+    const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
+    return count * bytes / (v->mesh.zero > 0 ? v->mesh.shard : 1) / p->cluster.machine->stream_rate;
+}
+
+static status walk_pipeline(struct mesh_result *r, const struct mesh_share *s, const struct pipe_time *times,
+                            double message, double *makespan)
+{
+    const struct mesh_variant *v = &r->variant;
+    struct pipe_schedule schedule;
+    struct pipe_simulated with = {0}, without = {0};
+    status st = pipe_build(&schedule, v->mesh.schedule, v->mesh.pp, r->micros, v->mesh.chunks);
+    if (st == STATUS_OK) st = pipe_check(&schedule);
+    if (st == STATUS_OK)
+        st = pipe_simulate(&schedule, &(struct pipe_simulate_args){.stages = times}, &without);
+    if (st == STATUS_OK)
+        st = pipe_simulate(&schedule, &(struct pipe_simulate_args){.stages = times, .message = message},
+                           &with);
+    for (int i = 0; st == STATUS_OK && i < v->mesh.pp; i++) r->stages[i].slots = schedule.rank[i].slots;
+    pipe_free(&schedule);
+    const double sends = 2.0 * r->micros * v->mesh.chunks;
+    r->pp = (struct mesh_traffic){.bytes = sends * traffic_stage_bytes(s->stream_bytes, v->mesh.tp),
+                                  .seconds = sends * message,
+                                  .exposed = with.makespan - without.makespan};
+    r->bubble = without.makespan;
+    *makespan = with.makespan;
+    return st;
+}
+
+/* Times of all stages, with what of dp's traffic each micro-batch carries; the walk over them. */
+static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    const double message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, v->mesh.tp * v->mesh.dp,
+                                                           traffic_stage_bytes(s->stream_bytes, v->mesh.tp))
+                                          : 0;
+    const double blocked = s->overlap ? 0 : message; /* who sends waits until it is read */
+    struct pipe_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
+    if (times == NULL)
+        return FAIL(STATUS_FIT, "no memory for the times of %d stages", v->mesh.pp * v->mesh.chunks);
+    double slowest = 0, once = 0;
+    for (int i = 0; i < v->mesh.pp; i++) {
+        struct passes all = {0};
+        struct mesh_stage *stage = &r->stages[i];
+        for (int c = 0; c < v->mesh.chunks; c++) {
+            const struct passes t = rank_passes(v, i, s, c);
+            times[c * v->mesh.pp + i] = (struct pipe_time){
+                .forward = t.forward + blocked, .dgrad = t.backward - t.wgrad + blocked, .wgrad = t.wgrad};
+            all.forward += t.forward, all.backward += t.backward, all.tp_exposed += t.tp_exposed;
+            layer_time_add(&all.compute, &t.compute, 1);
+        }
+        const struct dp_cost cost = dp_cost(p, r, i, s, &all);
+        for (int c = 0; c < v->mesh.chunks; c++) {
+            times[c * v->mesh.pp + i].forward += cost.forward / v->mesh.chunks;
+            times[c * v->mesh.pp + i].dgrad += cost.backward / v->mesh.chunks;
+        }
+        stage->forward = all.forward + cost.forward + v->mesh.chunks * blocked;
+        stage->backward = all.backward + cost.backward + v->mesh.chunks * blocked;
+        if (stage->forward + stage->backward > slowest) {
+            slowest = stage->forward + stage->backward;
+            r->slowest = i;
+            r->compute = (struct layer_time){0};
+            layer_time_add(&r->compute, &all.compute, r->micros);
+            r->tp.exposed = r->micros * all.tp_exposed;
+        }
+        if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
+        once = fmax(once, cost.once);
+        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count));
+    }
+    double makespan = r->micros * slowest;
+    status st = STATUS_OK;
+    for (int i = 0; i < v->mesh.pp; i++) r->stages[i].slots = v->mesh.chunks;
+    if (v->mesh.pp > 1) st = walk_pipeline(r, s, times, message, &makespan);
+    if (v->mesh.pp > 1) r->bubble -= r->micros * slowest;
+    r->step = makespan + once + r->optim;
+    free(times);
+    return st;
+}
+
+static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    const struct axis tp = traffic_axis(&p->cluster, v->mesh.tp, 1);
+    const int layers = r->stages[r->slowest].layers;
+    r->tp.bytes = (double)r->micros * layers * traffic_tensor_bytes(&tp, s->stream_bytes);
+    r->tp.seconds = (double)r->micros * layers * 10 * s->gather_s;
+}
+
+status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r)
+{
+    const struct mesh_share *s;
+    *r = (struct mesh_result){.variant = *v};
+    TRY(mesh_check(&p->spec.model, &v->mesh));
+    TRY(check_variant(p, v));
+    TRY(find_share(p, v, &s));
+    r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));
+    for (int i = 0; i < v->mesh.pp; i++) fill_stage(r, i, p, s); /* counts: slots are not known yet */
+    TRY(time_step(p, s, r));
+    for (int i = 0; i < v->mesh.pp; i++) {
+        const struct mesh_stage timed = r->stages[i];
+        r->stages[i] =
+            (struct mesh_stage){.slots = timed.slots, .forward = timed.forward, .backward = timed.backward};
+        fill_stage(r, i, p, s);
+        if (mesh_memory_sum(&r->stages[i].memory) > mesh_result_bytes(r)) r->fullest = i;
+    }
+    count_tp(p, s, r);
+    r->fits = mesh_result_bytes(r) <= p->bytes;
+    const double tokens = (double)p->spec.run.train_batch_tokens;
+    r->tokens_per_s = tokens / r->step;
+    r->mfu = r->tokens_per_s * plan_model_flops(&p->spec.model, p->spec.run.train_sequence_length) /
+             (p->peak * v->mesh.dp * v->mesh.tp * v->mesh.pp);
+    return STATUS_OK;
+}

@@ -1,0 +1,17 @@
+/* What a search over meshes holds; for mesh_plan.c, mesh_search.c and mesh_print.c. */
+#ifndef INGOT_PLAN_MESH_PLAN_INT_H
+#define INGOT_PLAN_MESH_PLAN_INT_H
+#include "plan/mesh_share.h"
+
+/* Shares of a model are laid out once per tp, recompute policy and micro-batch. */
+enum { MESH_SHARES_MAX = 1024 };
+struct mesh_plan {
+    struct spec spec;
+    struct cluster cluster;
+    struct ops ops;
+    bool own_layout;            /* false: a GPU's memory, planned with the CPU's layout by a build without CUDA */
+    double peak, bytes;         /* FLOP/s; what a device offers a run */
+    int share_count;
+    struct mesh_share *shares[MESH_SHARES_MAX]; /* owned */
+};
+#endif

@@ -1,0 +1,270 @@
+/* The text and the JSON of a plan for many devices. */
+#include "base/text.h"
+#include "plan/mesh_plan_int.h"
+
+#include <jansson.h>
+#include <math.h>
+
+enum { ROWS = 10 };
+
+static const char *schedule_word(const struct mesh_variant *v)
+{
+    static const char *const words[] = {[PIPE_GPIPE] = "gpipe",
+                                        [PIPE_1F1B] = "1f1b",
+                                        [PIPE_INTERLEAVED] = "interleaved",
+                                        [PIPE_ZB_H1] = "zb_h1"};
+    return v->mesh.pp > 1 ? words[v->mesh.schedule] : "";
+}
+
+static const char *recompute_word(enum recompute policy)
+{
+    static const char *const words[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+    return words[policy];
+}
+
+/* "dp 8 x tp 1 x pp 1, ZeRO 1 over 8, recompute none, 16 micro-batches of 4". Returns buf. */
+static const char *variant_text(char buf[192], const struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    int used = snprintf(buf, 192, "dp %d x tp %d x pp %d", v->mesh.dp, v->mesh.tp, v->mesh.pp);
+    if (v->mesh.pp > 1) used += snprintf(buf + used, (size_t)(192 - used), ", %s", schedule_word(v));
+    if (v->mesh.chunks > 1)
+        used += snprintf(buf + used, (size_t)(192 - used), " of %d chunks", v->mesh.chunks);
+    if (v->mesh.zero > 0)
+        used += snprintf(buf + used, (size_t)(192 - used), ", ZeRO %d over %d", v->mesh.zero, v->mesh.shard);
+    snprintf(buf + used, (size_t)(192 - used), ", recompute %s, %d micro-batch%s of %lld",
+             recompute_word(v->recompute), r->micros, r->micros > 1 ? "es" : "", (long long)v->micro_batch);
+    return buf;
+}
+
+/* What a step's seconds go to. */
+#define STEP_PARTS(X)                                                                                        \
+    X(products, "products", r->compute.products)                                                             \
+    X(mixing, "attention, states", r->compute.mixing)                                                        \
+    X(memory, "memory-bound ops", r->compute.memory)                                                         \
+    X(optimizer, "optimizer", r->optim)                                                                      \
+    X(bubble, "pipeline bubble", r->bubble)                                                                  \
+    X(tp, "tp, not hidden", r->tp.exposed)                                                                   \
+    X(dp, "dp, not hidden", r->dp.exposed)                                                                   \
+    X(pp, "pp, not hidden", r->pp.exposed)
+
+static void print_head(const struct mesh_plan *p)
+{
+    const struct machine *m = p->cluster.machine;
+    const struct spec *s = &p->spec;
+    char a[64], b[32], c[32];
+    printf(
+        "machine      %s: %.1f TFLOP/s (fp8 %.0f), %s, %.0f GB/s; links %.0f, network %.0f, host %.0f GB/s "
+        "per device\n",
+        cluster_text(a, &p->cluster), p->peak * 1e-12, m->peak_fp8 * 1e-12, text_bytes(b, m->memory_bytes),
+        m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9);
+    printf("model        %s parameters, %lld layers, width %lld\n",
+           text_count(b, (double)model_spec_param_count(&s->model, s->model.vocab_size)),
+           (long long)s->model.layer_count, (long long)s->model.hidden_size);
+    printf("step         %s tokens: %lld sequences of %lld\n",
+           text_count(c, (double)s->run.train_batch_tokens),
+           (long long)(s->run.train_batch_tokens / s->run.train_sequence_length),
+           (long long)s->run.train_sequence_length);
+    if (!p->own_layout)
+        printf("note         this build has no CUDA: activations are laid out as the CPU lays them out\n");
+}
+
+static void print_row(const struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    char a[32], b[32], schedule[32];
+    snprintf(schedule, sizeof schedule, v->mesh.chunks > 1 ? "%s %d" : "%s", schedule_word(v),
+             v->mesh.chunks);
+    printf("%5d %3d %3d %4d  %-14s %-9s %5lld x %-5d %10s %9.1f %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
+           v->mesh.dp, v->mesh.tp, v->mesh.pp, v->mesh.zero, schedule, recompute_word(v->recompute),
+           (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)), 1e3 * r->step,
+           text_count(b, r->tokens_per_s), 100 * r->mfu, 100 * r->bubble / r->step,
+           100 * r->tp.exposed / r->step, 100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
+}
+
+static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
+{
+    char a[32];
+    printf("meshes       %d variants of dp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
+           "predicted:\n\n",
+           list->legal, list->fit, text_bytes(a, p->bytes));
+    printf("%5s %3s %3s %4s  %-14s %-9s %5s x %-5s %10s %9s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
+           "zero", "schedule", "recompute", "micro", "m", "memory", "step ms", "tokens/s", "MFU", "bubble",
+           "tp", "dp", "pp");
+    for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
+    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what is sent and not hidden)");
+}
+
+static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
+{
+    char a[32], b[32];
+    printf("\nmemory per rank, of %s\n  %-5s %6s %10s", text_bytes(a, p->bytes), "stage", "layers",
+           "parameters");
+#define X(name, text) printf(" %12s", text);
+    MESH_MEMORY(X)
+#undef X
+    printf(" %12s\n", "sum");
+    for (int i = 0; i < r->variant.mesh.pp; i++) {
+        const struct mesh_stage *s = &r->stages[i];
+        printf("  %-5d %6d %10s", i, s->layers, text_count(a, s->count));
+#define X(name, text) printf(" %12s", text_bytes(b, s->memory.name));
+        MESH_MEMORY(X)
+#undef X
+        printf(" %12s\n", text_bytes(b, mesh_memory_sum(&s->memory)));
+    }
+}
+
+static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
+{
+    char text[192], a[32];
+    const char *limit = "", *second = "";
+    double most = -1, next = -1;
+    printf("\n%s\n", variant_text(text, r));
+    print_stages(p, r);
+    printf("\nstep         %.1f ms, %s tokens/s, MFU %.1f %%\n", 1e3 * r->step,
+           text_count(a, r->tokens_per_s), 100 * r->mfu);
+#define X(name, text, seconds)                                                                               \
+    if ((seconds) > most)                                                                                    \
+        next = most, second = limit, most = (seconds), limit = text;                                         \
+    else if ((seconds) > next)                                                                               \
+        next = (seconds), second = text;                                                                     \
+    if ((seconds) > 0)                                                                                       \
+        printf("  %-20s %10.2f ms %6.1f %%\n", text, 1e3 * (seconds), 100 * (seconds) / r->step);
+    STEP_PARTS(X)
+#undef X
+    const struct {
+        const char *name;
+        int ranks;
+        const struct mesh_traffic *t;
+    } axes[] = {{"tp", r->variant.mesh.tp, &r->tp},
+                {"dp", r->variant.mesh.dp, &r->dp},
+                {"pp", r->variant.mesh.pp, &r->pp}};
+    printf("\nsent         per rank and step; exposed: not behind compute\n");
+    for (int i = 0; i < 3; i++)
+        if (axes[i].ranks > 1)
+            printf("  %-4s %4d ranks %12s %10.2f ms, %10.2f ms exposed\n", axes[i].name, axes[i].ranks,
+                   text_bytes(a, axes[i].t->bytes), 1e3 * axes[i].t->seconds, 1e3 * axes[i].t->exposed);
+    printf("\nlimit        %s: %.1f %% of the step; then %s: %.1f %%\n", limit, 100 * most / r->step, second,
+           100 * next / r->step);
+}
+
+static json_t *traffic_json(const struct mesh_traffic *t)
+{
+    return json_pack("{s:f, s:f, s:f}", "bytes", t->bytes, "seconds", t->seconds, "exposed_seconds",
+                     t->exposed);
+}
+
+static json_t *result_json(const struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    json_t *stages = json_array(), *parts = json_object();
+    for (int i = 0; i < v->mesh.pp; i++) {
+        const struct mesh_stage *s = &r->stages[i];
+        json_t *memory = json_object();
+#define X(name, text) json_object_set_new(memory, #name, json_real(s->memory.name));
+        MESH_MEMORY(X)
+#undef X
+        json_array_append_new(stages,
+                              json_pack("{s:i, s:i, s:f, s:o, s:f, s:f, s:f}", "layers", s->layers, "slots",
+                                        s->slots, "parameters", s->count, "memory_bytes", memory,
+                                        "memory_bytes_sum", mesh_memory_sum(&s->memory), "forward_seconds",
+                                        s->forward, "backward_seconds", s->backward));
+    }
+#define X(name, text, seconds) json_object_set_new(parts, #name, json_real(seconds));
+    STEP_PARTS(X)
+#undef X
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
+        "s:o, s:o}",
+        "dp", v->mesh.dp, "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard,
+        "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute", recompute_word(v->recompute),
+        "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros, "fits", r->fits,
+        "memory_bytes_max", mesh_result_bytes(r), "step_seconds", r->step, "tokens_per_s", r->tokens_per_s,
+        "mfu", r->mfu, "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp), "sent_dp",
+        traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp), "stages", stages);
+}
+
+static json_t *machine_json(const struct mesh_plan *p)
+{
+    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:b}", "machine", p->cluster.machine->name, "devices",
+                     p->cluster.devices, "devices_per_node", p->cluster.node, "device_bytes", p->bytes,
+                     "peak_flops_per_s", p->peak, "own_layout", p->own_layout);
+}
+
+static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
+{
+    json_t *best = json_array(), *root = machine_json(p);
+    for (int i = 0; i < list->count && i < ROWS; i++)
+        json_array_append_new(best, result_json(&list->best[i]));
+    json_object_set_new(root, "variants", json_integer(list->legal));
+    json_object_set_new(root, "variants_that_fit", json_integer(list->fit));
+    json_object_set_new(root, "meshes", best);
+    json_object_set_new(root, "least_memory", result_json(&list->least));
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(root);
+}
+
+/* What would make the nearest miss fit. */
+static status miss(const struct mesh_plan *p, const struct mesh_result *r, const char *what)
+{
+    char text[192], a[32], b[32];
+    const struct mesh_memory *m = &r->stages[r->fullest].memory;
+    const double state = m->weights + m->grads + m->optim, act = m->act + m->scratch + m->buffers;
+    return FAIL(STATUS_FIT, "%s: %s needs %s of %s per device, %.0f %% of it %s", what, variant_text(text, r),
+                text_bytes(a, mesh_result_bytes(r)), text_bytes(b, p->bytes),
+                100 * fmax(state, act) / mesh_result_bytes(r),
+                state > act
+                    ? "weights, gradients and moments: take more devices, parallel.zero, or a smaller "
+                      "optim.state"
+                    : "activations: shorten train.sequence_length, or take train.recompute=full, a "
+                      "smaller train.micro_batch or more devices");
+}
+
+static status print_search(struct mesh_plan *p, bool json)
+{
+    struct mesh_list list;
+    status st = STATUS_OK;
+    TRY(mesh_plan_search(p, &list));
+    if (json) {
+        print_json(p, &list);
+    } else {
+        print_head(p);
+        if (list.count > 0) print_table(p, &list);
+        print_details(p, list.count > 0 ? &list.best[0] : &list.least);
+    }
+    if (list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
+    mesh_list_free(&list);
+    return st;
+}
+
+static status print_given(struct mesh_plan *p, bool json)
+{
+    struct mesh_result r;
+    TRY(mesh_plan_given(p, &r));
+    if (json) {
+        json_t *root = machine_json(p);
+        json_object_set_new(root, "mesh", result_json(&r));
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(root);
+    } else {
+        print_head(p);
+        print_details(p, &r);
+    }
+    return r.fits ? STATUS_OK : miss(p, &r, "the mesh of parallel.* does not fit");
+}
+
+status mesh_plan_print(const struct spec *s, const char *machine, bool json)
+{
+    struct cluster c;
+    struct mesh_plan *p;
+    const struct run_spec *r = &s->run;
+    const bool given = r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0;
+    TRY(cluster_parse(machine, &c));
+    TRY(mesh_plan_open(&p, s, &c));
+    status st = given ? print_given(p, json) : print_search(p, json);
+    mesh_plan_close(p);
+    return st;
+}

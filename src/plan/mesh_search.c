@@ -1,0 +1,172 @@
+/* All variants of all meshes of a cluster. What a variant needs is cheap to find (mesh_plan_one), so nothing is guessed or skipped but
+ * micro-batches of more than MICRO_TOKENS tokens, which no schedule gains from. */
+#include "plan/mesh_plan_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { MICRO_TOKENS = 1 << 17, CHUNKS_MAX = 16 };
+
+struct search {
+    struct mesh_plan *plan;
+    struct mesh_list *list;
+    struct mesh_result *one;  /* of the variant at hand */
+    struct mesh_result *mesh; /* the fastest that fits of the dp x tp x pp at hand; step 0: none */
+};
+
+/* Seconds that decide between variants: of nearly equal ones, the one that does less, and needs less, is better. */
+static double cost(const struct search *s, const struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    const double full = mesh_result_bytes(r) / s->plan->bytes;
+    return r->step * (1 + 1e-3 * (v->mesh.zero + (double)v->recompute + (v->mesh.chunks > 1) + 3 * full));
+}
+
+static status look_at(struct search *s, const struct mesh_variant *v)
+{
+    const status st = mesh_plan_one(s->plan, v, s->one);
+    if (st == STATUS_CONFIG)
+        return STATUS_OK; /* cannot be: its reason is kept for the case that nothing can */
+    TRY(st);
+    struct mesh_list *list = s->list;
+    if (list->legal++ == 0 || mesh_result_bytes(s->one) < mesh_result_bytes(&list->least))
+        list->least = *s->one;
+    if (!s->one->fits) return STATUS_OK;
+    list->fit++;
+    if (s->mesh->step == 0 || cost(s, s->one) < cost(s, s->mesh)) *s->mesh = *s->one;
+    return STATUS_OK;
+}
+
+/* One copy over all of dp, or, where dp spans nodes, over those of a node. */
+static status look_at_zeros(struct search *s, struct mesh_variant v)
+{
+    const struct mesh_shape *m = &v.mesh;
+    const int inside = s->plan->cluster.node / m->tp;
+    for (v.mesh.zero = 0; v.mesh.zero <= (m->dp > 1 ? 3 : 0); v.mesh.zero++) {
+        v.mesh.shard = m->dp;
+        TRY(look_at(s, &v));
+        if (m->zero == 0 || inside <= 1 || m->dp <= inside || m->dp % inside != 0) continue;
+        v.mesh.shard = inside;
+        TRY(look_at(s, &v));
+    }
+    return STATUS_OK;
+}
+
+static status look_at_schedules(struct search *s, struct mesh_variant v)
+{
+    static const enum pipe plain[] = {PIPE_1F1B, PIPE_ZB_H1, PIPE_GPIPE};
+    v.mesh.chunks = 1;
+    if (v.mesh.pp == 1) return look_at_zeros(s, v);
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        v.mesh.schedule = plain[i];
+        TRY(look_at_zeros(s, v));
+    }
+    v.mesh.schedule = PIPE_INTERLEAVED;
+    for (v.mesh.chunks = 2;
+         v.mesh.chunks <= CHUNKS_MAX && v.mesh.chunks * v.mesh.pp <= s->plan->spec.model.layer_count;
+         v.mesh.chunks++)
+        if (s->plan->spec.model.layer_count % (v.mesh.chunks * v.mesh.pp) == 0) TRY(look_at_zeros(s, v));
+    return STATUS_OK;
+}
+
+static status keep_best(struct search *s)
+{
+    struct mesh_list *list = s->list;
+    if (s->mesh->step == 0) return STATUS_OK;
+    if (list->count == list->capacity) {
+        const int capacity = list->capacity ? 2 * list->capacity : 16;
+        struct mesh_result *more = realloc(list->best, (size_t)capacity * sizeof *more);
+        if (more == NULL) return FAIL(STATUS_FIT, "no memory for a list of %d meshes", capacity);
+        list->best = more;
+        list->capacity = capacity;
+    }
+    int at = list->count++;
+    for (; at > 0 && cost(s, &list->best[at - 1]) > cost(s, s->mesh); at--)
+        list->best[at] = list->best[at - 1];
+    list->best[at] = *s->mesh;
+    return STATUS_OK;
+}
+
+static status look_at_mesh(struct search *s, int tp, int pp)
+{
+    const struct run_spec *r = &s->plan->spec.run;
+    struct mesh_variant v = {.mesh = {.tp = tp, .pp = pp, .dp = s->plan->cluster.devices / tp / pp}};
+    const int64_t sequences = r->train_batch_tokens / r->train_sequence_length;
+    s->mesh->step = 0;
+    for (v.micro_batch = 1; v.micro_batch * v.mesh.dp <= sequences; v.micro_batch++) {
+        if (sequences % (v.micro_batch * v.mesh.dp) != 0) continue;
+        if (v.micro_batch > 1 && v.micro_batch * r->train_sequence_length > MICRO_TOKENS) break;
+        for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+            v.recompute = (enum recompute)policy;
+            TRY(look_at_schedules(s, v));
+        }
+    }
+    return keep_best(s);
+}
+
+static status look_at_all(struct search *s)
+{
+    const struct cluster *c = &s->plan->cluster;
+    const int64_t sequences = s->plan->spec.run.train_batch_tokens / s->plan->spec.run.train_sequence_length;
+    for (int tp = 1; tp <= c->node; tp++) {
+        if (s->plan->cluster.devices % tp != 0) continue;
+        for (int pp = 1; pp <= s->plan->cluster.devices / tp && pp <= PIPE_RANKS_MAX; pp++)
+            if (s->plan->cluster.devices / tp % pp == 0) TRY(look_at_mesh(s, tp, pp));
+    }
+    if (s->list->legal > 0) return STATUS_OK;
+    if (sequences < s->plan->cluster.devices)
+        return FAIL(
+            STATUS_CONFIG,
+            "a step of %lld sequences (train.batch_tokens %lld) cannot occupy %d devices in any mesh of "
+            "this model: raise train.batch_tokens",
+            (long long)sequences, (long long)s->plan->spec.run.train_batch_tokens, s->plan->cluster.devices);
+    return FAIL(STATUS_CONFIG,
+                "%d devices: no mesh divides this model and its %lld sequences per step (heads, widths and "
+                "vocab_size by tp, layers by pp, sequences by dp)",
+                s->plan->cluster.devices, (long long)sequences);
+}
+
+status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
+{
+    const struct run_spec *run = &p->spec.run;
+    struct mesh_variant v = {.recompute = (enum recompute)run->train_recompute,
+                             .micro_batch = run->train_micro_batch};
+    TRY(mesh_shape(&p->spec, p->cluster.devices, &v.mesh));
+    if (v.micro_batch > 0) return mesh_plan_one(p, &v, r);
+    const int64_t sequences = run->train_batch_tokens / run->train_sequence_length;
+    struct search s = {.plan = p};
+    struct mesh_result one;
+    bool found = false;
+    status st = STATUS_OK;
+    for (v.micro_batch = 1; v.micro_batch * v.mesh.dp <= sequences; v.micro_batch++) {
+        if (sequences % (v.micro_batch * v.mesh.dp) != 0) continue;
+        if (v.micro_batch > 1 && v.micro_batch * run->train_sequence_length > MICRO_TOKENS) break;
+        st = mesh_plan_one(p, &v, &one);
+        if (st != STATUS_OK) continue;
+        if (!found || (one.fits && (!r->fits || cost(&s, &one) < cost(&s, r)))) *r = one;
+        found = true;
+    }
+    if (found) return STATUS_OK;
+    return st != STATUS_OK
+               ? st
+               : FAIL(STATUS_CONFIG,
+                      "train.batch_tokens holds %lld sequences: no micro_batch deals them to dp %d",
+                      (long long)sequences, v.mesh.dp);
+}
+
+status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list)
+{
+    *list = (struct mesh_list){0};
+    struct search s = {.plan = p, .list = list, .one = malloc(sizeof *s.one), .mesh = malloc(sizeof *s.mesh)};
+    status st = s.one && s.mesh ? look_at_all(&s) : FAIL(STATUS_FIT, "no memory to plan with");
+    free(s.one);
+    free(s.mesh);
+    if (st != STATUS_OK) mesh_list_free(list);
+    return st;
+}
+
+void mesh_list_free(struct mesh_list *list)
+{
+    free(list->best);
+    *list = (struct mesh_list){0};
+}

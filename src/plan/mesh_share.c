@@ -1,0 +1,193 @@
+#include "plan/mesh_share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool mesh_share_is(const struct mesh_share *s, const struct mesh_variant *v)
+{
+    return s->tp == v->mesh.tp && s->recompute == v->recompute && s->micro_batch == v->micro_batch;
+}
+
+void mesh_share_close(struct mesh_share *s)
+{
+    if (s == NULL) return;
+    free(s->layer);
+    free(s);
+}
+
+/* The model of one of tp ranks: its heads and widths, and its rows of the vocabulary. mesh_check has seen it. */
+static void divide(struct model_spec *m, int tp)
+{
+    if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
+    if (m->head_count_kv == 0) m->head_count_kv = m->head_count;
+    if (m->mla_heads == 0) m->mla_heads = m->head_count;
+    int64_t *const shared[] = {&m->head_count, &m->head_count_kv,   &m->gdn_key_heads, &m->gdn_value_heads,
+                               &m->mla_heads,  &m->mamba_heads,     &m->mamba_groups,  &m->ffn_size,
+                               &m->moe_size,   &m->moe_shared_size, &m->vocab_size};
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) *shared[i] /= tp;
+}
+
+static double aligned(int64_t count)
+{
+    return (double)((count + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN);
+}
+
+/* Which layer a row belongs to: "layers.N.", or -1: before them, -2: behind. */
+static int64_t layer_of(const struct param *r)
+{
+    const char *prefix = "layers.";
+    if (strncmp(r->name, prefix, strlen(prefix)) == 0) return strtoll(r->name + strlen(prefix), NULL, 10);
+    return r->role == ROLE_EMBED || r->role == ROLE_POSITION ? -1 : -2;
+}
+
+static void count_rows(struct mesh_share *s, const struct decoder *d)
+{
+    for (int i = 0; i < d->params.count; i++) {
+        const struct param *r = &d->params.rows[i];
+        const int64_t layer = layer_of(r);
+        const double count = aligned(r->count);
+        if (layer >= 0) s->layer[layer].count += count;
+        if (layer == -1) s->count_first += count;
+        if (layer == -2) s->count_last += count;
+        if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
+    }
+}
+
+static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struct arena *scratch)
+{
+    return (struct lay){.n = a->tokens,
+                        .docs_max = a->docs_max ? a->docs_max : a->tokens,
+                        .len_max = a->len_max ? a->len_max : a->tokens,
+                        .ops = a->ops,
+                        .dt = a->dt,
+                        .mode = LAY_TRAIN,
+                        .recompute = a->recompute,
+                        .act = act,
+                        .scratch = scratch};
+}
+
+/* Norms work on a rank's part of the tokens (sequence parallel): what blocks keep of the stream's width is divided, too. */
+static double stream_kept(const struct mesh_share *s)
+{
+    const int tensors[] = {[RECOMPUTE_NONE] = 4, [RECOMPUTE_SELECTIVE] = 2, [RECOMPUTE_FULL] = 1};
+    return tensors[s->recompute] * s->stream_bytes;
+}
+
+static void lay_layers(struct mesh_share *s, const struct decoder *d, const struct plan_lay_args *a)
+{
+    for (int64_t i = 0; i < s->layers; i++) {
+        struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
+        const struct lay l = lay_of(a, &act, &scratch);
+        struct block_saved saved;
+        block_lay(&d->blocks[i], &saved, &l);
+        s->layer[i].act = (double)act.used;
+        s->layer[i].scratch = (double)scratch.peak;
+    }
+}
+
+/* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
+static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
+                        struct mesh_share *s)
+{
+    struct decoder d;
+    struct activations act = {0};
+    TRY(decoder_init(&d, spec, NULL));
+    *m = (struct memory){0};
+    status st = plan_lay(m, &d, &act, a);
+    if (st == STATUS_OK && s) {
+        count_rows(s, &d);
+        lay_layers(s, &d, a);
+    }
+    activations_fini(&act);
+    decoder_fini(&d);
+    return st;
+}
+
+static status lay_bytes(struct mesh_share *s, const struct spec *spec, const struct plan_lay_args *a)
+{
+    struct memory m, without;
+    TRY(lay_whole(&m, &spec->model, a, s));
+    without = m;
+    if (spec->model.mtp_depth > 0) {
+        struct model_spec plain = spec->model;
+        plain.mtp_depth = 0;
+        TRY(lay_whole(&without, &plain, a, NULL));
+    }
+    const struct mesh_state state = mesh_state_bytes((enum precision)spec->run.train_precision, 0, 0, 1);
+    double count = s->count_first + s->count_last, layers = 0;
+    for (int64_t i = 0; i < s->layers; i++) count += s->layer[i].count, layers += s->layer[i].act;
+    s->param_other = (double)m.param.peak - count * (state.weight + state.master);
+    s->grad_other = (double)m.grad.peak - count * state.grad;
+    s->moment_bytes = (double)m.optim.peak / count; /* its tables included */
+    s->act_fixed = (double)without.act.peak - layers;
+    s->act_last = (double)(m.act.peak - without.act.peak);
+    s->scratch_head = (double)m.scratch.peak;
+    s->feed = plan_feed(a);
+    s->kind = a->kind;
+    s->weight_bytes = state.weight;
+    for (int64_t i = 0; i < s->layers; i++) s->layer[i].act -= stream_kept(s) * (s->tp - 1) / s->tp;
+    return STATUS_OK;
+}
+
+static void time_layers(struct mesh_share *s, const struct spec *spec, const struct cluster *c)
+{
+    const int64_t tokens = s->micro_batch * spec->run.train_sequence_length;
+    const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
+    const struct layer_shape shape = {.model = &spec->model,
+                                      .machine = c->machine,
+                                      .precision = (enum precision)spec->run.train_precision,
+                                      .recompute = s->recompute,
+                                      .tokens = tokens,
+                                      .sequence = spec->run.train_sequence_length,
+                                      .stream = tokens / s->tp};
+    for (int64_t i = 0; i < s->layers; i++) {
+        const struct layer_times t = layer_times_of(&shape, i);
+        struct layer_times *sum = &s->layer[i].times;
+        layer_time_add(&sum->forward, &t.forward, (double)model_visits(&spec->model, i));
+        layer_time_add(&sum->backward, &t.backward, segments);
+        layer_time_add(&sum->again, &t.again, segments);
+        sum->wgrad = segments * t.wgrad;
+    }
+    s->embed = layer_times_embed(&shape);
+    s->head = layer_times_head(&shape, segments * (1 + modules));
+    for (int i = 0; i < modules; i++) {
+        const struct layer_times t = layer_times_of(&shape, s->layers + i);
+        layer_time_add(&s->head.forward, &t.forward, 1);
+        layer_time_add(&s->head.backward, &t.backward, 1);
+        layer_time_add(&s->head.backward, &t.again, 1);
+        s->head.wgrad += t.wgrad;
+    }
+    const struct axis tp = traffic_axis(c, s->tp, 1);
+    s->gather_s = traffic_gather_s(&tp, s->stream_bytes);
+}
+
+status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, const struct mesh_share_args *a)
+{
+    struct spec spec = *a->spec;
+    divide(&spec.model, v->mesh.tp);
+    spec.run.train_micro_batch = v->micro_batch;
+    spec.run.train_recompute = (int)v->recompute;
+    struct plan_lay_args args = plan_args(&spec, NULL);
+    args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
+    args.gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
+    if (args.tokens % v->mesh.tp != 0 || args.tokens >= INT32_MAX)
+        return FAIL(STATUS_CONFIG, "a micro-batch of %lld tokens cannot be divided among %d ranks",
+                    (long long)args.tokens, v->mesh.tp);
+    struct mesh_share *s = calloc(1, sizeof *s);
+    if (s == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    *s = (struct mesh_share){.tp = v->mesh.tp,
+                             .recompute = v->recompute,
+                             .micro_batch = v->micro_batch,
+                             .overlap = a->cluster->machine->overlap,
+                             .layers = spec.model.layer_count,
+                             .layer = calloc((size_t)spec.model.layer_count, sizeof *s->layer),
+                             .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *
+                                             (double)dtype_bytes(args.dt)};
+    status st = s->layer ? lay_bytes(s, &spec, &args) : FAIL(STATUS_FIT, "no memory to plan with");
+    if (st == STATUS_OK) time_layers(s, &spec, a->cluster);
+    if (st == STATUS_OK)
+        *out = s;
+    else
+        mesh_share_close(s);
+    return st;
+}

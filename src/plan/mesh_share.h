@@ -1,0 +1,38 @@
+/* What a rank of a tensor-parallel group holds and computes of each layer: bytes from the run's layout code, seconds from layer_time.h. */
+#ifndef INGOT_PLAN_MESH_SHARE_H
+#define INGOT_PLAN_MESH_SHARE_H
+#include "plan/mesh_plan.h"
+
+struct mesh_share_layer {
+    double count;               /* parameters, padding included */
+    double act, scratch;        /* bytes of a micro-batch */
+    struct layer_times times;   /* of a micro-batch */
+};
+struct mesh_share {
+    int tp;
+    enum recompute recompute;
+    int64_t micro_batch;
+    bool overlap;
+    int64_t layers;
+    struct mesh_share_layer *layer; /* [layers], owned */
+    double count_first, count_last, count_tied; /* embedding; norm, head, extra predictions; the table that the head shares */
+    double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
+    double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */
+    double moment_bytes;        /* of the optimizer, per parameter */
+    struct feed_shape feed;     /* of one micro-batch's data */
+    enum dev_kind kind;
+    struct layer_times embed, head;
+    double weight_bytes;        /* of an element that products read */
+    double stream_bytes;        /* [N, D] */
+    double gather_s;            /* seconds to gather it over tp */
+};
+struct mesh_share_args {
+    const struct spec *spec;
+    const struct cluster *cluster;
+    const struct ops *ops;
+};
+/* STATUS_CONFIG in one line when the model cannot be divided so. */
+status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, const struct mesh_share_args *a) WARN_UNUSED;
+void mesh_share_close(struct mesh_share *s);
+bool mesh_share_is(const struct mesh_share *s, const struct mesh_variant *v);
+#endif

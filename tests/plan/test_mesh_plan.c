@@ -1,0 +1,281 @@
+/* Plans for many devices: one device is plan_lay, state is divided by formula, known steps are met, lists are sorted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "plan/mesh_plan.h"
+
+static void near(double got, double wanted, double relative)
+{
+    if (fabs(got - wanted) > relative * fabs(wanted)) fail_msg("%.9g, wanted %.9g", got, wanted);
+}
+
+static struct spec spec_of(const char *preset, int64_t sequence, int64_t sequences)
+{
+    struct spec s;
+    assert_int_equal(preset_find(preset, &s.model), STATUS_OK);
+    run_spec_default(&s.run);
+    if (s.model.vocab_size == 0) s.model.vocab_size = 512;
+    if (s.model.context_length < sequence) s.model.context_length = sequence;
+    s.run.train_steps = 1;
+    s.run.train_sequence_length = sequence;
+    s.run.train_batch_tokens = sequence * sequences;
+    spec_resolve(&s);
+    return s;
+}
+
+static struct mesh_plan *open_plan(const struct spec *s, const char *machine)
+{
+    struct cluster c;
+    struct mesh_plan *p;
+    assert_int_equal(cluster_parse(machine, &c), STATUS_OK);
+    assert_int_equal(mesh_plan_open(&p, s, &c), STATUS_OK);
+    return p;
+}
+
+static struct mesh_variant variant(int dp, int tp, int pp, int zero)
+{
+    return (struct mesh_variant){
+        .mesh = {.dp = dp, .tp = tp, .pp = pp, .chunks = 1, .zero = zero, .shard = dp, .schedule = PIPE_1F1B},
+        .micro_batch = 1};
+}
+
+/* With bf16 and AdamW: 18 bytes, 6 + 12/D, 2 + 16/D, 18/D; fp32 has no second copy of the weights. */
+static void state_is_divided_by_its_formula(void **state)
+{
+    (void)state;
+    for (int d = 1; d <= 64; d *= 2) {
+        const double n = d, wanted[] = {18, 6 + 12 / n, 2 + 16 / n, 18 / n};
+        for (int zero = 0; zero <= 3; zero++) {
+            const struct mesh_state b = mesh_state_bytes(PRECISION_BF16, 8, zero, d),
+                                    f = mesh_state_bytes(PRECISION_FP32, 8, zero, d);
+            near(b.weight + b.master + b.grad + b.moments, wanted[zero], 1e-12);
+            assert_true(f.master == 0 && f.weight == (zero == 3 ? 4 / n : 4));
+        }
+    }
+}
+
+/* Method: of every kind of layer, precision and policy, the mesh 1 x 1 x 1 against the arenas of plan_lay. */
+static void one_device_is_todays_plan(void **state)
+{
+    (void)state;
+    const char *presets[] = {"nano", "qwen3-next-tiny", "deepseek-v3-tiny"};
+    for (int i = 0; i < 18; i++) {
+        struct spec s = spec_of(presets[i % 3], 64, 8);
+        s.run.train_precision = i / 3 % 2 ? PRECISION_BF16 : PRECISION_FP32;
+        s.run.train_recompute = i / 6;
+        s.run.train_micro_batch = 2;
+        s.model.mtp_depth = i % 2;
+        struct ops ops;
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
+        struct plan_lay_args args = plan_args(&s, NULL);
+        args.ops = &ops, args.kind = DEV_CPU;
+        assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        struct mesh_plan *p = open_plan(&s, "cpu");
+        struct mesh_result r;
+        assert_int_equal(mesh_plan_given(p, &r), STATUS_OK);
+        assert_int_equal(r.variant.mesh.dp * r.variant.mesh.tp * r.variant.mesh.pp, 1);
+        if (fabs(mesh_result_bytes(&r) - (double)memory_peak(&m)) > 0.5)
+            fail_msg("%s: %.1f bytes, plan_lay %zu", presets[i % 3], mesh_result_bytes(&r), memory_peak(&m));
+        assert_true(fabs(r.stages[0].memory.act - (double)m.act.peak) < 0.5);
+        assert_true(fabs(r.stages[0].memory.grads - (double)m.grad.peak) < 0.5);
+        mesh_plan_close(p);
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+}
+
+/* Parts of a model add up to the whole: parameters over stages and ranks of tp (norms, which every rank of tp has, apart). */
+static void stages_hold_the_whole_model(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("70b", 4096, 64);
+    struct mesh_plan *p = open_plan(&s, "64xh100");
+    const double all = (double)model_spec_param_count(&s.model, s.model.vocab_size);
+    for (int tp = 1; tp <= 8; tp *= 2)
+        for (int pp = 1; pp <= 8; pp *= 2) {
+            struct mesh_result r;
+            const struct mesh_variant v = variant(64 / tp / pp, tp, pp, 0);
+            assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+            double sum = 0;
+            int layers = 0;
+            for (int i = 0; i < pp; i++) sum += r.stages[i].count, layers += r.stages[i].layers;
+            assert_int_equal(layers, 80);
+            near(sum * tp, all, 2e-4);
+        }
+    mesh_plan_close(p);
+}
+
+/* Llama3-70B as published on 64 H100s (TP4 PP8 VP5 DP2, 8k, one sequence): 26.9 GiB of state and 47 sets of two layers' activations in
+ * flight on the first stage, 49.2 GiB by the formula 33.5 h per token and layer: 76 GiB, and it ran in 80 GB. Ours keeps less per layer:
+ * 8h + 4 (heads + kv heads) d + 4 f, SwiGLU's product being formed again. */
+static void llama_70b_fits_where_it_ran(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("70b", 8192, 128);
+    s.model.vocab_size = 128256;
+    struct mesh_plan *p = open_plan(&s, "64xh100");
+    struct mesh_variant v = variant(2, 4, 8, 1);
+    v.mesh.chunks = 5, v.mesh.schedule = PIPE_INTERLEAVED;
+    struct mesh_result r;
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+    const struct mesh_stage *first = &r.stages[0];
+    const double gib = 1073741824.0, h = 8192, per_layer = 33.5 * h * h / 4;
+    const struct mesh_memory *m = &first->memory;
+    assert_int_equal(first->slots, 47);
+    near(first->count, 2.40e9, 5e-3);
+    near((m->weights + m->grads + m->optim) / gib, 26.9, 1e-2);
+    near((m->weights + m->grads + m->optim + 47 * 2 * per_layer) / gib, 76, 1e-2);
+    const double ours = (8 * h + 4 * (64 + 8) * 128 + 4 * 28672) * h / 4;
+    near(m->act, 47 * 2 * ours, 0.06);
+    assert_true(r.fits && mesh_result_bytes(&r) > 60 * gib);
+    mesh_plan_close(p);
+}
+
+/* Steps that were measured on one H200 (docs/PERF.md). machine.def's shares were fitted to them: this keeps the model of time where it is. */
+static void measured_steps_are_met(void **state)
+{
+    (void)state;
+    struct {
+        const char *preset;
+        int64_t batch, sequence;
+        double measured; /* tokens/s */
+    } const steps[] = {{"gpt2-124m", 64, 1024, 603435},
+                       {"medium", 32, 2048, 215466},
+                       {"llama-1b", 8, 4096, 68245},
+                       {"7b", 4, 4096, 56727},
+                       {"deltanet-mla-medium", 4, 8192, 154868},
+                       {"deltanet-mla-medium", 3, 32768, 109840}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct spec s = spec_of(steps[i].preset, steps[i].sequence, steps[i].batch);
+        if (strcmp(steps[i].preset, "medium") == 0)
+            s.model.layer_count = 24, s.model.ffn_size = 2816, s.model.head_count_kv = 8;
+        if (strcmp(steps[i].preset, "7b") == 0) s.model.layer_count = 8;
+        struct mesh_plan *p = open_plan(&s, "h200");
+        struct mesh_variant v = variant(1, 1, 1, 0);
+        v.micro_batch = steps[i].batch;
+        struct mesh_result r;
+        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+        if (fabs(r.tokens_per_s / steps[i].measured - 1) > 0.08)
+            fail_msg("%s: predicted %.0f tokens/s, measured %.0f", steps[i].preset, r.tokens_per_s,
+                     steps[i].measured);
+        mesh_plan_close(p);
+    }
+}
+
+/* Each axis costs what it should and saves what it should. */
+static void axes_cost_and_save(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 128);
+    struct mesh_plan *p = open_plan(&s, "16xh100");
+    struct mesh_result zero[4], r;
+    for (int z = 0; z <= 3; z++) {
+        const struct mesh_variant v = variant(16, 1, 1, z);
+        assert_int_equal(mesh_plan_one(p, &v, &zero[z]), STATUS_OK);
+        assert_true(z == 0 || mesh_result_bytes(&zero[z]) < mesh_result_bytes(&zero[z - 1]));
+        assert_true(zero[z].dp.seconds > 0 && zero[z].dp.exposed < zero[z].dp.seconds);
+        assert_true(zero[z].tp.bytes == 0 && zero[z].pp.bytes == 0 && zero[z].bubble == 0);
+    }
+    near(zero[0].dp.bytes, 2 * 15.0 / 16 * 4 * zero[0].stages[0].count, 1e-9);
+    near(zero[1].dp.bytes, 15.0 / 16 * 6 * zero[0].stages[0].count, 1e-9);
+    near(zero[3].dp.bytes, 8 * 15.0 / 16 * 8 * zero[0].stages[0].count, 1e-9);
+    assert_true(zero[0].optim > 10 * zero[1].optim);
+    struct mesh_variant v = variant(16, 1, 1, 3);
+    v.mesh.shard = 8; /* two copies, each inside a node: gathers do not leave it */
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+    assert_true(r.dp.seconds < zero[3].dp.seconds && mesh_result_bytes(&r) > mesh_result_bytes(&zero[3]));
+    v = variant(2, 8, 1, 0);
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+    near(r.tp.bytes, 64.0 * 32 * 10 * 7 / 8 * 2 * 4096 * 4096, 1e-9);
+    assert_true(r.tp.exposed > 0 && r.tp.exposed < r.tp.seconds);
+    v = variant(4, 1, 4, 0);
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+    assert_true(r.bubble > 0 && r.stages[0].slots == 4 && r.stages[3].slots == 1);
+    /* stages of 8 equal layers, but the head's: between the formula for the fastest and for the slowest */
+    const double fastest = r.stages[1].forward + r.stages[1].backward,
+                 slowest = r.stages[r.slowest].forward + r.stages[r.slowest].backward;
+    assert_int_equal(r.slowest, 3);
+    assert_true(r.bubble > 2.99 * fastest && r.bubble < 3.01 * slowest);
+    mesh_plan_close(p);
+}
+
+/* What hides behind products on a GPU does not on a host, where a rank that communicates does nothing else. */
+static void nothing_hides_on_a_host(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("nano", 256, 16);
+    struct mesh_plan *p = open_plan(&s, "4xcpu");
+    struct mesh_result r;
+    struct mesh_variant v = variant(4, 1, 1, 1);
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+    near(r.dp.exposed, r.dp.seconds, 1e-9);
+    mesh_plan_close(p);
+}
+
+static void a_search_lists_what_fits_by_time(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("13b", 4096, 64);
+    struct mesh_plan *p = open_plan(&s, "8xh100");
+    struct mesh_list list;
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_OK);
+    assert_true(list.count > 3 && list.fit > list.count && list.legal > list.fit);
+    for (int i = 0; i < list.count; i++) {
+        const struct mesh_shape *m = &list.best[i].variant.mesh;
+        assert_true(list.best[i].fits && m->dp * m->tp * m->pp == 8);
+        assert_true(i == 0 || list.best[i].step > 0.98 * list.best[i - 1].step);
+        assert_true(mesh_result_bytes(&list.best[i]) >= mesh_result_bytes(&list.least));
+        for (int k = 0; k < i; k++) {
+            const struct mesh_shape *o = &list.best[k].variant.mesh;
+            assert_false(o->dp == m->dp && o->tp == m->tp && o->pp == m->pp);
+        }
+    }
+    mesh_list_free(&list);
+    mesh_plan_close(p);
+}
+
+static void a_search_says_what_cannot_be(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("70b", 4096, 64);
+    struct mesh_plan *p = open_plan(&s, "2xh100");
+    struct mesh_list list;
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_OK);
+    assert_true(list.count == 0 && list.legal > 0 && !list.least.fits);
+    mesh_list_free(&list);
+    mesh_plan_close(p);
+    assert_int_equal(mesh_plan_print(&s, "2xh100", true), STATUS_FIT);
+    assert_non_null(strstr(status_message(), "the nearest"));
+    s = spec_of("nano", 64, 1); /* 5 heads, 6 layers, one sequence */
+    p = open_plan(&s, "64xh100");
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "train.batch_tokens"));
+    const struct mesh_variant heads = variant(16, 4, 1, 0), stages = variant(8, 1, 8, 0);
+    struct mesh_result r;
+    assert_int_equal(mesh_plan_one(p, &heads, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "head_count 5"));
+    assert_int_equal(mesh_plan_one(p, &stages, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "6 layers"));
+    mesh_plan_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_is_divided_by_its_formula), cmocka_unit_test(one_device_is_todays_plan),
+        cmocka_unit_test(stages_hold_the_whole_model),     cmocka_unit_test(llama_70b_fits_where_it_ran),
+        cmocka_unit_test(measured_steps_are_met),          cmocka_unit_test(axes_cost_and_save),
+        cmocka_unit_test(nothing_hides_on_a_host),         cmocka_unit_test(a_search_lists_what_fits_by_time),
+        cmocka_unit_test(a_search_says_what_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
