@@ -356,7 +356,10 @@ static status setup_init(struct setup *s, const char *isa, void **memory)
     s->ids = (int32_t *)(void *)(v + 6 * D), s->cos = v + 7 * D, s->sin = s->cos + ROWS * HD / 2;
     for (int64_t i = 0; i < ROWS; i++) s->ids[i] = (int32_t)(i * 1093 % ROWS), s->rstd[i] = 1;
     for (int64_t i = 0; i < COUNT / UPDATE_CHUNK; i++)
-        s->chunks[i] = (struct update_chunk){i * UPDATE_CHUNK, UPDATE_CHUNK, UPDATE_DECAY};
+        s->chunks[i] = (struct update_chunk){.begin = i * UPDATE_CHUNK,
+                                             .count = UPDATE_CHUNK,
+                                             .flags = UPDATE_DECAY,
+                                             .first = i * UPDATE_CHUNK};
     return STATUS_OK;
 }
 

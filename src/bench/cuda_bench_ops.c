@@ -377,7 +377,10 @@ static status tables_fill(struct card *c, struct upload *u)
     struct tables *t = &c->tables;
     for (int i = 0; i < ROWS_MAX; i++) u->positions[i] = i % POSITIONS;
     for (int i = 0; i < CHUNKS_MAX; i++)
-        u->chunks[i] = (struct update_chunk){(int64_t)i * UPDATE_CHUNK, UPDATE_CHUNK, UPDATE_DECAY};
+        u->chunks[i] = (struct update_chunk){.begin = (int64_t)i * UPDATE_CHUNK,
+                                             .count = UPDATE_CHUNK,
+                                             .flags = UPDATE_DECAY,
+                                             .first = (int64_t)i * UPDATE_CHUNK};
     for (int i = 0; i < POSITIONS * HALF_MAX; i++) u->cos[i] = cosf((float)i), u->sin[i] = sinf((float)i);
     u->scalars =
         (struct step_scalars){.grad_scale = 1e-3, .lr = 1e-5, .correction1 = 0.1, .correction2 = 0.05};

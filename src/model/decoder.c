@@ -52,6 +52,7 @@ static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
     u[0].here = d->part.first || (d->part.last && d->spec.tied_embeddings);
+    u[0].copy = u[0].here && !d->part.first;
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         u[i + 1].here = false;
         for (int c = 0; c < d->part.chunks; c++)

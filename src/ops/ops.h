@@ -304,39 +304,70 @@ struct step_scalars {
     double aux_sum;                                 /* likewise, added to by routers: what their tokens cost */
     double mtp_loss_sum;                            /* likewise, of multi-token prediction */
     double hits;                                    /* likewise, of an evaluation: targets that were the likeliest token */
+    double grad_squares;                            /* sum of g^2 of the whole model, for UPDATE_RULE */
     double grad_norm, clip_factor;                  /* out: of `update` */
     double load_max, load_min;                      /* out: of `balance` */
     uint64_t step;                                  /* counts from 0: seeds stochastic rounding */
 };
 
 /* The optimizer's step over flat arrays: norm of all gradients, clip factor, AdamW or Lion; on a GPU one launch.
- *   norm = sqrt(sum of g^2), in f64, in a fixed order;   factor = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1;   g' = g factor
+ *   norm = sqrt(sum of g^2), in f64, of each chunk, then of the chunks in their order;   factor = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1;   g' = g factor
  *   AdamW (Loshchilov & Hutter, arXiv:1711.05101):  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
  *     p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps)
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
  *   then w = bf16(p), and g = 0 where UPDATE_ZERO says so.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
  * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
- * the random bits depend on seed, step and the element's index alone, so they are the same for every set and every cut into chunks. */
+ * the random bits depend on seed, step, the row's key and the element's index in the whole row, so they are the same for every set, every
+ * cut into chunks, and every way in which ranks share the row.
+ * Where ranks share the gradients it comes in two halves: UPDATE_SQUARES, whose sums are added up over the ranks, in chunk order too, and
+ * UPDATE_RULE with that sum. On the CPU the bits are those of UPDATE_WHOLE; a GPU's fused launch adds up in another order. */
 enum { UPDATE_CHUNK = 16384 };  /* elements, at most */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
     UPDATE_ZERO = 2,            /* leave zeros in g: a gradient that is formed by += alone */
     UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16: one whose gradient is all zeros was not
                                    touched, and keeps weights and moments; the others move at lr row_rate */
+    UPDATE_COPY = 8,            /* for the caller: another rank answers for these elements */
     UPDATE_WIDTH = 256,
 };
-struct update_chunk { int64_t begin; int32_t count; uint32_t flags; };  /* elements [begin, begin + count); begin: a multiple of 16, with moments in 8 bits of
-                                                                           QUANT_BLOCK; then a chunk ends with a block or with its array */
+struct update_chunk {
+    int64_t begin;              /* elements [begin, begin + count); begin: a multiple of 16, with moments in 8 bits of QUANT_BLOCK; then a
+                                   chunk ends with a block or with its array */
+    int32_t count;
+    uint32_t flags;
+    uint64_t key;               /* of the row that it is a piece of. Its element k is element first + k of the whole row, or, of a */
+    int64_t first, stride;      /* slice whose rows have `width` > 0 elements, first + (into + k) / width stride + (into + k) % width; */
+    int32_t width, into;        /* all multiples of 4 where moments are rounded */
+};
+/* The part of a chunk from its element `at` on. */
+static inline struct update_chunk update_part(const struct update_chunk *c, int64_t at, int32_t count)
+{
+    struct update_chunk part = *c;
+    part.begin += at;
+    part.count = count;
+    if (c->width > 0)
+        part.into += (int32_t)at;
+    else
+        part.first += at;
+    return part;
+}
 enum update_rule { UPDATE_ADAMW, UPDATE_LION };
+enum update_half {
+    UPDATE_WHOLE,
+    UPDATE_SQUARES,             /* squares = sum of g^2 of each chunk, and nothing else */
+    UPDATE_RULE,                /* all but the norm, which comes from scalars.grad_squares */
+};
 struct update_args {
     enum update_rule rule;
+    enum update_half half;
     float *p, *g;                       /* weights, gradients */
     void *m, *v;                        /* sdt; Lion has no v */
     float *m_scale, *v_scale;           /* U8: element i is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
     bf16 *w;                            /* copy of p in bf16; NULL in F32 training */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
+    double *squares;                    /* [chunk_count], in the set's memory: UPDATE_SQUARES alone */
     double beta1, beta2, eps, weight_decay, clip;
     double row_rate;                    /* of UPDATE_ROWS; 0: no chunk has that flag */
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */

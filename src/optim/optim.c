@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
 int optim_moments(enum optim kind)
 {
@@ -20,31 +22,42 @@ dtype optim_moment_dt(enum optim_state state)
 
 static_assert((int)UPDATE_CHUNK == (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
-/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. */
-static int64_t piece_at(const struct params *p, const struct param *row, int64_t at)
+/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. Where a slice
+ * is made of several parts and moments are rounded, to the end of a part, too: a piece has one place in the whole row. */
+static int64_t piece_at(const struct params *p, int index, int64_t at)
 {
-    const int64_t left = row->count - at, into = row->offset + at - p->units[row->unit].begin;
+    const struct param *row = &p->rows[index];
+    const int64_t into = row->offset + at - p->units[row->unit].begin;
+    int64_t end = row->count;
+    struct param_block blocks[PARAM_PARTS];
+    const bool cut = p->slices > 1 && row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32;
+    for (int b = cut ? params_blocks(p, index, p->slice, blocks) - 1 : -1; b >= 0; b--)
+        if (blocks[b].local + blocks[b].width > at) end = blocks[b].local + blocks[b].width;
     const int64_t most = row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1]
                                                  : UPDATE_CHUNK - into % UPDATE_CHUNK;
-    return left < most ? left : most;
+    return end - at < most ? end - at : most;
 }
-static int64_t pieces(const struct params *p, const struct param *row)
+static int64_t pieces(const struct params *p, int index)
 {
-    const int64_t first = piece_at(p, row, 0), left = row->count - first;
-    if (left == 0) return 1;
-    const int64_t each = row->role == ROLE_TABLE ? first : (int64_t)UPDATE_CHUNK;
-    return 1 + (left + each - 1) / each;
+    int64_t count = 0;
+    for (int64_t at = 0; at < p->rows[index].count; count++) at += piece_at(p, index, at);
+    return count;
 }
 
 void optim_lay(struct params *p, struct arena *a)
 {
-    p->chunk_count = p->balance_count = 0;
+    p->chunk_count = p->balance_count = p->chunks_model = 0;
     for (int i = 0; i < p->count; i++) {
-        if (!p->units[p->rows[i].unit].here) continue;
-        if (p->rows[i].role == ROLE_BALANCE)
-            p->balance_count++;
-        else
-            p->chunk_count += pieces(p, &p->rows[i]);
+        struct param_unit *unit = &p->units[p->rows[i].unit];
+        const int64_t count = pieces(p, i);
+        if (i == unit->first) unit->chunk_first = p->chunk_count, unit->chunk_place = p->chunks_model;
+        if (p->rows[i].role == ROLE_BALANCE) {
+            p->balance_count += unit->here;
+            continue;
+        }
+        p->chunks_model += count;
+        if (unit->here) p->chunk_count += count;
+        unit->chunk_count = p->chunk_count - unit->chunk_first;
     }
     p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
     p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
@@ -70,14 +83,47 @@ static bool decays(const struct run_spec *spec, enum role role)
     return false;
 }
 
-static struct update_chunk *row_pieces(const struct params *p, const struct param *row, uint32_t flags,
+/* Where a piece of a slice stands in the whole row. */
+static void place_piece(const struct params *p, int index, int64_t at, struct update_chunk *c)
+{
+    struct param_block blocks[PARAM_PARTS];
+    c->first = at;
+    if (p->slices <= 1) return;
+    int b = params_blocks(p, index, p->slice, blocks) - 1;
+    while (b > 0 && blocks[b].local > at) b--;
+    const int64_t skip = at - blocks[b].local;
+    c->first = blocks[b].global + skip;
+    if (blocks[b].rows == 1) return;
+    c->first = blocks[b].global + skip / blocks[b].width * blocks[b].stride;
+    c->stride = blocks[b].stride;
+    c->width = (int32_t)blocks[b].width;
+    c->into = (int32_t)(skip % blocks[b].width);
+}
+
+static struct update_chunk *row_pieces(const struct params *p, int index, uint32_t flags,
                                        struct update_chunk *c)
 {
+    const struct param *row = &p->rows[index];
+    const uint64_t key = XXH64(row->name, strlen(row->name), 0);
     for (int64_t at = 0, count; at < row->count; at += count) {
-        count = piece_at(p, row, at);
-        *c++ = (struct update_chunk){.begin = row->offset + at, .count = (int32_t)count, .flags = flags};
+        count = piece_at(p, index, at);
+        *c = (struct update_chunk){
+            .begin = row->offset + at, .count = (int32_t)count, .flags = flags, .key = key};
+        place_piece(p, index, at, c++);
     }
     return c;
+}
+
+/* Random bits are drawn for four elements at once. */
+static status check_pieces(const struct params *p, const struct update_chunk *c, const struct param *row)
+{
+    if (p->moment_dt == DTYPE_F32 ||
+        (c->begin % 16 == 0 && (c->first | c->stride | c->width | c->into) % 4 == 0))
+        return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "parallel.tensor %d cuts %s between four elements that are rounded together; use "
+                "optim.state: fp32",
+                p->slices, row->name);
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
@@ -86,20 +132,24 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
     const int64_t count = p->chunk_count + p->balance_count;
     struct update_chunk *table = malloc((size_t)count * sizeof *table), *c = table;
     if (table == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's table");
+    status st = STATUS_OK;
     struct update_chunk *b = table + p->chunk_count; /* routers stand behind the pieces */
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         if (!p->units[row->unit].here) continue;
+        const struct update_chunk *first = c;
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
+        if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         if (row->role == ROLE_BALANCE)
             *b++ = (struct update_chunk){.begin = row->offset, .count = (int32_t)row->count};
         else
-            c = row_pieces(p, row, flags, c);
+            c = row_pieces(p, i, flags, c);
+        for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
     CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
           (long long)(b - table), (long long)count);
-    status st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
+    if (st == STATUS_OK) st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
     if (st == STATUS_OK && p->balance_count > 0)
         st = dev_upload(s, p->balance, table + p->chunk_count, (size_t)p->balance_count * sizeof *table);
     free(table);
@@ -120,12 +170,12 @@ static bool has_tables(const struct params *p)
     return false;
 }
 
-status optim_step(const struct run *r, const struct run_spec *spec, double balance_rate)
+static status update(const struct run *r, const struct run_spec *spec, enum update_half half, double *squares)
 {
-    SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    TRY(r->ops->update(
+    return r->ops->update(
         &(struct update_args){.rule = spec->optim_name == OPTIM_ADAMW ? UPDATE_ADAMW : UPDATE_LION,
+                              .half = half,
                               .p = p->master,
                               .g = p->grad,
                               .m = p->m,
@@ -135,6 +185,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, double balan
                               .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
                               .chunks = p->chunks,
                               .chunk_count = p->chunk_count,
+                              .squares = squares,
                               .beta1 = spec->optim_beta1,
                               .beta2 = spec->optim_beta2,
                               .eps = spec->optim_eps,
@@ -144,7 +195,19 @@ status optim_step(const struct run *r, const struct run_spec *spec, double balan
                               .scalars = r->scalars,
                               .seed = (uint64_t)spec->run_seed,
                               .sdt = p->moment_dt},
-        r->stream));
+        r->stream);
+}
+
+status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares,
+                  double balance_rate)
+{
+    SCOPE("optim.step", -1);
+    const struct params *p = r->params;
+    if (squares->own) {
+        TRY(update(r, spec, UPDATE_SQUARES, squares->own));
+        TRY(squares_sum(squares, p, &r->scalars->grad_squares));
+    }
+    TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
     if (p->balance_count == 0) return STATUS_OK;
     return r->ops->balance(&(struct balance_args){.bias = p->master,
                                                   .load = p->grad,

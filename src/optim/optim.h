@@ -3,6 +3,7 @@
 #ifndef INGOT_OPTIM_OPTIM_H
 #define INGOT_OPTIM_OPTIM_H
 #include "nn/run.h"
+#include "optim/squares.h"
 
 /* Moments that an optimizer keeps per parameter: 2 (AdamW) or 1 (Lion). Their type, by optim.state. */
 int optim_moments(enum optim kind);
@@ -17,9 +18,9 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
 /* What the host knows of step `step` (counts from 0): the corrections and the step's number. */
 void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s);
 /* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +
- * 1e-6)), as torch's clip_grad_norm_. When a gradient is not finite, neither is the norm, and nothing is changed.
+ * 1e-6)), as torch's clip_grad_norm_; the norm is that of the whole model, whatever ranks share it. When a gradient is not finite, neither is the norm, and nothing is changed.
  * Then each router's bias moves by balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). */
-status optim_step(const struct run *r, const struct run_spec *spec, double balance_rate) WARN_UNUSED;
+status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares, double balance_rate) WARN_UNUSED;
 /* After such a step: STATUS_NUMERIC that names the first parameter with a gradient that is not finite. Waits for the device. */
 status optim_blame(const struct run *r) WARN_UNUSED;
 #endif

@@ -6,6 +6,7 @@
 #include "model/decoder.h"
 #include "model/feed.h"
 #include "ops/choose.h"
+#include "optim/squares.h"
 #include "parallel/sync.h"
 
 /*  arena   category        what lies there */
@@ -38,6 +39,7 @@ struct plan_lay_args {
     const struct mesh *mesh;   /* the place of the rank that is laid out; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
+    struct squares *squares;       /* likewise */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */

@@ -109,19 +109,20 @@ void params_free(struct params *p)
     *p = (struct params){0};
 }
 
-/* Offsets of what is here. */
+/* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
     p->total = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
-        unit->begin = p->total;
+        int64_t at = unit->begin = p->total;
         unit->weight = unit->grad = NULL;
-        for (int i = unit->first; i < unit->last && unit->here; i++) {
-            p->rows[i].offset = p->total;
-            p->total += round_up(p->rows[i].count, PARAM_ALIGN);
+        for (int i = unit->first; i < unit->last; i++) {
+            p->rows[i].offset = at;
+            at += round_up(p->rows[i].count, PARAM_ALIGN);
         }
-        unit->count = p->total - unit->begin;
+        unit->count = at - unit->begin;
+        if (unit->here) p->total = at;
     }
 }
 

@@ -68,8 +68,11 @@ struct param {
 struct param_unit {
     int first, last;            /* rows [first, last) */
     bool here;                  /* this rank stores it */
+    bool copy;                  /* so does another, which answers for it in norms and checkpoints */
     int64_t begin, count;       /* its elements of the flat arrays, padding included: params_lay */
     void *weight, *grad;        /* where they begin */
+    int64_t chunk_first, chunk_count; /* its part of `chunks` */
+    int64_t chunk_place;        /* of the first of them among the pieces of the whole model */
 };
 
 struct params {
@@ -86,7 +89,7 @@ struct params {
     void *m, *v;
     float *m_scale, *v_scale;   /* with moments in 8 bits */
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
-    int64_t chunk_count;
+    int64_t chunk_count, chunks_model; /* here; in all units */
     struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */
     int64_t balance_count;
 };
@@ -98,6 +101,8 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     PRINTF_LIKE(6, 7);
 /* How ranks share the row that was just added; `parts` [part_count] or NULL. The shares must be whole (CHECK: the spec was checked). */
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
+/* Its slices differ: others are the same on all ranks of a tensor-parallel group. */
+static inline bool params_sliced(const struct param *row) { return row->split == SPLIT_OUT || row->split == SPLIT_IN; }
 int params_find(const struct params *p, const char *name);   /* -1 when absent */
 
 /* Where a slice of a row lies in the whole: `rows` times `width` elements, of the slice from `local` on, one row behind the other; of the

@@ -30,7 +30,7 @@ static status queue_step(struct trainer *t, int micro_count)
         SCOPE("train.sync", -1);
         TRY(sync_ranks(&t->sync, &sums));
     }
-    return optim_step(&t->run, spec, t->spec.model.moe_balance_rate);
+    return optim_step(&t->run, spec, &t->squares, t->spec.model.moe_balance_rate);
 }
 
 /* Records the step as a graph. What cannot be recorded goes on op by op, and says why. */

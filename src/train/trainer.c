@@ -47,6 +47,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
     struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.sync = &t->sync;
+    args.squares = &t->squares;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;

@@ -23,6 +23,7 @@ struct trainer {
     struct feed feed;
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
+    struct squares squares;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];

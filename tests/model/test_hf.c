@@ -156,7 +156,7 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
             double sum = f->scalars.loss_sum;
             f->scalars.lr = spec.optim_lr;
             optim_scalars(&spec, step, &f->scalars);
-            ok(optim_step(&f->run, &spec, 0));
+            ok(optim_step(&f->run, &spec, &(struct squares){0}, 0));
             if (!(fabs(sum / T - (double)want[step]) <= 1e-4))
                 fail_msg("%s: step %d: loss %.6f, torch has %.6f", f->hf.name, step, sum / T,
                          (double)want[step]);

@@ -143,15 +143,21 @@ static void a_huge_product_has_the_bits_of_its_halves(void **state)
     free(c[1]);
 }
 
+#define CHUNK(at, n)                                                                                         \
+    {                                                                                                        \
+        .begin = (at), .count = (n), .first = (at)                                                           \
+    }
+
 /* The tolerance of a bf16 would hide other random numbers. Rounded by the same numbers, moments differ only where f32 arithmetic
  * crosses a border that f64's does not: once in thousands. Cut otherwise, the elements have the same bits. */
 static void stochastic_rounding_draws_the_same_numbers_in_every_set(void **state)
 {
     (void)state;
     enum { COUNT = 20000, CUT = 4096 };
-    static const struct update_chunk whole[] = {{0, UPDATE_CHUNK, 0},
-                                                {UPDATE_CHUNK, COUNT - UPDATE_CHUNK, 0}},
-                                     parts[] = {{0, CUT, 0}, {CUT, CUT + 7, 0}, {2 * CUT + 16, CUT, 0}};
+    static const struct update_chunk whole[] = {{.count = UPDATE_CHUNK},
+                                                CHUNK(UPDATE_CHUNK, COUNT - UPDATE_CHUNK)},
+                                     parts[] = {
+                                         {.count = CUT}, CHUNK(CUT, CUT + 7), CHUNK(2 * CUT + 16, CUT)};
     struct ops sets[4];
     const int count = fast_sets(sets + 1) + 1;
     float *p = calloc(COUNT, sizeof *p), *g = malloc(COUNT * sizeof *g);
@@ -194,8 +200,8 @@ static void moments_in_8_bits_have_the_same_codes_in_every_set(void **state)
 {
     (void)state;
     enum { COUNT = 20000, BLOCKS = COUNT / QUANT_BLOCK + 1 };
-    static const struct update_chunk whole[] = {{0, UPDATE_CHUNK, 0},
-                                                {UPDATE_CHUNK, COUNT - UPDATE_CHUNK, 0}};
+    static const struct update_chunk whole[] = {{.count = UPDATE_CHUNK},
+                                                CHUNK(UPDATE_CHUNK, COUNT - UPDATE_CHUNK)};
     struct ops sets[4];
     const int count = fast_sets(sets + 1) + 1;
     static float p[COUNT], g[COUNT], scale[4][2][BLOCKS];
@@ -237,6 +243,79 @@ static void moments_in_8_bits_have_the_same_codes_in_every_set(void **state)
     }
 }
 
+/* Norm apart from the rule, each half over pieces of its own: the bits of the whole. A slice's moments get the random bits that they have
+ * in the whole row. */
+static void halves_of_an_update_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    enum { COUNT = 40000, CHUNKS = 3, SLICES = 2, WIDTH = 64, ROWS = 48, SLICE = WIDTH * ROWS / SLICES };
+    static const struct update_chunk chunks[CHUNKS] = {{.count = UPDATE_CHUNK},
+                                                       CHUNK(UPDATE_CHUNK, UPDATE_CHUNK),
+                                                       CHUNK(2 * UPDATE_CHUNK, COUNT - 2 * UPDATE_CHUNK)};
+    static float p[2][COUNT], g[COUNT];
+    static bf16 m[2][COUNT], v[2][COUNT];
+    struct ops sets[4];
+    const int count = fast_sets(sets + 1) + 1;
+    ops_oracle(&sets[0]);
+    for (int i = 0; i < COUNT; i++) g[i] = (float)(i % 1009) / 512 - 1;
+    for (int s = 0; s < count; s++) {
+        struct step_scalars scalars = {.lr = 1e-3, .correction1 = 0.1, .correction2 = 0.05, .step = 7}, whole;
+        double squares[CHUNKS];
+        memset(p, 0, sizeof p), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
+        struct update_args a = {.p = p[0],
+                                .g = g,
+                                .m = m[0],
+                                .v = v[0],
+                                .chunks = chunks,
+                                .chunk_count = CHUNKS,
+                                .squares = squares,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .eps = 1e-8,
+                                .clip = 1,
+                                .scalars = &scalars,
+                                .seed = 3,
+                                .sdt = DTYPE_BF16};
+        assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
+        whole = scalars;
+        scalars.grad_norm = scalars.clip_factor = 0;
+        a.p = p[1], a.m = m[1], a.v = v[1], a.half = UPDATE_SQUARES;
+        assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
+        assert_true(p[1][0] == 0 && scalars.grad_norm == 0);
+        for (int c = 0; c < CHUNKS; c++) scalars.grad_squares += squares[c];
+        a.half = UPDATE_RULE, a.chunk_count = 1;
+        for (int c = 0; c < CHUNKS; c++, a.chunks++) assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
+        assert_true(scalars.grad_norm == whole.grad_norm && scalars.clip_factor == whole.clip_factor);
+        assert_memory_equal(p[0], p[1], sizeof p[0]);
+        assert_memory_equal(m[0], m[1], sizeof m[0]);
+        assert_memory_equal(v[0], v[1], sizeof v[0]);
+        /* The same once more by halves of the columns of [ROWS, WIDTH], which begin at a place of their own. */
+        memset(p[1], 0, sizeof p[1]), memset(m[1], 0, sizeof m[1]), memset(v[1], 0, sizeof v[1]);
+        float part[SLICE];
+        a.g = part;
+        for (int k = 0; k < SLICES; k++) {
+            const int columns = WIDTH / SLICES; /* two pieces: the second begins inside a row */
+            const struct update_chunk cut[] = {
+                {.count = columns + 16, .first = k * columns, .width = columns, .stride = WIDTH},
+                {.begin = columns + 16,
+                 .count = SLICE - columns - 16,
+                 .first = WIDTH + k * columns,
+                 .width = columns,
+                 .stride = WIDTH,
+                 .into = 16}};
+            for (int i = 0; i < SLICE; i++) part[i] = g[i / columns * WIDTH + k * columns + i % columns];
+            a.p = p[1] + k * SLICE, a.m = m[1] + k * SLICE, a.v = v[1] + k * SLICE, a.chunks = cut,
+            a.chunk_count = 2;
+            assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
+            for (int i = 0; i < SLICE; i++) {
+                const int at = i / columns * WIDTH + k * columns + i % columns;
+                assert_int_equal(m[1][k * SLICE + i], m[0][at]);
+                assert_int_equal(v[1][k * SLICE + i], v[0][at]);
+            }
+        }
+    }
+}
+
 static void an_unknown_instruction_set_is_refused(void **state)
 {
     (void)state;
@@ -257,6 +336,7 @@ int main(void)
             cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(a_huge_product_has_the_bits_of_its_halves),
         cmocka_unit_test(stochastic_rounding_draws_the_same_numbers_in_every_set),
+        cmocka_unit_test(halves_of_an_update_have_the_bits_of_the_whole),
         cmocka_unit_test(moments_in_8_bits_have_the_same_codes_in_every_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,10 +14,11 @@ static status sum(const struct sum_args *a, dev_stream s)
 
 enum moment { FIRST, SECOND };
 
-/* The random bits of element i, for one of its moments. */
-static uint32_t random_bits(const struct update_args *a, enum moment which, int64_t i)
+/* The random bits of element k of a chunk, for one of its moments. */
+static uint32_t random_bits(const struct update_args *a, enum moment which, const struct update_chunk *c,
+                            int64_t k)
 {
-    const uint32_t word = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4).u[i % 4];
+    const uint32_t word = rounding_words(a->seed, a->scalars->step, c, k / 4 * 4).u[k % 4];
     return which == FIRST ? word & 0xffff : word >> 16;
 }
 
@@ -44,9 +45,11 @@ static uint8_t code_of(enum quant_kind kind, const float values[QUANT_BLOCK], do
     return (uint8_t)(negative ? (mirrored < 0 ? 0 : mirrored) : code);
 }
 
-/* Moments in 8 bits: one scale for `n` elements of a block from i on. */
-static void put_codes(const struct update_args *a, enum moment which, int64_t i, int64_t n, const double *x)
+/* Moments in 8 bits: one scale for a block, or its first elements. */
+static void put_codes(const struct update_args *a, enum moment which, const struct update_chunk *c,
+                      const double *x)
 {
+    const int64_t i = c->begin, n = c->count;
     const enum quant_kind kind = which == FIRST ? QUANT_SIGNED : QUANT_UNSIGNED;
     uint8_t *codes = which == FIRST ? a->m : a->v;
     float values[QUANT_BLOCK], top = 0;
@@ -55,14 +58,16 @@ static void put_codes(const struct update_args *a, enum moment which, int64_t i,
     if (top < FLT_MIN) top = 0;
     (which == FIRST ? a->m_scale : a->v_scale)[i / QUANT_BLOCK] = top;
     for (int64_t k = 0; k < n; k++)
-        codes[i + k] = code_of(kind, values, top > 0 ? x[k] / (double)top : 0, random_bits(a, which, i + k));
+        codes[i + k] = code_of(kind, values, top > 0 ? x[k] / (double)top : 0, random_bits(a, which, c, k));
 }
 
-static void put_moments(const struct update_args *a, enum moment which, int64_t i, int64_t n, const double *x)
+static void put_moments(const struct update_args *a, enum moment which, const struct update_chunk *c,
+                        const double *x)
 {
+    const int64_t i = c->begin, n = c->count;
     void *array = which == FIRST ? a->m : a->v;
     if (a->sdt == DTYPE_U8) {
-        put_codes(a, which, i, n, x);
+        put_codes(a, which, c, x);
         return;
     }
     for (int64_t k = 0; k < n; k++) {
@@ -72,7 +77,7 @@ static void put_moments(const struct update_args *a, enum moment which, int64_t 
         if (a->sdt == DTYPE_F32)
             ((float *)array)[i + k] = rounded;
         else
-            ((bf16 *)array)[i + k] = rounding_bf16(bits, random_bits(a, which, i + k));
+            ((bf16 *)array)[i + k] = rounding_bf16(bits, random_bits(a, which, c, k));
     }
 }
 
@@ -119,16 +124,15 @@ static void update_some(const struct update_args *a, const struct update_chunk *
         if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
         if (c->flags & UPDATE_ZERO) a->g[i] = 0;
     }
-    put_moments(a, FIRST, c->begin, c->count, m);
-    if (two) put_moments(a, SECOND, c->begin, c->count, v);
+    put_moments(a, FIRST, c, m);
+    if (two) put_moments(a, SECOND, c, v);
 }
 
 static void update_one(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
     for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
         const int32_t left = c->count - at;
-        const struct update_chunk some = {
-            .begin = c->begin + at, .count = left < QUANT_BLOCK ? left : QUANT_BLOCK, .flags = c->flags};
+        const struct update_chunk some = update_part(c, at, left < QUANT_BLOCK ? left : QUANT_BLOCK);
         update_some(a, &some, factor, lr);
     }
 }
@@ -137,10 +141,18 @@ static void update_one(const struct update_args *a, const struct update_chunk *c
 static void update_rows(const struct update_args *a, const struct update_chunk *c, double factor)
 {
     const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);
-    for (int64_t at = c->begin; at < c->begin + c->count; at += width) {
-        const struct update_chunk row = {.begin = at, .count = width, .flags = c->flags};
-        if (!update_untouched(a->g + at, width)) update_one(a, &row, factor, a->scalars->lr * a->row_rate);
+    for (int64_t at = 0; at < c->count; at += width) {
+        const struct update_chunk row = update_part(c, at, width);
+        if (!update_untouched(a->g + row.begin, width))
+            update_one(a, &row, factor, a->scalars->lr * a->row_rate);
     }
+}
+
+static double chunk_squares(const struct update_args *a, const struct update_chunk *c)
+{
+    double sum = 0;
+    for (int64_t i = c->begin; i < c->begin + c->count; i++) sum += (double)a->g[i] * (double)a->g[i];
+    return sum;
 }
 
 static status update(const struct update_args *a, dev_stream s)
@@ -148,12 +160,14 @@ static status update(const struct update_args *a, dev_stream s)
     (void)s;
     update_check(a);
     double squares = 0, factor;
-    for (int64_t c = 0; c < a->chunk_count; c++)
-        for (int64_t i = 0; i < a->chunks[c].count; i++) {
-            double g = (double)a->g[a->chunks[c].begin + i];
-            squares += g * g;
-        }
-    if (!update_factor(a, squares, &factor)) return STATUS_OK;
+    for (int64_t c = 0; c < a->chunk_count && a->half != UPDATE_RULE; c++) {
+        const double sum = chunk_squares(a, &a->chunks[c]);
+        squares += sum;
+        if (a->half == UPDATE_SQUARES) a->squares[c] = sum;
+    }
+    if (a->half == UPDATE_SQUARES) return STATUS_OK;
+    if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : squares, &factor))
+        return STATUS_OK;
     PARALLEL_CHUNKS(c, a->chunk_count)
     {
         if (a->chunks[c].flags & UPDATE_ROWS)

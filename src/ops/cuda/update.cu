@@ -32,13 +32,15 @@ struct tile {
     int64_t begin;
     int count; // <= 0: the chunk ended before
     uint32_t flags;
+    const update_chunk *chunk;
+    int skip; // elements of the chunk in front of the tile
 };
 template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t index)
 {
     const int tiles = UPDATE_CHUNK / TILE;
     const update_chunk c = a.chunks[index / tiles];
     const int skip = int(index % tiles) * TILE;
-    return {c.begin + skip, min(c.count - skip, TILE), c.flags};
+    return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip};
 }
 
 // Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad.
@@ -193,7 +195,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         const int n = FULL ? int(QUAD) : t.count - at[u];
         if (n <= 0) continue;
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(a.seed, step, uint64_t(i) / QUAD);
+        if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at[u]);
         apply<RULE>(s[u], f, decay);
         store_quad(a.p, i, n, wide, s[u].p);
         store_moment(m, i, n, wide, s[u].m, words, 0);
@@ -293,7 +295,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             s.v.x[k] = RULE == UPDATE_ADAMW ? top_v * quant_value(&q.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
         }
         apply<RULE>(s, f, decay);
-        const rng_block random = rounding_words(a.seed, step, uint64_t(at4) / QUAD);
+        const rng_block random = rounding_words(a.seed, step, t.chunk, t.skip + at + u * QUAD);
         for (int k = 0; k < QUAD; k++) m[u * QUAD + k] = s.m.x[k], v[u * QUAD + k] = s.v.x[k], words[u * QUAD + k] = random.u[k];
         if (n4 <= 0) continue;
         store_quad(a.p, at4, n4, wide, s.p);
@@ -304,22 +306,39 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
     if (RULE == UPDATE_ADAMW) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, i, n, wide, q.v, v, words);
 }
 
+// The sum of all squares, in every block.
+__device__ inline double grid_squares(const update_args &a, double *sums, bool wide, double *line)
+{
+    const int64_t squares = a.chunk_count * NORM_TILES;
+    double sum = 0;
+    for (int64_t k = blockIdx.x; k < squares; k += gridDim.x) sum += tile_squares(a, k, wide);
+    sum = block_sum(sum, line);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    cooperative_groups::this_grid().sync();
+    sum = 0;
+    for (unsigned k = threadIdx.x; k < gridDim.x; k += THREADS) sum += __ldcg(sums + k);
+    return block_sum(sum, line);
+}
+
+// UPDATE_SQUARES: a block per chunk.
+__global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, bool wide)
+{
+    __shared__ double line[WARP];
+    double sum = 0;
+    for (int k = 0; k < NORM_TILES; k++) sum += tile_squares(a, int64_t(blockIdx.x) * NORM_TILES + k, wide);
+    sum = block_sum(sum, line);
+    if (threadIdx.x == 0) a.squares[blockIdx.x] = sum;
+}
+
 template <update_rule RULE, typename S>
 __global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
     __shared__ quant_maps q;
     if (sizeof(S) == 1 && threadIdx.x == 0) q = maps; // seen by all after the barrier
-    const int64_t squares = a.chunk_count * NORM_TILES, tiles = a.chunk_count * RULE_TILES;
-    double sum = 0;
-    for (int64_t k = blockIdx.x; k < squares; k += gridDim.x) sum += tile_squares(a, k, wide);
-    sum = block_sum(sum, line);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-    cooperative_groups::this_grid().sync();
-
-    sum = 0;
-    for (unsigned k = threadIdx.x; k < gridDim.x; k += THREADS) sum += __ldcg(sums + k);
-    const double norm = sqrt(block_sum(sum, line));
+    const int64_t tiles = a.chunk_count * RULE_TILES;
+    const double norm = sqrt(a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line));
+    __syncthreads();
     const bool finite = isfinite(norm);
     const double factor = !finite ? 0 : a.clip > 0 ? fmin(1.0, a.clip / (norm + 1e-6)) : 1;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -359,6 +378,11 @@ status update(const struct update_args *a, dev_stream s)
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
     if (a->row_rate != 0)
         return FAIL(STATUS_CONFIG, "rows of tables (engram) are updated on the CPU alone (machine.device: cpu)");
+    bool wide = is_wide(a);
+    if (a->half == UPDATE_SQUARES) {
+        if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
+        return cuda_set_launched(s, "update");
+    }
     kernel_fn *const kernels[2][3] = {
         {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>, update_kernel<UPDATE_ADAMW, uint8_t>},
         {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>, update_kernel<UPDATE_LION, uint8_t>}};
@@ -371,7 +395,6 @@ status update(const struct update_args *a, dev_stream s)
     const dim3 grid(blocks ? blocks : 1);
     update_args args = *a;
     double *sums = static_cast<double *>(cuda_set_workspace(s, grid.x * sizeof(double), "update"));
-    bool wide = is_wide(a);
     quant_maps maps = {quant_map_of(QUANT_SIGNED), quant_map_of(QUANT_UNSIGNED)};
     void *list[] = {&args, &sums, &wide, &maps};
     (void)cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, dim3(THREADS), list, 0, queue_of(s));

@@ -9,7 +9,7 @@
 #include <float.h>
 
 enum {
-    SUMS = 1024 /* at most: partial sums of the norm stand on the stack */
+    SUMS = 1024 /* chunks at once: their sums stand on the stack */
 };
 
 /* In f64, in fixed lanes. */
@@ -35,18 +35,23 @@ static double square_sum(const float *x, int64_t count)
     return sum;
 }
 
+static void chunk_squares(const struct update_args *a, int64_t first, int64_t count, double *sums)
+{
+    PARALLEL_CHUNKS(k, count)
+    {
+        const struct update_chunk *c = &a->chunks[first + k];
+        sums[k] = square_sum(a->g + c->begin, c->count);
+    }
+}
+
 static double all_squares(const struct update_args *a)
 {
     double sums[SUMS], sum = 0;
-    const int64_t per_sum = a->chunk_count / SUMS + 1, count = chunk_count(a->chunk_count, per_sum);
-    PARALLEL_CHUNKS(k, count)
-    {
-        struct span span = chunk_span(k, a->chunk_count, per_sum);
-        sums[k] = 0;
-        for (int64_t c = span.begin; c < span.end; c++)
-            sums[k] += square_sum(a->g + a->chunks[c].begin, a->chunks[c].count);
+    for (int64_t first = 0; first < a->chunk_count; first += SUMS) {
+        const int64_t left = a->chunk_count - first, count = left < SUMS ? left : SUMS;
+        chunk_squares(a, first, count, sums);
+        for (int64_t k = 0; k < count; k++) sum += sums[k];
     }
-    for (int64_t k = 0; k < count; k++) sum += sums[k];
     return sum;
 }
 
@@ -72,13 +77,13 @@ static struct update_fold fold(const struct update_args *a, double factor)
     return f;
 }
 
-/* The random words of VEC elements from i on, a multiple of 4. */
-static vu words_at(const struct update_args *a, int64_t i)
+/* The random words of VEC elements of a chunk from k on, a multiple of 4. */
+static vu words_at(const struct update_args *a, const struct update_chunk *c, int64_t k)
 {
     vu words;
-    for (int k = 0; k < VEC / 4; k++) {
-        const struct rng_block r = rounding_words(a->seed, a->scalars->step, (uint64_t)i / 4 + (uint64_t)k);
-        memcpy((char *)&words + 16 * k, &r, 16);
+    for (int q = 0; q < VEC / 4; q++) {
+        const struct rng_block r = rounding_words(a->seed, a->scalars->step, c, k + 4 * q);
+        memcpy((char *)&words + 16 * q, &r, 16);
     }
     return words;
 }
@@ -115,7 +120,7 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
     if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
-        vu words = sdt == DTYPE_BF16 ? words_at(a, i) : (vu){0};
+        vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
         if (rule == UPDATE_ADAMW) v = vec_load(a->v, i, n, sdt);
@@ -202,16 +207,17 @@ VEC_INLINE float block_scale(const float *x, int64_t n)
     return scale < FLT_MIN ? 0 : scale;
 }
 
-VEC_INLINE void block_store(const struct update_args *a, int64_t begin, int64_t count, const struct block *b,
+VEC_INLINE void block_store(const struct update_args *a, const struct update_chunk *c, const struct block *b,
                             const struct quant_map q[2], enum update_rule rule)
 {
+    const int64_t begin = c->begin, count = c->count;
     const float top_m = block_scale(b->m, count), top_v = rule == UPDATE_ADAMW ? block_scale(b->v, count) : 0;
     const float over_m = top_m > 0 ? 1 / top_m : 0, over_v = top_v > 0 ? 1 / top_v : 0;
     a->m_scale[begin / QUANT_BLOCK] = top_m;
     if (rule == UPDATE_ADAMW) a->v_scale[begin / QUANT_BLOCK] = top_v;
     for (int64_t k = 0; k < count; k += VEC) {
         const int n = vec_n(count - k);
-        const vu words = words_at(a, begin + k);
+        const vu words = words_at(a, c, k);
         codes_store(&q[0], QUANT_SIGNED, (uint8_t *)a->m + begin + k, n, vec_load(b->m, k, VEC, DTYPE_F32),
                     over_m, words & 0xffff);
         if (rule == UPDATE_ADAMW)
@@ -239,7 +245,7 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
-    block_store(a, c->begin, c->count, &b, q, rule);
+    block_store(a, c, &b, q, rule);
 }
 
 VEC_INLINE void update_blocks(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
@@ -249,8 +255,7 @@ VEC_INLINE void update_blocks(const struct update_args *a, const struct update_c
     if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
     for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
         const int32_t left = c->count - at;
-        const struct update_chunk block = {
-            .begin = c->begin + at, .count = left < QUANT_BLOCK ? left : QUANT_BLOCK, .flags = c->flags};
+        const struct update_chunk block = update_part(c, at, left < QUANT_BLOCK ? left : QUANT_BLOCK);
         update_block(a, &block, f, q, rule);
     }
 }
@@ -279,9 +284,9 @@ static void update_rows(const struct update_args *a, const struct update_chunk *
     const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);
     f.step *= (float)a->row_rate;
     f.decay *= (float)a->row_rate;
-    for (int64_t at = c->begin; at < c->begin + c->count; at += width) {
-        const struct update_chunk row = {.begin = at, .count = width, .flags = c->flags};
-        if (!update_untouched(a->g + at, width)) update_chunk(a, &row, f);
+    for (int64_t at = 0; at < c->count; at += width) {
+        const struct update_chunk row = update_part(c, at, width);
+        if (!update_untouched(a->g + row.begin, width)) update_chunk(a, &row, f);
     }
 }
 
@@ -290,7 +295,12 @@ static status update(const struct update_args *a, dev_stream s)
     (void)s;
     update_check(a);
     double factor;
-    if (!update_factor(a, all_squares(a), &factor)) return STATUS_OK;
+    if (a->half == UPDATE_SQUARES) {
+        chunk_squares(a, 0, a->chunk_count, a->squares);
+        return STATUS_OK;
+    }
+    if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : all_squares(a), &factor))
+        return STATUS_OK;
     const struct update_fold f = fold(a, factor);
     PARALLEL_CHUNKS(c, a->chunk_count)
     {

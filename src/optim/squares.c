@@ -1,0 +1,35 @@
+#include "optim/squares.h"
+#include "ops/ops.h"
+
+#include <string.h>
+
+void squares_lay(struct squares *q, const struct params *p, const struct mesh *mesh, struct arena *a)
+{
+    *q = (struct squares){.mesh = mesh};
+    if (mesh == NULL) return;
+    const struct mesh_shape *s = &mesh->shape;
+    if (s->tp == 1 && s->pp == 1 && s->zero == 0) return;
+    q->count = s->tp * p->chunks_model;
+    q->own = arena_take(a, (size_t)p->chunk_count * sizeof *q->own, "squares of pieces");
+    q->all = arena_take(a, (size_t)q->count * sizeof *q->all, "squares of all pieces");
+    q->scratch =
+        arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64), "squares on their way");
+}
+
+status squares_sum(const struct squares *q, const struct params *p, double *sum)
+{
+    const struct mesh *m = q->mesh;
+    memset(q->all, 0, (size_t)q->count * sizeof *q->all);
+    /* Without ZeRO, data-parallel ranks have the same sums: the first one answers for them. */
+    for (int u = 0; u < p->unit_count && m->dp_rank == 0; u++) {
+        const struct param_unit *unit = &p->units[u];
+        double *to = q->all + m->tp_rank * p->chunks_model + unit->chunk_place;
+        for (int64_t c = 0; c < unit->chunk_count; c++)
+            if (!(p->chunks[unit->chunk_first + c].flags & UPDATE_COPY))
+                to[c] = q->own[unit->chunk_first + c];
+    }
+    TRY(comm_sum(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch));
+    *sum = 0;
+    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c];
+    return STATUS_OK;
+}
