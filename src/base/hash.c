@@ -143,14 +143,56 @@ void sha256_add(struct sha256 *s, const void *data, size_t bytes)
     if (bytes) memcpy(s->block, p, bytes);
 }
 
-void sha256_hex(struct sha256 *s, char out[65])
+void sha256_raw(struct sha256 *s, uint8_t out[32])
 {
     uint64_t bits = s->bytes * 8;
     uint8_t pad[72] = {0x80};
     size_t held = s->bytes % 64, zeros = held < 56 ? 56 - held : 120 - held;
     for (int i = 0; i < 8; i++) pad[zeros + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
     sha256_add(s, pad, zeros + 8);
+    for (int i = 0; i < 32; i++) out[i] = (uint8_t)(s->h[i / 4] >> (24 - i % 4 * 8));
+}
+
+void sha256_hex(struct sha256 *s, char out[65])
+{
     static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < 64; i++) out[i] = digits[s->h[i / 8] >> (28 - i % 8 * 4) & 15];
+    uint8_t raw[32];
+    sha256_raw(s, raw);
+    for (int i = 0; i < 64; i++) out[i] = digits[raw[i / 2] >> (4 - i % 2 * 4) & 15];
     out[64] = 0;
+}
+
+/* ---- HMAC */
+
+void hmac_init(struct hmac *h, const void *key, size_t bytes)
+{
+    uint8_t block[64] = {0}, pad[64];
+    if (bytes > sizeof block) {
+        struct sha256 s;
+        sha256_init(&s);
+        sha256_add(&s, key, bytes);
+        sha256_raw(&s, block);
+    } else if (bytes > 0) {
+        memcpy(block, key, bytes);
+    }
+    for (int i = 0; i < 64; i++) pad[i] = block[i] ^ 0x36;
+    sha256_init(&h->inner);
+    sha256_add(&h->inner, pad, sizeof pad);
+    for (int i = 0; i < 64; i++) pad[i] = block[i] ^ 0x5c;
+    sha256_init(&h->outer);
+    sha256_add(&h->outer, pad, sizeof pad);
+}
+
+void hmac_end(struct hmac *h, uint8_t out[32])
+{
+    sha256_raw(&h->inner, out);
+    sha256_add(&h->outer, out, 32);
+    sha256_raw(&h->outer, out);
+}
+
+int hash_equal(const uint8_t a[32], const uint8_t b[32])
+{
+    unsigned differ = 0;
+    for (int i = 0; i < 32; i++) differ |= a[i] ^ b[i];
+    return differ == 0;
 }

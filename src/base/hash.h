@@ -1,4 +1,4 @@
-/* Checksums and hashes. CRC-32C (Castagnoli) for file chunks, SHA-256 for identity, XXH64 for tables. */
+/* Checksums and hashes. CRC-32C (Castagnoli) for file chunks, SHA-256 for identity, HMAC-SHA256 for proofs that one knows a secret. */
 #ifndef INGOT_BASE_HASH_H
 #define INGOT_BASE_HASH_H
 #include <stddef.h>
@@ -16,4 +16,14 @@ struct sha256 {
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t bytes);
 void sha256_hex(struct sha256 *s, char out[65]); /* ends the sum */
+void sha256_raw(struct sha256 *s, uint8_t out[32]); /* likewise */
+
+/* HMAC-SHA256 (RFC 2104): hmac_init, sha256_add(&h.inner, ...), hmac_end. */
+struct hmac {
+    struct sha256 inner, outer;
+};
+void hmac_init(struct hmac *h, const void *key, size_t bytes);
+void hmac_end(struct hmac *h, uint8_t out[32]);
+/* In a time that does not tell where they differ. */
+int hash_equal(const uint8_t a[32], const uint8_t b[32]);
 #endif

@@ -101,6 +101,19 @@ status board_join(const struct board_place *p, int *fd)
     return st;
 }
 
+void board_machine(char name[BOARD_MACHINE])
+{
+    char host[64] = "", boot[40] = "", pids[40] = "";
+    (void)gethostname(host, sizeof host - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f && fgets(boot, sizeof boot, f) == NULL) boot[0] = 0;
+    if (f) fclose(f);
+    boot[strcspn(boot, "\n")] = 0;
+    if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = 0;
+    memset(name, 0, BOARD_MACHINE);
+    snprintf(name, BOARD_MACHINE, "%s %s %s", host, boot, pids);
+}
+
 bool board_fits(const struct board *b, int ranks, size_t bytes)
 {
     return b->magic == MAGIC && b->ranks == ranks && b->bytes == bytes;

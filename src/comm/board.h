@@ -14,6 +14,9 @@ struct board_place {
     uint8_t nonce[16];
 };
 status board_place(int fd, struct board_place *p) WARN_UNUSED;
+enum { BOARD_MACHINE = 160 };
+/* What the processes of a machine that see each other have in common; its host name comes first. */
+void board_machine(char name[BOARD_MACHINE]);
 status board_join(const struct board_place *p, int *fd) WARN_UNUSED;
 bool board_fits(const struct board *b, int ranks, size_t bytes);
 /* The first one says why: false for the others. */

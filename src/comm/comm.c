@@ -70,15 +70,12 @@ static status read_meeting(struct comm_env *e)
 status comm_env_read(struct comm_env *e)
 {
     bool found = false;
-    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0] && !found; i++)
-        TRY(read_launcher(&launchers[i], e, &found));
+    enum { COUNT = sizeof launchers / sizeof launchers[0] };
+    if (getenv("TORCHELASTIC_RUN_ID")) /* inside of srun or mpirun, perhaps */
+        TRY(read_launcher(&launchers[COUNT - 1], e, &found));
+    for (size_t i = 0; i < COUNT && !found; i++) TRY(read_launcher(&launchers[i], e, &found));
     if (!found) *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
     if (e->ranks == 1) return STATUS_OK;
-    if (e->by == COMM_BY_TORCHRUN)
-        return FAIL(STATUS_CONFIG,
-                    "torchrun started this process as one of %d: use `ingot launch -n %d -- train ...` "
-                    "on one machine, or mpirun on several",
-                    e->ranks, e->ranks);
     return e->by == COMM_BY_LAUNCH ? read_meeting(e) : STATUS_OK;
 }
 

@@ -26,8 +26,8 @@ enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all 
 #define COMM_DEADLINE_S 3600.0  /* of one wait, for a rank that lives and is busy with something else: an evaluation, a checkpoint */
 
 /* What the environment says of this process: the variables of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of Open MPI's mpirun
- * (OMPI_COMM_WORLD_RANK, _SIZE) or of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun --mpi=pmix). One rank without them. STATUS_CONFIG when
- * they contradict each other, or are those of torchrun (RANK, WORLD_SIZE), whose meeting place this version does not visit. */
+ * (OMPI_COMM_WORLD_RANK, _SIZE), of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun --mpi=pmix) or of torchrun (RANK, WORLD_SIZE, and for the
+ * meeting of the ranks MASTER_ADDR, MASTER_PORT). One rank without them. STATUS_CONFIG when they contradict each other. */
 enum comm_by { COMM_BY_NOBODY, COMM_BY_LAUNCH, COMM_BY_MPI, COMM_BY_TORCHRUN };
 struct comm_env {
     int rank, ranks;

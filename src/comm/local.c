@@ -7,7 +7,8 @@
  *
  * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a barrier is a
  * counter per rank and a futex. */
-#include "comm/board.h"
+#include "base/log.h"
+#include "comm/meet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +41,7 @@ struct local {
     char *buffers;
     atomic_ulong *end; /* of the file, in shared memory: where the next mail goes */
     int ranks, fd;
+    bool watched; /* by `ingot launch`: it has the last word */
 };
 
 static size_t places_bytes(int ranks)
@@ -307,11 +309,11 @@ static status map(struct comm *world, const struct comm_env *e)
     struct local *l = world->local;
     struct stat st;
     const size_t bytes = shared_bytes(e->ranks);
-    if (fstat(e->fd, &st) != 0 || (size_t)st.st_size < bytes)
+    if (fstat(l->fd, &st) != 0 || (size_t)st.st_size < bytes)
         return FAIL(STATUS_CONFIG,
                     "INGOT_COMM=fd:%d is not the shared memory of %d ranks; start them with `ingot launch`",
                     e->fd, e->ranks);
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, e->fd, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (p == MAP_FAILED) return FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
     l->board = p;
     l->places = (struct place *)((char *)p + board_bytes(e->ranks));
@@ -328,9 +330,11 @@ status local_open(struct comm *world, const struct comm_env *e)
 {
     struct local *l = calloc(1, sizeof *l);
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    *l = (struct local){.ranks = e->ranks, .fd = e->fd};
+    *l = (struct local){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
     world->local = l;
-    status st = map(world, e);
+    status st = e->by == COMM_BY_TORCHRUN ? meet_open(e, &l->fd) : STATUS_OK;
+    if (st != STATUS_OK && e->rank > 0) log_error("%s", status_message()); /* nobody else may know */
+    if (st == STATUS_OK) st = map(world, e);
     if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
     if (st == STATUS_OK) st = watch_meet(world->watch);
     if (st == STATUS_OK) st = comm_barrier(world, "start");
@@ -341,7 +345,14 @@ status local_open(struct comm *world, const struct comm_env *e)
 void local_close(struct comm *world, status st)
 {
     struct local *l = world->local;
-    watch_close(world->watch, st);
+    char why[COMM_TEXT];
+    snprintf(why, sizeof why, "%s", status_message());
+    const bool first = watch_close(world->watch, st);
+    if (first && st == STATUS_COMM && !l->watched) {
+        if (world->rank > 0) log_error("%s", why); /* what rank 0 says, it says at its end */
+        flight_write(world->flight, l->ranks, why);
+    }
     if (l->board) munmap(l->board, shared_bytes(l->ranks));
+    if (l->fd >= 0 && !l->watched) close(l->fd);
     free(l);
 }

@@ -172,20 +172,9 @@ status mpi_call(struct comm *c, const struct comm_call *call)
 
 /* What a rank says before it has a place at its machine's board. */
 struct introduction {
-    char machine[160]; /* ranks with the same one share memory */
+    char machine[BOARD_MACHINE]; /* ranks with the same one share memory */
     struct board_place place;
 };
-
-static void machine_name(char name[160])
-{
-    char host[64] = "", boot[40] = "", pids[40] = "";
-    (void)gethostname(host, sizeof host - 1);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f && fgets(boot, sizeof boot, f) == NULL) boot[0] = 0;
-    if (f) fclose(f);
-    if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = 0;
-    snprintf(name, 160, "%s %s %s", host, boot, pids);
-}
 
 /* The ranks of each machine meet at a board that the first of them makes: there they see who stands still, which Open MPI does not. */
 static status meet(struct comm *world)
@@ -194,7 +183,7 @@ static status meet(struct comm *world)
     static const struct comm_call call = {.op = COMM_ALL_GATHER, .name = "start"};
     struct introduction mine = {.place = {.fd = -1}}, *all = calloc((size_t)m->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    machine_name(mine.machine);
+    board_machine(mine.machine);
     status st = pass(world, &call, &mine, all, sizeof mine);
     int first = 0;
     while (first < m->rank && strcmp(all[first].machine, mine.machine) != 0) first++;

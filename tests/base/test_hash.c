@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,11 +75,59 @@ static void sha256_gives_the_published_values_in_pieces_of_any_size(void **state
         }
 }
 
+static void hmac_gives_the_values_of_rfc_4231(void **state)
+{
+    (void)state;
+    uint8_t counted[25], aa[131], dd[50], cd[50];
+    for (int i = 0; i < 25; i++) counted[i] = (uint8_t)(i + 1);
+    memset(aa, 0xaa, sizeof aa);
+    memset(dd, 0xdd, sizeof dd);
+    memset(cd, 0xcd, sizeof cd);
+    uint8_t b[20];
+    memset(b, 0x0b, sizeof b);
+    const char *const long_data =
+        "This is a test using a larger than block-size key and a larger than block-size data. "
+        "The key needs to be hashed before being used by the HMAC algorithm.";
+    const struct {
+        const void *key;
+        size_t key_bytes;
+        const void *data;
+        size_t bytes;
+        const char *want;
+    } cases[] = {
+        {b, 20, "Hi There", 8, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+        {"Jefe", 4, "what do ya want for nothing?", 28,
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+        {aa, 20, dd, 50, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"},
+        {counted, 25, cd, 50, "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"},
+        {aa, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54,
+         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"},
+        {aa, 131, long_data, strlen(long_data),
+         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hmac h;
+        uint8_t got[32];
+        char hex[65];
+        hmac_init(&h, cases[i].key, cases[i].key_bytes);
+        sha256_add(&h.inner, cases[i].data, cases[i].bytes);
+        hmac_end(&h, got);
+        for (int k = 0; k < 32; k++) snprintf(hex + 2 * k, 3, "%02x", got[k]);
+        assert_string_equal(hex, cases[i].want);
+        uint8_t other[32];
+        memcpy(other, got, 32);
+        assert_true(hash_equal(got, other));
+        other[i] ^= 1;
+        assert_false(hash_equal(got, other));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_gives_the_published_values),
         cmocka_unit_test(crc32c_by_instruction_equals_the_portable_one_at_every_length_and_alignment),
+        cmocka_unit_test(hmac_gives_the_values_of_rfc_4231),
         cmocka_unit_test(sha256_gives_the_published_values_in_pieces_of_any_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
