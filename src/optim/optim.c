@@ -22,16 +22,20 @@ dtype optim_moment_dt(enum optim_state state)
 
 static_assert((int)UPDATE_CHUNK == (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
-/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. Where a slice
- * is made of several parts and moments are rounded, to the end of a part, too: a piece has one place in the whole row. */
+/* Where a slice is made of several parts and moments are rounded, a piece ends with its part: it has one place in the whole row. */
+static bool is_cut(const struct params *p, const struct param *row)
+{
+    return p->slices > 1 && row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32;
+}
+
+/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. */
 static int64_t piece_at(const struct params *p, int index, int64_t at)
 {
     const struct param *row = &p->rows[index];
     const int64_t into = row->offset + at - p->units[row->unit].begin;
     int64_t end = row->count;
     struct param_block blocks[PARAM_PARTS];
-    const bool cut = p->slices > 1 && row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32;
-    for (int b = cut ? params_blocks(p, index, p->slice, blocks) - 1 : -1; b >= 0; b--)
+    for (int b = is_cut(p, row) ? params_blocks(p, index, p->slice, blocks) - 1 : -1; b >= 0; b--)
         if (blocks[b].local + blocks[b].width > at) end = blocks[b].local + blocks[b].width;
     const int64_t most = row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1]
                                                  : UPDATE_CHUNK - into % UPDATE_CHUNK;
@@ -39,8 +43,16 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
 }
 static int64_t pieces(const struct params *p, int index)
 {
+    const struct param *row = &p->rows[index];
+    const int64_t first = piece_at(p, index, 0);
+    if (first == row->count) return 1;
+    /* Of a model that no machine holds there are more than can be counted one by one. */
+    if (!is_cut(p, row)) {
+        const int64_t whole = row->role == ROLE_TABLE ? first : (int64_t)UPDATE_CHUNK;
+        return 1 + (row->count - first + whole - 1) / whole;
+    }
     int64_t count = 0;
-    for (int64_t at = 0; at < p->rows[index].count; count++) at += piece_at(p, index, at);
+    for (int64_t at = 0; at < row->count; count++) at += piece_at(p, index, at);
     return count;
 }
 
