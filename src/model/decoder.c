@@ -28,20 +28,31 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
-/* The blocks are dealt in the order of the model, chunk by chunk, as evenly as they go: the first stages get one more. */
+/* Layers of a stage: as the run says, or as evenly as they go: the first stages get one more. */
+static int64_t stage_layers(const struct model_spec *spec, const struct mesh_shape *shape, int stage)
+{
+    const int64_t stages = (int64_t)shape->pp * shape->chunks;
+    if (shape->layers[0] > 0) return shape->layers[stage];
+    return spec->layer_count / stages + (stage < spec->layer_count % stages);
+}
+
+/* The blocks are dealt in the order of the model, stage by stage. */
 static struct part part_of(const struct model_spec *spec, const struct mesh *mesh)
 {
     struct part part = {.chunks = 1, .first = true, .last = true};
     part.layers[0].end = spec->layer_count;
     if (mesh == NULL || mesh->shape.pp == 1) return part;
-    const int64_t stages = (int64_t)mesh->shape.pp * mesh->shape.chunks, each = spec->layer_count / stages,
-                  more = spec->layer_count % stages;
-    part.chunks = mesh->shape.chunks;
-    for (int c = 0; c < part.chunks; c++) {
-        const int64_t stage = (int64_t)c * mesh->shape.pp + mesh->pp_rank;
-        part.layers[c].begin = stage * each + (stage < more ? stage : more);
-        part.layers[c].end = part.layers[c].begin + each + (stage < more);
+    const struct mesh_shape *shape = &mesh->shape;
+    int64_t at = 0;
+    for (int stage = 0; stage < shape->pp * shape->chunks; stage++) {
+        const int64_t count = stage_layers(spec, shape, stage);
+        if (stage % shape->pp == mesh->pp_rank) {
+            part.layers[stage / shape->pp].begin = at;
+            part.layers[stage / shape->pp].end = at + count;
+        }
+        at += count;
     }
+    part.chunks = shape->chunks;
     part.first = mesh_first(mesh);
     part.last = mesh_last(mesh);
     return part;
@@ -59,6 +70,8 @@ static void mark_units(struct decoder *d)
             u[i + 1].here |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
     }
     u[d->spec.layer_count + 1].here = d->part.last;
+    /* A table whose head is on another rank has nobody who stores its gradient. */
+    if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
 }
 
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh)

@@ -68,17 +68,17 @@ void stages_fini(struct activations *a)
     a->stages = NULL;
 }
 
-bool stage_first(const struct stage *s)
+bool stage_first(const struct stage_at *s)
 {
     return s->decoder->part.first && s->chunk == 0;
 }
 
-bool stage_last(const struct stage *s)
+bool stage_last(const struct stage_at *s)
 {
     return s->decoder->part.last && s->chunk == s->decoder->part.chunks - 1;
 }
 
-status stage_fwd(const struct stage *s, const struct batch *b, const struct run *r)
+status stage_fwd(const struct stage_at *s, const struct batch *b, const struct run *r)
 {
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
@@ -104,7 +104,7 @@ status stage_fwd(const struct stage *s, const struct batch *b, const struct run 
 }
 
 /* The loss, and its gradient as far as the stream. */
-static status loss_bwd(const struct stage *s, const struct batch *b, const struct stage_bwd *how,
+static status loss_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
                        const struct run *r)
 {
     const struct decoder *d = s->decoder;
@@ -127,7 +127,7 @@ static status loss_bwd(const struct stage *s, const struct batch *b, const struc
     return norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r);
 }
 
-status stage_bwd(const struct stage *s, const struct batch *b, const struct stage_bwd *how,
+status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
                  const struct run *r)
 {
     const struct decoder *d = s->decoder;
@@ -143,4 +143,17 @@ status stage_bwd(const struct stage *s, const struct batch *b, const struct stag
     if (!stage_first(s)) return STATUS_OK;
     SCOPE("embed.bwd", -1);
     return embed_bwd(&d->embed, b, a->grad, r);
+}
+
+status stage_loss(const struct stage_at *s, const struct batch *b, const struct run *r)
+{
+    SCOPE("head.loss", -1);
+    struct activations *a = s->acts;
+    return head_loss(&s->decoder->head, &a->head,
+                     &(struct head_loss_args){.y = a->y,
+                                              .targets = b->targets,
+                                              .grad_scale = &r->scalars->grad_scale,
+                                              .loss_sum = &r->scalars->loss_sum,
+                                              .hits = &r->scalars->hits},
+                     r);
 }

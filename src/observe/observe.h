@@ -16,6 +16,7 @@
     X(load_min, "moe/load_min") /* of the idlest */                                                    \
     X(tokens_per_s, "perf/tokens_per_s") /* of the whole run: all ranks */                             \
     X(step_s, "perf/step_s")                                                                           \
+    X(bubble, "perf/pipeline_bubble") /* part of the time of a pipeline's ranks without work */           \
     X(data_wait_s, "perf/data_wait_s") /* that the step waited for its batch */                        \
     X(targets, "data/targets") /* of the step that count (documents, best_fit, pad) */                   \
     X(padding, "data/padding") /* part of the step's tokens that is padding (best_fit, pad) */          \

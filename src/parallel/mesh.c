@@ -1,4 +1,7 @@
 #include "parallel/mesh.h"
+#include "parallel/pipe.h"
+
+#include <stdlib.h>
 
 /* What this version cannot do yet, said before a device is touched. */
 static status check_served(const struct mesh_shape *m)
@@ -42,6 +45,27 @@ static status check_tensor(const struct model_spec *m, int tp)
     return STATUS_OK;
 }
 
+/* What a pipeline asks of the model; how many micro-batches its schedule needs is known later (pipe_build). */
+static status check_pipeline(const struct model_spec *m, const struct mesh_shape *shape)
+{
+    const int64_t stages = (int64_t)shape->pp * shape->chunks;
+    if (shape->pp == 1 && shape->chunks > 1)
+        return FAIL(STATUS_CONFIG, "parallel.chunks does nothing without parallel.pipeline");
+    if (shape->pp == 1) return STATUS_OK;
+    if (shape->pp > PIPE_RANKS_MAX || stages > MESH_STAGES_MAX || stages > m->layer_count)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.pipeline x parallel.chunks = %d x %d: there are at most %d ranks, %d stages, "
+                    "and no more than the %lld layers",
+                    shape->pp, shape->chunks, (int)PIPE_RANKS_MAX, (int)MESH_STAGES_MAX,
+                    (long long)m->layer_count);
+    if (m->mtp_depth > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.mtp_depth %lld: extra predictions need embedding and head on one rank; set "
+                    "parallel.pipeline to 1",
+                    (long long)m->mtp_depth);
+    return STATUS_OK;
+}
+
 status mesh_check(const struct model_spec *m, const struct mesh_shape *shape)
 {
     if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1 || shape->zero > 2))
@@ -56,10 +80,40 @@ status mesh_check(const struct model_spec *m, const struct mesh_shape *shape)
                     shape->shard, shape->dp);
     if (shape->chunks > 1 && shape->schedule != PIPE_INTERLEAVED)
         return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
-    if ((int64_t)shape->pp * shape->chunks > m->layer_count)
-        return FAIL(STATUS_CONFIG, "parallel.pipeline %d x parallel.chunks %d: the model has %lld layers",
-                    shape->pp, shape->chunks, (long long)m->layer_count);
+    TRY(check_pipeline(m, shape));
     return check_tensor(m, shape->tp);
+}
+
+/* parallel.stages: a number of layers for each stage, all layers in all. */
+static status read_stages(const struct spec *s, struct mesh_shape *m)
+{
+    const char *text = s->run.parallel_stages;
+    const int stages = m->pp * m->chunks;
+    int64_t sum = 0;
+    int count = 0;
+    if (text[0] == 0) return STATUS_OK;
+    for (const char *at = text; count <= stages; count++) {
+        char *end;
+        const int64_t layers = strtoll(at, &end, 10);
+        if (end == at || layers < 1 || layers > s->model.layer_count || (*end != ',' && *end != 0))
+            return FAIL(STATUS_CONFIG,
+                        "parallel.stages '%s': number %d is no number of layers; give one for each of the "
+                        "%d stages, such as 5,7,7,5",
+                        text, count + 1, stages);
+        if (count < stages) m->layers[count] = (int)layers;
+        sum += layers;
+        if (*end == 0) break;
+        at = end + 1;
+    }
+    if (count + 1 != stages)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.stages '%s' has %s numbers than the %d stages (parallel.pipeline x "
+                    "parallel.chunks)",
+                    text, count + 1 < stages ? "fewer" : "more", stages);
+    if (sum != s->model.layer_count)
+        return FAIL(STATUS_CONFIG, "parallel.stages '%s' has %lld layers, the model has %lld", text,
+                    (long long)sum, (long long)s->model.layer_count);
+    return STATUS_OK;
 }
 
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
@@ -82,7 +136,13 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
-    return mesh_check(&s->model, out);
+    if (r->parallel_stages[0] && out->pp == 1)
+        return FAIL(STATUS_CONFIG, "parallel.stages does nothing without parallel.pipeline");
+    if (r->log_sample_prompt[0] && out->pp > 1)
+        return FAIL(STATUS_CONFIG, "log.sample_prompt: no rank of a pipeline has the model to continue it; "
+                                   "leave it empty");
+    TRY(mesh_check(&s->model, out));
+    return read_stages(s, out);
 }
 
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)

@@ -10,10 +10,12 @@
 #include "comm/comm.h"
 #include "spec/spec.h"
 
+enum { MESH_STAGES_MAX = 256 };
 struct mesh_shape {
     int pp, dp, tp;
-    int chunks;         /* pieces of the model on a rank of the pipeline */
+    int chunks;         /* pieces of the model on a rank of the pipeline: stage s is piece s / pp of rank s mod pp */
     enum pipe schedule;
+    int layers[MESH_STAGES_MAX]; /* of each stage; layers[0] == 0: evenly */
     int zero, shard;    /* ZeRO stage; ranks of dp over which one copy is shared out */
 };
 struct mesh {

@@ -47,15 +47,17 @@ int sync_group(const struct sync *s, int k)
     return group;
 }
 
-static status fold(const struct sync *s, int level, enum fold_what what, const struct sync_sums *sums,
-                   const struct ops *ops, dev_stream stream)
+static status fold(const struct sync *s, int level, enum fold_what what, const struct sync_part *part,
+                   const struct sync_sums *sums, const struct ops *ops, dev_stream stream)
 {
-    TRY(ops->fold(&(struct fold_args){.what = what,
-                                      .x = sums->grad,
-                                      .kept = s->grads + level * s->total,
-                                      .count = s->total,
-                                      .dt = DTYPE_F32},
-                  stream));
+    if (part->count > 0)
+        TRY(ops->fold(&(struct fold_args){.what = what,
+                                          .x = sums->grad + part->begin,
+                                          .kept = s->grads + level * s->total + part->begin,
+                                          .count = part->count,
+                                          .dt = DTYPE_F32},
+                      stream));
+    if (sums->losses == NULL) return STATUS_OK;
     return ops->fold(&(struct fold_args){.what = what,
                                          .x = sums->losses,
                                          .kept = s->losses + level * SYNC_LOSSES,
@@ -64,12 +66,18 @@ static status fold(const struct sync *s, int level, enum fold_what what, const s
                      stream);
 }
 
+status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums,
+                      const struct ops *ops, dev_stream stream)
+{
+    int level = 0;
+    for (; k >> level & 1; level++) TRY(fold(s, level, FOLD_ADD, part, sums, ops, stream));
+    return level < s->levels ? fold(s, level, FOLD_KEEP, part, sums, ops, stream) : STATUS_OK;
+}
+
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops,
                  dev_stream stream)
 {
-    int level = 0;
-    for (; k >> level & 1; level++) TRY(fold(s, level, FOLD_ADD, sums, ops, stream));
-    return level < s->levels ? fold(s, level, FOLD_KEEP, sums, ops, stream) : STATUS_OK;
+    return sync_fold_part(s, k, &(struct sync_part){.count = s->total}, sums, ops, stream);
 }
 
 status sync_ranks(const struct sync *s, const struct sync_sums *sums)

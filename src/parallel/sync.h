@@ -34,6 +34,11 @@ struct sync_sums {
 };
 /* After the k-th group: its sums take their place in the tree. Zero afterwards, but for the last group: then they are this rank's. */
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops, dev_stream stream) WARN_UNUSED;
+/* The same for `count` elements of the gradient from `begin` on, with or without (sums->losses NULL) the losses: parts of a model whose
+ * groups end at different times. */
+struct sync_part { int64_t begin, count; };
+status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums, const struct ops *ops,
+                      dev_stream stream) WARN_UNUSED;
 /* The sums of all ranks, on each of them. Memory of the host. */
 status sync_ranks(const struct sync *s, const struct sync_sums *sums) WARN_UNUSED;
 #endif

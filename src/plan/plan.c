@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 #include "base/text.h"
 #include "optim/optim.h"
+#include "parallel/pipe.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -45,6 +46,20 @@ static status check_gpu(const struct model_spec *m)
     return STATUS_OK;
 }
 
+/* A rank of a pipeline keeps several micro-batches, each for a chunk of the layers. */
+static status count_sets(const struct plan_lay_args *args, struct lay *l)
+{
+    struct pipe_schedule s;
+    const struct mesh *mesh = args->mesh;
+    if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN) return STATUS_OK;
+    const status st = pipe_build(&s, mesh->shape.schedule, mesh->shape.pp,
+                                 args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
+    l->sets = s.rank[mesh->pp_rank].slots;
+    l->stores = s.rank[mesh->pp_rank].stores;
+    pipe_free(&s);
+    return st;
+}
+
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
@@ -69,16 +84,17 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     if (train)
         sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, d->params.total,
                  &m->grad);
-    return activations_lay(a, d,
-                           &(struct lay){.n = args->tokens,
-                                         .docs_max = args->docs_max ? args->docs_max : args->tokens,
-                                         .len_max = args->len_max ? args->len_max : args->tokens,
-                                         .ops = args->ops ? args->ops : &cpu,
-                                         .dt = args->dt,
-                                         .mode = train ? LAY_TRAIN : LAY_FORWARD,
-                                         .recompute = args->recompute,
-                                         .act = &m->act,
-                                         .scratch = &m->scratch});
+    struct lay l = {.n = args->tokens,
+                    .docs_max = args->docs_max ? args->docs_max : args->tokens,
+                    .len_max = args->len_max ? args->len_max : args->tokens,
+                    .ops = args->ops ? args->ops : &cpu,
+                    .dt = args->dt,
+                    .mode = train ? LAY_TRAIN : LAY_FORWARD,
+                    .recompute = args->recompute,
+                    .act = &m->act,
+                    .scratch = &m->scratch};
+    TRY(count_sets(args, &l));
+    return activations_lay(a, d, &l);
 }
 
 /* A decoder whose parameters were laid out by a counting pass can be laid out again. */

@@ -180,9 +180,10 @@ static void print_banner(const struct loop *l)
 static status evaluate(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
-    if (!l->lead || l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
+    if (t->mesh.dp_rank != 0 || l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
     TRY(train_eval(t, &l->val, l->spec.run.eval_tokens, &l->eval));
     l->eval_step = t->step;
+    if (!l->lead) return STATUS_OK;
     struct metrics m = METRICS_NONE;
     m.step = t->step;
     m.tokens = t->tokens;
@@ -279,6 +280,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
         m.aux_loss = s->aux_loss, m.load_max = s->load_max, m.load_min = s->load_min;
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;
+    m.bubble = s->bubble;
     m.data_wait_s = cost->waited;
     if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
@@ -413,6 +415,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     double seconds = clock_s() - l->start_s;
     if (l->observe) {
         if (l->trainer.step > l->start_step) observe_stages(l->observe, seconds);
+        pipeline_tell(&l->trainer.pipeline);
         memory_facts(l);
         epoch_facts(l);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);

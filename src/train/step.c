@@ -12,24 +12,32 @@ static_assert(offsetof(struct step_scalars, mtp_loss_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum lie one behind the other");
 
-/* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
-static status queue_step(struct trainer *t, int micro_count)
+/* The micro-batches of a step, one after the other: gradients and losses of this rank. */
+static status whole_model(struct trainer *t, int micro_count, const struct sync_sums *sums)
 {
-    const struct run_spec *spec = &t->spec.run;
-    const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
     for (int k = 0; k < t->sync.groups; k++) {
         const int first = sync_group(&t->sync, k);
         for (int i = first; i < micro_count; i += t->sync.groups) {
             SCOPE("train.micro", i);
             t->run.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
-            TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], spec->train_z_loss, &t->run));
+            TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
         }
-        TRY(sync_fold(&t->sync, k, &sums, &t->ops, t->run.stream));
+        TRY(sync_fold(&t->sync, k, sums, &t->ops, t->run.stream));
     }
+    return STATUS_OK;
+}
+
+/* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
+static status queue_step(struct trainer *t, int micro_count)
+{
+    const struct run_spec *spec = &t->spec.run;
+    const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
+    TRY(t->mesh.pp ? pipeline_run(t, micro_count) : whole_model(t, micro_count, &sums));
     if (t->mesh.dp) {
         SCOPE("train.sync", -1);
         TRY(sync_ranks(&t->sync, &sums));
     }
+    if (t->mesh.pp) TRY(pipeline_sums(t));
     return optim_step(&t->run, spec, &t->squares, t->spec.model.moe_balance_rate);
 }
 
@@ -86,6 +94,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(run_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
+    if (t->mesh.pp) TRY(pipeline_loads(t, &s));
     TRY(comm_step_end(t->mesh.world));
     TRY(check_finite(t, &s));
 
@@ -99,7 +108,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
         .padding = (int64_t)counts[1],
         .aux_loss = s.aux_sum / losses,
         .load_max = s.load_max,
-        .load_min = s.load_min};
+        .load_min = s.load_min,
+        .bubble = t->mesh.pp ? t->pipeline.bubble : NAN};
     t->step++;
     t->tokens += (int64_t)counts[2];
     return STATUS_OK;

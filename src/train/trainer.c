@@ -68,6 +68,7 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
     if (st == STATUS_OK && t->mesh.world && t->dev.kind != DEV_CPU)
         st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
+    if (st == STATUS_OK) st = pipeline_open(t);
     if (st == STATUS_OK && args == NULL)
         st = sync_check(t->spec.run.train_gradient_groups, plan_micro_count(&t->spec), t->mesh.shape.dp);
     if (st != STATUS_OK) {
@@ -137,6 +138,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
+    pipeline_close(&t->pipeline);
     feed_close(&t->feed);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
@@ -449,12 +451,16 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         TRY_OUT(loader_next(l, &b));
         struct step_scalars scalars = {0};
         TRY_OUT(feed_put(&t->feed, b->micro, 1, &scalars));
-        TRY_OUT(decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
+        TRY_OUT(t->mesh.pp ? pipeline_loss(t)
+                           : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
         TRY_OUT(feed_read(&t->feed, &scalars));
         sum += scalars.loss_sum;
         hits += scalars.hits;
         valid += b->valid;
     }
+    double sums[] = {sum, hits}; /* of the last stage; zeros elsewhere */
+    TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2));
+    sum = sums[0], hits = sums[1];
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");
         goto out;

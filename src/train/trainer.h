@@ -6,6 +6,7 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
+#include "train/pipeline.h"
 
 /* The whole step as one graph of the GPU: the first step runs op by op (libraries load, algorithms are chosen), the second is captured,
  * the others replay it. */
@@ -24,6 +25,7 @@ struct trainer {
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
     struct squares squares;
+    struct pipeline pipeline;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];
@@ -48,6 +50,7 @@ struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
     double mtp_loss;                               /* mean over the extra predictions; NaN without them */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
+    double bubble;                                 /* of a pipeline: part of the ranks' time without work; else NaN */
     int64_t targets, padding;                      /* that counted; tokens of no document */
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */

@@ -151,7 +151,7 @@ static void run_stages(struct rank *ranks, int pp, int chunks, const struct data
     for (int m = 0; m < MICROS; m++) {
         for (int stage = 0; stage < pp * chunks; stage++) {
             struct rank *k = &ranks[stage % pp];
-            const struct stage s = {
+            const struct stage_at s = {
                 .decoder = &k->d, .acts = &k->a, .chunk = stage / pp, .set = m * chunks + stage / pp};
             if (!stage_first(&s)) memcpy(k->a.x.data, message[m], message_bytes(k));
             assert_int_equal(stage_fwd(&s, &data[m].batch, &k->run), STATUS_OK);
@@ -162,7 +162,7 @@ static void run_stages(struct rank *ranks, int pp, int chunks, const struct data
         struct rank *k = &ranks[stage % pp];
         struct stages *all = k->a.stages;
         for (int m = 0; m < MICROS; m++) {
-            const struct stage s = {
+            const struct stage_at s = {
                 .decoder = &k->d, .acts = &k->a, .chunk = stage / pp, .set = m * chunks + stage / pp};
             if (!stage_last(&s)) memcpy(k->a.grad.data, message[m], message_bytes(k));
             k->run.accum = m == 0 ? ACCUM_STORE : ACCUM_ADD;

@@ -1,0 +1,310 @@
+#include "train/pipeline.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/scope.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Where a rank is in a step. */
+struct turn {
+    struct trainer *t;
+    const struct pipe_rank *me;
+    int per_group;             /* micro-batches of a group of gradients */
+    int dgrads, wgrads;        /* BI and W that are done */
+    struct pipe_action before; /* the last action */
+};
+
+static int stage_count(const struct pipeline *p)
+{
+    return p->schedule.ranks * p->schedule.chunks;
+}
+
+/* Messages that may be unread: what a walk through the schedule with stages of equal times has unread, and one for stages that are not
+ * equal: then nobody waits for room, and nobody can wait for ever. */
+static status mailbox_depth(const struct pipeline *p, int *depth)
+{
+    struct pipe_time equal[MESH_STAGES_MAX];
+    struct pipe_simulated walked;
+    for (int i = 0; i < stage_count(p); i++) equal[i] = (struct pipe_time){1, 1, 1};
+    TRY(pipe_simulate(&p->schedule, &(struct pipe_simulate_args){.stages = equal}, &walked));
+    *depth = walked.unread + 1;
+    return STATUS_OK;
+}
+
+status pipeline_open(struct trainer *t)
+{
+    struct pipeline *p = &t->pipeline;
+    const struct mesh_shape *shape = &t->mesh.shape;
+    if (t->mesh.pp == NULL) return STATUS_OK;
+    int depth;
+    TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
+    TRY(mailbox_depth(p, &depth));
+    p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
+    return comm_mail_open(t->mesh.pp, p->message, depth);
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    pipe_free(&p->schedule);
+}
+
+/* The position of a micro-batch in the order of the step, in the step's numbers. */
+static int number_of(const struct turn *w, int position)
+{
+    const struct sync *sync = &w->t->sync;
+    return sync_group(sync, position / w->per_group) + position % w->per_group * sync->groups;
+}
+
+static struct stage_at stage_of(struct trainer *t, const struct pipe_action *a)
+{
+    return (struct stage_at){.decoder = &t->decoder, .acts = &t->acts, .chunk = a->chunk, .set = a->slot};
+}
+
+static status receive(struct trainer *t, enum comm_way way, struct tensor to)
+{
+    SCOPE("pipe.wait", -1);
+    const double begin = clock_s();
+    const status st = comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations",
+                                way, to.data, t->pipeline.message);
+    t->pipeline.spent[SPENT_WAITED] += clock_s() - begin;
+    return st;
+}
+
+static status pass_on(struct trainer *t, enum comm_way way, struct tensor from)
+{
+    SCOPE("pipe.send", -1);
+    return comm_send(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way,
+                     from.data, t->pipeline.message);
+}
+
+static status forward(struct turn *w, const struct pipe_action *a)
+{
+    struct trainer *t = w->t;
+    const struct stage_at s = stage_of(t, a);
+    if (!stage_first(&s)) TRY(receive(t, COMM_NEXT, t->acts.x));
+    {
+        SCOPE("stage.fwd", a->micro);
+        const double begin = clock_s();
+        TRY(stage_fwd(&s, &t->feed.micro[number_of(w, a->micro)], &t->run));
+        t->pipeline.spent[SPENT_FORWARD] += clock_s() - begin;
+    }
+    return stage_last(&s) ? STATUS_OK : pass_on(t, COMM_NEXT, t->acts.x);
+}
+
+static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
+{
+    const struct part *part = &d->part;
+    const int64_t layer = unit - 1;
+    if (!d->params.units[unit].here) return false;
+    if (unit == 0) return chunk == (part->first ? 0 : part->chunks - 1);
+    if (layer == d->spec.layer_count) return chunk == part->chunks - 1;
+    return layer >= part->layers[chunk].begin && layer < part->layers[chunk].end;
+}
+
+/* The chunk's gradients are those of the whole group now: they take their place in the tree. The losses go with the last chunk. */
+static status group_end(struct turn *w, int chunk, int position)
+{
+    struct trainer *t = w->t;
+    const struct params *p = &t->decoder.params;
+    const int k = position / w->per_group;
+    const struct sync_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
+    if (position % w->per_group != w->per_group - 1) return STATUS_OK;
+    for (int u = 0; u < p->unit_count; u++) {
+        const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
+        if (unit_of_chunk(&t->decoder, u, chunk))
+            TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
+    }
+    if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
+    return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
+}
+
+static void accumulate(struct turn *w, int position)
+{
+    w->t->run.accum = position % w->per_group == 0 ? ACCUM_STORE : ACCUM_ADD;
+}
+
+static int store_of(const struct turn *w, int micro)
+{
+    for (int i = 0; i < w->me->count; i++)
+        if (w->me->actions[i].what == PIPE_BI && w->me->actions[i].micro == micro)
+            return w->me->actions[i].store;
+    CHECK(false, "no store of micro-batch %d", micro);
+    return 0;
+}
+
+static status weights(struct turn *w, int micro)
+{
+    SCOPE("stage.wgrad", micro);
+    struct trainer *t = w->t;
+    const double begin = clock_s();
+    CHECK(micro == w->wgrads && micro < w->dgrads, "W of micro-batch %d after %d, with %d BI", micro,
+          w->wgrads, w->dgrads);
+    accumulate(w, micro);
+    TRY(deferred_run(&t->acts.stages->stores[store_of(w, micro)], &t->run));
+    t->pipeline.spent[SPENT_WGRAD] += clock_s() - begin;
+    w->wgrads++;
+    return group_end(w, 0, micro);
+}
+
+static status backward(struct turn *w, const struct pipe_action *a)
+{
+    struct trainer *t = w->t;
+    const struct stage_at s = stage_of(t, a);
+    const bool halves = a->what == PIPE_BI;
+    /* Another group of gradients must not begin before the one before has ended. */
+    while (halves && a->micro % w->per_group == 0 && w->wgrads < w->dgrads) TRY(weights(w, w->wgrads));
+    if (!stage_last(&s)) TRY(receive(t, COMM_PREV, t->acts.grad));
+    {
+        SCOPE("stage.bwd", a->micro);
+        const double begin = clock_s();
+        const struct stage_bwd how = {.z_loss = t->spec.run.train_z_loss,
+                                      .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
+                                               w->before.chunk == a->chunk};
+        accumulate(w, a->micro);
+        t->run.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
+        const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->run);
+        t->run.defer = NULL;
+        TRY(st);
+        t->pipeline.spent[SPENT_DGRAD] += clock_s() - begin;
+    }
+    if (!stage_first(&s)) TRY(pass_on(t, COMM_PREV, t->acts.grad));
+    w->dgrads += halves;
+    return halves ? STATUS_OK : group_end(w, a->chunk, a->micro);
+}
+
+status pipeline_run(struct trainer *t, int micro_count)
+{
+    struct pipeline *p = &t->pipeline;
+    struct turn w = {.t = t,
+                     .me = &p->schedule.rank[t->mesh.pp_rank],
+                     .per_group = micro_count / t->sync.groups,
+                     .before = {.what = PIPE_W}};
+    CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
+          p->schedule.micros);
+    for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
+    const double begin = clock_s();
+    for (int i = 0; i < w.me->count; i++) {
+        const struct pipe_action *a = &w.me->actions[i];
+        switch (a->what) {
+        case PIPE_F: TRY(forward(&w, a)); break;
+        case PIPE_B:
+        case PIPE_BI: TRY(backward(&w, a)); break;
+        case PIPE_W:
+            if (a->micro >= w.wgrads) TRY(weights(&w, a->micro));
+            break;
+        }
+        w.before = *a;
+    }
+    p->spent[SPENT_SPAN] = clock_s() - begin;
+    return STATUS_OK;
+}
+
+/* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. */
+static status add_halves(struct trainer *t)
+{
+    const struct params *params = &t->decoder.params;
+    const struct mesh *mesh = &t->mesh;
+    const bool first = mesh_first(mesh);
+    if (!t->spec.model.tied_embeddings || (!first && !mesh_last(mesh))) return STATUS_OK;
+    SCOPE("pipe.tied", -1);
+    float *grad = params->units[0].grad, *other = t->acts.dy.data;
+    const int64_t piece = (int64_t)(t->pipeline.message / sizeof *grad), count = params->units[0].count;
+    for (int64_t at = 0; at < count; at += piece) {
+        const int64_t n = count - at < piece ? count - at : piece;
+        const size_t bytes = (size_t)n * sizeof *grad;
+        TRY(comm_send(mesh->pp, "tied table", first ? COMM_PREV : COMM_NEXT, grad + at, bytes));
+        TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes));
+        TRY(t->ops.fold(
+            &(struct fold_args){.what = FOLD_ADD, .x = grad + at, .kept = other, .count = n, .dt = DTYPE_F32},
+            t->run.stream));
+    }
+    return STATUS_OK;
+}
+
+/* Times of all ranks, and what they say of the step. */
+static status gather_times(struct trainer *t)
+{
+    struct pipeline *p = &t->pipeline;
+    double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
+    TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent));
+    for (int r = 0; r < p->schedule.ranks; r++) {
+        if (all[r][SPENT_SPAN] > longest) longest = all[r][SPENT_SPAN];
+        busy += all[r][SPENT_FORWARD] + all[r][SPENT_DGRAD] + all[r][SPENT_WGRAD];
+        for (int i = 0; i < SPENT_COUNT; i++) p->total[r][i] += all[r][i];
+    }
+    p->span += longest;
+    p->bubble = 1 - busy / (p->schedule.ranks * longest);
+    return STATUS_OK;
+}
+
+status pipeline_sums(struct trainer *t)
+{
+    TRY(add_halves(t));
+    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES));
+    return gather_times(t);
+}
+
+status pipeline_loads(struct trainer *t, struct step_scalars *s)
+{
+    const double mine[] = {t->decoder.params.balance_count > 0, s->load_max, s->load_min};
+    double all[PIPE_RANKS_MAX][3];
+    bool any = false;
+    TRY(comm_all_gather(t->mesh.pp, "loads of experts", mine, all, sizeof mine));
+    for (int r = 0; r < t->pipeline.schedule.ranks; r++) {
+        if (all[r][0] == 0) continue;
+        s->load_max = any ? fmax(s->load_max, all[r][1]) : all[r][1];
+        s->load_min = any ? fmin(s->load_min, all[r][2]) : all[r][2];
+        any = true;
+    }
+    return STATUS_OK;
+}
+
+status pipeline_loss(struct trainer *t)
+{
+    for (int c = 0; c < t->decoder.part.chunks; c++) {
+        const struct stage_at s = stage_of(t, &(struct pipe_action){.chunk = c});
+        if (!stage_first(&s)) TRY(receive(t, COMM_NEXT, t->acts.x));
+        TRY(stage_fwd(&s, &t->feed.micro[0], &t->run));
+        TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->run) : pass_on(t, COMM_NEXT, t->acts.x));
+    }
+    return STATUS_OK;
+}
+
+/* The bubble of the schedule when all stages take the same time, and when each takes what was measured. */
+static double simulated(const struct pipeline *p, bool equal)
+{
+    struct pipe_time times[MESH_STAGES_MAX];
+    struct pipe_simulated out;
+    const bool halves = p->schedule.kind == PIPE_ZB_H1;
+    for (int i = 0; i < stage_count(p); i++) {
+        const double *mine = p->total[i % p->schedule.ranks];
+        times[i] = equal ? (struct pipe_time){1, 1, 1}
+                         : (struct pipe_time){mine[SPENT_FORWARD], mine[SPENT_DGRAD],
+                                              halves ? mine[SPENT_WGRAD] : 0};
+    }
+    if (pipe_simulate(&p->schedule, &(struct pipe_simulate_args){.stages = times}, &out) != STATUS_OK)
+        return NAN;
+    return out.bubble;
+}
+
+void pipeline_tell(const struct pipeline *p)
+{
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb_h1"};
+    char waits[PIPE_RANKS_MAX * 8] = "";
+    double busy = 0;
+    size_t at = 0;
+    if (p->span <= 0) return;
+    for (int r = 0; r < p->schedule.ranks; r++) {
+        const double *mine = p->total[r];
+        busy += mine[SPENT_FORWARD] + mine[SPENT_DGRAD] + mine[SPENT_WGRAD];
+        at += (size_t)snprintf(waits + at, sizeof waits - at, "%s%.1f", r ? " " : "",
+                               100 * mine[SPENT_WAITED] / p->span);
+    }
+    log_info("pipeline  %s, %d stages, %d micro-batches: bubble %.1f %% (formula %.1f, with the stages' own "
+             "times %.1f); waits for messages, %% of a step, by rank: %s",
+             names[p->schedule.kind], stage_count(p), p->schedule.micros,
+             100 * (1 - busy / (p->schedule.ranks * p->span)), 100 * simulated(p, true),
+             100 * simulated(p, false), waits);
+}

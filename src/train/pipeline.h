@@ -1,0 +1,36 @@
+/* pipeline: a rank's part of a step when the layers are cut into stages: the interpreter of the schedule of parallel/pipe.h.
+ *
+ * An action waits for its message, computes (model/stage.h), and sends. Micro-batches are taken in the order in which one rank takes them,
+ * group by group (parallel/sync.h), so gradients and losses are the same sums; ranks agree on loss, norm and loads afterwards. A tied table
+ * is stored by the first and by the last rank, each with its half of the gradient: they are exchanged and added once per step, so that both
+ * copies stay the same. One rank adds to one table in turn, which rounds otherwise. */
+#ifndef INGOT_TRAIN_PIPELINE_H
+#define INGOT_TRAIN_PIPELINE_H
+#include "model/stage.h"
+#include "parallel/pipe.h"
+
+enum pipeline_spent { SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_COUNT }; /* seconds; whole B: DGRAD */
+struct pipeline {
+    struct pipe_schedule schedule;  /* ranks == 0: no pipeline */
+    size_t message;                 /* bytes */
+    double spent[SPENT_COUNT];      /* of this rank, in the step at hand */
+    double bubble;                  /* of the last step, all ranks: part of their time, from the first action of any to the last, without work */
+    double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run began */
+    double span;                               /* of the longest of each step, likewise */
+};
+
+struct trainer;
+/* For a laid out trainer; collective over its pipeline. Without one: nothing. */
+status pipeline_open(struct trainer *t) WARN_UNUSED;
+void pipeline_close(struct pipeline *p);
+/* The micro-batches of a step, forward and backward: gradients and losses of this rank's stages. */
+status pipeline_run(struct trainer *t, int micro_count) WARN_UNUSED;
+/* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses; times. */
+status pipeline_sums(struct trainer *t) WARN_UNUSED;
+/* Loads of all stages' experts. */
+status pipeline_loads(struct trainer *t, struct step_scalars *s) WARN_UNUSED;
+/* Evaluation of the batch in the feed: loss_sum and hits, on the last rank. */
+status pipeline_loss(struct trainer *t) WARN_UNUSED;
+/* Logs the bubble of the run so far beside the schedule's. */
+void pipeline_tell(const struct pipeline *p);
+#endif
