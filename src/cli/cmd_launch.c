@@ -21,8 +21,9 @@ enum { GRACE_S = 5 }; /* what ranks get to end by themselves */
 
 struct job {
     int ranks, fd;
-    char **argv;                /* of a rank: argv[0] is this program */
-    pid_t pids[COMM_RANKS_MAX]; /* 0: has ended */
+    char **argv;                    /* of a rank: argv[0] is this program */
+    pid_t pids[COMM_RANKS_MAX];     /* 0: has ended */
+    double still_s[COMM_RANKS_MAX]; /* since when a signal has stopped it; 0: it runs */
     int running;
     int first;     /* the rank that ended first for a reason of its own; -1: none */
     status code;   /* what the job ends with */
@@ -157,6 +158,23 @@ static void note_end(struct job *j, int rank, int how)
     comm_local_abort(j->fd, "%s", j->reason);
 }
 
+/* A rank that is stopped and not continued has no sign of life to give, perhaps not even a first one. */
+static void note_stops(struct job *j)
+{
+    for (int r = 0; r < j->ranks; r++) {
+        if (j->pids[r] == 0 || j->still_s[r] == 0 || clock_s() - j->still_s[r] < COMM_SILENCE_S) continue;
+        if (j->first < 0) {
+            j->first = r;
+            j->code = STATUS_COMM;
+            snprintf(j->reason, sizeof j->reason,
+                     "rank %d (process %d) was stopped by a signal and stood still", r, (int)j->pids[r]);
+            comm_local_abort(j->fd, "%s", j->reason);
+        }
+        if (j->kill_s == 0) j->kill_s = clock_s() + GRACE_S;
+        kill(j->pids[r], SIGKILL);
+    }
+}
+
 static void pass_signals_on(struct job *j)
 {
     const int number = received;
@@ -172,11 +190,17 @@ static void watch_ranks(struct job *j)
     while (j->running > 0) {
         int how;
         alarm(1);
-        const pid_t pid = waitpid(-1, &how, 0);
+        const pid_t pid = waitpid(-1, &how, WUNTRACED | WCONTINUED);
         alarm(0);
         pass_signals_on(j);
-        for (int r = 0; r < j->ranks && pid > 0; r++)
-            if (j->pids[r] == pid) note_end(j, r, how);
+        for (int r = 0; r < j->ranks && pid > 0; r++) {
+            if (j->pids[r] != pid) continue;
+            if (WIFSTOPPED(how) || WIFCONTINUED(how))
+                j->still_s[r] = WIFSTOPPED(how) ? clock_s() : 0;
+            else
+                note_end(j, r, how);
+        }
+        note_stops(j);
         if (j->kill_s == 0 || clock_s() < j->kill_s || j->running == 0) continue;
         j->killed = true;
         signal_ranks(j, SIGKILL);
@@ -190,6 +214,7 @@ static status run_once(struct job *j)
     j->code = STATUS_OK;
     j->kill_s = 0;
     j->killed = false;
+    memset(j->still_s, 0, sizeof j->still_s);
     if (j->ranks > 1) TRY(comm_local_create(j->ranks, &j->fd));
     status st = start_ranks(j);
     if (st != STATUS_OK) {

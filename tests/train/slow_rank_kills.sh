@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Thirty ranks killed or stopped at random moments: see rank_kills.sh. SEED=N repeats the moments, as far as the machine does.
+. "$(dirname "$0")/rank_kills.sh"
+rank_kills 30
+exit $failed
