@@ -17,8 +17,10 @@
 
 enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
 #define BEAT_S 0.25
-#define LOOK_S                                                                                               \
-    0.05 /* time between two looks that counts; above four of them this process itself stood still */
+/* Time between two looks that counts: above four of them this process itself stood still. */
+#define LOOK_S 0.05
+/* More silence for ranks of other machines: if the one that relays their signs stands still, that one is named. */
+#define AWAY_S 1.0
 
 /* One rank's, on its own cache lines. */
 struct slot {
@@ -27,6 +29,7 @@ struct slot {
     atomic_int waits;  /* it waits for others */
     atomic_int pid;
     atomic_int ended; /* left in good order */
+    atomic_int away;  /* on another machine: written by this one's relay */
 };
 struct board {
     uint32_t magic;
@@ -139,6 +142,28 @@ void board_reason(struct board *b, char text[COMM_TEXT])
 {
     text[0] = 0;
     if (atomic_load(&b->abort) == 2) snprintf(text, COMM_TEXT, "%s", b->abort_text);
+}
+
+void board_life(const struct board *b, int rank, struct board_life *life)
+{
+    const struct slot *s = &b->slots[rank];
+    *life = (struct board_life){.rank = rank,
+                                .pid = atomic_load(&s->pid),
+                                .beats = atomic_load(&s->beats),
+                                .turns = atomic_load(&s->turns),
+                                .waits = atomic_load(&s->waits),
+                                .ended = atomic_load(&s->ended)};
+}
+
+void board_set_life(struct board *b, const struct board_life *life)
+{
+    struct slot *s = &b->slots[life->rank];
+    atomic_store(&s->away, 1);
+    atomic_store(&s->beats, life->beats);
+    atomic_store(&s->turns, life->turns);
+    atomic_store(&s->waits, life->waits);
+    atomic_store(&s->ended, life->ended);
+    atomic_store(&s->pid, life->pid);
 }
 
 struct flight *board_flight(struct board *b)
@@ -310,8 +335,8 @@ void watch_wait_end(struct watch *w)
     atomic_store(&s->waits, 0);
 }
 
-/* It has come, to this machine, and not left in good order. */
-static bool is_here(const struct board *b, int rank)
+/* It has come (as far as this machine knows), and not left in good order. */
+static bool has_come(const struct board *b, int rank)
 {
     return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
 }
@@ -344,7 +369,7 @@ static status check_deadline(struct watch *w, double now, const struct comm *c, 
 {
     if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
     for (int r = 0; r < w->board->ranks; r++)
-        if (atomic_load(&w->board->slots[r].waits) == 0 && is_here(w->board, r))
+        if (atomic_load(&w->board->slots[r].waits) == 0 && has_come(w->board, r))
             return watch_lost(w, r, "is busy with something else for an hour", c, call);
     return watch_lost(w, w->rank, "waits for an hour", c, call);
 }
@@ -360,7 +385,8 @@ status watch_look(struct watch *w, const struct comm *c, const struct comm_call 
         const unsigned beats = atomic_load(&s->beats);
         seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
         seen->beats = beats;
-        if (r == w->rank || seen->silent_s <= COMM_SILENCE_S || !is_here(w->board, r)) continue;
+        const double limit = COMM_SILENCE_S + (atomic_load(&s->away) ? AWAY_S : 0);
+        if (r == w->rank || seen->silent_s <= limit || !has_come(w->board, r)) continue;
         return watch_lost(w, r, "gives no sign of life: stopped or dead", c, call);
     }
     TRY(check_stuck(w, passed, c, call));

@@ -27,6 +27,15 @@ struct flight *board_flight(struct board *b);
 int board_ranks(const struct board *b);
 bool board_ended(const struct board *b, int rank);        /* left in good order */
 
+/* What the board shows of a rank, for the board of another machine. */
+struct board_life {
+    int32_t rank, pid;
+    uint32_t beats, turns;
+    int32_t waits, ended;
+};
+void board_life(const struct board *b, int rank, struct board_life *life);
+void board_set_life(struct board *b, const struct board_life *life); /* of a rank that is elsewhere */
+
 /* A rank's place at the board: its heart, and what it sees of the others. */
 struct watch;
 status watch_open(struct watch **out, struct board *b, int rank) WARN_UNUSED;

@@ -8,7 +8,7 @@
  * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
  *
  * Backends: processes of one machine over shared memory (local.c), and Open MPI between machines (mpi.c), which itself ends all ranks when
- * one dies; one that stands still is seen by the others of its machine. */
+ * one dies; one that stands still is seen by the others of its machine, and of others where datagrams get through (relay.c). */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"

@@ -5,7 +5,7 @@
  * wait has an end. When a rank dies, mpirun ends the others. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "comm/board.h"
+#include "comm/relay.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,6 +29,7 @@ typedef void *handle; /* MPI_Comm, MPI_Datatype, MPI_Request, MPI_Errhandler */
 struct mpi {
     int rank, ranks;
     struct board *board; /* of the ranks of this machine */
+    struct relay *relay; /* of its first rank, when there are other machines */
     int fd;
     handle world, byte, unit;
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
@@ -170,11 +171,40 @@ status mpi_call(struct comm *c, const struct comm_call *call)
                 call->bytes);
 }
 
-/* What a rank says before it has a place at its machine's board. */
+/* What a rank says before it has a place at its machine's board; then, the first of a machine, where board and relay are. */
 struct introduction {
     char machine[BOARD_MACHINE]; /* ranks with the same one share memory */
     struct board_place place;
+    struct relay_place relay;
 };
+
+static int first_of(const struct introduction *all, int rank)
+{
+    int first = 0;
+    while (strcmp(all[first].machine, all[rank].machine) != 0) first++;
+    return first;
+}
+
+/* The first rank of a machine tells the others' machines how its ranks are. */
+static status start_relay(struct mpi *m, const struct introduction *all)
+{
+    int here[COMM_RANKS_MAX], count = 0, peer_count = 0;
+    struct relay_peer *peers = calloc((size_t)m->ranks, sizeof *peers);
+    if (peers == NULL) return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
+    for (int r = 0; r < m->ranks; r++) {
+        const int first = first_of(all, r);
+        if (first == m->rank) here[count++] = r;
+        if (first == r && r != m->rank) peers[peer_count++] = (struct relay_peer){all[r].relay, r};
+    }
+    if (peer_count > 0 && m->relay)
+        return relay_start(m->relay, m->board, all[0].relay.key, here, count, peers, peer_count);
+    free(peers);
+    relay_close(m->relay);
+    m->relay = NULL;
+    if (peer_count == 0) return STATUS_OK;
+    log_warn("this machine has no network address: ranks of other machines that stand still are not seen");
+    return STATUS_OK;
+}
 
 /* The ranks of each machine meet at a board that the first of them makes: there they see who stands still, which Open MPI does not. */
 static status meet(struct comm *world)
@@ -185,19 +215,22 @@ static status meet(struct comm *world)
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     board_machine(mine.machine);
     status st = pass(world, &call, &mine, all, sizeof mine);
-    int first = 0;
-    while (first < m->rank && strcmp(all[first].machine, mine.machine) != 0) first++;
+    const int first = st == STATUS_OK ? first_of(all, m->rank) : m->rank;
     if (st == STATUS_OK && first == m->rank) {
         st = board_create(m->ranks, board_bytes(m->ranks), &m->fd);
         if (st == STATUS_OK) st = board_place(m->fd, &mine.place);
+        if (st == STATUS_OK) st = relay_open(&m->relay, &mine.relay);
     }
     if (st == STATUS_OK) st = pass(world, &call, &mine, all, sizeof mine);
     if (st == STATUS_OK && first != m->rank) st = board_join(&all[first].place, &m->fd);
+    if (st == STATUS_OK) {
+        void *p = mmap(NULL, board_bytes(m->ranks), PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+        if (p != MAP_FAILED) m->board = p;
+        if (p == MAP_FAILED) st = FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
+    }
+    if (st == STATUS_OK && first == m->rank) st = start_relay(m, all);
     free(all);
     TRY(st);
-    void *p = mmap(NULL, board_bytes(m->ranks), PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
-    if (p == MAP_FAILED) return FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
-    m->board = p;
     world->flight = board_flight(m->board);
     TRY(watch_open(&world->watch, m->board, m->rank));
     return comm_barrier(world, "start"); /* the first one's file is open as long as this lasts */
@@ -237,6 +270,7 @@ void mpi_close(struct comm *world, status st)
         }
         (void)m->abort(m->world, (int)st);
     }
+    relay_close(m->relay);
     (void)m->finalize();
     if (m->board) munmap(m->board, board_bytes(m->ranks));
     if (m->fd >= 0) close(m->fd);

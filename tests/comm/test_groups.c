@@ -306,7 +306,7 @@ static void test_leaving(void **state)
     expect_all(&(struct job){.ranks = 2, .run = leave_early}, 0);
 }
 
-/* What a rank of mpirun does: argv[1] is "works", or a call in which the ranks differ. */
+/* What a rank of mpirun does: argv[1] is "works", "stop" (the last rank stands still) or "message" (the ranks differ). */
 static int as_rank(const char *what)
 {
     struct comm_env e;
@@ -316,6 +316,16 @@ static int as_rank(const char *what)
     if (strcmp(what, "works") == 0) {
         code = use_mesh(c, NULL) | exchange_messages(c, NULL);
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) code |= sum_scattered(c, &shapes[i]);
+    }
+    if (strcmp(what, "stop") == 0) { /* the last rank */
+        const int last = comm_ranks(c) - 1;
+        char text[32];
+        snprintf(text, sizeof text, "rank %d (process ", last);
+        code = comm_barrier(c, "one") != STATUS_OK;
+        sleep(2); /* signs of life go around */
+        if (comm_rank(c) == last) raise(SIGSTOP);
+        code =
+            comm_barrier(c, "two") == STATUS_COMM && said(text) && said("no sign of life") ? STATUS_COMM : 1;
     }
     if (strcmp(what, "message") == 0) code = differ_in_message(c, NULL);
     comm_close(c, (status)code);
