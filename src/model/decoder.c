@@ -349,7 +349,7 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 
 /* From a->y of a pass over the last layers to all gradients. */
 static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                          double z_loss, const struct run *r)
+                          int64_t segment, double z_loss, const struct run *r)
 {
     const bool more = d->spec.mtp_depth > 0; /* extra predictions: their gradient is in a->grad then */
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
@@ -358,12 +358,14 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(head_loss(&d->head, &a->head,
                       &(struct head_loss_args){.y = a->y,
                                                .dy = a->dy,
-                                               .targets = b->targets,
+                                               .targets = hrm_targets(d, a, b, segment),
                                                .grad_scale = &r->scalars->grad_scale,
                                                .loss_sum = &r->scalars->loss_sum,
                                                .accum = more ? ACCUM_ADD : r->accum,
+                                               .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
                                                .z_loss = z_loss},
                       r));
+        TRY(hrm_halt_bwd(d, a, b, segment, r));
     }
     {
         SCOPE("norm.bwd", -1);
@@ -389,9 +391,10 @@ status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const str
     const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
     struct run run = *r;
     TRY(decoder_begin(d, a, b, r));
+    TRY(hrm_look(d, a, b, r));
     for (int64_t s = 0; s < segments; s++) {
         for (int64_t k = s * passes; k < (s + 1) * passes; k++) TRY(decoder_pass(d, a, b, k, r));
-        TRY(decoder_bwd(d, a, b, z_loss, &run));
+        TRY(decoder_bwd(d, a, b, s, z_loss, &run));
         run.accum = ACCUM_ADD;
     }
     return STATUS_OK;

@@ -9,6 +9,11 @@ status hrm_init(struct decoder *d)
     if (d->hrm == NULL) return FAIL(STATUS_FIT, "no memory for the description of hierarchical reasoning");
     stream_norm_init(&d->hrm->input, &d->params, "hrm.input_norm", &d->spec);
     stream_norm_init(&d->hrm->low, &d->params, "hrm.low_norm", &d->spec);
+    d->hrm->halt = d->hrm->halt_bias = -1;
+    if (!d->spec.hrm_halt) return STATUS_OK;
+    d->hrm->halt = params_add(&d->params, ROLE_HEAD, 0, 2, d->spec.hidden_size, "hrm.halt.weight");
+    d->params.rows[d->hrm->halt].zero = true;
+    d->hrm->halt_bias = params_add(&d->params, ROLE_BIAS, -5, 2, 0, "hrm.halt.bias");
     return STATUS_OK;
 }
 
@@ -26,6 +31,12 @@ status hrm_lay(struct activations *a, const struct decoder *d, const struct lay 
     a->hrm->low = tensor_take(l->act, "low-level state", l->dt, 2, l->n, width);
     norm_lay(&d->hrm->input, &a->hrm->input_norm, &kept);
     norm_lay(&d->hrm->low, &a->hrm->low_norm, &kept);
+    if (!hrm_halts(d) || l->mode != LAY_TRAIN) return STATUS_OK;
+    const int64_t segments = model_segments(&d->spec);
+    a->hrm->q = tensor_take(l->act, "what the halting head says", dtype_acc(l->dt), 2,
+                            (segments + 1) * l->docs_max, (int64_t)2);
+    a->hrm->stop = tensor_take(l->act, "segments of documents", DTYPE_I32, 1, l->docs_max);
+    a->hrm->masked = tensor_take(l->act, "targets of segments", DTYPE_I32, 1, segments * l->n);
     return STATUS_OK;
 }
 
@@ -94,4 +105,72 @@ status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struc
     const struct tensor none = {0};
     if (d->hrm == NULL) return STATUS_OK;
     return norm_bwd(&d->hrm->input, &a->hrm->input_norm, a->x, a->grad, none, a->grad, r);
+}
+
+/* [docs, 2] behind segment m. */
+static void *said(const struct activations *a, const struct batch *b, int64_t m)
+{
+    return (char *)a->hrm->q.data + (size_t)(2 * m * b->docs) * dtype_bytes(a->hrm->q.dt);
+}
+
+status hrm_look(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+{
+    if (!hrm_halts(d)) return STATUS_OK;
+    const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
+    for (int64_t m = 0; m <= segments; m++) {
+        for (int64_t k = m * passes; k < (m + 1) * passes; k++) TRY(decoder_pass(d, a, b, k, r));
+        TRY(r->ops->halt_fwd(&(struct halt_fwd_args){.z = a->y.data,
+                                                     .w = params_weight(r->params, d->hrm->halt),
+                                                     .b = params_weight(r->params, d->hrm->halt_bias),
+                                                     .q = said(a, b, m),
+                                                     .cu_seqlens = b->cu_seqlens,
+                                                     .docs = b->docs,
+                                                     .d = d->spec.hidden_size,
+                                                     .dt = a->y.dt},
+                             r->stream));
+    }
+    return r->ops->halt_stop(&(struct halt_stop_args){.q = a->hrm->q.data,
+                                                      .tokens = b->tokens,
+                                                      .targets = b->targets,
+                                                      .cu_seqlens = b->cu_seqlens,
+                                                      .step = &r->scalars->step,
+                                                      .stop = a->hrm->stop.data,
+                                                      .masked = a->hrm->masked.data,
+                                                      .docs = b->docs,
+                                                      .rows = b->rows,
+                                                      .segments = segments,
+                                                      .explore = d->spec.hrm_explore,
+                                                      .dt = a->y.dt},
+                             r->stream);
+}
+
+const int32_t *hrm_targets(const struct decoder *d, const struct activations *a, const struct batch *b,
+                           int64_t segment)
+{
+    return hrm_halts(d) ? (const int32_t *)a->hrm->masked.data + segment * b->rows : b->targets;
+}
+
+status hrm_halt_bwd(const struct decoder *d, struct activations *a, const struct batch *b, int64_t segment,
+                    const struct run *r)
+{
+    if (!hrm_halts(d)) return STATUS_OK;
+    return r->ops->halt_bwd(&(struct halt_bwd_args){.q = said(a, b, segment),
+                                                    .q_next = said(a, b, segment + 1),
+                                                    .stop = a->hrm->stop.data,
+                                                    .targets = hrm_targets(d, a, b, segment),
+                                                    .hits = a->head.hits.data,
+                                                    .z = a->y.data,
+                                                    .w = params_weight(r->params, d->hrm->halt),
+                                                    .cu_seqlens = b->cu_seqlens,
+                                                    .scale = &r->scalars->halt_scale,
+                                                    .loss_sum = &r->scalars->halt_sum,
+                                                    .dz = a->dy.data,
+                                                    .dw = params_grad(r->params, d->hrm->halt),
+                                                    .db = params_grad(r->params, d->hrm->halt_bias),
+                                                    .docs = b->docs,
+                                                    .d = d->spec.hidden_size,
+                                                    .m = segment + 1,
+                                                    .segments = model_segments(&d->spec),
+                                                    .dt = a->y.dt},
+                            r->stream);
 }

@@ -37,7 +37,7 @@ struct head_loss_args {
     double *loss_sum;         /* both in the set's memory */
     enum accum accum;         /* of dW: run.accum for the first loss of a micro-batch, then ACCUM_ADD */
     double z_loss;
-    double *hits;             /* +=, targets that were the likeliest token; NULL: not counted. Without dy alone */
+    double *hits;             /* +=, targets that were the likeliest token, each of them in the head's `hits`; NULL: not counted */
 };
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                  const struct run *r) WARN_UNUSED;

@@ -8,6 +8,7 @@
 #define METRIC_LIST(X)                                                                                 \
     X(loss, "train/loss") /* mean over the step's valid tokens, nats */                                \
     X(mtp_loss, "train/mtp_loss") /* mean over the modules of multi-token prediction, nats */              \
+    X(halt_loss, "train/halt_loss") /* of model.hrm_halt's head, nats per document and segment */        \
     X(lr, "train/lr")                                                                                  \
     X(grad_norm, "train/grad_norm") /* before clipping */                                              \
     X(grad_norm_clipped, "train/grad_norm_clipped")                                                    \

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "ops/accum.h"
 #include "ops/ops_gdn.h"
+#include "ops/ops_halt.h"
 #include "ops/ops_moe.h"
 #include "ops/ops_latent.h"
 #include "ops/ops_ssm.h"
@@ -39,7 +40,8 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(update) X(cast) X(fold) X(normal)                                                                                \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
-    X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)
+    X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
+    X(halt_fwd) X(halt_stop) X(halt_bwd)
 
 /* c = op(a) op(b) (+ bias) (+ c).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
  * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:
@@ -299,10 +301,12 @@ struct sum_args {
 struct step_scalars {
     double grad_scale;                              /* 1 / targets that count in the whole step, times the losses of each (model_segments) */
     double mtp_scale;                               /* of multi-token prediction: grad_scale weight / depth */
+    double halt_scale;                              /* of heads that halt: 1 / documents in the whole step, times the losses of each */
     double lr, correction1, correction2;            /* of the optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
     double loss_sum;                                /* zeroed by the trainer, added to by the head */
     double aux_sum;                                 /* likewise, added to by routers: what their tokens cost */
     double mtp_loss_sum;                            /* likewise, of multi-token prediction */
+    double halt_sum;                                /* likewise, of heads that halt */
     double hits;                                    /* likewise, of an evaluation: targets that were the likeliest token */
     double grad_squares;                            /* sum of g^2 of the whole model, for UPDATE_RULE */
     double grad_norm, clip_factor;                  /* out: of `update` */

@@ -11,7 +11,7 @@
 #include "ops/ops.h"
 #include "parallel/mesh.h"
 
-enum { SYNC_LEVELS_MAX = 10, SYNC_LOSSES = 3 };
+enum { SYNC_LEVELS_MAX = 10, SYNC_LOSSES = 4 };
 struct sync {
     struct comm *comm;          /* not owned; NULL: one rank */
     int groups, levels;         /* of this rank: a power of two, and its logarithm */
@@ -30,7 +30,7 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, int64_t t
 int sync_group(const struct sync *s, int k);
 struct sync_sums {
     float *grad;                /* [total] */
-    double *losses;             /* [SYNC_LOSSES]: loss_sum, aux_sum and mtp_loss_sum of the step's scalars */
+    double *losses;             /* [SYNC_LOSSES]: loss_sum, aux_sum, mtp_loss_sum and halt_sum of the step's scalars */
 };
 /* After the k-th group: its sums take their place in the tree. Zero afterwards, but for the last group: then they are this rank's. */
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops, dev_stream stream) WARN_UNUSED;

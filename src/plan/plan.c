@@ -43,6 +43,8 @@ static status check_gpu(const struct model_spec *m)
                     "model.engram_layers '%.64s': engram has no kernels for a GPU yet; use "
                     "--machine.device=cpu",
                     m->engram_layers);
+    if (m->hrm_halt)
+        return FAIL(STATUS_CONFIG, "model.hrm_halt has no kernels for a GPU yet; use --machine.device=cpu");
     return STATUS_OK;
 }
 
@@ -384,7 +386,10 @@ static double forward_times(const struct model_spec *m, int64_t layer)
 
 double plan_training_times(const struct model_spec *m, int64_t layer)
 {
-    return (double)(model_visits(m, layer) + 2 * model_segments(m));
+    const int64_t visits = model_visits(m, layer), segments = model_segments(m);
+    const int64_t looks =
+        m->hrm_halt ? visits / segments * (segments + 1) : 0; /* forward, beforehand: model/hrm.h */
+    return (double)(visits + looks + 2 * segments);
 }
 
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length)

@@ -35,7 +35,10 @@ int64_t model_visits(const struct model_spec *m, int64_t layer)
 status hrm_check(const struct model_spec *m)
 {
     enum { PASSES_MAX = 10000 };
-    if (m->hrm_cycles == 0) return STATUS_OK;
+    if (m->hrm_cycles == 0) {
+        if (!m->hrm_halt) return STATUS_OK;
+        return FAIL(STATUS_CONFIG, "model.hrm_halt does nothing without model.hrm_cycles");
+    }
     if (m->layer_count < 2 || m->hrm_low_layers >= m->layer_count)
         return FAIL(STATUS_CONFIG,
                     "model.hrm_low_layers %lld of model.layer_count %lld: hierarchical reasoning needs a "
@@ -44,6 +47,9 @@ status hrm_check(const struct model_spec *m)
     if (m->hrm_steps == 0 || m->hrm_segments == 0)
         return FAIL(STATUS_CONFIG,
                     "model.hrm_cycles needs model.hrm_steps and model.hrm_segments of at least 1");
+    if (m->hrm_halt && m->hrm_segments < 2)
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_halt needs model.hrm_segments of at least 2: there is nothing to stop before");
     if (m->mtp_depth > 0)
         return FAIL(STATUS_CONFIG,
                     "model.mtp_depth %lld: extra predictions are for a model whose layers come once; leave "

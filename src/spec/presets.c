@@ -184,7 +184,8 @@ int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size)
     if (r.position == POS_LEARNED) count += r.context_length * d;
     for (int64_t i = 0; i < r.layer_count + r.mtp_depth; i++)
         count += layer_params(&r, model_layer(&r, i)) + 2 * norm + engram_params(&r, i);
-    count += r.mtp_depth * (2 * d * d + 3 * norm) + (r.hrm_cycles ? 2 * norm : 0);
+    count +=
+        r.mtp_depth * (2 * d * d + 3 * norm) + (r.hrm_cycles ? 2 * norm : 0) + (r.hrm_halt ? 2 * (d + 1) : 0);
     return count;
 }
 

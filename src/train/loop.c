@@ -273,6 +273,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.tokens = t->tokens;
     m.loss = s->loss;
     m.mtp_loss = s->mtp_loss;
+    m.halt_loss = s->halt_loss;
     m.lr = s->lr;
     m.grad_norm = s->grad_norm;
     m.grad_norm_clipped = s->grad_norm_clipped;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stddef.h>
 
-static_assert(offsetof(struct step_scalars, mtp_loss_sum) ==
+static_assert(offsetof(struct step_scalars, halt_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum lie one behind the other");
 
@@ -64,7 +64,7 @@ static status run_step(struct trainer *t, int micro_count)
 
 static status check_finite(const struct trainer *t, const struct step_scalars *s)
 {
-    if (!isfinite(s->loss_sum + s->mtp_loss_sum))
+    if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum))
         return FAIL(STATUS_NUMERIC,
                     "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
                     "lower optim.lr",
@@ -77,10 +77,11 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 {
     SCOPE("train.step", t->step);
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
-    double counts[] = {(double)b->valid, (double)b->padding, 0};
-    for (int i = 0; i < b->micro_count; i++) counts[2] += (double)b->micro[i].rows;
+    double counts[] = {(double)b->valid, (double)b->padding, 0, 0};
+    for (int i = 0; i < b->micro_count; i++)
+        counts[2] += (double)b->micro[i].rows, counts[3] += (double)b->micro[i].docs;
     comm_step_begin(t->mesh.world, t->mode == STEP_FIRST);
-    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 3));
+    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 4));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);
@@ -89,6 +90,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     struct step_scalars s = {.grad_scale = 1 / losses,
                              .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
     if (m->mtp_depth > 0) s.mtp_scale = s.grad_scale * m->mtp_weight / (double)m->mtp_depth;
+    const double heads = counts[3] * (double)model_segments(m);
+    if (m->hrm_halt) s.halt_scale = 1 / heads;
     optim_scalars(&t->spec.run, t->step, &s);
 
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
@@ -101,6 +104,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     *out = (struct step_result){
         .loss = s.loss_sum / losses,
         .mtp_loss = m->mtp_depth > 0 ? s.mtp_loss_sum / counts[0] / (double)m->mtp_depth : NAN,
+        .halt_loss = m->hrm_halt ? s.halt_sum / heads : NAN,
         .lr = s.lr,
         .grad_norm = s.grad_norm,
         .grad_norm_clipped = s.grad_norm * s.clip_factor,

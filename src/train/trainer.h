@@ -49,6 +49,7 @@ status trainer_init_weights(struct trainer *t) WARN_UNUSED;
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
     double mtp_loss;                               /* mean over the extra predictions; NaN without them */
+    double halt_loss;                              /* of the head that halts, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     double bubble;                                 /* of a pipeline: part of the ranks' time without work; else NaN */
     int64_t targets, padding;                      /* that counted; tokens of no document */

@@ -131,7 +131,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                                                    .act = &f->act,
                                                    .scratch = &f->scratch}),
                      STATUS_OK);
-    f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
+    f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02, .halt_scale = 0.03};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
     /* norms at one, biases and convolutions at zero would hide errors: move them */
@@ -188,6 +188,28 @@ static void hold_states(struct fixture *f)
     }
 }
 
+/* What the head says now; what it is to say, and who takes part, is held in the activations. */
+static void held_halt(struct fixture *f, int64_t segment)
+{
+    double *kept = f->a.hrm->q.data, now[2 * 3], *place = kept + 2 * segment * f->batch.docs, old[2 * 3];
+    assert_int_equal(f->batch.docs, 3);
+    assert_int_equal(
+        f->ops.halt_fwd(&(struct halt_fwd_args){.z = f->a.y.data,
+                                                .w = params_weight(&f->d.params, f->d.hrm->halt),
+                                                .b = params_weight(&f->d.params, f->d.hrm->halt_bias),
+                                                .q = now,
+                                                .cu_seqlens = f->cu,
+                                                .docs = 3,
+                                                .d = f->d.spec.hidden_size,
+                                                .dt = DTYPE_F64},
+                        NULL),
+        STATUS_OK);
+    memcpy(old, place, sizeof old);
+    memcpy(place, now, sizeof now);
+    assert_int_equal(hrm_halt_bwd(&f->d, &f->a, &f->batch, segment, &f->run), STATUS_OK);
+    memcpy(place, old, sizeof old);
+}
+
 static double held_loss(struct fixture *f)
 {
     const struct hrm_saved *h = f->a.hrm;
@@ -196,7 +218,7 @@ static double held_loss(struct fixture *f)
     const double *at = f->held;
     double *in = h->in.data, *high = f->a.y.data;
     const double *x = h->x.data;
-    f->scalars.loss_sum = 0;
+    f->scalars.loss_sum = f->scalars.halt_sum = 0;
     assert_int_equal(decoder_begin(&f->d, &f->a, &f->batch, &f->run), STATUS_OK);
     for (int64_t k = segment - 2; k < passes; k += segment) {
         memcpy(h->low.data, at, (size_t)n * sizeof *at);
@@ -206,16 +228,19 @@ static double held_loss(struct fixture *f)
         at += 2 * n;
         assert_int_equal(decoder_pass(&f->d, &f->a, &f->batch, k, &f->run), STATUS_OK);
         assert_int_equal(decoder_pass(&f->d, &f->a, &f->batch, k + 1, &f->run), STATUS_OK);
-        assert_int_equal(head_loss(&f->d.head, &f->a.head,
-                                   &(struct head_loss_args){.y = f->a.y,
-                                                            .targets = f->targets,
-                                                            .grad_scale = &f->scalars.grad_scale,
-                                                            .loss_sum = &f->scalars.loss_sum,
-                                                            .z_loss = 1e-2},
-                                   &f->run),
-                         STATUS_OK);
+        assert_int_equal(
+            head_loss(&f->d.head, &f->a.head,
+                      &(struct head_loss_args){.y = f->a.y,
+                                               .targets = hrm_targets(&f->d, &f->a, &f->batch, k / segment),
+                                               .grad_scale = &f->scalars.grad_scale,
+                                               .loss_sum = &f->scalars.loss_sum,
+                                               .hits = &f->scalars.hits,
+                                               .z_loss = 1e-2},
+                      &f->run),
+            STATUS_OK);
+        if (hrm_halts(&f->d)) held_halt(f, k / segment);
     }
-    return f->scalars.loss_sum * f->scalars.grad_scale;
+    return f->scalars.loss_sum * f->scalars.grad_scale + f->scalars.halt_sum * f->scalars.halt_scale;
 }
 
 /* What the gradients are those of. Evaluation passes extra predictions over, and routers form what they cost in backward: both need it. */
@@ -236,7 +261,8 @@ static void check_gradients(const char *name, const struct model_spec *spec)
     struct fixture *f = malloc(sizeof *f);
     fixture_open(f, spec, DTYPE_F64, RECOMPUTE_NONE);
     assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 1e-2, &f->run), STATUS_OK);
-    const double sum = (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05 + f->scalars.mtp_loss_sum * 0.02;
+    const double sum = (f->scalars.loss_sum + f->scalars.aux_sum) * 0.05 + f->scalars.mtp_loss_sum * 0.02 +
+                       f->scalars.halt_sum * 0.03;
     double *grad = malloc((size_t)f->d.params.total * sizeof *grad);
     memcpy(grad, f->d.params.grad, (size_t)f->d.params.total * sizeof *grad);
     if (model_passes(spec) > 2) hold_states(f); /* with two, all of it has a gradient */
@@ -342,6 +368,9 @@ static void gradients_match_finite_differences_of_hierarchical_reasoning(void **
     check_gradients("two segments of one pass, LayerNorm", &s);
     s = base_spec();
     use_hrm(&s, 2, 2, 2);
+    s.hrm_halt = true, s.hrm_segments = 3, s.hrm_explore = 0.5;
+    check_gradients("a head that halts", &s);
+    s.hrm_halt = false, s.hrm_segments = 2;
     use_gdn(&s, "gdn,gqa/moe");
     s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 10, s.moe_aux = 0;
     use_engram(&s, "0");
@@ -364,6 +393,36 @@ static void segments_carry_their_states(void **state)
         free(f);
     }
     assert_true(loss[0] == loss[1] && loss[0] > 0);
+}
+
+/* Goal: documents that stop have no loss in later segments, and those that do not are as without a head. Method: a head that never stops
+ * gives the loss without one; one that stops at once gives that of one segment. */
+static void a_head_that_halts_decides_which_losses_count(void **state)
+{
+    (void)state;
+    const double halts[] = {-5, 50};
+    for (int now = 0; now < 2; now++) {
+        double loss[2];
+        for (int head = 0; head < 2; head++) {
+            struct model_spec s = base_spec();
+            struct fixture *f = malloc(sizeof *f);
+            use_hrm(&s, 2, 1, head || !now ? 3 : 1);
+            s.hrm_halt = head, s.hrm_explore = 0;
+            fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+            if (head) {
+                memset(params_master(&f->d.params, f->d.hrm->halt), 0, 32 * sizeof(double));
+                double *bias = params_master(&f->d.params, f->d.hrm->halt_bias);
+                bias[0] = halts[now], bias[1] = 0;
+            }
+            assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
+            loss[head] = f->scalars.loss_sum;
+            const int32_t *stop = head ? f->a.hrm->stop.data : NULL;
+            for (int i = 0; head && i < 3; i++) assert_int_equal(stop[i], now ? 1 : 3);
+            fixture_close(f);
+            free(f);
+        }
+        assert_true(loss[0] == loss[1] && loss[0] > 0);
+    }
 }
 
 /* Goal: the fast ops give the oracle's gradients. Method: F32 and BF16 against F64, the relative error of the whole gradient. */
@@ -450,7 +509,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             if (family == 8) use_moe(&s, MOE_DEEPSEEK);
             if (family == 9) s.mtp_depth = 2;
             if (family == 10) use_engram(&s, "1,3-4");
-            if (family == 11) use_hrm(&s, 2, 2, 2);
+            if (family == 11) use_hrm(&s, 2, 2, 2), s.hrm_halt = true;
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
@@ -535,6 +594,7 @@ static void packed_documents_equal_single_documents(void **state)
     s = base_spec();
     use_hrm(&s, 2, 2, 2);
     use_gdn(&s, "gdn,gqa");
+    s.hrm_halt = true, s.hrm_explore = 0.5;
     check_packed(&s);
 }
 
@@ -609,6 +669,7 @@ static void threads_change_no_bit(void **state)
     check_threads(&s);
     s = base_spec();
     use_hrm(&s, 2, 3, 2);
+    s.hrm_halt = true;
     check_threads(&s);
 }
 
@@ -684,6 +745,7 @@ int main(void)
         cmocka_unit_test(gradients_match_finite_differences_of_extra_predictions),
         cmocka_unit_test(gradients_match_finite_differences_of_hierarchical_reasoning),
         cmocka_unit_test(segments_carry_their_states),
+        cmocka_unit_test(a_head_that_halts_decides_which_losses_count),
         cmocka_unit_test(gradients_of_hierarchical_reasoning_agree_with_the_oracle),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(auxiliary_losses_are_shared_by_micro_batches),

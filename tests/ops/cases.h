@@ -135,6 +135,7 @@ struct op_case {
 #define DILATED(op_) \
     DILATE(op_, 7, 4, 3, GAPS, 3, {5, 0, 40}), DILATE(op_, 64, 4, 3, 0, 2, {70, 133}), DILATE(op_, 17, 8, 8, 0, 2, {3, 130})
 #define NGRAM(order_, heads_, f_, docs_, ...) {.op = OP_ngram, .k = order_, .heads = heads_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+#define HALT(op_, d_, m_, segments_, docs_, ...) {.op = OP_##op_, .d = d_, .m = m_, .k = segments_, .docs = docs_, .len = __VA_ARGS__}
 #define HEADS(op_, rows_, heads_, d_, f_) {.op = OP_##op_, .rows = rows_, .heads = heads_, .d = d_, .flags = f_}
 #define DELTA(op_, h_, hk_, dk_, dv_, f_, docs_, ...) \
     {.op = OP_##op_, .heads = h_, .heads_kv = hk_, .hd = dk_, .d = dv_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
@@ -201,6 +202,9 @@ static const struct op_case op_cases[] = {
     NGRAM(4, 3, BRANCH | MAPPED, 1, {6}), NGRAM(8, 16, 0, 2, {9, 3}), NGRAM(3, 2, 0, 2, {0, 0}),
     ROWS(ngram_gate_fwd, 1, 1, 0), ROWS(ngram_gate_fwd, 9, 17, 0), ROWS(ngram_gate_fwd, 65, 64, IN_PLACE), ROWS(ngram_gate_fwd, 0, 8, 0),
     ROWS(ngram_gate_bwd, 1, 3, 0), ROWS(ngram_gate_bwd, 9, 17, 0), ROWS(ngram_gate_bwd, 65, 64, 0), ROWS(ngram_gate_bwd, 0, 8, 0),
+    HALT(halt_fwd, 1, 0, 0, 1, {1}), HALT(halt_fwd, 17, 0, 0, 4, {5, 0, 2, 40}), HALT(halt_fwd, 64, 0, 0, 2, {0, 0}),
+    HALT(halt_stop, 0, 0, 1, 1, {1}), HALT(halt_stop, 0, 0, 5, 4, {5, 0, 2, 40}), HALT(halt_stop, 0, 0, 3, 2, {0, 0}),
+    HALT(halt_bwd, 1, 1, 2, 1, {1}), HALT(halt_bwd, 17, 2, 4, 4, {5, 0, 2, 40}), HALT(halt_bwd, 64, 3, 3, 3, {9, 1, 1}), HALT(halt_bwd, 8, 1, 3, 2, {0, 0}),
     AHEAD(1, 1, {1}), AHEAD(2, 4, {5, 0, 2, 40}), AHEAD(0, 2, {7, 70}), AHEAD(3, 5, {3, 300, 0, 0, 2}), AHEAD(1, 2, {0, 0}),
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),

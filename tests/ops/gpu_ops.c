@@ -220,10 +220,11 @@ static const struct probe *wanted(const struct row *r, const struct ops *set)
     return &want;
 }
 
-/* Engram runs on the CPU alone so far. */
+/* Engram and heads that halt run on the CPU alone so far. */
 static bool no_kernel(const struct op_case *c)
 {
     if (c->op == OP_conv_fwd || c->op == OP_conv_bwd) return c->m > 1;
+    if (c->op == OP_halt_fwd || c->op == OP_halt_stop || c->op == OP_halt_bwd) return true;
     return c->op == OP_ngram || c->op == OP_ngram_gate_fwd || c->op == OP_ngram_gate_bwd ||
            (c->op == OP_update && c->flags & TABLE_ROWS);
 }

@@ -48,7 +48,9 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.model.mtp_depth = 1;
             snprintf(s.model.engram_layers, sizeof s.model.engram_layers, "1");
             s.model.engram_dim = 16, s.model.engram_base = 100;
-            if (policy == RECOMPUTE_SELECTIVE) s.model.mtp_depth = 0, s.model.hrm_cycles = 2;
+            if (policy == RECOMPUTE_SELECTIVE)
+                s.model.mtp_depth = 0, s.model.hrm_cycles = 2, s.model.hrm_segments = 2,
+                s.model.hrm_halt = true;
             s.run.train_steps = 1;
             s.run.train_precision = precision;
             s.run.train_recompute = policy;
@@ -194,6 +196,27 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
     }
 }
 
+static void a_plan_for_a_gpu_refuses_a_head_that_halts(void **state)
+{
+    (void)state;
+    struct model_spec spec;
+    assert_int_equal(preset_find("hrm-tiny", &spec), STATUS_OK);
+    spec.vocab_size = 64, spec.hrm_segments = 2;
+    for (int halt = 0; halt < 2; halt++) {
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        struct plan_lay_args args = {
+            .use = PLAN_TRAIN, .dt = DTYPE_BF16, .tokens = 8, .positions = 8, .kind = DEV_CUDA};
+        spec.hrm_halt = halt;
+        assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), halt ? STATUS_CONFIG : STATUS_OK);
+        if (halt) assert_non_null(strstr(status_message(), "model.hrm_halt has no kernels for a GPU yet"));
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+}
+
 /* Parameters of one layer of HF's Mamba2Mixer at these sizes, and its products, by hand. */
 static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
 {
@@ -279,6 +302,8 @@ static void flops_of_hierarchical_reasoning_count_visits(void **state)
     const double times = 2 * (12 + 2 * 2) + (6 + 2 * 2);
     assert_true(plan_model_flops(&m, 9) == times * (layer + scores) + 3 * 2 * head);
     assert_true(mfu_flops_full(&m, 9) == times * (layer + 4 * 8 * 9) + 3 * 2 * head);
+    m.hrm_halt = true; /* three segments more, forward, of what one has: 6 and 3 visits */
+    assert_true(plan_model_flops(&m, 9) == (times + 2 * 18 + 9) * (layer + scores) + 3 * 2 * head);
 }
 
 static void mfu_counts_in_two_conventions(void **state)
@@ -316,6 +341,7 @@ int main(void)
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),
+        cmocka_unit_test(a_plan_for_a_gpu_refuses_a_head_that_halts),
         cmocka_unit_test(mamba2_has_the_parameters_and_products_of_its_formula),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),

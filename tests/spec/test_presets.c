@@ -144,6 +144,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
         n += linear(d, m->ffn_size, m->mlp_bias);
     }
     n += norm;
+    if (m->hrm_halt) n += linear(2, d, true);
     if (m->hrm_cycles) n += norm + norm; /* of the embedding, behind the low-level stack */
     if (!m->tied_embeddings) n += vocab * d;
     return n;

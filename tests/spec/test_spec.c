@@ -423,12 +423,14 @@ static void stacks_and_passes_of_hierarchical_reasoning_are_checked(void **state
                 {16, 2, 1, 0, "model.hrm_low_layers 16 of model.layer_count 16: "},
                 {0, 0, 1, 0, "model.hrm_cycles needs model.hrm_steps"},
                 {0, 2, 1, 1, "model.mtp_depth 1: "},
+                {0, 2, 1, -1, "model.hrm_halt needs model.hrm_segments of at least 2"},
+                {0, 2, 2, -1, NULL},
                 {0, 100, 64, 0, "model.hrm_segments x hrm_cycles x (hrm_steps + 1) = 12928 passes"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model_spec m;
         assert_int_equal(preset_find("small", &m), STATUS_OK);
         m.hrm_cycles = 2, m.hrm_low_layers = rows[i].low, m.hrm_steps = rows[i].steps,
-        m.hrm_segments = rows[i].segments, m.mtp_depth = rows[i].extra;
+        m.hrm_segments = rows[i].segments, m.mtp_depth = rows[i].extra > 0, m.hrm_halt = rows[i].extra < 0;
         assert_int_equal(model_spec_check(&m), rows[i].message ? STATUS_CONFIG : STATUS_OK);
         if (rows[i].message) assert_non_null(strstr(status_message(), rows[i].message));
     }

@@ -21,6 +21,20 @@ run 0 ckpt diff runs/one runs/two
 grep -q ' 0 not$' out || fail "two ranks: $(tail -n 1 out)"
 kill_and_resume killed 1 "${hrm[@]}" --data.packing=documents
 
+# A head that halts: it learns its own loss; threads, ranks and kills change no bit of what it decides.
+halt=("${hrm[@]}" --model.hrm_halt=true --model.hrm_explore=0.5 --data.packing=documents)
+for threads in 1 2; do
+    run 0 train r.yaml --run.dir=runs/h$threads --machine.threads=$threads --ckpt.every=0 "${halt[@]}"
+done
+same_run "halting, 2 threads" runs/h1 runs/h2
+check "the head has a loss" grep -q '"halt_loss":' runs/h1/metrics.jsonl
+check "without a head there is none" [ "$(grep -c halt_loss runs/t1/metrics.jsonl)" = 0 ]
+run 0 train r.yaml --run.dir=runs/hone "${halt[@]}" --train.gradient_groups=2
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/htwo "${halt[@]}" --train.gradient_groups=2
+run 0 ckpt diff runs/hone runs/htwo
+grep -q ' 0 not$' out || fail "halting, two ranks: $(tail -n 1 out)"
+kill_and_resume halting 1 "${halt[@]}"
+
 # Our own form of Hugging Face's files holds it, and gives it back.
 run 0 ckpt export runs/one -o hf
 run 0 ckpt import hf -o runs/back

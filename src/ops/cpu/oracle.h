@@ -17,6 +17,7 @@ void oracle_latent(struct ops *o);
 void oracle_act(struct ops *o);
 void oracle_gdn(struct ops *o);
 void oracle_moe(struct ops *o);
+void oracle_halt(struct ops *o);
 void oracle_ssm(struct ops *o);
 void oracle_xent(struct ops *o);
 void oracle_normal(struct ops *o);

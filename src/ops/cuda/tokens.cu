@@ -34,16 +34,19 @@ status ahead(const struct ahead_args *a, dev_stream s)
     return cuda_set_launched(s, "ahead");
 }
 
-// Engram has no kernels for a GPU yet: plan_lay refuses such models before a device is touched, and these slots whoever calls the ops
-// themselves.
-#define REFUSED(op)                                                                                                    \
+// Engram and heads that halt have no kernels for a GPU yet: plan_lay refuses such models before a device is touched, and these slots
+// whoever calls the ops themselves.
+#define REFUSED(part, op)                                                                                                    \
     status op(const struct op##_args *, dev_stream)                                                                    \
     {                                                                                                                  \
-        return FAIL(STATUS_CONFIG, "engram runs on the CPU alone (machine.device: cpu): there is no " #op " on a GPU"); \
+        return FAIL(STATUS_CONFIG, part " runs on the CPU alone (machine.device: cpu): there is no " #op " on a GPU"); \
     }
-REFUSED(ngram)
-REFUSED(ngram_gate_fwd)
-REFUSED(ngram_gate_bwd)
+REFUSED("engram", ngram)
+REFUSED("engram", ngram_gate_fwd)
+REFUSED("engram", ngram_gate_bwd)
+REFUSED("model.hrm_halt", halt_fwd)
+REFUSED("model.hrm_halt", halt_stop)
+REFUSED("model.hrm_halt", halt_bwd)
 
 } // namespace
 
@@ -53,4 +56,7 @@ extern "C" void cuda_tokens_slots(struct ops *o)
     o->ngram = ngram;
     o->ngram_gate_fwd = ngram_gate_fwd;
     o->ngram_gate_bwd = ngram_gate_bwd;
+    o->halt_fwd = halt_fwd;
+    o->halt_stop = halt_stop;
+    o->halt_bwd = halt_bwd;
 }
