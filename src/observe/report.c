@@ -9,6 +9,7 @@
  * Facts that get a place of their own besides the table of all facts:
  *   gzip_bpb, xz_bpb                     bits per byte of the validation text under gzip -9 and xz -9
  *   parameters                           of the model
+ *   predicted_step_s, measured_step_s    of a step, the median
  *   planned_bytes, measured_bytes        memory; planned_bytes.NAME and measured_bytes.NAME for its parts */
 #include "observe/report_int.h"
 #include "observe/observe_int.h"
@@ -307,6 +308,18 @@ static void put_memory(FILE *out, const struct report_data *d)
     if (open) fprintf(out, "</table></div>\n");
 }
 
+/* What a plan says of a step, beside the median that was measured (train/forecast.h). */
+static void put_forecast(FILE *out, const struct report_data *d)
+{
+    const double predicted = report_data_fact(d, "predicted_step_s"),
+                 measured = report_data_fact(d, "measured_step_s");
+    if (isnan(predicted) || isnan(measured)) return;
+    fprintf(out,
+            "<h2>Step</h2>\n<div class=card><table><tr><th><th class=n>predicted<th class=n>measured\n"
+            "<tr><td>seconds<td class=n>%.4g<td class=n>%.4g\n</table></div>\n",
+            predicted, measured);
+}
+
 /* All samples of a short run; of a long one, the first, the last and some evenly between. */
 static void put_samples(FILE *out, const struct report_data *d)
 {
@@ -414,6 +427,7 @@ status report_write(const char *run_dir)
     put_compression(out, &d);
     put_samples(out, &d);
     put_stages(out, &d);
+    put_forecast(out, &d);
     put_memory(out, &d);
     put_tail(out, &d);
     fclose(out);

@@ -8,6 +8,7 @@
 #include "observe/env.h"
 #include "observe/kernels.h"
 #include "plan/mfu.h"
+#include "train/forecast.h"
 #include "train/restore.h"
 #include "train/runlock.h"
 #include "train/signals.h"
@@ -46,6 +47,7 @@ struct loop {
     struct mixture_cursor cursor; /* of the step's samples */
     double peak;                  /* FLOP/s of the card, 0 when not known */
     struct breakdown breakdown;
+    struct forecast forecast;
 };
 
 status loop_resolve_vocab(struct spec *spec, const struct supply *data)
@@ -262,6 +264,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
 {
     const struct trainer *t = &l->trainer;
     judge_waiting(l, cost);
+    forecast_step(&l->forecast, cost->seconds - cost->waited);
     if (l->lead) tell_epochs(l);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
@@ -415,7 +418,10 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
     if (l->observe) {
-        if (l->trainer.step > l->start_step) observe_stages(l->observe, seconds);
+        if (l->trainer.step > l->start_step) {
+            observe_stages(l->observe, seconds);
+            if (st == STATUS_OK || st == STATUS_STOPPED) forecast_tell(&l->forecast, &l->trainer, l->observe);
+        }
         pipeline_tell(&l->trainer.pipeline);
         memory_facts(l);
         epoch_facts(l);

@@ -56,6 +56,8 @@ static void write_run(const struct scratch *s, int steps)
     metrics_named(&sink, "fact", steps, "xz_bpb", 2.25);
     metrics_named(&sink, "fact", steps, "planned_bytes", 1048576);
     metrics_named(&sink, "fact", steps, "measured_bytes", 1048576);
+    metrics_named(&sink, "fact", steps, "predicted_step_s", 0.03125);
+    metrics_named(&sink, "fact", steps, "measured_step_s", 0.04375);
     metrics_named(&sink, "stage", steps, "gemm", 30);
     metrics_named(&sink, "stage", steps, "other", 10);
     metrics_sample(&sink, steps, "In the", " beginning");
@@ -73,11 +75,11 @@ static void a_finished_run_shows_its_numbers_and_curves(void **state)
     assert_int_equal(env_write_exit(s.dir, 0, "all steps", 100), STATUS_OK);
     scratch_write(&s, "config.yaml", "train:\n  steps: 100\n");
     char *text = page(&s);
-    const char *const parts[] = {"finished",   "all steps", "Loss",   "Learning rate", "Gradient norm",
-                                 "Throughput", "3.2500",    "1.5000", "gzip -9",       "2.500",
-                                 "2.250",      "20.0k",     "1m40s",  "10.2M",         "1.00 MiB",
-                                 "gemm",       "75.0 %",    "In the", "beginning",     "steps: 100",
-                                 "2 threads",  "bf16"};
+    const char *const parts[] = {"finished",   "all steps", "Loss",    "Learning rate", "Gradient norm",
+                                 "Throughput", "3.2500",    "1.5000",  "gzip -9",       "2.500",
+                                 "2.250",      "20.0k",     "1m40s",   "10.2M",         "1.00 MiB",
+                                 "gemm",       "75.0 %",    "In the",  "beginning",     "steps: 100",
+                                 "2 threads",  "bf16",      "0.03125", "0.04375"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) expect(text, parts[i]);
     assert_int_equal(count(text, "<svg"), 4);
     assert_int_equal(count(text, "<circle class=dot"), 10);

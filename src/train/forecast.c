@@ -1,0 +1,87 @@
+#include "train/forecast.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "plan/calibrate.h"
+#include "plan/mesh_plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void forecast_step(struct forecast *f, double seconds)
+{
+    if (f->seen >= FORECAST_SKIP) f->seconds[(f->seen - FORECAST_SKIP) % FORECAST_STEPS] = seconds;
+    f->seen++;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double forecast_measured(const struct forecast *f)
+{
+    double sorted[FORECAST_STEPS];
+    const int64_t kept = f->seen - FORECAST_SKIP;
+    const size_t n = (size_t)(kept < FORECAST_STEPS ? kept : FORECAST_STEPS);
+    if (kept <= 0) return NAN;
+    memcpy(sorted, f->seconds, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_value);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+/* The machine that the run is on: a card's row, or this host's own rates. */
+static status machine_of_run(const struct trainer *t, struct machine *m)
+{
+    if (t->dev.kind == DEV_CPU)
+        return calibrate_host(
+            &(struct calibrate_args){.ops = &t->ops,
+                                     .model = &t->spec.model,
+                                     .precision = (enum precision)t->spec.run.train_precision,
+                                     .tokens = t->acts.lay.n},
+            m);
+    const struct machine *row = machine_of_card(t->dev.name);
+    if (row == NULL) return FAIL(STATUS_CONFIG, "there are no rates of a %s (spec/machine.def)", t->dev.name);
+    *m = *row;
+    return STATUS_OK;
+}
+
+static status predict(const struct trainer *t, struct mesh_result *r)
+{
+    struct machine m;
+    struct mesh_plan *p;
+    const struct mesh_shape *shape = &t->mesh.shape;
+    const int ranks = shape->dp * shape->tp * shape->pp;
+    TRY(machine_of_run(t, &m));
+    const struct cluster c = {.machine = &m, .devices = ranks, .node = ranks < m.node ? ranks : m.node};
+    TRY(mesh_plan_open(&p, &t->spec, &c));
+    const struct mesh_variant v = {.mesh = *shape,
+                                   .recompute = (enum recompute)t->spec.run.train_recompute,
+                                   .micro_batch = t->spec.run.train_micro_batch};
+    status st = mesh_plan_one(p, &v, r);
+    mesh_plan_close(p);
+    return st;
+}
+
+void forecast_tell(const struct forecast *f, const struct trainer *t, struct observe *o)
+{
+    struct mesh_result r;
+    char a[32], b[32];
+    const double measured = forecast_measured(f);
+    if (isnan(measured)) {
+        log_info("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
+        return;
+    }
+    if (predict(t, &r) != STATUS_OK) {
+        log_info("forecast  none: %s", status_message());
+        return;
+    }
+    log_info("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
+             r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
+             text_bytes(b, (double)memory_peak(&t->memory)),
+             t->dev.kind == DEV_CPU ? "; from this host's products" : "");
+    observe_fact(o, "predicted_step_s", r.step);
+    observe_fact(o, "measured_step_s", measured);
+    observe_fact(o, "predicted_bytes", mesh_result_bytes(&r));
+}

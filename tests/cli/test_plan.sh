@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# ingot plan --machine: what it prints, as text and as JSON, what it refuses; and a run that tells its own prediction beside what it took.
+. "$(dirname "$0")/../shell.sh"
+seventy=(plan --model.preset=70b --train.batch_tokens=4194304 --train.steps=1)
+number() { # number KEY: the first number of that key in out
+    grep -o "\"$1\": [-0-9.e+]*" out | head -n 1 | cut -d' ' -f2
+}
+
+run 0 "${seventy[@]}" --machine 64xB200
+check "machine" grep -q '^machine .*64 x b200 in 8 nodes' out
+check "at most ten meshes" [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3] ' out)" -eq 10 ]
+check "limit" grep -q '^limit .*% of the step' out
+run 0 "${seventy[@]}" --machine 64xB200 --json
+check "ten meshes in JSON" [ "$(grep -c '"step_seconds"' out)" -eq 11 ] # and the one with the least memory
+check "more variants than meshes" [ "$(number variants)" -gt 1000 ]
+check "the best first" awk '/"step_seconds"/ { gsub(",", ""); if ($2 < 0.98 * last && ++n < 10) bad = 1; last = $2 } END { exit bad }' out
+run 0 "${seventy[@]}" --machine 8x8xH100 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --train.micro_batch=auto
+check "the given mesh" grep -q '^dp 2 x tp 4 x pp 8, 1f1b, ZeRO 1 over 2' out
+check "each stage" grep -qE '^  7 +10 ' out
+check "each axis" [ "$(grep -cE '^  (tp|dp|pp) +[0-9]+ ranks' out)" -eq 3 ]
+
+run 5 "${seventy[@]}" --machine 8xH100
+says "no mesh fits; the nearest: dp 1 x tp 8"
+says "take more devices"
+run 5 "${seventy[@]}" --machine 8xH100 --parallel.tensor=8
+says "the mesh of parallel.* does not fit"
+run 2 "${seventy[@]}" --machine 8xH101
+says "names: h100-pcie"
+run 2 "${seventy[@]}" --machine 64xB200 --parallel.tensor=3
+says "parallel.tensor x parallel.pipeline = 3 x 1 cannot be made of 64 ranks"
+run 2 "${seventy[@]}" --machine 60xB200 --parallel.tensor=6
+says "does not divide model.head_count 64"
+run 2 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --machine 64xB200
+says "raise train.batch_tokens"
+
+make_corpus
+run 0 train r.yaml --run.dir=runs/a --eval.every=0 --ckpt.every=0
+check "predicted beside measured" grep -qE 'forecast +step [0-9.e-]+ s predicted, [0-9.e-]+ s measured' runs/a/log.txt
+for fact in predicted_step_s measured_step_s predicted_bytes; do
+    check "fact $fact" grep -q "\"name\":\"$fact\",\"value\":[0-9]" runs/a/metrics.jsonl
+done
+check "one device is planned as it is laid out" awk '
+    match($0, /"name":"(predicted|planned)_bytes","value":[0-9.e+]+/) { split(substr($0, RSTART, RLENGTH), w, ":"); v[++n] = w[3] + 0 }
+    END { exit !(n == 2 && v[1] == v[2] && v[1] > 0) }' runs/a/metrics.jsonl
+check "in the report" grep -q '<h2>Step</h2>' runs/a/report.html
+run 0 train r.yaml --run.dir=runs/b --train.steps=3 --eval.every=0 --ckpt.every=0
+check "three steps say nothing" grep -q 'forecast +none' -E runs/b/log.txt
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/c --eval.every=0 --ckpt.every=0
+check "two ranks" grep -qE 'forecast +step [0-9.e-]+ s predicted' runs/c/log.txt
+exit $failed
