@@ -46,6 +46,8 @@ void mesh_plan_close(struct mesh_plan *p)
 {
     if (p == NULL) return;
     for (int i = 0; i < p->share_count; i++) mesh_share_close(p->shares[i]);
+    if (p->walk.schedule.ranks > 0) pipe_free(&p->walk.schedule);
+    free(p->walk.times);
     free(p);
 }
 
@@ -257,28 +259,62 @@ static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, con
     return count * bytes / (v->mesh.zero > 0 ? v->mesh.shard : 1) / p->cluster.machine->stream_rate;
 }
 
-static status walk_pipeline(struct mesh_result *r, const struct mesh_share *s, const struct pipe_time *times,
-                            double message, double *makespan)
+static void forget_walk(struct mesh_walk *w)
 {
-    const struct mesh_variant *v = &r->variant;
-    struct pipe_schedule schedule;
-    struct pipe_simulated with = {0}, without = {0};
-    status st = pipe_build(&schedule, v->mesh.schedule, v->mesh.pp, r->micros, v->mesh.chunks);
-    if (st == STATUS_OK) st = pipe_check(&schedule);
-    if (st == STATUS_OK)
-        st = pipe_simulate(&schedule, &(struct pipe_simulate_args){.stages = times}, &without);
-    if (st == STATUS_OK)
-        st = pipe_simulate(&schedule, &(struct pipe_simulate_args){.stages = times, .message = message},
-                           &with);
-    for (int i = 0; st == STATUS_OK && i < v->mesh.pp; i++) r->stages[i].slots = schedule.rank[i].slots;
-    pipe_free(&schedule);
-    const double sends = 2.0 * r->micros * v->mesh.chunks;
-    r->pp = (struct mesh_traffic){.bytes = sends * traffic_stage_bytes(s->stream_bytes, v->mesh.tp),
-                                  .seconds = sends * message,
-                                  .exposed = with.makespan - without.makespan};
-    r->bubble = without.makespan;
-    *makespan = with.makespan;
+    if (w->schedule.ranks > 0) pipe_free(&w->schedule);
+    free(w->times);
+    *w = (struct mesh_walk){0};
+}
+
+static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
+{
+    const struct mesh_shape *m = &r->variant.mesh;
+    const struct pipe_schedule *s = &w->schedule;
+    if (s->ranks == m->pp && s->micros == r->micros && s->chunks == m->chunks && s->kind == m->schedule)
+        return STATUS_OK;
+    forget_walk(w);
+    status st = pipe_build(&w->schedule, m->schedule, m->pp, r->micros, m->chunks);
+    if (st == STATUS_OK) st = pipe_check(&w->schedule);
+    if (st != STATUS_OK) forget_walk(w);
     return st;
+}
+
+/* Takes `times`. */
+static status walk_schedule(struct mesh_walk *w, struct pipe_time *times, size_t count, double message)
+{
+    if (w->times && w->message == message && memcmp(w->times, times, count * sizeof *times) == 0) {
+        free(times);
+        return STATUS_OK;
+    }
+    free(w->times);
+    w->times = times, w->message = message;
+    struct pipe_simulated walked;
+    TRY(pipe_simulate(&w->schedule, &(struct pipe_simulate_args){.stages = times}, &walked));
+    w->without = walked.makespan;
+    TRY(pipe_simulate(&w->schedule, &(struct pipe_simulate_args){.stages = times, .message = message},
+                      &walked));
+    w->with = walked.makespan;
+    return STATUS_OK;
+}
+
+/* Takes `times`. */
+static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct mesh_share *s,
+                            struct pipe_time *times, double message, double *makespan)
+{
+    const struct mesh_shape *m = &r->variant.mesh;
+    struct mesh_walk *w = &p->walk;
+    status st = build_schedule(w, r);
+    if (st != STATUS_OK) free(times);
+    TRY(st);
+    TRY(walk_schedule(w, times, (size_t)m->pp * (size_t)m->chunks, message));
+    for (int i = 0; i < m->pp; i++) r->stages[i].slots = w->schedule.rank[i].slots;
+    const double sends = 2.0 * r->micros * m->chunks;
+    r->pp = (struct mesh_traffic){.bytes = sends * traffic_stage_bytes(s->stream_bytes, m->tp),
+                                  .seconds = sends * message,
+                                  .exposed = w->with - w->without};
+    r->bubble = w->without;
+    *makespan = w->with;
+    return STATUS_OK;
 }
 
 /* Times of all stages, with what of dp's traffic each micro-batch carries; the walk over them. */
@@ -324,10 +360,13 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
     double makespan = r->micros * slowest;
     status st = STATUS_OK;
     for (int i = 0; i < v->mesh.pp; i++) r->stages[i].slots = v->mesh.chunks;
-    if (v->mesh.pp > 1) st = walk_pipeline(r, s, times, message, &makespan);
-    if (v->mesh.pp > 1) r->bubble -= r->micros * slowest;
+    if (v->mesh.pp > 1) {
+        st = walk_pipeline(p, r, s, times, message, &makespan);
+        r->bubble -= r->micros * slowest;
+    } else {
+        free(times);
+    }
     r->step = makespan + once + r->optim;
-    free(times);
     return st;
 }
 

@@ -3,6 +3,12 @@
 #define INGOT_PLAN_MESH_PLAN_INT_H
 #include "plan/mesh_share.h"
 
+/* The last walk of a pipeline: variants that differ in ZeRO alone come one after the other, and many have equal times. */
+struct mesh_walk {
+    struct pipe_schedule schedule; /* of the last shape; ranks 0: none */
+    struct pipe_time *times;    /* [p v], owned: of the last walk; NULL: none */
+    double message, with, without; /* makespans, with messages that take their time and that do not */
+};
 /* Shares of a model are laid out once per tp, recompute policy and micro-batch. */
 enum { MESH_SHARES_MAX = 1024 };
 struct mesh_plan {
@@ -11,6 +17,7 @@ struct mesh_plan {
     struct ops ops;
     bool own_layout;            /* false: a GPU's memory, planned with the CPU's layout by a build without CUDA */
     double peak, bytes;         /* FLOP/s; what a device offers a run */
+    struct mesh_walk walk;
     int share_count;
     struct mesh_share *shares[MESH_SHARES_MAX]; /* owned */
 };

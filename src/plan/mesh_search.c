@@ -54,7 +54,8 @@ static status look_at_zeros(struct search *s, struct mesh_variant v)
 
 static status look_at_schedules(struct search *s, struct mesh_variant v)
 {
-    static const enum pipe plain[] = {PIPE_1F1B, PIPE_ZB_H1, PIPE_GPIPE};
+    static const enum pipe plain[] = {PIPE_1F1B,
+                                      PIPE_ZB_H1}; /* GPipe takes as long as 1F1B, and more memory */
     v.mesh.chunks = 1;
     if (v.mesh.pp == 1) return look_at_zeros(s, v);
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {

@@ -10,9 +10,9 @@ run 0 "${seventy[@]}" --machine 64xB200
 check "machine" grep -q '^machine .*64 x b200 in 8 nodes' out
 check "at most ten meshes" [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3] ' out)" -eq 10 ]
 check "limit" grep -q '^limit .*% of the step' out
-run 0 "${seventy[@]}" --machine 64xB200 --json
+run 0 plan --model.preset=13b --train.batch_tokens=524288 --train.steps=1 --machine 16xH200 --json
 check "ten meshes in JSON" [ "$(grep -c '"step_seconds"' out)" -eq 11 ] # and the one with the least memory
-check "more variants than meshes" [ "$(number variants)" -gt 1000 ]
+check "more variants than meshes" [ "$(number variants)" -gt 500 ]
 check "the best first" awk '/"step_seconds"/ { gsub(",", ""); if ($2 < 0.98 * last && ++n < 10) bad = 1; last = $2 } END { exit bad }' out
 run 0 "${seventy[@]}" --machine 8x8xH100 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --train.micro_batch=auto
 check "the given mesh" grep -q '^dp 2 x tp 4 x pp 8, 1f1b, ZeRO 1 over 2' out
@@ -43,7 +43,7 @@ check "one device is planned as it is laid out" awk '
     match($0, /"name":"(predicted|planned)_bytes","value":[0-9.e+]+/) { split(substr($0, RSTART, RLENGTH), w, ":"); v[++n] = w[3] + 0 }
     END { exit !(n == 2 && v[1] == v[2] && v[1] > 0) }' runs/a/metrics.jsonl
 check "in the report" grep -q '<h2>Step</h2>' runs/a/report.html
-run 0 train r.yaml --run.dir=runs/b --train.steps=3 --eval.every=0 --ckpt.every=0
+run 0 train r.yaml --run.dir=runs/b --train.steps=3 --optim.warmup_steps=1 --eval.every=0 --ckpt.every=0
 check "three steps say nothing" grep -q 'forecast +none' -E runs/b/log.txt
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/c --eval.every=0 --ckpt.every=0
 check "two ranks" grep -qE 'forecast +step [0-9.e-]+ s predicted' runs/c/log.txt
