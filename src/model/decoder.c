@@ -28,14 +28,6 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
-/* Layers of a stage: as the run says, or as evenly as they go: the first stages get one more. */
-static int64_t stage_layers(const struct model_spec *spec, const struct mesh_shape *shape, int stage)
-{
-    const int64_t stages = (int64_t)shape->pp * shape->chunks;
-    if (shape->layers[0] > 0) return shape->layers[stage];
-    return spec->layer_count / stages + (stage < spec->layer_count % stages);
-}
-
 /* The blocks are dealt in the order of the model, stage by stage. */
 static struct part part_of(const struct model_spec *spec, const struct mesh *mesh)
 {
@@ -45,7 +37,7 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     const struct mesh_shape *shape = &mesh->shape;
     int64_t at = 0;
     for (int stage = 0; stage < shape->pp * shape->chunks; stage++) {
-        const int64_t count = stage_layers(spec, shape, stage);
+        const int64_t count = mesh_stage_layers(shape, spec->layer_count, stage);
         if (stage % shape->pp == mesh->pp_rank) {
             part.layers[stage / shape->pp].begin = at;
             part.layers[stage / shape->pp].end = at + count;

@@ -145,6 +145,13 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     return read_stages(s, out);
 }
 
+int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int stage)
+{
+    const int64_t stages = (int64_t)shape->pp * shape->chunks;
+    if (shape->layers[0] > 0) return shape->layers[stage];
+    return layers / stages + (stage < layers % stages);
+}
+
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
     return (struct mesh){.shape = *shape,

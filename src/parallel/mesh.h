@@ -28,6 +28,8 @@ struct mesh {
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
 /* Whether a model can be divided so: the one place that knows, for a run and for a plan. STATUS_CONFIG in one line. */
 status mesh_check(const struct model_spec *m, const struct mesh_shape *shape) WARN_UNUSED;
+/* How many of a model's layers a stage has: as the run says, or as evenly as they go: the first stages get one more. */
+int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int stage);
 /* The place of a rank, without communicators: what a plan needs. */
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`, whose closing closes all of it. */

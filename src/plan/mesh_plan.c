@@ -105,11 +105,14 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
     return STATUS_OK;
 }
 
-/* Layers of the model's stage `s` of `count`: the first ones have one more where they cannot be equal. */
-static int64_t stage_begin(int64_t layers, int count, int s)
+struct range {
+    int64_t begin, end;
+};
+static struct range stage_range(const struct mesh_shape *m, int64_t layers, int stage)
 {
-    const int64_t extra = layers % count;
-    return layers / count * s + (s < extra ? s : extra);
+    struct range r = {0};
+    for (int i = 0; i <= stage; i++) r = (struct range){r.end, r.end + mesh_stage_layers(m, layers, i)};
+    return r;
 }
 
 /* A rank's layers, chunk by chunk: sums over them. */
@@ -119,28 +122,28 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
-    const int stages = v->mesh.pp * v->mesh.chunks;
-    double act = 0, act_max = 0, layer_max = 0;
+    double act = 0, set = 0, store = 0, layer_max = 0;
     stage->count = (first ? s->count_first : 0) + (last ? s->count_last : 0);
     if (last && !first) stage->count += s->count_tied;
-    m->scratch = last ? s->scratch_head : 0;
+    m->scratch = s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
-        const int at = c * v->mesh.pp + rank;
-        double chunk = 0;
-        for (int64_t i = stage_begin(s->layers, stages, at); i < stage_begin(s->layers, stages, at + 1);
-             i++) {
+        const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
+        double chunk = last && c == v->mesh.chunks - 1 && v->mesh.pp > 1 ? s->sum_bytes : 0;
+        for (int64_t i = layers.begin; i < layers.end; i++) {
             const struct mesh_share_layer *l = &s->layer[i];
             chunk += l->act;
+            store += l->store;
             stage->count += l->count;
             stage->layers++;
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, l->count);
         }
         act += chunk;
-        act_max = fmax(act_max, chunk);
+        set = fmax(set, chunk);
     }
-    /* Slots are as large as the largest chunk; one micro-batch alone holds each chunk once. */
-    m->act = s->act_fixed + (last ? s->act_last : 0) + (v->mesh.pp > 1 ? stage->slots * act_max : act);
+    /* A pipeline's sets are as large as the largest chunk and hold the final sum; one micro-batch alone holds each layer once. */
+    m->act = s->act_fixed + (last ? s->act_last : 0) +
+             (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store - s->sum_bytes : act);
     const struct mesh_state b =
         mesh_state_bytes(precision_of(p), s->moment_bytes, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
@@ -172,7 +175,8 @@ static struct passes rank_passes(const struct mesh_variant *v, int rank, const s
     struct passes t = {0};
     const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
     const bool overlap = s->overlap;
-    for (int64_t i = stage_begin(s->layers, stages, at); i < stage_begin(s->layers, stages, at + 1); i++) {
+    const struct range layers = stage_range(&v->mesh, s->layers, at);
+    for (int64_t i = layers.begin; i < layers.end; i++) {
         const struct mesh_share_layer *l = &s->layer[i];
         const double g = s->gather_s, again = v->recompute == RECOMPUTE_FULL ? 4 * g : 0;
         const double hidden = overlap ? fmin(4 * g, l->times.backward.products) : 0;
@@ -307,7 +311,10 @@ static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const st
     if (st != STATUS_OK) free(times);
     TRY(st);
     TRY(walk_schedule(w, times, (size_t)m->pp * (size_t)m->chunks, message));
-    for (int i = 0; i < m->pp; i++) r->stages[i].slots = w->schedule.rank[i].slots;
+    for (int i = 0; i < m->pp; i++) {
+        r->stages[i].slots = w->schedule.rank[i].slots;
+        r->stages[i].stores = w->schedule.rank[i].stores;
+    }
     const double sends = 2.0 * r->micros * m->chunks;
     r->pp = (struct mesh_traffic){.bytes = sends * traffic_stage_bytes(s->stream_bytes, m->tp),
                                   .seconds = sends * message,
@@ -391,8 +398,10 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     TRY(time_step(p, s, r));
     for (int i = 0; i < v->mesh.pp; i++) {
         const struct mesh_stage timed = r->stages[i];
-        r->stages[i] =
-            (struct mesh_stage){.slots = timed.slots, .forward = timed.forward, .backward = timed.backward};
+        r->stages[i] = (struct mesh_stage){.slots = timed.slots,
+                                           .stores = timed.stores,
+                                           .forward = timed.forward,
+                                           .backward = timed.backward};
         fill_stage(r, i, p, s);
         if (mesh_memory_sum(&r->stages[i].memory) > mesh_result_bytes(r)) r->fullest = i;
     }

@@ -41,7 +41,7 @@ double mesh_memory_sum(const struct mesh_memory *m);
 /* A rank of the pipeline. */
 struct mesh_stage {
     int layers;                 /* of all its chunks */
-    int slots;                  /* sets of activations of a chunk that it holds */
+    int slots, stores;          /* sets of activations of a chunk that it holds; of products that are put off (zb_h1) */
     double count;               /* parameters, before sharding over dp */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, with what is sent and not hidden */

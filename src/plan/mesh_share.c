@@ -83,6 +83,37 @@ static void lay_layers(struct mesh_share *s, const struct decoder *d, const stru
         s->layer[i].act = (double)act.used;
         s->layer[i].scratch = (double)scratch.peak;
     }
+    struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
+    struct lay l = lay_of(a, &sum, &scratch);
+    struct head_saved head;
+    struct norm_saved norm;
+    l.recompute = RECOMPUTE_NONE;
+    norm_lay(&d->norm, &norm, &l);
+    l.recompute = a->recompute;
+    head_lay(&d->head, &head, &l);
+    s->scratch_head = (double)scratch.peak;
+    sum.used = 0;
+    arena_take(&sum, (size_t)s->stream_bytes, "final sum");
+    s->sum_bytes = (double)sum.used;
+}
+
+/* Rows of x and dy of a layer's products, for schedules that put gradients of weights off. */
+static status lay_stores(struct mesh_share *s, const struct decoder *d, const struct plan_lay_args *a)
+{
+    for (int64_t i = 0; i < s->layers; i++) {
+        struct arena act = {.name = "act"};
+        struct deferred q;
+        const struct param_unit *unit = &d->params.units[i + 1];
+        TRY(deferred_lay(&q, &(struct deferred_lay){.params = &d->params,
+                                                    .first = unit->first,
+                                                    .last = unit->last,
+                                                    .n = a->tokens,
+                                                    .dt = a->dt,
+                                                    .a = &act}));
+        deferred_fini(&q);
+        s->layer[i].store = (double)act.used;
+    }
+    return STATUS_OK;
 }
 
 /* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
@@ -97,6 +128,7 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
         lay_layers(s, &d, a);
+        st = lay_stores(s, &d, a);
     }
     activations_fini(&act);
     decoder_fini(&d);
@@ -121,7 +153,7 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
     s->moment_bytes = (double)m.optim.peak / count; /* its tables included */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);
-    s->scratch_head = (double)m.scratch.peak;
+    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* of the extra predictions, too */
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;

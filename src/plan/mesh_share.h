@@ -5,7 +5,7 @@
 
 struct mesh_share_layer {
     double count;               /* parameters, padding included */
-    double act, scratch;        /* bytes of a micro-batch */
+    double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
 };
 struct mesh_share {
@@ -17,6 +17,7 @@ struct mesh_share {
     struct mesh_share_layer *layer; /* [layers], owned */
     double count_first, count_last, count_tied; /* embedding; norm, head, extra predictions; the table that the head shares */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
+    double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */
     double moment_bytes;        /* of the optimizer, per parameter */
     struct feed_shape feed;     /* of one micro-batch's data */

@@ -93,6 +93,51 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
+/* Method: every rank of pipelines against plan_lay at its place: act and scratch byte for byte; tables of the optimizer are spread evenly
+ * here, which is all the difference of the others. */
+static void stages_are_laid_out_as_a_run_does(void **state)
+{
+    (void)state;
+    const struct mesh_shape shapes[] = {{.pp = 2, .schedule = PIPE_1F1B},
+                                        {.pp = 4, .schedule = PIPE_GPIPE},
+                                        {.pp = 3, .schedule = PIPE_ZB_H1},
+                                        {.pp = 2, .chunks = 2, .schedule = PIPE_INTERLEAVED},
+                                        {.pp = 2, .layers = {4, 2}, .schedule = PIPE_1F1B}};
+    for (int i = 0; i < 15; i++) {
+        struct mesh_variant v = {
+            .mesh = shapes[i % 5], .recompute = (enum recompute)(i / 5), .micro_batch = 2};
+        struct spec s = spec_of("nano", 64, 16);
+        struct mesh_result r;
+        struct ops ops;
+        v.mesh.dp = v.mesh.tp = v.mesh.shard = 1;
+        if (v.mesh.chunks == 0) v.mesh.chunks = 1;
+        s.run.train_recompute = i / 5, s.run.train_micro_batch = 2;
+        assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
+        struct mesh_plan *p = open_plan(&s, "8xcpu");
+        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+        for (int rank = 0; rank < v.mesh.pp; rank++) {
+            const struct mesh mesh = mesh_place(&v.mesh, rank);
+            const struct mesh_memory *mine = &r.stages[rank].memory;
+            struct decoder d;
+            struct activations a = {0};
+            struct memory m = {0};
+            struct plan_lay_args args = plan_args(&s, &mesh);
+            args.ops = &ops, args.kind = DEV_CPU;
+            assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
+            assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+            if (fabs(mine->act - (double)m.act.peak) > 0.5)
+                fail_msg("case %d, rank %d: act %.0f, plan_lay %zu", i, rank, mine->act, m.act.peak);
+            assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
+            near(mine->weights, (double)m.param.peak, 1e-3);
+            near(mine->grads, (double)m.grad.peak, 1e-3);
+            near(mine->optim, (double)m.optim.peak, 1e-2);
+            activations_fini(&a);
+            decoder_fini(&d);
+        }
+        mesh_plan_close(p);
+    }
+}
+
 /* Parts of a model add up to the whole: parameters over stages and ranks of tp (norms, which every rank of tp has, apart). */
 static void stages_hold_the_whole_model(void **state)
 {
@@ -271,10 +316,15 @@ static void a_search_says_what_cannot_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_is_divided_by_its_formula), cmocka_unit_test(one_device_is_todays_plan),
-        cmocka_unit_test(stages_hold_the_whole_model),     cmocka_unit_test(llama_70b_fits_where_it_ran),
-        cmocka_unit_test(measured_steps_are_met),          cmocka_unit_test(axes_cost_and_save),
-        cmocka_unit_test(nothing_hides_on_a_host),         cmocka_unit_test(a_search_lists_what_fits_by_time),
+        cmocka_unit_test(state_is_divided_by_its_formula),
+        cmocka_unit_test(one_device_is_todays_plan),
+        cmocka_unit_test(stages_are_laid_out_as_a_run_does),
+        cmocka_unit_test(stages_hold_the_whole_model),
+        cmocka_unit_test(llama_70b_fits_where_it_ran),
+        cmocka_unit_test(measured_steps_are_met),
+        cmocka_unit_test(axes_cost_and_save),
+        cmocka_unit_test(nothing_hides_on_a_host),
+        cmocka_unit_test(a_search_lists_what_fits_by_time),
         cmocka_unit_test(a_search_says_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
