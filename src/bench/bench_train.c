@@ -227,7 +227,7 @@ status bench_train(int argc, char **argv)
         {"preset", FLAG_TEXT, &o.preset, "model (gpt2-124m)"},
         {"precision", FLAG_TEXT, &o.precision, "fp32 or bf16 (fp32)"},
         {"recompute", FLAG_TEXT, &o.recompute, "none, selective or full (none)"},
-        {"optimizer", FLAG_TEXT, &o.optimizer, "adamw or lion (adamw)"},
+        {"optimizer", FLAG_TEXT, &o.optimizer, "adamw, lion or muon (adamw)"},
         {"batch", FLAG_INT, &o.batch, "sequences per micro-batch (4)"},
         {"micro", FLAG_INT, &o.micro, "micro-batches per step (1)"},
         {"seq", FLAG_INT, &o.sequence, "tokens per sequence (1024)"},

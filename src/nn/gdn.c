@@ -46,6 +46,9 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
                       .eps = spec->norm_eps};
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, a_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
+    const int64_t keys = key_width(m), values = value_width(m),
+                  parts[] = {keys, keys, values, values, m->heads, m->heads}; /* q, k, v, z, b, a */
+    linear_split(&m->in, p, SPLIT_NONE, parts, 6);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
     m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);

@@ -46,6 +46,9 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
                         .eps = spec->norm_eps};
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, step_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
+    const int64_t states = m->groups * m->state,
+                  parts[] = {inner(m), inner(m), states, states, m->heads}; /* z, x, B, C, dt */
+    linear_split(&m->in, p, SPLIT_NONE, parts, 5);
     m->conv = params_add(p, ROLE_CONV, 0, mamba_channels(m), m->width, "%s.conv.weight", name);
     m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);

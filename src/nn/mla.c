@@ -50,6 +50,9 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     m->scale = rope_softmax_factor(spec) / sqrt((double)head_width(m));
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, tail_at(m) + m->rope, d, BIAS_NONE);
+    const int64_t parts[] = {c_at(m), m->rank,
+                             m->rope}; /* q or what it comes from, kv, the shared key's tail */
+    linear_split(&m->in, p, SPLIT_NONE, parts, 3);
     if (m->q_rank) {
         m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
         snprintf(full, sizeof full, "%s.q", name);
@@ -58,6 +61,7 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     m->kv_norm = params_add(p, ROLE_NORM, init, m->rank, 0, "%s.kv_norm.weight", name);
     snprintf(full, sizeof full, "%s.kv", name);
     linear_init(&m->kv, p, full, ROLE_MATRIX, m->heads * (m->nope + m->value), m->rank, BIAS_NONE);
+    linear_split(&m->kv, p, SPLIT_NONE, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
 }

@@ -24,6 +24,7 @@ static void shared_init(struct moe *m, struct params *p, const char *name, const
     if (!spec->moe_shared_gate) return;
     snprintf(full, sizeof full, "%s.shared_gate", name);
     linear_init(&m->gate, p, full, ROLE_MATRIX, 1, m->d, BIAS_NONE);
+    p->rows[m->gate.w].rowwise = true;
 }
 
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec)
@@ -50,9 +51,12 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     const int64_t experts = m->rule.experts;
     snprintf(full, sizeof full, "%s.router", name);
     linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
+    p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
     m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
+    params_split(p, m->up, SPLIT_NONE, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
     m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
+    params_split(p, m->down, SPLIT_NONE, &m->d, 1);
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 

@@ -269,7 +269,7 @@ enum kernel_part kernel_part_of(const char *name)
                                            "gemv",  "splitk", "wgmma",   NULL};
     /* In the function's name. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
-                                            "sumsq", "square", "grad_norm", NULL};
+                                            "sumsq", "square", "grad_norm", "ortho", NULL};
     char text[2048];
     snprintf(text, sizeof text, "%s", name);
     lower(text);

@@ -21,6 +21,7 @@
 #include "ops/ops_halt.h"
 #include "ops/ops_moe.h"
 #include "ops/ops_latent.h"
+#include "ops/ops_ortho.h"
 #include "ops/ops_ssm.h"
 #include "ops/ops_tokens.h"
 #include "tensor/dtype.h"
@@ -37,7 +38,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(hits) X(sum)                                                                                             \
-    X(update) X(cast) X(fold) X(normal)                                                                                \
+    X(update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                                                                                \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
@@ -320,6 +321,7 @@ struct step_scalars {
  *     p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps)
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
  *   then w = bf16(p), and g = 0 where UPDATE_ZERO says so.
+ *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', and g = g' + momentum m (Nesterov), which Muon makes a step of: ops_ortho.h.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
  * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
  * the random bits depend on seed, step, the row's key and the element's index in the whole row, so they are the same for every set, every
@@ -333,6 +335,7 @@ enum update_flag {
     UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16: one whose gradient is all zeros was not
                                    touched, and keeps weights and moments; the others move at lr row_rate */
     UPDATE_COPY = 8,            /* for the caller: another rank answers for these elements */
+    UPDATE_MOMENTUM = 16,       /* momentum alone: p, w and v are left alone */
     UPDATE_WIDTH = 256,
 };
 struct update_chunk {
@@ -340,6 +343,7 @@ struct update_chunk {
                                    chunk ends with a block or with its array */
     int32_t count;
     uint32_t flags;
+    int64_t no_v;               /* elements before it that have no v: element i has v[i - no_v]; likewise a multiple */
     uint64_t key;               /* of the row that it is a piece of. Its element k is element first + k of the whole row, or, of a */
     int64_t first, stride;      /* slice whose rows have `width` > 0 elements, first + (into + k) / width stride + (into + k) % width; */
     int32_t width, into;        /* all multiples of 4 where moments are rounded */
@@ -367,13 +371,15 @@ struct update_args {
     enum update_half half;
     float *p, *g;                       /* weights, gradients */
     void *m, *v;                        /* sdt; Lion has no v */
-    float *m_scale, *v_scale;           /* U8: element i is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
+    float *m_scale, *v_scale;           /* U8: element i of an array is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
     bf16 *w;                            /* copy of p in bf16; NULL in F32 training */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
     double *squares;                    /* [chunk_count], in the set's memory: UPDATE_SQUARES alone */
     double beta1, beta2, eps, weight_decay, clip;
     double row_rate;                    /* of UPDATE_ROWS; 0: no chunk has that flag */
+    double rate;                        /* on lr, of chunks without UPDATE_ROWS; 0: 1 */
+    double momentum;                    /* of UPDATE_MOMENTUM */
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
     uint64_t seed;                      /* of stochastic rounding */
     dtype sdt;                          /* F32, BF16 or U8 */

@@ -1,6 +1,7 @@
 #include "optim/optim.h"
 #include "base/scope.h"
 #include "dev/dev.h"
+#include "optim/muon.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 
 int optim_moments(enum optim kind)
 {
-    return kind == OPTIM_ADAMW ? 2 : 1;
+    return kind == OPTIM_LION ? 1 : 2;
 }
 
 dtype optim_moment_dt(enum optim_state state)
@@ -119,8 +120,13 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
     const uint64_t key = XXH64(row->name, strlen(row->name), 0);
     for (int64_t at = 0, count; at < row->count; at += count) {
         count = piece_at(p, index, at);
-        *c = (struct update_chunk){
-            .begin = row->offset + at, .count = (int32_t)count, .flags = flags, .key = key};
+        *c = (struct update_chunk){.begin = row->offset + at,
+                                   .count = (int32_t)count,
+                                   .flags = flags,
+                                   .no_v = row->no_v,
+                                   .key = key};
+        CHECK(p->moment_dt != DTYPE_U8 || c->begin % PARAM_ALIGN == 0, "%s: a piece begins within a block",
+              row->name);
         place_piece(p, index, at, c++);
     }
     return c;
@@ -151,6 +157,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
         if (!p->units[row->unit].here) continue;
         const struct update_chunk *first = c;
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
+        if (row->ortho) flags = UPDATE_MOMENTUM;
         if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         if (row->role == ROLE_BALANCE)
@@ -186,7 +193,7 @@ static status update(const struct run *r, const struct run_spec *spec, enum upda
 {
     const struct params *p = r->params;
     return r->ops->update(
-        &(struct update_args){.rule = spec->optim_name == OPTIM_ADAMW ? UPDATE_ADAMW : UPDATE_LION,
+        &(struct update_args){.rule = spec->optim_name == OPTIM_LION ? UPDATE_LION : UPDATE_ADAMW,
                               .half = half,
                               .p = p->master,
                               .g = p->grad,
@@ -204,6 +211,8 @@ static status update(const struct run *r, const struct run_spec *spec, enum upda
                               .weight_decay = spec->optim_weight_decay,
                               .clip = spec->train_clip,
                               .row_rate = has_tables(p) ? spec->optim_table_rate : 0,
+                              .rate = spec->optim_name == OPTIM_MUON ? spec->optim_adam_rate : 1,
+                              .momentum = spec->optim_momentum,
                               .scalars = r->scalars,
                               .seed = (uint64_t)spec->run_seed,
                               .sdt = p->moment_dt},
@@ -220,6 +229,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
         TRY(squares_sum(squares, p, &r->scalars->grad_squares));
     }
     TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
+    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec));
     if (p->balance_count == 0) return STATUS_OK;
     return r->ops->balance(&(struct balance_args){.bias = p->master,
                                                   .load = p->grad,

@@ -1,5 +1,6 @@
 #include "plan/plan.h"
 #include "base/text.h"
+#include "optim/muon.h"
 #include "optim/optim.h"
 #include "parallel/pipe.h"
 
@@ -70,6 +71,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
+    if (train && args->optim == OPTIM_MUON) muon_claim(&d->params);
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .moment_dt = optim_moment_dt(args->state),
@@ -86,6 +88,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     if (train)
         sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, d->params.total,
                  &m->grad);
+    if (train && args->optim == OPTIM_MUON) {
+        const size_t mark = arena_mark(&m->scratch); /* forward and backward are over when it is used */
+        muon_lay(&d->params, &m->scratch);
+        arena_release(&m->scratch, mark);
+    }
     struct lay l = {.n = args->tokens,
                     .docs_max = args->docs_max ? args->docs_max : args->tokens,
                     .len_max = args->len_max ? args->len_max : args->tokens,
@@ -106,6 +113,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
     p->weight = p->master = p->grad = NULL;
     p->m = p->v = NULL;
     p->m_scale = p->v_scale = NULL;
+    p->work = NULL;
     p->chunks = p->balance = NULL;
     activations_fini(a);
 }

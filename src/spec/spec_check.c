@@ -249,9 +249,22 @@ static status check_schedule(const struct spec *s)
     return STATUS_OK;
 }
 
-/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move. */
+/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move, and slices would be other blocks.
+ * Muon needs its matrices whole. */
 static status check_optim(const struct spec *s)
 {
+    const struct run_spec *r = &s->run;
+    if (r->optim_state == OPTIM_STATE_INT8 && r->parallel_tensor > 1)
+        return FAIL(STATUS_CONFIG,
+                    "optim.state int8 does not go with parallel.tensor %lld; use optim.state: bf16",
+                    (ll)r->parallel_tensor);
+    if (r->optim_name == OPTIM_MUON && r->parallel_tensor > 1)
+        return FAIL(STATUS_CONFIG,
+                    "optim.name muon does not go with parallel.tensor %lld: it needs whole matrices",
+                    (ll)r->parallel_tensor);
+    if (r->optim_name == OPTIM_MUON && r->parallel_zero > 0)
+        return FAIL(STATUS_CONFIG, "optim.name muon does not go with parallel.zero %lld yet; set it to 0",
+                    (ll)r->parallel_zero);
     if (s->run.optim_state == OPTIM_STATE_INT8 && s->model.engram_layers[0])
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "

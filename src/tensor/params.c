@@ -57,7 +57,9 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
         CHECK(split != SPLIT_OUT || parts[i] % slices == 0, "%s: %lld rows for %lld ranks", r->name,
               (long long)parts[i], (long long)slices);
     }
-    CHECK(part_count == 0 || rows == r->global[0], "%s: parts of %lld rows", r->name, (long long)rows);
+    CHECK(part_count == 0 ||
+              (rows > 0 && r->global[0] % rows == 0 && (split != SPLIT_OUT || r->global[0] == rows)),
+          "%s: parts of %lld rows", r->name, (long long)rows);
     if (split != SPLIT_OUT && split != SPLIT_IN) return;
     const int axis = split == SPLIT_IN;
     CHECK(axis < r->rank && r->global[axis] % slices == 0, "%s: %lld cannot be dealt to %lld ranks", r->name,
@@ -95,6 +97,28 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
     return count;
 }
 
+static int64_t part_rows(const struct param *row)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < row->part_count; i++) rows += row->parts[i];
+    return rows;
+}
+
+int64_t params_matrix_count(const struct param *row)
+{
+    return row->part_count ? row->global[0] / part_rows(row) * row->part_count : 1;
+}
+
+struct param_matrix params_matrix(const struct param *row, int64_t i)
+{
+    struct param_matrix m = {.rows = row->global[0], .cols = row->rank > 1 ? row->global[1] : 1};
+    if (row->part_count == 0) return m;
+    m.begin = i / row->part_count * part_rows(row) * m.cols;
+    for (int64_t k = 0; k < i % row->part_count; k++) m.begin += row->parts[k] * m.cols;
+    m.rows = row->parts[i % row->part_count];
+    return m;
+}
+
 int params_find(const struct params *p, const char *name)
 {
     for (int i = 0; i < p->count; i++)
@@ -112,18 +136,23 @@ void params_free(struct params *p)
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
+    int64_t no_v = 0;
     p->total = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
         int64_t at = unit->begin = p->total;
         unit->weight = unit->grad = NULL;
         for (int i = unit->first; i < unit->last; i++) {
+            const int64_t room = round_up(p->rows[i].count, PARAM_ALIGN);
             p->rows[i].offset = at;
-            at += round_up(p->rows[i].count, PARAM_ALIGN);
+            p->rows[i].no_v = no_v;
+            at += room;
+            if (p->rows[i].ortho && unit->here) no_v += room;
         }
         unit->count = at - unit->begin;
         if (unit->here) p->total = at;
     }
+    p->total_v = p->total - no_v;
 }
 
 static void *unit_at(void *array, const struct param_unit *u, dtype dt)
@@ -140,7 +169,8 @@ void params_lay(struct params *p, const struct params_lay_args *a)
           "moments of %s", dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
     place_rows(p);
-    size_t n = (size_t)p->total, acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
+    const size_t n = (size_t)p->total, n_v = (size_t)p->total_v, acc = dtype_bytes(dtype_acc(a->dt)),
+                 moment = dtype_bytes(a->moment_dt);
     p->dt = a->dt;
     p->moment_dt = a->moment_dt;
     p->master = arena_take(to->param, n * acc, "master weights");
@@ -148,10 +178,13 @@ void params_lay(struct params *p, const struct params_lay_args *a)
         a->dt == dtype_acc(a->dt) ? p->master : arena_take(to->param, n * dtype_bytes(a->dt), "bf16 weights");
     if (a->with_grad) p->grad = arena_take(to->grad, n * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
-    if (a->moments >= 2) p->v = arena_take(to->optim, n * moment, "second moment");
-    const size_t scales = a->moment_dt == DTYPE_U8 ? n / PARAM_ALIGN * sizeof(float) : 0;
-    if (a->moments >= 1 && scales) p->m_scale = arena_take(to->optim, scales, "scales of the first moment");
-    if (a->moments >= 2 && scales) p->v_scale = arena_take(to->optim, scales, "scales of the second moment");
+    if (a->moments >= 2) p->v = arena_take(to->optim, n_v * moment, "second moment");
+    const size_t per_scale = PARAM_ALIGN / sizeof(float);
+    const bool scales = a->moment_dt == DTYPE_U8;
+    if (a->moments >= 1 && scales)
+        p->m_scale = arena_take(to->optim, n / per_scale, "scales of the first moment");
+    if (a->moments >= 2 && scales)
+        p->v_scale = arena_take(to->optim, n_v / per_scale, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++) {
         p->units[u].weight = unit_at(p->weight, &p->units[u], a->dt);
         p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));

@@ -5,7 +5,7 @@
  *   master  F32            what the optimizer updates (F64 in gradient checks)
  *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
- *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v
+ *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero.
  *
@@ -57,7 +57,10 @@ struct param {
     int unit;
     enum split split;
     int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
-    int64_t parts[PARAM_PARTS]; /* rows of each, of the whole */
+    int64_t parts[PARAM_PARTS]; /* rows of each, of the whole; all of them come again until the rows end: of each expert */
+    bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
+    bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
+    int64_t no_v;               /* elements of `ortho` rows before it: its v begins at offset - no_v */
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool linear;                /* the weight of an nn/linear */
@@ -81,7 +84,7 @@ struct params {
     struct param_unit *units;   /* owned */
     int unit_count;
     int slices, slice;          /* ranks that share `split` rows, and which of them this is; 0 slices: not shared. Set before rows are added */
-    int64_t total;              /* elements of the flat arrays, padding included: params_lay */
+    int64_t total, total_v;     /* elements of the flat arrays, and of v, padding included: params_lay */
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
@@ -92,6 +95,7 @@ struct params {
     int64_t chunk_count, chunks_model; /* here; in all units */
     struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */
     int64_t balance_count;
+    void *work;                 /* memory of the optimizer's products, for the time of its step: optim/muon.h */
 };
 
 /* The rows that are added from here on form another unit, which is here. */
@@ -103,6 +107,10 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
 /* Its slices differ: others are the same on all ranks of a tensor-parallel group. */
 static inline bool params_sliced(const struct param *row) { return row->split == SPLIT_OUT || row->split == SPLIT_IN; }
+/* The logical matrices of a whole row, one behind the other: how many, and one of them, `begin` elements behind the row's first. */
+struct param_matrix { int64_t begin, rows, cols; };
+int64_t params_matrix_count(const struct param *row);
+struct param_matrix params_matrix(const struct param *row, int64_t i);
 int params_find(const struct params *p, const char *name);   /* -1 when absent */
 
 /* Where a slice of a row lies in the whole: `rows` times `width` elements, of the slice from `local` on, one row behind the other; of the

@@ -155,6 +155,7 @@ struct state_array {
     void *device; /* NULL: not laid out */
     dtype dt;
     int64_t block; /* elements of a parameter that share one of these: 1, or PARAM_ALIGN for scales */
+    bool second;   /* of the second moment, which `ortho` rows have none of */
 };
 /* The same in host memory: themselves on the CPU, copies of what a GPU holds. */
 struct host_state {
@@ -168,18 +169,19 @@ static void state_list(const struct trainer *t, struct state_array list[STATE_AR
 {
     const struct params *p = &t->decoder.params;
     const struct state_array all[STATE_ARRAYS] = {
-        {"master", p->master, DTYPE_F32, 1},
-        {"m", p->m, p->moment_dt, 1},
-        {"v", p->v, p->moment_dt, 1},
-        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN},
-        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN},
+        {"master", p->master, DTYPE_F32, 1, false},
+        {"m", p->m, p->moment_dt, 1, false},
+        {"v", p->v, p->moment_dt, 1, true},
+        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN, false},
+        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN, true},
     };
     memcpy(list, all, sizeof all);
 }
 
 static size_t state_bytes(const struct trainer *t, const struct state_array *a)
 {
-    return (size_t)(t->decoder.params.total / a->block) * dtype_bytes(a->dt);
+    const struct params *p = &t->decoder.params;
+    return (size_t)((a->second ? p->total_v : p->total) / a->block) * dtype_bytes(a->dt);
 }
 
 static void state_free(struct host_state *h)
@@ -230,11 +232,11 @@ status trainer_init_weights(struct trainer *t)
 static struct ckpt_item item_of(const struct host_state *h, int k, const struct param *row)
 {
     const struct state_array *a = &h->list[k];
+    const int64_t at = (a->second ? row->offset - row->no_v : row->offset) / a->block;
     struct ckpt_item item = {.dt = a->dt,
                              .rank = row->rank,
                              .shape = {row->shape[0], row->shape[1]},
-                             .data = (char *)h->arrays[k] +
-                                     (size_t)(row->offset / a->block) * dtype_bytes(a->dt)};
+                             .data = (char *)h->arrays[k] + (size_t)at * dtype_bytes(a->dt)};
     if (a->block > 1) {
         item.rank = 1;
         item.shape[0] = (row->count + a->block - 1) / a->block;
@@ -251,7 +253,8 @@ static struct ckpt_item *items_list(const struct trainer *t, const struct host_s
     struct ckpt_item *items = calloc((size_t)p->count * STATE_ARRAYS, sizeof *items);
     *count = 0;
     for (int k = 0; k < STATE_ARRAYS && items; k++)
-        for (int i = 0; i < p->count && h->arrays[k]; i++) items[(*count)++] = item_of(h, k, &p->rows[i]);
+        for (int i = 0; i < p->count && h->arrays[k]; i++)
+            if (!h->list[k].second || !p->rows[i].ortho) items[(*count)++] = item_of(h, k, &p->rows[i]);
     return items;
 }
 

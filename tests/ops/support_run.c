@@ -501,13 +501,17 @@ static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
                                       .count = (int32_t)(piece < count - at ? piece : count - at),
                                       .flags = UPDATE_ROWS | UPDATE_ZERO | (uint32_t)c->d * UPDATE_WIDTH};
     if (c->flags & TABLE_ROWS) return n;
-    for (int64_t at = 0; at < count; n++) {
+    for (int64_t at = 0, no_v = 0, next; at < count; n++, at = next) {
+        const bool momentum = n % 5 == 4;
         const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
         if (table)
             table[n] = (struct update_chunk){.begin = at,
                                              .count = (int32_t)(length < left ? length : left),
-                                             .flags = (unsigned)(n + 3) % 4};
-        at += c->flags & MOMENTS_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16;
+                                             .flags = momentum ? UPDATE_MOMENTUM : (unsigned)(n + 3) % 4,
+                                             .no_v = no_v};
+        next =
+            at + (c->flags & MOMENTS_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16);
+        if (momentum) no_v += next - at;
     }
     return n;
 }
@@ -558,7 +562,7 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     const bool lion = c->flags & LION;
     double tol = tol_reduce(DTYPE_F32, 1);
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
-          *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
+          *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
     const struct moment_bufs b = moments_of(p, c, count, tol);
     if (lion && count > 0 && b.sdt != DTYPE_U8) g[0] = 0, dtype_store(b.m, 0, b.sdt, 0); /* sign(0) = 0 */
@@ -570,8 +574,9 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = b.m, .v = b.v,
         .m_scale = b.m_scale, .v_scale = b.v_scale, .w = copy, .chunks = chunks, .chunk_count = chunk_count,
         .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,
-        .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count),
-        .scalars = scalars_of(p), .seed = 17, .sdt = b.sdt);
+        .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .rate = c->flags & NO_CLIP ? 0.5 : 0, .momentum = 0.95,
+        .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars_of(p), .seed = 17,
+        .sdt = b.sdt);
 }
 
 /* There and back; the source holds a tie and what is not finite. */
@@ -658,6 +663,9 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_hits] = run_hits,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
+        [OP_ortho_unit] = run_ortho_unit,
+        [OP_ortho_poly] = run_ortho_poly,
+        [OP_ortho_step] = run_ortho_step,
         [OP_cast] = run_cast,
         [OP_fold] = run_fold,
         [OP_normal] = run_normal,

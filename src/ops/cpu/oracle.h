@@ -57,6 +57,11 @@ static inline bool update_factor(const struct update_args *a, double squares, do
     a->scalars->clip_factor = *factor;
     return isfinite(norm);
 }
+/* Of what is not a row of a table. */
+static inline double update_lr(const struct update_args *a)
+{
+    return a->scalars->lr * (a->rate > 0 ? a->rate : 1);
+}
 /* True for a row of UPDATE_ROWS whose gradient is all zeros. */
 static inline bool update_untouched(const float *g, int64_t width)
 {

@@ -45,54 +45,67 @@ static uint8_t code_of(enum quant_kind kind, const float values[QUANT_BLOCK], do
     return (uint8_t)(negative ? (mirrored < 0 ? 0 : mirrored) : code);
 }
 
-/* Moments in 8 bits: one scale for a block, or its first elements. */
+/* A moment of a chunk, at most a block of those in 8 bits: its array, and where it lies there. */
+struct place {
+    enum quant_kind kind;
+    void *array;
+    float *scale;
+    int64_t at;
+};
+static struct place place_of(const struct update_args *a, enum moment which, const struct update_chunk *c)
+{
+    const bool first = which == FIRST;
+    return (struct place){.kind = first ? QUANT_SIGNED : QUANT_UNSIGNED,
+                          .array = first ? a->m : a->v,
+                          .scale = first ? a->m_scale : a->v_scale,
+                          .at = first ? c->begin : c->begin - c->no_v};
+}
+
 static void put_codes(const struct update_args *a, enum moment which, const struct update_chunk *c,
                       const double *x)
 {
-    const int64_t i = c->begin, n = c->count;
-    const enum quant_kind kind = which == FIRST ? QUANT_SIGNED : QUANT_UNSIGNED;
-    uint8_t *codes = which == FIRST ? a->m : a->v;
+    const struct place l = place_of(a, which, c);
+    uint8_t *codes = l.array;
     float values[QUANT_BLOCK], top = 0;
-    code_values(kind, values);
-    for (int64_t k = 0; k < n; k++) top = fmaxf(top, fabsf((float)x[k]));
+    code_values(l.kind, values);
+    for (int64_t k = 0; k < c->count; k++) top = fmaxf(top, fabsf((float)x[k]));
     if (top < FLT_MIN) top = 0;
-    (which == FIRST ? a->m_scale : a->v_scale)[i / QUANT_BLOCK] = top;
-    for (int64_t k = 0; k < n; k++)
-        codes[i + k] = code_of(kind, values, top > 0 ? x[k] / (double)top : 0, random_bits(a, which, c, k));
+    l.scale[l.at / QUANT_BLOCK] = top;
+    for (int64_t k = 0; k < c->count; k++)
+        codes[l.at + k] =
+            code_of(l.kind, values, top > 0 ? x[k] / (double)top : 0, random_bits(a, which, c, k));
 }
 
 static void put_moments(const struct update_args *a, enum moment which, const struct update_chunk *c,
                         const double *x)
 {
-    const int64_t i = c->begin, n = c->count;
-    void *array = which == FIRST ? a->m : a->v;
+    const struct place l = place_of(a, which, c);
     if (a->sdt == DTYPE_U8) {
         put_codes(a, which, c, x);
         return;
     }
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < c->count; k++) {
         const float rounded = (float)x[k];
         uint32_t bits;
         memcpy(&bits, &rounded, sizeof bits);
         if (a->sdt == DTYPE_F32)
-            ((float *)array)[i + k] = rounded;
+            ((float *)l.array)[l.at + k] = rounded;
         else
-            ((bf16 *)array)[i + k] = rounding_bf16(bits, random_bits(a, which, c, k));
+            ((bf16 *)l.array)[l.at + k] = rounding_bf16(bits, random_bits(a, which, c, k));
     }
 }
 
-static void get_moments(const struct update_args *a, enum moment which, int64_t i, int64_t n, double *x)
+static void get_moments(const struct update_args *a, enum moment which, const struct update_chunk *c,
+                        double *x)
 {
-    const enum quant_kind kind = which == FIRST ? QUANT_SIGNED : QUANT_UNSIGNED;
-    const void *array = which == FIRST ? a->m : a->v;
+    const struct place l = place_of(a, which, c);
     float values[QUANT_BLOCK];
-    if (a->sdt == DTYPE_U8) code_values(kind, values);
-    for (int64_t k = 0; k < n; k++) {
+    if (a->sdt == DTYPE_U8) code_values(l.kind, values);
+    for (int64_t k = 0; k < c->count; k++) {
         if (a->sdt == DTYPE_U8)
-            x[k] = (double)values[((const uint8_t *)array)[i + k]] *
-                   (double)(which == FIRST ? a->m_scale : a->v_scale)[i / QUANT_BLOCK];
+            x[k] = (double)values[((const uint8_t *)l.array)[l.at + k]] * (double)l.scale[l.at / QUANT_BLOCK];
         else
-            x[k] = get(array, i + k, a->sdt);
+            x[k] = get(l.array, l.at + k, a->sdt);
     }
 }
 
@@ -115,8 +128,8 @@ static void update_some(const struct update_args *a, const struct update_chunk *
     const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
     const bool two = a->rule == UPDATE_ADAMW;
     double m[QUANT_BLOCK], v[QUANT_BLOCK] = {0};
-    get_moments(a, FIRST, c->begin, c->count, m);
-    if (two) get_moments(a, SECOND, c->begin, c->count, v);
+    get_moments(a, FIRST, c, m);
+    if (two) get_moments(a, SECOND, c, v);
     for (int64_t k = 0; k < c->count; k++) {
         const int64_t i = c->begin + k;
         const double step = rule_step(a, (double)a->g[i] * factor, &m[k], &v[k]);
@@ -128,12 +141,27 @@ static void update_some(const struct update_args *a, const struct update_chunk *
     if (two) put_moments(a, SECOND, c, v);
 }
 
+static void momentum_some(const struct update_args *a, const struct update_chunk *c, double factor)
+{
+    double m[QUANT_BLOCK];
+    get_moments(a, FIRST, c, m);
+    for (int64_t k = 0; k < c->count; k++) {
+        const double g = (double)a->g[c->begin + k] * factor;
+        m[k] = a->momentum * m[k] + g;
+        a->g[c->begin + k] = (float)(g + a->momentum * m[k]);
+    }
+    put_moments(a, FIRST, c, m);
+}
+
 static void update_one(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
     for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
         const int32_t left = c->count - at;
         const struct update_chunk some = update_part(c, at, left < QUANT_BLOCK ? left : QUANT_BLOCK);
-        update_some(a, &some, factor, lr);
+        if (c->flags & UPDATE_MOMENTUM)
+            momentum_some(a, &some, factor);
+        else
+            update_some(a, &some, factor, lr);
     }
 }
 
@@ -173,7 +201,41 @@ static status update(const struct update_args *a, dev_stream s)
         if (a->chunks[c].flags & UPDATE_ROWS)
             update_rows(a, &a->chunks[c], factor);
         else
-            update_one(a, &a->chunks[c], factor, a->scalars->lr);
+            update_one(a, &a->chunks[c], factor, update_lr(a));
+    }
+    return STATUS_OK;
+}
+
+static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
+{
+    (void)s;
+    double squares = 0;
+    for (int64_t i = 0; i < a->count; i++) squares += pow(get(a->g, i, dtype_acc(a->dt)), 2);
+    for (int64_t i = 0; i < a->count; i++)
+        put(a->x, i, a->dt, get(a->g, i, dtype_acc(a->dt)) / (sqrt(squares) + a->eps));
+    return STATUS_OK;
+}
+
+static status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
+{
+    (void)s;
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t j = 0; j < a->n; j++) {
+            const int64_t at = i * a->n + j;
+            put(a->y, at, a->dt,
+                (i == j ? a->a : 0) + a->b * get(a->x, at, a->dt) + a->c * get(a->xx, at, a->dt));
+        }
+    return STATUS_OK;
+}
+
+static status ortho_step(const struct ortho_step_args *a, dev_stream s)
+{
+    (void)s;
+    const double lr = a->scalars->lr;
+    if (a->scalars->clip_factor == 0) return STATUS_OK;
+    for (int64_t i = 0; i < a->count; i++) {
+        a->p[i] = (float)((double)a->p[i] * (1 - lr * a->weight_decay) - lr * a->scale * get(a->x, i, a->dt));
+        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
     }
     return STATUS_OK;
 }
@@ -182,4 +244,7 @@ void oracle_optim(struct ops *o)
 {
     o->sum = sum;
     o->update = update;
+    o->ortho_unit = ortho_unit;
+    o->ortho_poly = ortho_poly;
+    o->ortho_step = ortho_step;
 }

@@ -25,7 +25,7 @@ static_assert(NORM_TILES * NORM_TILE == UPDATE_CHUNK && RULE_TILES * RULE_TILE =
 
 // Of one step, the same for all elements, folded as the CPU's are.
 struct fold {
-    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay;
+    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay, momentum;
 };
 
 struct tile {
@@ -34,13 +34,14 @@ struct tile {
     uint32_t flags;
     const update_chunk *chunk;
     int skip; // elements of the chunk in front of the tile
+    int64_t no_v;
 };
 template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t index)
 {
     const int tiles = UPDATE_CHUNK / TILE;
     const update_chunk c = a.chunks[index / tiles];
     const int skip = int(index % tiles) * TILE;
-    return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip};
+    return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip, c.no_v};
 }
 
 // Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad.
@@ -141,8 +142,10 @@ __device__ fold fold_of(const update_args &a, double factor)
     f.beta1 = float(a.beta1), f.rest1 = float(1 - a.beta1);
     f.beta2 = float(a.beta2), f.rest2 = float(1 - a.beta2);
     f.eps = float(a.eps);
-    f.decay = float(s.lr * a.weight_decay);
-    f.step = float(a.rule == UPDATE_ADAMW ? s.lr / s.correction1 : s.lr);
+    f.momentum = float(a.momentum);
+    const double lr = a.rate > 0 ? s.lr * a.rate : s.lr;
+    f.decay = float(lr * a.weight_decay);
+    f.step = float(a.rule == UPDATE_ADAMW ? lr / s.correction1 : lr);
     f.root = a.rule == UPDATE_ADAMW ? float(1 / sqrt(s.correction2)) : 0;
     return f;
 }
@@ -170,6 +173,34 @@ template <update_rule RULE> __device__ inline void apply(state &s, const fold &f
     }
 }
 
+// m = momentum m + g;  g = g + momentum m.
+__device__ inline void accelerate(state &s, const fold &f)
+{
+    for (int k = 0; k < QUAD; k++) {
+        const float g = s.g.x[k] * f.scale, m = s.m.x[k] * f.momentum + g;
+        s.m.x[k] = m;
+        s.g.x[k] = g + m * f.momentum;
+    }
+}
+template <typename S> __device__ inline void tile_momentum(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
+{
+    S *m = static_cast<S *>(a.m);
+#pragma unroll
+    for (int u = 0; u < RULE_QUADS; u++) {
+        const int at = (u * THREADS + int(threadIdx.x)) * QUAD, n = t.count - at;
+        const int64_t i = t.begin + at;
+        if (n <= 0) continue;
+        state s;
+        s.g = load_quad(a.g, i, n, wide);
+        s.m = load_quad(m, i, n, wide);
+        accelerate(s, f);
+        rng_block words = {};
+        if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at);
+        store_quad(a.g, i, n, wide, s.g);
+        store_moment(m, i, n, wide, s.m, words, 0);
+    }
+}
+
 // FULL: a whole tile of arrays that allow wide accesses, without a branch between its loads.
 template <update_rule RULE, typename S, bool FULL>
 __device__ inline void tile_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide)
@@ -186,7 +217,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         s[u].g = load_quad(a.g, i, n, wide);
         s[u].p = load_quad(a.p, i, n, wide);
         s[u].m = load_quad(m, i, n, wide);
-        if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i, n, wide);
+        if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i - t.no_v, n, wide);
     }
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
 #pragma unroll
@@ -199,7 +230,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         apply<RULE>(s[u], f, decay);
         store_quad(a.p, i, n, wide, s[u].p);
         store_moment(m, i, n, wide, s[u].m, words, 0);
-        if (RULE == UPDATE_ADAMW) store_moment(v, i, n, wide, s[u].v, words, 16);
+        if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
         if (a.w) store_rounded(a.w, i, n, wide, s[u].p);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
     }
@@ -278,8 +309,10 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
     const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE, n = t.count - at;
     if (begin >= t.count) return; // the whole warp
     const int64_t i = t.begin + at;
-    const codes cm = load_codes(a.m, i, n, wide), cv = RULE == UPDATE_ADAMW ? load_codes(a.v, i, n, wide) : codes{};
-    const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = RULE == UPDATE_ADAMW ? a.v_scale[i / QUANT_BLOCK] : 0;
+    const bool momentum = t.flags & UPDATE_MOMENTUM, two = RULE == UPDATE_ADAMW && !momentum;
+    const int64_t iv = i - t.no_v;
+    const codes cm = load_codes(a.m, i, n, wide), cv = two ? load_codes(a.v, iv, n, wide) : codes{};
+    const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = two ? a.v_scale[iv / QUANT_BLOCK] : 0;
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
     float m[LANE], v[LANE];
     uint32_t words[LANE];
@@ -289,21 +322,28 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
         const int n4 = n - u * QUAD;
         state s;
         s.g = load_quad(a.g, at4, n4, wide);
-        s.p = load_quad(a.p, at4, n4, wide);
+        if (!momentum) s.p = load_quad(a.p, at4, n4, wide);
         for (int k = 0; k < QUAD; k++) {
             s.m.x[k] = top_m * quant_value(&q.m, QUANT_SIGNED, cm.c[u * QUAD + k]);
-            s.v.x[k] = RULE == UPDATE_ADAMW ? top_v * quant_value(&q.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
+            s.v.x[k] = two ? top_v * quant_value(&q.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
         }
-        apply<RULE>(s, f, decay);
+        if (momentum)
+            accelerate(s, f);
+        else
+            apply<RULE>(s, f, decay);
         const rng_block random = rounding_words(a.seed, step, t.chunk, t.skip + at + u * QUAD);
         for (int k = 0; k < QUAD; k++) m[u * QUAD + k] = s.m.x[k], v[u * QUAD + k] = s.v.x[k], words[u * QUAD + k] = random.u[k];
         if (n4 <= 0) continue;
+        if (momentum) {
+            store_quad(a.g, at4, n4, wide, s.g);
+            continue;
+        }
         store_quad(a.p, at4, n4, wide, s.p);
         if (a.w) store_rounded(a.w, at4, n4, wide, s.p);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
     }
     store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.m, m, words);
-    if (RULE == UPDATE_ADAMW) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, i, n, wide, q.v, v, words);
+    if (two) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, iv, n, wide, q.v, v, words);
 }
 
 // The sum of all squares, in every block.
@@ -355,7 +395,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel
         if constexpr (sizeof(S) == 1) {
             block_update<RULE>(a, t, f, step, wide, q);
         } else {
-            if (wide && t.count == RULE_TILE)
+            if (t.flags & UPDATE_MOMENTUM)
+                tile_momentum<S>(a, t, f, step, wide);
+            else if (wide && t.count == RULE_TILE)
                 tile_update<RULE, S, true>(a, t, f, step, wide);
             else
                 tile_update<RULE, S, false>(a, t, f, step, wide);

@@ -57,9 +57,9 @@ static double all_squares(const struct update_args *a)
 
 /* The constants of a step in f32, folded: p = p (1 - decay) - step m / (sqrt(v) root + eps), Lion: p = p (1 - decay) -+ step. */
 struct update_fold {
-    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay;
+    float scale, beta1, rest1, beta2, rest2, eps, step, root, decay, momentum;
 };
-static struct update_fold fold(const struct update_args *a, double factor)
+static struct update_fold fold(const struct update_args *a, double factor, double lr)
 {
     const struct step_scalars *s = a->scalars;
     struct update_fold f = {.scale = (float)factor,
@@ -68,10 +68,11 @@ static struct update_fold fold(const struct update_args *a, double factor)
                             .beta2 = (float)a->beta2,
                             .rest2 = (float)(1 - a->beta2),
                             .eps = (float)a->eps,
-                            .step = (float)s->lr,
-                            .decay = (float)(s->lr * a->weight_decay)};
+                            .momentum = (float)a->momentum,
+                            .step = (float)lr,
+                            .decay = (float)(lr * a->weight_decay)};
     if (a->rule == UPDATE_ADAMW) {
-        f.step = (float)(s->lr / s->correction1);
+        f.step = (float)(lr / s->correction1);
         f.root = (float)(1 / __builtin_sqrt(s->correction2));
     }
     return f;
@@ -117,19 +118,33 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
                             enum update_rule rule, dtype sdt)
 {
     const int64_t end = c->begin + c->count;
-    if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
         vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
-        if (rule == UPDATE_ADAMW) v = vec_load(a->v, i, n, sdt);
+        if (rule == UPDATE_ADAMW) v = vec_load(a->v, i - c->no_v, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
-        if (rule == UPDATE_ADAMW) moment_store(a->v, i, n, sdt, v, words >> 16);
+        if (rule == UPDATE_ADAMW) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
         vec_store(a->p, i, n, DTYPE_F32, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
+    }
+}
+
+/* m = momentum m + g;  g = g + momentum m. */
+VEC_INLINE void momentum_span(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
+                              dtype sdt)
+{
+    const int64_t end = c->begin + c->count;
+    for (int64_t i = c->begin; i < end; i += VEC) {
+        const int n = vec_n(end - i);
+        const vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
+        const vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale,
+                 m = vec_load(a->m, i, n, sdt) * f.momentum + g;
+        moment_store(a->m, i, n, sdt, m, words & 0xffff);
+        vec_store(a->g, i, n, DTYPE_F32, g + m * f.momentum);
     }
 }
 
@@ -194,10 +209,6 @@ VEC_INLINE void codes_store(const struct quant_map *q, enum quant_kind kind, uin
     memcpy(p, &bytes, (size_t)n);
 }
 
-struct block {
-    float m[QUANT_BLOCK], v[QUANT_BLOCK];
-};
-
 /* The scale of a block; 0, and all codes of 0, where it would be subnormal. */
 VEC_INLINE float block_scale(const float *x, int64_t n)
 {
@@ -207,56 +218,77 @@ VEC_INLINE float block_scale(const float *x, int64_t n)
     return scale < FLT_MIN ? 0 : scale;
 }
 
-VEC_INLINE void block_store(const struct update_args *a, const struct update_chunk *c, const struct block *b,
-                            const struct quant_map q[2], enum update_rule rule)
+/* A moment of a block becomes codes. */
+VEC_INLINE void block_store(const struct update_args *a, const struct update_chunk *c, const float *x,
+                            const struct quant_map *q, enum quant_kind kind)
 {
-    const int64_t begin = c->begin, count = c->count;
-    const float top_m = block_scale(b->m, count), top_v = rule == UPDATE_ADAMW ? block_scale(b->v, count) : 0;
-    const float over_m = top_m > 0 ? 1 / top_m : 0, over_v = top_v > 0 ? 1 / top_v : 0;
-    a->m_scale[begin / QUANT_BLOCK] = top_m;
-    if (rule == UPDATE_ADAMW) a->v_scale[begin / QUANT_BLOCK] = top_v;
-    for (int64_t k = 0; k < count; k += VEC) {
-        const int n = vec_n(count - k);
+    const bool first = kind == QUANT_SIGNED;
+    const int64_t at = first ? c->begin : c->begin - c->no_v;
+    const float top = block_scale(x, c->count), inverse = top > 0 ? 1 / top : 0;
+    uint8_t *codes = (uint8_t *)(first ? a->m : a->v) + at;
+    (first ? a->m_scale : a->v_scale)[at / QUANT_BLOCK] = top;
+    for (int64_t k = 0; k < c->count; k += VEC) {
         const vu words = words_at(a, c, k);
-        codes_store(&q[0], QUANT_SIGNED, (uint8_t *)a->m + begin + k, n, vec_load(b->m, k, VEC, DTYPE_F32),
-                    over_m, words & 0xffff);
-        if (rule == UPDATE_ADAMW)
-            codes_store(&q[1], QUANT_UNSIGNED, (uint8_t *)a->v + begin + k, n,
-                        vec_load(b->v, k, VEC, DTYPE_F32), over_v, words >> 16);
+        codes_store(q, kind, codes + k, vec_n(c->count - k), vec_load(x, k, VEC, DTYPE_F32), inverse,
+                    first ? words & 0xffff : words >> 16);
     }
+}
+
+VEC_INLINE vf block_load(const struct update_args *a, const struct update_chunk *c, int64_t k,
+                         const struct quant_map *q, enum quant_kind kind)
+{
+    const bool first = kind == QUANT_SIGNED;
+    const int64_t at = first ? c->begin : c->begin - c->no_v;
+    return codes_load(q, kind, (const uint8_t *)(first ? a->m : a->v) + at + k, vec_n(c->count - k),
+                      (first ? a->m_scale : a->v_scale)[at / QUANT_BLOCK]);
 }
 
 VEC_INLINE void update_block(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
                              const struct quant_map q[2], enum update_rule rule)
 {
-    struct block b;
-    const float top_m = a->m_scale[c->begin / QUANT_BLOCK],
-                top_v = rule == UPDATE_ADAMW ? a->v_scale[c->begin / QUANT_BLOCK] : 0;
+    float moments[2][QUANT_BLOCK];
     for (int64_t k = 0; k < c->count; k += VEC) {
         const int64_t i = c->begin + k;
         const int n = vec_n(c->count - k);
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
-        vf m = codes_load(&q[0], QUANT_SIGNED, (const uint8_t *)a->m + i, n, top_m), v = {0};
-        if (rule == UPDATE_ADAMW) v = codes_load(&q[1], QUANT_UNSIGNED, (const uint8_t *)a->v + i, n, top_v);
+        vf m = block_load(a, c, k, &q[0], QUANT_SIGNED), v = {0};
+        if (rule == UPDATE_ADAMW) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
         p -= rule_vec(f, rule, g, p, &m, &v);
-        (void)vec_store(b.m, k, VEC, DTYPE_F32, m);
-        if (rule == UPDATE_ADAMW) (void)vec_store(b.v, k, VEC, DTYPE_F32, v);
+        (void)vec_store(moments[0], k, VEC, DTYPE_F32, m);
+        if (rule == UPDATE_ADAMW) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
         vec_store(a->p, i, n, DTYPE_F32, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
-    block_store(a, c, &b, q, rule);
+    block_store(a, c, moments[0], &q[0], QUANT_SIGNED);
+    if (rule == UPDATE_ADAMW) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED);
+}
+
+static void momentum_block(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
+                           const struct quant_map *q)
+{
+    float moments[QUANT_BLOCK];
+    for (int64_t k = 0; k < c->count; k += VEC) {
+        const int n = vec_n(c->count - k);
+        const vf g = vec_load(a->g, c->begin + k, n, DTYPE_F32) * f.scale,
+                 m = block_load(a, c, k, q, QUANT_SIGNED) * f.momentum + g;
+        (void)vec_store(moments, k, VEC, DTYPE_F32, m);
+        vec_store(a->g, c->begin + k, n, DTYPE_F32, g + m * f.momentum);
+    }
+    block_store(a, c, moments, q, QUANT_SIGNED);
 }
 
 VEC_INLINE void update_blocks(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
                               enum update_rule rule)
 {
     const struct quant_map q[] = {quant_map_of(QUANT_SIGNED), quant_map_of(QUANT_UNSIGNED)};
-    if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
     for (int32_t at = 0; at < c->count; at += QUANT_BLOCK) {
         const int32_t left = c->count - at;
         const struct update_chunk block = update_part(c, at, left < QUANT_BLOCK ? left : QUANT_BLOCK);
-        update_block(a, &block, f, q, rule);
+        if (c->flags & UPDATE_MOMENTUM)
+            momentum_block(a, &block, f, q);
+        else
+            update_block(a, &block, f, q, rule);
     }
 }
 
@@ -264,10 +296,15 @@ VEC_INLINE void update_blocks(const struct update_args *a, const struct update_c
 static void update_chunk(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
     const bool adamw = a->rule == UPDATE_ADAMW;
+    if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
     if (a->sdt == DTYPE_U8 && adamw)
         update_blocks(a, c, f, UPDATE_ADAMW);
     else if (a->sdt == DTYPE_U8)
         update_blocks(a, c, f, UPDATE_LION);
+    else if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_F32)
+        momentum_span(a, c, f, DTYPE_F32);
+    else if (c->flags & UPDATE_MOMENTUM)
+        momentum_span(a, c, f, DTYPE_BF16);
     else if (adamw && a->sdt == DTYPE_F32)
         update_span(a, c, f, UPDATE_ADAMW, DTYPE_F32);
     else if (adamw)
@@ -282,8 +319,6 @@ static void update_chunk(const struct update_args *a, const struct update_chunk 
 static void update_rows(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
     const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);
-    f.step *= (float)a->row_rate;
-    f.decay *= (float)a->row_rate;
     for (int64_t at = 0; at < c->count; at += width) {
         const struct update_chunk row = update_part(c, at, width);
         if (!update_untouched(a->g + row.begin, width)) update_chunk(a, &row, f);
@@ -301,11 +336,12 @@ static status update(const struct update_args *a, dev_stream s)
     }
     if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : all_squares(a), &factor))
         return STATUS_OK;
-    const struct update_fold f = fold(a, factor);
+    const struct update_fold f = fold(a, factor, update_lr(a)),
+                             rows = fold(a, factor, a->scalars->lr * a->row_rate);
     PARALLEL_CHUNKS(c, a->chunk_count)
     {
         if (a->chunks[c].flags & UPDATE_ROWS)
-            update_rows(a, &a->chunks[c], f);
+            update_rows(a, &a->chunks[c], rows);
         else
             update_chunk(a, &a->chunks[c], f);
     }

@@ -5,7 +5,7 @@
 #define INGOT_OPS_CPU_SIMD_SIMD_H
 #include "ops/ops.h"
 
-#define SIMD_FILES(X) X(gemm) X(rows) X(rownorm) X(act) X(rotary) X(loss) X(optim) X(attn) X(decode) X(tails) X(delta) X(conv) \
+#define SIMD_FILES(X) X(gemm) X(rows) X(rownorm) X(act) X(rotary) X(loss) X(optim) X(ortho) X(attn) X(decode) X(tails) X(delta) X(conv) \
     X(ssm) X(router) X(experts)
 
 #define SIMD_JOIN_(name, isa) name##_##isa

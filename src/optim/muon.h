@@ -1,0 +1,25 @@
+/* Muon: each hidden matrix moves by its momentum, orthogonalised.       (Jordan et al., kellerjordan.github.io/posts/muon, 2024; scale and
+ *                                                                        weight decay: Liu et al., Moonlight, arXiv:2502.16982)
+ *   m = momentum m + g,  u = g + momentum m      by the op `update` (UPDATE_MOMENTUM), in place of g, which is the clipped gradient
+ *   X = u / (||u||_F + 1e-7), then five times  A = X X^T,  X = (a I + b A + c A A) X,  (a, b, c) = (3.4445, -4.7750, 2.0315)
+ *   p = p (1 - lr wd) - lr 0.2 sqrt(max(out, in)) X
+ * The products run in the type of the weights' copy (bf16 or fp32); of a matrix with more rows than columns from the other side, X^T X.
+ * After them singular values lie between 0.68 and 1.2; the scale gives steps the size of AdamW's, so that its rate and decay serve.
+ *
+ * A logical matrix is what a paper draws as one: q, k, v and gates of a fused projection apart, gate and up apart, each expert apart
+ * (params.h: `parts`). Fused ones would share one spectrum: the largest would leave little to the others. All else goes to AdamW, at
+ * optim.adam_rate times the rate: embeddings, head, norms, biases, convolutions, decay rates, and matrices whose rows mean nothing
+ * together (`rowwise`: routers, gates of one row).
+ *
+ * FLOPs of a matrix, n its shorter side, k the longer: 5 (4 n^2 k + 2 n^3). */
+#ifndef INGOT_OPTIM_MUON_H
+#define INGOT_OPTIM_MUON_H
+#include "nn/run.h"
+
+/* Says which rows are Muon's (param.ortho): before params_lay. */
+void muon_claim(struct params *p);
+/* Takes params.work: counting or real. */
+void muon_lay(struct params *p, struct arena *a);
+/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. */
+status muon_step(const struct run *r, const struct run_spec *spec) WARN_UNUSED;
+#endif
