@@ -194,8 +194,8 @@ struct watch {
     double last_s;     /* when it looked last */
     double wait_s;     /* when this wait began */
     bool won;          /* it has ended all */
-    unsigned turns;    /* of all ranks together; */
-    double stuck_s;    /* how long that stays the same while all wait */
+    unsigned turns;    /* of all ranks together */
+    double stuck_s;    /* how long turns stays the same while all wait */
     struct seen *seen; /* [ranks], owned */
     pthread_t heart;
     bool heart_started;
@@ -367,11 +367,14 @@ static status check_stuck(struct watch *w, double passed, const struct comm *c, 
 /* A rank that lives, but comes too late. */
 static status check_deadline(struct watch *w, double now, const struct comm *c, const struct comm_call *call)
 {
+    char busy[64], waits[64];
     if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
+    snprintf(busy, sizeof busy, "is busy with something else for %.0f minutes", COMM_DEADLINE_S / 60);
+    snprintf(waits, sizeof waits, "waits for %.0f minutes", COMM_DEADLINE_S / 60);
     for (int r = 0; r < w->board->ranks; r++)
         if (atomic_load(&w->board->slots[r].waits) == 0 && has_come(w->board, r))
-            return watch_lost(w, r, "is busy with something else for an hour", c, call);
-    return watch_lost(w, w->rank, "waits for an hour", c, call);
+            return watch_lost(w, r, busy, c, call);
+    return watch_lost(w, w->rank, waits, c, call);
 }
 
 status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call)

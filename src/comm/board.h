@@ -14,18 +14,19 @@ struct board_place {
     uint8_t nonce[16];
 };
 status board_place(int fd, struct board_place *p) WARN_UNUSED;
-enum { BOARD_MACHINE = 160 };
-/* What the processes of a machine that see each other have in common; its host name comes first. */
-void board_machine(char name[BOARD_MACHINE]);
 status board_join(const struct board_place *p, int *fd) WARN_UNUSED;
+/* What the processes of a machine that see each other have in common; its host name comes first. */
+enum { BOARD_MACHINE = 160 };
+void board_machine(char name[BOARD_MACHINE]);
+
 bool board_fits(const struct board *b, int ranks, size_t bytes);
+int board_ranks(const struct board *b);
+struct flight *board_flight(struct board *b);
+bool board_ended(const struct board *b, int rank); /* left in good order */
 /* The first one says why: false for the others. */
 bool board_abort(struct board *b, const char *text);
 bool board_aborted(const struct board *b);
 void board_reason(struct board *b, char text[COMM_TEXT]); /* "" when nobody has */
-struct flight *board_flight(struct board *b);
-int board_ranks(const struct board *b);
-bool board_ended(const struct board *b, int rank);        /* left in good order */
 
 /* What the board shows of a rank, for the board of another machine. */
 struct board_life {

@@ -16,7 +16,7 @@
 struct record {
     uint64_t sequence, bytes;
     double begin_s, end_s; /* end 0: the rank is in it */
-    int32_t op, all;       /* all: of all ranks, not of a group */
+    int32_t op, way, all;  /* all: of all ranks, not of a group */
     char comm[COMM_NAME], name[COMM_NAME];
 };
 struct ring {
@@ -43,6 +43,7 @@ void flight_begin(struct flight *f, const struct comm *c, const struct comm_call
                          .bytes = call->bytes,
                          .begin_s = clock_wall_s(),
                          .op = (int32_t)call->op,
+                         .way = (int32_t)call->way,
                          .all = c == c->world};
     memcpy(r->comm, c->name, sizeof r->comm);
     snprintf(r->name, sizeof r->name, "%s", call->name);
@@ -93,8 +94,13 @@ static void write_record(FILE *out, int rank, const struct record *r)
         snprintf(took, sizeof took, "%.6f", r->end_s - r->begin_s);
     else
         snprintf(took, sizeof took, "unfinished");
-    fprintf(out, "rank=%d comm=%.31s call=%s name='%.31s' bytes=%" PRIu64 " number=%" PRIu64, rank,
-            r->all ? "all" : r->comm, comm_op_text((enum comm_op)r->op), r->name, r->bytes, r->sequence);
+    const bool message = r->op == COMM_SEND || r->op == COMM_RECV;
+    fprintf(out, "rank=%d comm=%.31s call=%s%s name='%.31s' bytes=%" PRIu64 " number=%" PRIu64, rank,
+            r->all ? "all" : r->comm, comm_op_text((enum comm_op)r->op),
+            !message              ? ""
+            : r->way == COMM_NEXT ? "-next"
+                                  : "-prev",
+            r->name, r->bytes, r->sequence);
     fprintf(out, " begin=%02d:%02d:%02d.%03d seconds=%s\n", utc.tm_hour, utc.tm_min, utc.tm_sec,
             (int)((r->begin_s - (double)second) * 1e3), took);
 }

@@ -270,8 +270,8 @@ void mpi_close(struct comm *world, status st)
         }
         (void)m->abort(m->world, (int)st);
     }
+    (void)m->finalize(); /* waits for the others: what they see of this machine's ranks goes on */
     relay_close(m->relay);
-    (void)m->finalize();
     if (m->board) munmap(m->board, board_bytes(m->ranks));
     if (m->fd >= 0) close(m->fd);
     free(m);
