@@ -381,7 +381,7 @@ static status message(struct comm *c, struct comm_call what)
     CHECK(c, "'%s': one rank has nobody to send to", what.name);
     CHECK(what.bytes <= c->mail.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
           what.bytes, c->mail.bytes_max);
-    unsigned *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
+    uint64_t *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
     what.sequence = ++count[what.way];
     return carry_out(c, &what, c->mpi ? mpi_message : local_message);
 }

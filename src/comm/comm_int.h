@@ -28,7 +28,7 @@ struct mpi;     /* mpi.c */
 struct mail {
     size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
     unsigned depth;
-    unsigned sent[2], taken[2]; /* messages by way, so far */
+    uint64_t sent[2], taken[2]; /* messages by way, so far */
     char *memory;               /* local.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
