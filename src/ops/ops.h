@@ -24,6 +24,7 @@
 #include "ops/ops_ortho.h"
 #include "ops/ops_ssm.h"
 #include "ops/ops_tokens.h"
+#include "ops/ops_vocab.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 
@@ -37,8 +38,8 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
-    X(xent) X(hits) X(sum)                                                                                             \
-    X(update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                                                                                \
+    X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
+    X(update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                                      \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
@@ -68,15 +69,16 @@ struct bias_bwd_args {
     dtype dt;
 };
 
-/* x[t] = table[token[t]] (+ pos_table[position[t]]). Token ids were checked by the loader; an id outside [0, vocab) that is not
- * TOKEN_NONE aborts on the CPU. */
+/* x[t] = table[token[t]] (+ pos_table[position[t]]). Token ids were checked by the loader; an id outside [0, ids) that is not
+ * TOKEN_NONE aborts on the CPU. A table of some ids alone (the others are on other ranks) reads as zeros for the others. */
 struct embed_fwd_args {
     const int32_t *tokens;      /* [rows] */
     const int32_t *positions;   /* [rows]; read only with pos_table */
-    const void *table;          /* [vocab, d] dt */
+    const void *table;          /* [vocab, d] dt: of the ids from `first` on */
     const void *pos_table;      /* [pos_count, d] dt; NULL: none */
     void *x;                    /* [rows, d] dt */
     int64_t rows, d, vocab, pos_count;
+    int64_t first, ids;         /* ids 0: the table is whole */
     dtype dt;
 };
 /* dtable[token[t]] += dx[t] and dpos[position[t]] += dx[t], summed in token order t = 0, 1, ... : deterministic. */
@@ -86,6 +88,7 @@ struct embed_bwd_args {
     void *dtable;               /* [vocab, d] A, += */
     void *dpos;                 /* [pos_count, d] A, +=; NULL: none */
     int64_t rows, d, vocab, pos_count;
+    int64_t first, ids;         /* as forward */
     dtype dt;
 };
 

@@ -5,7 +5,8 @@
  * A field means the same in every row; what an op does not use stays 0.
  *   rows, d      tokens, width (d also: f of swiglu)
  *   m, n, k      of gemm; bias_bwd has m rows of n
- *   vocab, used  columns, and columns that take part
+ *   vocab, used  columns, and columns that take part; embed: rows of the table, and ids when it has not all of them, from k on
+ *   groups, k    of xent_part and xent_join: ranks, and which of them
  *   hd_v         of attention: 0: hd
  *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths
  *   experts ...  of routers and what follows them; n, k of expert_gemm as in ops_moe.h, n: f of expert_act; balance: `rows` routers */
@@ -124,6 +125,8 @@ struct op_case {
     {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
 
 #define HITS(rows_, vocab_, used_) {.op = OP_hits, .rows = rows_, .vocab = vocab_, .used = used_}
+#define SLICED(op_, rows_, vocab_, slices_, slice_, f_) \
+    {.op = OP_##op_, .rows = rows_, .vocab = vocab_, .groups = slices_, .k = slice_, .flags = f_}
 #define AHEAD(k_, docs_, ...) {.op = OP_ahead, .k = k_, .docs = docs_, .len = __VA_ARGS__}
 #define CONV(op_, channels_, width_, f_, docs_, ...) \
     {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
@@ -197,6 +200,12 @@ static const struct op_case op_cases[] = {
     {.op = OP_embed_fwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
     {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 40, .flags = NO_TOKENS},
     {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
+    {.op = OP_embed_fwd, .rows = 33, .d = 17, .vocab = 5, .k = 5, .used = 15},
+    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 20, .k = 60, .used = 80, .flags = POSITIONS},
+    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 20, .used = 40, .flags = NO_TOKENS},
+    {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .k = 5, .used = 15},
+    {.op = OP_embed_bwd, .rows = 300, .d = 64, .vocab = 20, .k = 60, .used = 80, .flags = POSITIONS},
+    {.op = OP_embed_bwd, .rows = 70, .d = 64, .vocab = 20, .used = 40, .flags = NO_TOKENS},
     {.op = OP_embed_bwd, .rows = 130, .d = 64, .vocab = 40, .flags = NO_TOKENS},
     NGRAM(3, 8, 0, 3, {5, 0, 40}), NGRAM(2, 1, MAPPED, 4, {1, 2, 3, 1}), NGRAM(4, 8, MAPPED, 1, {70}), NGRAM(3, 2, BRANCH, 1, {1}),
     NGRAM(4, 3, BRANCH | MAPPED, 1, {6}), NGRAM(8, 16, 0, 2, {9, 3}), NGRAM(3, 2, 0, 2, {0, 0}),
@@ -239,6 +248,10 @@ static const struct op_case op_cases[] = {
     ROWS(gate_fwd, 1, 1, 0), ROWS(gate_fwd, 7, 33, GAPS), ROWS(gate_fwd, 66, 1024, 0), ROWS(gate_fwd, 5, 48, GAPS),
     ROWS(gate_fwd, 0, 8, 0), ROWS(gate_bwd, 1, 1, 0), ROWS(gate_bwd, 7, 33, GAPS), ROWS(gate_bwd, 66, 1024, BRANCH | IN_PLACE),
     ROWS(gate_bwd, 5, 48, BRANCH | IN_PLACE_2), ROWS(gate_bwd, 9, 17, BRANCH | GAPS | IN_PLACE), ROWS(gate_bwd, 0, 8, 0),
+    SLICED(xent_part, 1, 1, 1, 0, 0), SLICED(xent_part, 9, 7, 3, 1, 0), SLICED(xent_part, 33, 1031, 2, 1, 0),
+    SLICED(xent_part, 20, 64, 4, 3, 0), SLICED(xent_part, 70, 2, 8, 0, 0),
+    SLICED(xent_join, 1, 1, 1, 0, 0), SLICED(xent_join, 9, 7, 3, 1, Z_LOSS), SLICED(xent_join, 33, 1031, 2, 1, IN_PLACE),
+    SLICED(xent_join, 20, 64, 4, 3, Z_LOSS | IN_PLACE), SLICED(xent_join, 70, 2, 8, 0, 0), SLICED(xent_join, 9, 33, 2, 0, NO_STATS),
     HITS(1, 1, 1), HITS(3, 7, 5), HITS(33, 1031, 1000), HITS(9, 64, 64), HITS(70, 4, 3),
     ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
     ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),

@@ -75,7 +75,7 @@ enum { POSITION_COUNT = 11 };
 
 static const int32_t *tokens_of_case(const struct op_case *c, struct probe *p)
 {
-    int32_t *ids = probe_ids(p, "tokens", c->rows, c->vocab);
+    int32_t *ids = probe_ids(p, "tokens", c->rows, c->used ? c->used : c->vocab);
     for (int64_t t = 0; t < c->rows && c->flags & NO_TOKENS; t += 3) ids[t] = TOKEN_NONE;
     return ids;
 }
@@ -88,7 +88,7 @@ static void run_embed_fwd(const struct ops *o, const struct op_case *c, struct p
         .table = probe_in(p, "table", p->dt, c->vocab * c->d, 0, 1),
         .pos_table = pos ? probe_in(p, "pos", p->dt, POSITION_COUNT * c->d, 0, 1) : NULL,
         .x = probe_out(p, "x", PROBE_OUT, p->dt, c->rows * c->d, TOL_EXACT), .rows = c->rows, .d = c->d,
-        .vocab = c->vocab, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
+        .vocab = c->vocab, .first = c->k, .ids = c->used, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
 }
 
 static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
@@ -101,7 +101,8 @@ static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct p
         .dx = probe_in(p, "dx", p->dt, c->rows * c->d, 0, 1),
         .dtable = probe_out(p, "dtable", PROBE_ACC, acc, c->vocab * c->d, tol),
         .dpos = pos ? probe_out(p, "dpos", PROBE_ACC, acc, POSITION_COUNT * c->d, tol) : NULL,
-        .rows = c->rows, .d = c->d, .vocab = c->vocab, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
+        .rows = c->rows, .d = c->d, .vocab = c->vocab, .first = c->k, .ids = c->used,
+        .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
 }
 
 static double shift_of(const struct op_case *c)
@@ -661,6 +662,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_gate_bwd] = run_gate,
         [OP_xent] = run_xent,
         [OP_hits] = run_hits,
+        [OP_xent_part] = run_xent_part,
+        [OP_xent_join] = run_xent_join,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_ortho_unit] = run_ortho_unit,

@@ -1,5 +1,6 @@
 /* Ops on token ids: support_run.c says how cases become calls. */
 #include "run.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 
 RUN_CALL(ahead)
 RUN_CALL(hits)
+RUN_CALL(xent_part)
+RUN_CALL(xent_join)
 RUN_CALL(ngram)
 RUN_CALL(ngram_gate_fwd)
 RUN_CALL(ngram_gate_bwd)
@@ -36,6 +39,48 @@ void run_hits(const struct ops *o, const struct op_case *c, struct probe *p)
     RUN(o, hits, .logits = z, .targets = targets,
         .hits = probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows, .vocab = c->vocab,
         .vocab_used = c->used, .dt = p->dt, .ldt = ldt);
+}
+
+/* Targets of the whole vocabulary, some ignored. */
+static const int32_t *targets_of(const struct op_case *c, struct probe *p)
+{
+    int32_t *targets = probe_ids(p, "targets", c->rows, c->vocab * c->groups);
+    for (int64_t t = 2; t < c->rows; t += 5) targets[t] = TARGET_IGNORE;
+    return targets;
+}
+
+void run_xent_part(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc;
+    RUN(o, xent_part, .logits = probe_in(p, "logits", ldt, c->rows * c->vocab, 0, 3),
+        .targets = targets_of(c, p),
+        .part = probe_out(p, "part", PROBE_OUT, acc, c->rows * XENT_PARTS,
+                          tol_reduce(acc, c->vocab) * sqrt((double)c->vocab)),
+        .rows = c->rows, .vocab = c->vocab, .slice = (int)c->k, .slices = (int)c->groups, .dt = p->dt,
+        .ldt = ldt);
+}
+
+/* The parts are drawn: no logits belong to those of other ranks. */
+void run_xent_join(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const double scale = 0.125;
+    const dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc,
+                out_dt = c->flags & IN_PLACE ? ldt : p->dt;
+    const int64_t count = c->rows * c->vocab, parts = c->groups * c->rows * XENT_PARTS;
+    const double tol = 4 * tol_reduce(acc, 1);
+    void *z = probe_in(p, "logits", ldt, count, 0, 1), *part = probe_in(p, "parts", acc, parts, 0, 1);
+    for (int64_t i = 0; i < parts; i += XENT_PARTS) {
+        dtype_store(part, i + XENT_MAX, acc, 4 + dtype_load(part, i + XENT_MAX, acc));
+        dtype_store(part, i + XENT_SUM, acc, 1 + fabs(dtype_load(part, i + XENT_SUM, acc)));
+    }
+    void *dz = c->flags & NO_STATS ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
+    if (c->flags & IN_PLACE) z = memcpy(dz, z, (size_t)count * dtype_bytes(ldt));
+    RUN(o, xent_join, .logits = z, .dlogits = dz, .targets = targets_of(c, p), .parts = part,
+        .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol),
+        .hits = dz ? NULL : probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows,
+        .vocab = c->vocab, .slice = (int)c->k, .slices = (int)c->groups,
+        .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
+        .z_loss = c->flags & Z_LOSS ? 1e-2 : 0, .dt = out_dt, .ldt = ldt);
 }
 
 void run_ngram(const struct ops *o, const struct op_case *c, struct probe *p)

@@ -249,11 +249,45 @@ static void a_hit_is_alone_at_the_top(void **state)
     for (int t = 0; t < 4; t++) assert_true(hits[t] == (t == 0));
 }
 
+/* Four slices of a row say, together, what the whole row says: loss, hit and gradient. */
+static void slices_of_a_row_make_the_whole(void **state)
+{
+    (void)state;
+    enum { ROWS_ = 6, SLICE = 3, SLICES = 4, V = SLICE * SLICES };
+    const int32_t targets[ROWS_] = {0, 11, TARGET_IGNORE, 5, 6, 7};
+    const double scale = 0.3;
+    double z[ROWS_ * V], dz[ROWS_ * V], loss[ROWS_], hits[ROWS_];
+    double mine[SLICES][ROWS_ * SLICE], parts[SLICES][ROWS_ * XENT_PARTS];
+    for (int i = 0; i < ROWS_ * V; i++) z[i] = 3 * sin(7.0 * i);
+    z[V + 11] = 9, z[4 * V + 6] = 8,
+          z[4 * V + 9] = 8; /* row 1: a hit; row 4: level with a column elsewhere */
+    RUN(hits, .logits = z, .targets = targets, .hits = hits, .rows = ROWS_, .vocab = V, .vocab_used = V,
+        .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    RUN(xent, .logits = z, .dlogits = dz, .targets = targets, .loss = loss, .rows = ROWS_, .vocab = V,
+        .vocab_used = V, .grad_scale = &scale, .z_loss = 0.01, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    assert_true(hits[1] == 1 && hits[4] == 0);
+    for (int k = 0; k < SLICES; k++) {
+        for (int i = 0; i < ROWS_ * SLICE; i++) mine[k][i] = z[i / SLICE * V + k * SLICE + i % SLICE];
+        RUN(xent_part, .logits = mine[k], .targets = targets, .part = parts[k], .rows = ROWS_, .vocab = SLICE,
+            .slice = k, .slices = SLICES, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    }
+    for (int k = 0; k < SLICES; k++) {
+        double got[ROWS_], hit[ROWS_];
+        RUN(xent_join, .logits = mine[k], .dlogits = mine[k], .targets = targets, .parts = parts, .loss = got,
+            .hits = hit, .rows = ROWS_, .vocab = SLICE, .slice = k, .slices = SLICES, .grad_scale = &scale,
+            .z_loss = 0.01, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+        for (int t = 0; t < ROWS_; t++) assert_true(fabs(got[t] - loss[t]) < 1e-14 && hit[t] == hits[t]);
+        for (int i = 0; i < ROWS_ * SLICE; i++)
+            assert_true(fabs(mine[k][i] - dz[i / SLICE * V + k * SLICE + i % SLICE]) < 1e-15);
+    }
+}
+
 int main(void)
 {
     ops_oracle(&oracle);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_is_alone_at_the_top),
+        cmocka_unit_test(slices_of_a_row_make_the_whole),
         cmocka_unit_test(a_product_is_the_sum_over_k_for_every_orientation),
         cmocka_unit_test(attention_is_a_masked_softmax),
         cmocka_unit_test(decoding_gives_the_last_row_of_the_forward),

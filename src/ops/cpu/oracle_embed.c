@@ -10,6 +10,13 @@ static int64_t row_checked(const int32_t *ids, int64_t t, int64_t count, const c
     return ids[t];
 }
 
+/* The table's row of a token; -1: none here. `ids` 0: the table is whole. */
+static int64_t row_here(const int32_t *tokens, int64_t t, int64_t first, int64_t vocab, int64_t ids)
+{
+    const int64_t row = row_checked(tokens, t, ids ? ids : vocab, "token") - first;
+    return row >= 0 && row < vocab ? row : -1;
+}
+
 static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
 {
     (void)s;
@@ -17,10 +24,10 @@ static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
     PARALLEL_CHUNKS(t, a->rows)
     {
         bool none = a->tokens[t] == TOKEN_NONE && !a->pos_table;
-        int64_t token = none ? 0 : row_checked(a->tokens, t, a->vocab, "token");
+        int64_t token = none ? -1 : row_here(a->tokens, t, a->first, a->vocab, a->ids);
         int64_t position = a->pos_table ? row_checked(a->positions, t, a->pos_count, "position") : 0;
         for (int64_t j = 0; j < a->d; j++) {
-            double v = none ? 0 : get(a->table, token * a->d + j, a->dt);
+            double v = token < 0 ? 0 : get(a->table, token * a->d + j, a->dt);
             if (a->pos_table) v += get(a->pos_table, position * a->d + j, a->dt);
             put(a->x, t * a->d + j, a->dt, v);
         }
@@ -39,11 +46,12 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
         struct span cols = chunk_span(c, a->d, COLUMNS);
         for (int64_t t = 0; t < a->rows; t++) {
             bool none = a->tokens[t] == TOKEN_NONE && !a->dpos;
-            int64_t token = none ? 0 : row_checked(a->tokens, t, a->vocab, "token") * a->d;
+            int64_t token = none ? -1 : row_here(a->tokens, t, a->first, a->vocab, a->ids);
             int64_t position = a->dpos ? row_checked(a->positions, t, a->pos_count, "position") * a->d : 0;
             for (int64_t j = cols.begin; j < cols.end; j++) {
                 double dx = get(a->dx, t * a->d + j, a->dt);
-                if (!none) put(a->dtable, token + j, acc, get(a->dtable, token + j, acc) + dx);
+                if (token >= 0)
+                    put(a->dtable, token * a->d + j, acc, get(a->dtable, token * a->d + j, acc) + dx);
                 if (a->dpos) put(a->dpos, position + j, acc, get(a->dpos, position + j, acc) + dx);
             }
         }

@@ -10,7 +10,7 @@
 //
 // So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the pieces in order;
 // every table row has one writer. The same code sums positions. Ids outside the table, which the loader excludes, make rows of NaN
-// forward and are left out backward; so is TOKEN_NONE, which makes zeros forward.
+// forward and are left out backward; so is TOKEN_NONE, which makes zeros forward, and so are ids whose rows other ranks hold.
 #include "ops/cuda/device.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <math.h>
@@ -28,20 +28,22 @@ typedef uint32_t key;
 template <typename T> struct embed_row {
     const T *table, *pos; // rows; NULL: none
     T *x;
-    float blank; // without a table
+    float blank; // without a row of the table
 };
 template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fwd_args &a, int64_t t)
 {
     const int32_t token = a.tokens[t];
+    const int64_t row = token - a.first;
     embed_row<T> r = {nullptr, nullptr, static_cast<T *>(a.x) + t * a.d, NAN};
     if (token == TOKEN_NONE && a.pos_table == nullptr) r.blank = 0;
-    if (token >= 0 && token < a.vocab) r.table = static_cast<const T *>(a.table) + token * a.d;
+    if (token >= 0 && token < a.ids) r.blank = 0; // on another rank, if it is not here
+    if (token >= 0 && row >= 0 && row < a.vocab) r.table = static_cast<const T *>(a.table) + row * a.d;
     if (a.pos_table) {
         const int32_t position = a.positions[t];
         if (position >= 0 && position < a.pos_count)
             r.pos = static_cast<const T *>(a.pos_table) + position * a.d;
         else
-            r.table = nullptr;
+            r.table = nullptr, r.blank = NAN;
     }
     return r;
 }
@@ -49,11 +51,10 @@ template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fw
 template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r, int64_t j)
 {
     pack<T> x;
-    if (r.table == nullptr) {
+    if (r.table == nullptr)
         for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(r.blank);
-        return x;
-    }
-    x = load_pack(r.table + j);
+    else
+        x = load_pack(r.table + j);
     if (r.pos == nullptr) return x;
     const pack<T> p = load_pack(r.pos + j);
     for (int k = 0; k < pack<T>::COUNT; k++) x.v[k] = from_f32<T>(to_f32(x.v[k]) + to_f32(p.v[k]));
@@ -81,7 +82,7 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embe
     } else {
         for (int64_t j = lane; j < a.d; j += WARP) {
             float x = r.table ? to_f32(r.table[j]) : r.blank;
-            if (r.table && r.pos) x += to_f32(r.pos[j]);
+            if (r.pos) x += to_f32(r.pos[j]);
             r.x[j] = from_f32<T>(x);
         }
     }
@@ -115,13 +116,14 @@ struct scatter {
     int64_t first, width; // columns of this launch: [first, first + width)
 };
 
-__global__ void __launch_bounds__(SORT_THREADS) keys_kernel(const int32_t *ids, int64_t rows, int64_t table_rows, key *keys,
-                                                            int32_t *from)
+// A key is the table's row: of id `first_id` the first.
+__global__ void __launch_bounds__(SORT_THREADS) keys_kernel(const int32_t *ids, int64_t first_id, int64_t rows, int64_t table_rows,
+                                                            key *keys, int32_t *from)
 {
     const int64_t t = int64_t(blockIdx.x) * SORT_THREADS + threadIdx.x;
     if (t >= rows) return;
-    const int32_t id = ids[t];
-    keys[t] = id >= 0 && id < table_rows ? key(id) : key(table_rows);
+    const int64_t row = ids[t] - first_id;
+    keys[t] = ids[t] >= 0 && row >= 0 && row < table_rows ? key(row) : key(table_rows);
     from[t] = int32_t(t);
 }
 
@@ -328,12 +330,12 @@ template <typename T, bool WIDE> void launch_sums(const scatter &a, dev_stream s
 
 // `a` has what the op's arguments say; the rest is filled in. Wide tables have their columns in several launches when there is no room
 // for the pieces of all.
-status scatter_add(scatter a, const int32_t *ids, dtype dt, dev_stream s)
+status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
 {
     CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows, (long long)a.table_rows);
     sorting w = sorting_of(a, s);
     keys_kernel<<<unsigned((a.rows + SORT_THREADS - 1) / SORT_THREADS), SORT_THREADS, 0, queue_of(s)>>>(
-        ids, a.rows, a.table_rows, w.keys_in, w.from_in);
+        ids, first_id, a.rows, a.table_rows, w.keys_in, w.from_in);
     // Its launches' errors are met below.
     (void)cub::DeviceRadixSort::SortPairs(w.temp, w.temp_bytes, w.keys_in, w.keys, w.from_in, w.from, int(a.rows), 0, w.bits,
                                           queue_of(s));
@@ -361,10 +363,10 @@ status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
     one.dx = a->dx;
     one.rows = a->rows, one.d = a->d;
     one.table = static_cast<float *>(a->dtable), one.table_rows = a->vocab;
-    TRY(scatter_add(one, a->tokens, a->dt, s));
+    TRY(scatter_add(one, a->tokens, a->first, a->dt, s));
     if (a->dpos == nullptr) return STATUS_OK;
     one.table = static_cast<float *>(a->dpos), one.table_rows = a->pos_count;
-    return scatter_add(one, a->positions, a->dt, s);
+    return scatter_add(one, a->positions, 0, a->dt, s);
 }
 
 } // namespace

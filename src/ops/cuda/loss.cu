@@ -145,6 +145,37 @@ template <typename L, int G> __device__ float row_lse2(const L *z, int used, con
     return c + log2f(block_sum(r.sum * exp2_fast(r.top * LOG2E - c), line));
 }
 
+// dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, `one` less in column `target` where that is one of them.
+struct row_factors {
+    float lse2, factor, one;
+};
+template <typename L, typename T, int G>
+__device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &kept, int groups, int used, int target,
+                                           const row_factors f)
+{
+    const int used_groups = (used + G - 1) / G;
+    for (int base = threadIdx.x; base < groups; base += SIDE * THREADS) {
+        group<L, G> x[SIDE] = {};
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            const int g = base + u * THREADS;
+            if (g < used_groups) x[u] = g < kept.count ? kept.get(g) : load_group<L, G>(z + int64_t(g) * G);
+        }
+#pragma unroll
+        for (int u = 0; u < SIDE; u++) {
+            const int g = base + u * THREADS, left = used - g * G, at = target - g * G;
+            if (g >= groups) continue;
+            float d[G];
+            for (int k = 0; k < G; k++) d[k] = f.factor * exp2_fast(fmaf(to_f32(x[u].v[k]), LOG2E, -f.lse2));
+            if (at >= 0 && at < G)
+                for (int k = 0; k < G; k++) d[k] = k == at ? d[k] - f.one : d[k];
+            if (left < G) // padding, whatever it holds
+                for (int k = 0; k < G; k++) d[k] = k < left ? d[k] : 0.f;
+            store_group<T, G>(dz + int64_t(g) * G, rounded<T, G>(d));
+        }
+    }
+}
+
 // L: of logits; T: of their gradient. G == 8 needs rows of whole groups that begin at 16 bytes.
 template <typename L, typename T, int G>
 __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a, int kept_count)
@@ -156,7 +187,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
     const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
     T *dz = static_cast<T *>(a.dlogits) + row * a.vocab;
     float *loss = static_cast<float *>(a.loss) + row;
-    const int groups = vocab / G, used_groups = (used + G - 1) / G;
+    const int groups = vocab / G;
     if (target == TARGET_IGNORE) {
         if (threadIdx.x == 0) *loss = 0;
         if (a.dlogits) zero_row<T, G>(dz, groups);
@@ -169,27 +200,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
     if (threadIdx.x == 0) *loss = float(lse - double(hit) + a.z_loss * lse * lse);
     if (a.dlogits == nullptr) return;
     const double grad_scale = *a.grad_scale;
-    const float factor = float(grad_scale * (1 + 2 * a.z_loss * lse)), one = float(grad_scale);
-    for (int base = threadIdx.x; base < groups; base += SIDE * THREADS) {
-        group<L, G> x[SIDE] = {};
-#pragma unroll
-        for (int u = 0; u < SIDE; u++) {
-            const int g = base + u * THREADS;
-            if (g < used_groups) x[u] = g < kept_count ? kept.get(g) : load_group<L, G>(z + int64_t(g) * G);
-        }
-#pragma unroll
-        for (int u = 0; u < SIDE; u++) {
-            const int g = base + u * THREADS, left = used - g * G, at = target - g * G;
-            if (g >= groups) continue;
-            float d[G];
-            for (int k = 0; k < G; k++) d[k] = factor * exp2_fast(fmaf(to_f32(x[u].v[k]), LOG2E, -lse2));
-            if (at >= 0 && at < G)
-                for (int k = 0; k < G; k++) d[k] = k == at ? d[k] - one : d[k];
-            if (left < G) // padding, whatever it holds
-                for (int k = 0; k < G; k++) d[k] = k < left ? d[k] : 0.f;
-            store_group<T, G>(dz + int64_t(g) * G, rounded<T, G>(d));
-        }
-    }
+    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale)};
+    write_grad<L, T, G>(z, dz, kept, groups, used, target, f);
 }
 
 template <typename L, typename T, int G> status launch(const struct xent_args *a, dev_stream s)
@@ -250,6 +262,124 @@ status hits(const struct hits_args *a, dev_stream s)
     return cuda_set_launched(s, "hits");
 }
 
+// ---- logits on several ranks
+//
+// Sums are relative to 2^c with c = max log2e, rounded: the maximum goes with its sum, and whoever reads both forms the same c.
+
+template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_kernel(const xent_part_args a)
+{
+    __shared__ float line[WARP];
+    const int64_t row = blockIdx.x, first = a.slice * a.vocab;
+    const int vocab = int(a.vocab), groups = vocab / G;
+    const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
+    float *part = static_cast<float *>(a.part) + row * XENT_PARTS;
+    const int id = a.targets[row];
+    if (id == TARGET_IGNORE) {
+        if (threadIdx.x < XENT_PARTS) part[threadIdx.x] = 0;
+        return;
+    }
+    const bool here = id >= first && id < first + a.vocab;
+    const int target = here ? int(id - first) : -1;
+    running r = {LOW, 0};
+    float others = -INFINITY;
+    for (int g = threadIdx.x; g < groups; g += THREADS) {
+        const group<L, G> x = load_group<L, G>(z + int64_t(g) * G);
+        absorb<L, G>(r, x, G);
+        for (int k = 0; k < G; k++)
+            if (g * G + k != target) others = fmaxf(others, to_f32(x.v[k]));
+    }
+    const float top = block_max(r.top, line), c = __fmul_rn(top, LOG2E);
+    const float sum = block_sum(r.sum * exp2_fast(r.top * LOG2E - c), line);
+    others = block_max(others, line);
+    if (threadIdx.x != 0) return;
+    part[XENT_MAX] = top, part[XENT_SUM] = sum;
+    part[XENT_TARGET] = here ? to_f32(z[target]) : -INFINITY;
+    part[XENT_OTHERS] = others > LOW ? others : -INFINITY;
+}
+
+template <typename L, typename T, int G> __global__ void __launch_bounds__(THREADS) join_kernel(const xent_join_args a)
+{
+    const int64_t row = blockIdx.x, first = a.slice * a.vocab;
+    const int vocab = int(a.vocab), groups = vocab / G, id = a.targets[row];
+    const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
+    T *dz = static_cast<T *>(a.dlogits) + row * a.vocab;
+    if (id == TARGET_IGNORE) {
+        if (threadIdx.x == 0) static_cast<float *>(a.loss)[row] = 0;
+        if (threadIdx.x == 0 && a.hits) static_cast<float *>(a.hits)[row] = 0;
+        if (a.dlogits) zero_row<T, G>(dz, groups);
+        return;
+    }
+    const float *parts = static_cast<const float *>(a.parts) + row * XENT_PARTS;
+    const int64_t apart = a.rows * XENT_PARTS; // from rank to rank
+    float top = LOW, others = -INFINITY, sum = 0, hit = NAN;
+    for (int k = 0; k < a.slices; k++) {
+        const float *part = parts + k * apart;
+        top = fmaxf(top, part[XENT_MAX]);
+        others = fmaxf(others, part[XENT_OTHERS]);
+        if (id >= 0 && id / a.vocab == k) hit = part[XENT_TARGET];
+    }
+    const float c = __fmul_rn(top, LOG2E);
+    for (int k = 0; k < a.slices; k++) {
+        const float *part = parts + k * apart;
+        sum += part[XENT_SUM] * exp2f(__fmul_rn(part[XENT_MAX], LOG2E) - c);
+    }
+    const float lse2 = c + log2f(sum) + (isnan(hit) ? NAN : 0.f);
+    const double lse = lse2 * LN2;
+    if (threadIdx.x == 0) static_cast<float *>(a.loss)[row] = float(lse - double(hit) + a.z_loss * lse * lse);
+    if (threadIdx.x == 0 && a.hits) static_cast<float *>(a.hits)[row] = hit > others ? 1.f : 0.f;
+    if (a.dlogits == nullptr) return;
+    const double grad_scale = *a.grad_scale;
+    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale)};
+    const int target = id >= first && id < first + a.vocab ? int(id - first) : -1;
+    write_grad<L, T, G>(z, dz, keep<L, G>{nullptr, 0}, groups, vocab, target, f);
+}
+
+void check_slice(int64_t vocab, int slice, int slices, dtype dt, dtype ldt)
+{
+    CHECK(vocab > 0 && vocab * slices <= INT32_MAX / 2 && slice >= 0 && slice < slices, "slice %d of %d, of %lld columns", slice,
+          slices, (long long)vocab);
+    CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
+    CHECK(ldt == DTYPE_F32 || ldt == dt, "logits of %s", dtype_name(ldt));
+}
+
+status xent_part(const struct xent_part_args *a, dev_stream s)
+{
+    check_slice(a->vocab, a->slice, a->slices, a->dt, a->ldt);
+    if (a->rows == 0) return STATUS_OK;
+    const bool wide = a->vocab % 8 == 0 && aligned16(a->logits);
+    const unsigned rows = unsigned(a->rows);
+    BY_DTYPE(a->ldt, {
+        if (wide)
+            part_kernel<T, 8><<<rows, THREADS, 0, queue_of(s)>>>(*a);
+        else
+            part_kernel<T, 1><<<rows, THREADS, 0, queue_of(s)>>>(*a);
+    });
+    return cuda_set_launched(s, "xent_part");
+}
+
+template <typename L, typename T> void launch_join(const struct xent_join_args *a, dev_stream s)
+{
+    const bool wide = a->vocab % 8 == 0 && aligned16(a->logits) && aligned16(a->dlogits);
+    if (wide)
+        join_kernel<L, T, 8><<<unsigned(a->rows), THREADS, 0, queue_of(s)>>>(*a);
+    else
+        join_kernel<L, T, 1><<<unsigned(a->rows), THREADS, 0, queue_of(s)>>>(*a);
+}
+
+status xent_join(const struct xent_join_args *a, dev_stream s)
+{
+    check_slice(a->vocab, a->slice, a->slices, a->dt, a->ldt);
+    CHECK(a->dlogits != a->logits || a->dt == a->ldt, "dlogits in place of logits of another type");
+    if (a->rows == 0) return STATUS_OK;
+    if (a->ldt == DTYPE_BF16)
+        launch_join<__nv_bfloat16, __nv_bfloat16>(a, s);
+    else if (a->dt == DTYPE_BF16)
+        launch_join<float, __nv_bfloat16>(a, s);
+    else
+        launch_join<float, float>(a, s);
+    return cuda_set_launched(s, "xent_join");
+}
+
 template <typename F> __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const F *x, int64_t count, double *out)
 {
     __shared__ double line[WARP];
@@ -278,5 +408,7 @@ extern "C" void cuda_loss_slots(struct ops *o)
 {
     o->xent = xent;
     o->hits = hits;
+    o->xent_part = xent_part;
+    o->xent_join = xent_join;
     o->sum = sum;
 }

@@ -64,26 +64,41 @@ static struct softmax row_softmax(const float *z, int64_t count)
     return s;
 }
 
-/* dz = scale e^(z - max), then the target's column and the padding. */
-VEC_INLINE void row_grad(const struct xent_args *a, int64_t t, float max, double scale, dtype dt)
+/* A row's gradient: dz = scale e^(z - max), and `one` less in the target's column. */
+struct row_grad {
+    const float *z;
+    void *dz;
+    int64_t count, column; /* column -1: the target is elsewhere */
+    float max;
+    double scale, one;
+};
+VEC_INLINE void row_grad(const struct row_grad *a, dtype dt)
 {
-    const float *z = (const float *)a->logits + t * a->vocab;
-    void *dz = (char *)a->dlogits + t * a->vocab * (dt == DTYPE_F32 ? 4 : 2);
+    const float *z = a->z, max = a->max;
+    void *dz = a->dz;
+    const double scale = a->scale;
     vf target = {0};
-    int64_t column = a->targets[t];
-    target[0] = (float)(exp((double)z[column] - (double)max) * scale - *a->grad_scale);
+    if (a->column >= 0) target[0] = (float)(exp((double)z[a->column] - (double)max) * scale - a->one);
     int64_t j = 0;
-    for (; j + VEC_SIDE * VEC <= a->vocab_used; j += VEC_SIDE * VEC) {
+    for (; j + VEC_SIDE * VEC <= a->count; j += VEC_SIDE * VEC) {
         vf x[VEC_SIDE];
         VEC_EACH(k) x[k] = vec_load(z, j + k * VEC, VEC, DTYPE_F32) - max;
         VEC_EACH(k) x[k] = vec_exp_below(x[k]) * (float)scale;
         VEC_EACH(k) vec_store(dz, j + k * VEC, VEC, dt, x[k]);
     }
-    for (; j < a->vocab_used; j += VEC) {
-        int n = vec_n(a->vocab_used - j);
+    for (; j < a->count; j += VEC) {
+        int n = vec_n(a->count - j);
         vec_store(dz, j, n, dt, vec_exp_below(vec_load(z, j, n, DTYPE_F32) - max) * (float)scale);
     }
-    vec_store(dz, column, 1, dt, target);
+    if (a->column >= 0) vec_store(dz, a->column, 1, dt, target);
+}
+
+static void row_grad_as(const struct row_grad *a, dtype dt)
+{
+    if (dt == DTYPE_F32)
+        row_grad(a, DTYPE_F32);
+    else
+        row_grad(a, DTYPE_BF16);
 }
 
 static void row_zero(const struct xent_args *a, int64_t t, int64_t from)
@@ -107,11 +122,14 @@ static void xent_row(const struct xent_args *a, int64_t t)
     double lse = (double)s.max + log(s.sum);
     ((float *)a->loss)[t] = (float)(lse - (double)z[target] + a->z_loss * lse * lse);
     if (a->dlogits == NULL) return;
-    double scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / s.sum;
-    if (a->dt == DTYPE_F32)
-        row_grad(a, t, s.max, scale, DTYPE_F32);
-    else
-        row_grad(a, t, s.max, scale, DTYPE_BF16);
+    row_grad_as(&(struct row_grad){.z = z,
+                                   .dz = (char *)a->dlogits + t * a->vocab * (a->dt == DTYPE_F32 ? 4 : 2),
+                                   .count = a->vocab_used,
+                                   .column = target,
+                                   .max = s.max,
+                                   .scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / s.sum,
+                                   .one = *a->grad_scale},
+                a->dt);
     row_zero(a, t, a->vocab_used);
 }
 
@@ -155,8 +173,101 @@ static status hits(const struct hits_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+/* ---- on several ranks */
+
+/* This rank's column of a target, or -1. */
+static int64_t column_here(int64_t target, int64_t vocab, int slice, int slices)
+{
+    CHECK(target >= 0 && target < vocab * slices, "target %lld is outside [0, %lld)", (long long)target,
+          (long long)(vocab * slices));
+    return target / vocab == slice ? target % vocab : -1;
+}
+
+static status xent_part(const struct xent_part_args *a, dev_stream s)
+{
+    (void)s;
+    CHECK(a->ldt == DTYPE_F32, "logits of %s: this set takes F32", dtype_name(a->ldt));
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        const float *z = (const float *)a->logits + t * a->vocab;
+        float *part = (float *)a->part + t * XENT_PARTS;
+        if (a->targets[t] == TARGET_IGNORE) {
+            memset(part, 0, XENT_PARTS * sizeof *part);
+            continue;
+        }
+        const int64_t target = column_here(a->targets[t], a->vocab, a->slice, a->slices);
+        const struct softmax row = row_softmax(z, a->vocab);
+        part[XENT_MAX] = part[XENT_OTHERS] = row.max;
+        part[XENT_SUM] = (float)row.sum;
+        part[XENT_TARGET] = target < 0 ? -INFINITY : z[target];
+        if (target >= 0)
+            part[XENT_OTHERS] = fmaxf(block_max(z, 0, target), block_max(z, target + 1, a->vocab));
+    }
+    return STATUS_OK;
+}
+
+/* What the ranks' parts of row t say together, target and others included. */
+static struct softmax parts_join(const struct xent_join_args *a, int64_t t, float *target, float *others)
+{
+    struct softmax row = {-INFINITY, 0};
+    *target = *others = -INFINITY;
+    for (int k = 0; k < a->slices; k++) {
+        const float *part = (const float *)a->parts + (k * a->rows + t) * XENT_PARTS;
+        row.max = fmaxf(row.max, part[XENT_MAX]);
+        *others = fmaxf(*others, part[XENT_OTHERS]);
+        if (a->targets[t] / a->vocab == k) *target = part[XENT_TARGET];
+    }
+    for (int k = 0; k < a->slices; k++) {
+        const float *part = (const float *)a->parts + (k * a->rows + t) * XENT_PARTS;
+        row.sum += (double)part[XENT_SUM] * exp((double)part[XENT_MAX] - (double)row.max);
+    }
+    return row;
+}
+
+static void join_row(const struct xent_join_args *a, int64_t t)
+{
+    const size_t bytes = (size_t)a->vocab * (a->dt == DTYPE_F32 ? 4 : 2);
+    char *dz = a->dlogits ? (char *)a->dlogits + (size_t)t * bytes : NULL;
+    float *loss = (float *)a->loss + t, *hit = a->hits ? (float *)a->hits + t : NULL, target, others;
+    if (a->targets[t] == TARGET_IGNORE) {
+        *loss = 0;
+        if (hit) *hit = 0;
+        if (dz) memset(dz, 0, bytes);
+        return;
+    }
+    const int64_t column = column_here(a->targets[t], a->vocab, a->slice, a->slices);
+    const struct softmax row = parts_join(a, t, &target, &others);
+    const double lse = (double)row.max + log(row.sum);
+    *loss = (float)(lse - (double)target + a->z_loss * lse * lse);
+    if (hit) *hit = target > others ? 1.f : 0.f;
+    if (dz == NULL) return;
+    row_grad_as(&(struct row_grad){.z = (const float *)a->logits + t * a->vocab,
+                                   .dz = dz,
+                                   .count = a->vocab,
+                                   .column = column,
+                                   .max = row.max,
+                                   .scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / row.sum,
+                                   .one = *a->grad_scale},
+                a->dt);
+}
+
+static status xent_join(const struct xent_join_args *a, dev_stream s)
+{
+    (void)s;
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    CHECK(a->ldt == DTYPE_F32, "logits of %s: this set takes F32", dtype_name(a->ldt));
+    CHECK(a->dlogits != a->logits || a->dt == DTYPE_F32, "dlogits in place of logits of another type");
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        join_row(a, t);
+    }
+    return STATUS_OK;
+}
+
 void SIMD(simd_loss)(struct ops *o)
 {
+    o->xent_part = xent_part;
+    o->xent_join = xent_join;
     o->xent = xent;
     o->hits = hits;
 }

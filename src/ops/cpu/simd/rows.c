@@ -67,17 +67,25 @@ VEC_INLINE void sum_row(const void *x, int64_t x_at, const void *y, int64_t y_at
 
 static void embed_row(const struct embed_fwd_args *a, int64_t t, size_t size)
 {
-    if (a->tokens[t] == TOKEN_NONE && a->pos_table == NULL) {
-        memset((char *)a->x + (size_t)(t * a->d) * size, 0, (size_t)a->d * size);
+    const bool none = a->tokens[t] == TOKEN_NONE && a->pos_table == NULL;
+    const int64_t row = none ? -1 : row_checked(a->tokens, t, a->ids ? a->ids : a->vocab, "token") - a->first;
+    const bool here = row >= 0 && row < a->vocab;
+    const size_t bytes = (size_t)a->d * size;
+    int64_t token = row * a->d, at = t * a->d;
+    char *x = (char *)a->x + (size_t)at * size;
+    if (!here && a->pos_table == NULL) {
+        memset(x, 0, bytes);
         return;
     }
-    int64_t token = row_checked(a->tokens, t, a->vocab, "token") * a->d, at = t * a->d;
     if (a->pos_table == NULL) {
-        memcpy((char *)a->x + (size_t)at * size, (const char *)a->table + (size_t)token * size,
-               (size_t)a->d * size);
+        memcpy(x, (const char *)a->table + (size_t)token * size, bytes);
         return;
     }
     int64_t position = row_checked(a->positions, t, a->pos_count, "position") * a->d;
+    if (!here) {
+        memcpy(x, (const char *)a->pos_table + (size_t)position * size, bytes);
+        return;
+    }
     if (a->dt == DTYPE_F32)
         sum_row(a->table, token, a->pos_table, position, a->x, at, a->d, DTYPE_F32);
     else
@@ -97,16 +105,25 @@ static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+/* A table of `rows` rows, of ids [first, first + rows) of `count`. */
+struct rows_of {
+    const int32_t *ids;
+    const char *what;
+    float *table;
+    int64_t first, rows, count;
+};
+
 /* Chunk c owns the table rows with id % OWNERS == c and walks all ids for them: every table row is summed in token order, and
  * memory is moved in whole rows. */
-static void scatter(const struct embed_bwd_args *a, const int32_t *ids, int64_t count, const char *what,
-                    float *table)
+static void scatter(const struct embed_bwd_args *a, const struct rows_of *to)
 {
+    const int32_t *ids = to->ids;
     PARALLEL_CHUNKS(c, OWNERS)
     {
         for (int64_t t = 0; t < a->rows; t++) {
             if ((uint32_t)ids[t] % OWNERS != (uint32_t)c || (ids[t] == TOKEN_NONE && !a->dpos)) continue;
-            add_row(table + row_checked(ids, t, count, what) * a->d, a->dx, t * a->d, a->d, a->dt);
+            const int64_t row = row_checked(ids, t, to->count, to->what) - to->first;
+            if (row >= 0 && row < to->rows) add_row(to->table + row * a->d, a->dx, t * a->d, a->d, a->dt);
         }
     }
 }
@@ -115,8 +132,18 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
 {
     (void)s;
     element_bytes(a->dt);
-    scatter(a, a->tokens, a->vocab, "token", a->dtable);
-    if (a->dpos) scatter(a, a->positions, a->pos_count, "position", a->dpos);
+    scatter(a, &(struct rows_of){.ids = a->tokens,
+                                 .what = "token",
+                                 .table = a->dtable,
+                                 .first = a->first,
+                                 .rows = a->vocab,
+                                 .count = a->ids ? a->ids : a->vocab});
+    if (a->dpos)
+        scatter(a, &(struct rows_of){.ids = a->positions,
+                                     .what = "position",
+                                     .table = a->dpos,
+                                     .rows = a->pos_count,
+                                     .count = a->pos_count});
     return STATUS_OK;
 }
 
