@@ -11,6 +11,8 @@ void stream_norm_init(struct norm_block *m, struct params *p, const char *name, 
 {
     norm_init(m, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
     if (spec->norm_zero_centered) norm_center(m, p);
+    params_split(p, m->w, SPLIT_SUM, NULL, 0);
+    if (m->b >= 0) params_split(p, m->b, SPLIT_SUM, NULL, 0);
 }
 
 void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
@@ -114,35 +116,40 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
 
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
 {
-    int64_t d = m->norm1.d;
+    const struct lay part = whole_part(l);
+    const int64_t d = m->norm1.d, n = part.n;
     struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL), *keep_norm = lay_place(l, RECOMPUTE_SELECTIVE);
     if (m->remembers) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
-    s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, l->n, d);
-    s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, l->n, d);
-    norm_lay(&m->norm1, &s->norm1, l);
+    s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, n, d);
+    s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
+    norm_lay(&m->norm1, &s->norm1, &part);
     mixer_lay(&m->mixer, &s->mixer, l);
-    s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, l->n, d);
-    s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, l->n, d);
-    norm_lay(&m->norm2, &s->norm2, l);
+    s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, n, d);
+    s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
+    norm_lay(&m->norm2, &s->norm2, &part);
     ffn_lay(&m->ffn, &s->ffn, l);
+    whole_lay(&s->whole, d, l);
 }
 
-status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+status activations_lay(struct activations *a, const struct decoder *d, const struct lay *given)
 {
-    int64_t width = d->spec.hidden_size;
+    struct lay with_shares = *given;
+    with_shares.shares = (int)params_slices(&d->params);
+    const struct lay *l = &with_shares, part = whole_part(l);
+    const int64_t width = d->spec.hidden_size, n = part.n;
     *a = (struct activations){.lay = *l};
     a->blocks = calloc((size_t)d->spec.layer_count, sizeof *a->blocks);
     if (a->blocks == NULL)
         return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
     a->workspace =
         tensor_take(l->act, "workspace of the op set", DTYPE_U8, 1, (int64_t)l->ops->workspace(l->n));
-    a->x = tensor_take(l->act, "embedding output", l->dt, 2, l->n, width);
-    a->branch = tensor_take(l->act, "branch output", l->dt, 2, l->n, width);
-    if (l->sets == 0) a->s = tensor_take(l->act, "final sum", l->dt, 2, l->n, width);
-    a->y = tensor_take(l->act, "final norm output", l->dt, 2, l->n, width);
+    a->x = tensor_take(l->act, "embedding output", l->dt, 2, n, width);
+    a->branch = tensor_take(l->act, "branch output", l->dt, 2, n, width);
+    if (l->sets == 0) a->s = tensor_take(l->act, "final sum", l->dt, 2, n, width);
+    a->y = tensor_take(l->act, "final norm output", l->dt, 2, n, width);
     if (l->mode == LAY_TRAIN) {
-        a->grad = tensor_take(l->act, "stream gradient", l->dt, 2, l->n, width);
-        a->dy = tensor_take(l->act, "branch gradient", l->dt, 2, l->n, width);
+        a->grad = tensor_take(l->act, "stream gradient", l->dt, 2, n, width);
+        a->dy = tensor_take(l->act, "branch gradient", l->dt, 2, n, width);
     }
     if (l->sets > 0) TRY(stages_lay(a, d, l));
     for (int64_t i = 0; i < d->spec.layer_count && l->sets == 0; i++) {
@@ -151,12 +158,13 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
         arena_release(l->scratch, mark);
     }
     TRY(mtp_lay(a, d, l));
-    TRY(hrm_lay(a, d, l));
+    TRY(hrm_lay(a, d, &part));
     size_t mark = arena_mark(l->scratch);
-    struct lay final = *l;
+    struct lay final = part;
     final.recompute = RECOMPUTE_NONE; /* used at once: there is nothing to recompute */
     norm_lay(&d->norm, &a->norm, &final);
     head_lay(&d->head, &a->head, l);
+    whole_lay(&a->ends, width, l);
     arena_release(l->scratch, mark);
     return STATUS_OK;
 }
@@ -173,9 +181,11 @@ void activations_fini(struct activations *a)
 /* A batch may be shorter than what was laid out (the last one of an evaluation, a prompt): the views shrink, the memory stays. */
 void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 {
+    const int64_t part = n / s->whole.shares;
     struct tensor *all[] = {&s->s1,         &s->y1,         &s->s2,         &s->y2,
                             &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
+    whole_rows(&s->whole, n);
     mixer_rows(&m->mixer, &s->mixer, n);
     ffn_rows(&m->ffn, &s->ffn, n);
     if (m->remembers) engram_rows(&s->engram, n);
@@ -183,12 +193,15 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
     CHECK(n > 0 && n <= a->lay.n, "%lld tokens in a layout for %lld", (long long)n, (long long)a->lay.n);
-    if (a->x.shape[0] == n) return;
+    const int64_t part = n / a->ends.shares;
+    CHECK(n % a->ends.shares == 0, "%lld tokens for %d ranks", (long long)n, a->ends.shares);
+    if (a->x.shape[0] == part) return;
     struct tensor *all[] = {&a->x, &a->branch, &a->grad, &a->s, &a->y, &a->dy, &a->norm.mean, &a->norm.rstd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], n);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
+    whole_rows(&a->ends, n);
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
     mtp_rows(a, d, n);
-    hrm_rows(a, n);
+    hrm_rows(a, part);
 }
 
 /* What the first norm adds up: the stream as it comes, or as the memory of n-grams leaves it. */
@@ -203,13 +216,50 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
     return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
 }
 
+/* From s->y1 to the mixer's output, and from s->y2 to the feed-forward part's. */
+static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
+                               struct tensor out, const struct run *r)
+{
+    struct tensor y;
+    TRY(whole_gather(s->whole.in, s->y1, &y, r));
+    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_out(&s->whole, out), r));
+    return whole_sum(&s->whole, out, r);
+}
+static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct tensor out,
+                             const struct run *r)
+{
+    struct tensor y;
+    TRY(whole_gather(s->whole.in, s->y2, &y, r));
+    TRY(ffn_fwd(&m->ffn, &s->ffn, y, whole_out(&s->whole, out), r));
+    return whole_sum(&s->whole, out, r);
+}
+/* From g, the gradient of such an output, to that of its input. */
+static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
+                               struct tensor g, struct tensor dy, const struct run *r)
+{
+    struct tensor y, dout;
+    TRY(whole_gather(s->whole.in, s->y1, &y, r));
+    TRY(whole_gather(s->whole.out, g, &dout, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_out(&s->whole, dy), r));
+    return whole_sum(&s->whole, dy, r);
+}
+static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
+                             struct tensor g, struct tensor dy, const struct run *r)
+{
+    struct tensor y, dout;
+    TRY(whole_gather(s->whole.in, s->y2, &y, r));
+    TRY(whole_gather(s->whole.out, g, &dout, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, whole_out(&s->whole, dy), r));
+    return whole_sum(&s->whole, dy, r);
+}
+
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
                  const struct run *r)
 {
     TRY(block_enter(m, s, c, io, r));
-    TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, io->out, r));
+    TRY(branch_mixer_fwd(m, s, c, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
-    return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
+    return branch_ffn_fwd(m, s, io->out, r);
 }
 
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l)
@@ -248,20 +298,22 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
     if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL) {
-        TRY(mixer_fwd(&m->mixer, &s->mixer, c, s->y1, branch, r));
+        TRY(branch_mixer_fwd(m, s, c, branch, r));
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r));
     } else {
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
     }
-    return ffn_again(&m->ffn, &s->ffn, policy, s->y2, r);
+    struct tensor y = s->y2;
+    if (policy == RECOMPUTE_FULL) TRY(whole_gather(s->whole.in, s->y2, &y, r));
+    return ffn_again(&m->ffn, &s->ffn, policy, y, r);
 }
 
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
                  struct tensor dy, const struct run *r)
 {
-    TRY(ffn_bwd(&m->ffn, &s->ffn, c, s->y2, g, dy, r));
+    TRY(branch_ffn_bwd(m, s, c, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, s->y1, g, dy, r));
+    TRY(branch_mixer_bwd(m, s, c, g, dy, r));
     TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r));
     return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, r) : STATUS_OK;
 }
@@ -271,7 +323,8 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
-    TRY(embed_fwd(&d->embed, b, a->x, r));
+    TRY(embed_fwd(&d->embed, b, whole_out(&a->ends, a->x), r));
+    TRY(whole_sum(&a->ends, a->x, r));
     return hrm_begin(d, a, r);
 }
 
@@ -327,10 +380,12 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct run *r)
 {
+    struct tensor y;
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
+    TRY(whole_gather(a->ends.in, a->y, &y, r));
     return head_loss(&d->head, &a->head,
-                     &(struct head_loss_args){.y = a->y,
+                     &(struct head_loss_args){.y = y,
                                               .targets = b->targets,
                                               .grad_scale = &r->scalars->grad_scale,
                                               .loss_sum = &r->scalars->loss_sum,
@@ -347,9 +402,11 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
+        struct tensor y;
+        TRY(whole_gather(a->ends.in, a->y, &y, r));
         TRY(head_loss(&d->head, &a->head,
-                      &(struct head_loss_args){.y = a->y,
-                                               .dy = a->dy,
+                      &(struct head_loss_args){.y = y,
+                                               .dy = whole_out(&a->ends, a->dy),
                                                .targets = hrm_targets(d, a, b, segment),
                                                .grad_scale = &r->scalars->grad_scale,
                                                .loss_sum = &r->scalars->loss_sum,
@@ -357,6 +414,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
                                                .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
                                                .z_loss = z_loss},
                       r));
+        TRY(whole_sum(&a->ends, a->dy, r));
         TRY(hrm_halt_bwd(d, a, b, segment, r));
     }
     {
@@ -372,8 +430,10 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
     }
     SCOPE("embed.bwd", -1);
+    struct tensor dx;
     TRY(hrm_begin_bwd(d, a, r));
-    return embed_bwd(&d->embed, b, a->grad, r);
+    TRY(whole_gather(a->ends.out, a->grad, &dx, r));
+    return embed_bwd(&d->embed, b, dx, r);
 }
 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,

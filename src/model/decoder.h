@@ -7,6 +7,8 @@
  * and the final norm adds the last b. Backward walks the same chain with one gradient G of the stream:
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
+ * With tensor parallelism a rank holds some rows of the stream; mixer, ffn, embedding and head see all of them (nn/whole.h).
+ *
  * Kept for backward, per token and layer (recompute: none | selective | full), in elements:
  *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D   none. (gqa and mlp; the others say it in nn/.) */
 #ifndef INGOT_MODEL_DECODER_H
@@ -17,6 +19,7 @@
 #include "nn/head.h"
 #include "nn/mixer.h"
 #include "nn/norm.h"
+#include "nn/whole.h"
 #include "parallel/mesh.h"
 
 struct block {
@@ -27,11 +30,12 @@ struct block {
     struct ffn_block ffn;
 };
 struct block_saved {
-    struct tensor s1, y1, s2, y2; /* [N, D] */
+    struct tensor s1, y1, s2, y2; /* [N, D]: of the stream's rows that are here */
     struct norm_saved norm1, norm2;
     struct mixer_saved mixer;
     struct ffn_saved ffn;
     struct engram_saved engram;
+    struct whole whole;
 };
 /* Generation: what one sequence keeps in a block. */
 struct block_cache {
@@ -77,6 +81,7 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
     struct head_saved head;
+    struct whole ends;       /* of embedding and head */
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training alone */
     struct stages *stages;   /* owned, with lay.sets: instead of blocks */
     struct hrm_saved *hrm;   /* owned; NULL without */

@@ -48,11 +48,15 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
         const float init = spec->norm_zero_centered ? 0 : 1;
         m->q_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.q_norm.weight", name);
         m->k_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.k_norm.weight", name);
+        params_split(p, m->q_norm, SPLIT_SUM, NULL, 0);
+        params_split(p, m->k_norm, SPLIT_SUM, NULL, 0);
     }
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
                 spec->out_bias ? BIAS_ADD : BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);
+    m->heads /= params_slices(p); /* from here on those of this rank */
+    m->heads_kv /= params_slices(p);
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)

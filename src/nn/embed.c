@@ -3,10 +3,14 @@
 void embed_init(struct embed *m, struct params *p, const struct model_spec *spec)
 {
     *m = (struct embed){
-        .vocab = spec->vocab_size, .d = spec->hidden_size, .positions = spec->context_length, .pos = -1};
-    m->table = params_add(p, ROLE_EMBED, 0, m->vocab, m->d, "embed.weight");
+        .ids = spec->vocab_size, .d = spec->hidden_size, .positions = spec->context_length, .pos = -1};
+    m->table = params_add(p, ROLE_EMBED, 0, m->ids, m->d, "embed.weight");
+    params_split(p, m->table, SPLIT_OUT, NULL, 0);
+    m->vocab = p->rows[m->table].shape[0];
+    m->first = p->slice * m->vocab;
     if (spec->position == POS_LEARNED)
         m->pos = params_add(p, ROLE_POSITION, 0, m->positions, m->d, "positions.weight");
+    m->adds = m->pos >= 0 && p->slice == 0;
 }
 
 status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r)
@@ -15,11 +19,13 @@ status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, 
         &(struct embed_fwd_args){.tokens = b->tokens,
                                  .positions = b->positions,
                                  .table = params_weight(r->params, m->table),
-                                 .pos_table = m->pos >= 0 ? params_weight(r->params, m->pos) : NULL,
+                                 .pos_table = m->adds ? params_weight(r->params, m->pos) : NULL,
                                  .x = x.data,
                                  .rows = b->rows,
                                  .d = m->d,
                                  .vocab = m->vocab,
+                                 .first = m->first,
+                                 .ids = m->ids,
                                  .pos_count = m->positions,
                                  .dt = x.dt},
         r->stream);
@@ -36,6 +42,8 @@ status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx,
                                  .rows = b->rows,
                                  .d = m->d,
                                  .vocab = m->vocab,
+                                 .first = m->first,
+                                 .ids = m->ids,
                                  .pos_count = m->positions,
                                  .dt = dx.dt},
         r->stream);

@@ -1,4 +1,5 @@
-/* embed: x = table[token] (+ positions[position]).
+/* embed: x = table[token] (+ positions[position]). Of several ranks each has the rows of vocab ids, from `first` on, and adds zeros for
+ * the others: x is a part of a sum (whole.h), to which the first rank adds the positions.
  *
  *   tensor  shape   dtype  lives            backward
  *   table   [V, D]  dt     param            dtable += rows of dx at their tokens, A, in token order
@@ -9,7 +10,11 @@
 #include "data/loader.h"
 #include "nn/run.h"
 
-struct embed { int64_t vocab, d, positions; int table, pos; };  /* pos = -1: none */
+struct embed {
+    int64_t vocab, first, ids;  /* rows that are here, of which id on, of how many */
+    int64_t d, positions;
+    int table, pos, adds;       /* pos = -1: none; adds: forward adds them here */
+};
 
 void embed_init(struct embed *m, struct params *p, const struct model_spec *spec);
 status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r) WARN_UNUSED;

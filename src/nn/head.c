@@ -10,8 +10,13 @@ static int64_t chunk_tokens(int64_t vocab, int64_t logits_max)
 
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to)
 {
-    *m = (struct head){.vocab = spec->vocab_size, .d = spec->hidden_size, .w = tied_to};
-    if (tied_to < 0) m->w = params_add(p, ROLE_HEAD, 0, m->vocab, m->d, "head.weight");
+    *m = (struct head){
+        .d = spec->hidden_size, .slice = p->slice, .slices = (int)params_slices(p), .w = tied_to};
+    if (tied_to < 0) {
+        m->w = params_add(p, ROLE_HEAD, 0, spec->vocab_size, m->d, "head.weight");
+        params_split(p, m->w, SPLIT_OUT, NULL, 0);
+    }
+    m->vocab = p->rows[m->w].shape[0];
     p->rows[m->w].stored = true; /* also a tied table: the head comes before the embedding's backward */
 }
 
@@ -25,6 +30,9 @@ void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
     s->hits = tensor_take(l->scratch, "token hits", acc, 1, l->n);
     if (l->dt != ldt && l->mode == LAY_TRAIN)
         s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
+    if (m->slices > 1)
+        s->parts =
+            tensor_take(l->scratch, "what ranks say of logits", acc, 3, m->slices, rows, (int64_t)XENT_PARTS);
 }
 
 static struct tensor rows_of(struct tensor t, int64_t begin, int64_t count)
@@ -65,6 +73,62 @@ static status count_hits(const struct head *m, struct head_saved *s, const struc
                         r->stream);
 }
 
+/* Hits, loss and dlogits of a chunk that begins at row `at`. dlogits without data: loss alone. */
+static status chunk_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
+                         struct tensor logits, struct tensor dlogits, int64_t at, const struct run *r)
+{
+    const int64_t rows = logits.shape[0];
+    if (a->hits) TRY(count_hits(m, s, a, logits, at, r));
+    return r->ops->xent(&(struct xent_args){.logits = logits.data,
+                                            .dlogits = dlogits.data,
+                                            .targets = a->targets + at,
+                                            .loss = rows_of(s->loss, at, rows).data,
+                                            .rows = rows,
+                                            .vocab = m->vocab,
+                                            .vocab_used = m->vocab,
+                                            .grad_scale = a->grad_scale,
+                                            .z_loss = a->z_loss,
+                                            .dt = a->y.dt,
+                                            .ldt = logits.dt},
+                        r->stream);
+}
+
+/* The same where the logits' columns lie on several ranks. */
+static status chunk_loss_join(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
+                              struct tensor logits, struct tensor dlogits, int64_t at, const struct run *r)
+{
+    const int64_t rows = logits.shape[0];
+    const size_t bytes = (size_t)(rows * XENT_PARTS) * dtype_bytes(s->parts.dt);
+    char *mine = (char *)s->parts.data + (size_t)m->slice * bytes;
+    TRY(r->ops->xent_part(&(struct xent_part_args){.logits = logits.data,
+                                                   .targets = a->targets + at,
+                                                   .part = mine,
+                                                   .rows = rows,
+                                                   .vocab = m->vocab,
+                                                   .slice = m->slice,
+                                                   .slices = m->slices,
+                                                   .dt = a->y.dt,
+                                                   .ldt = logits.dt},
+                          r->stream));
+    TRY(comm_all_gather(r->tp, "sums of logits", mine, s->parts.data, bytes));
+    return r->ops->xent_join(
+        &(struct xent_join_args){.logits = logits.data,
+                                 .dlogits = dlogits.data,
+                                 .targets = a->targets + at,
+                                 .parts = s->parts.data,
+                                 .loss = rows_of(s->loss, at, rows).data,
+                                 .hits = a->hits ? rows_of(s->hits, at, rows).data : NULL,
+                                 .rows = rows,
+                                 .vocab = m->vocab,
+                                 .slice = m->slice,
+                                 .slices = m->slices,
+                                 .grad_scale = a->grad_scale,
+                                 .z_loss = a->z_loss,
+                                 .dt = a->y.dt,
+                                 .ldt = logits.dt},
+        r->stream);
+}
+
 static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy,
                         enum accum accum, const struct run *r)
 {
@@ -95,28 +159,19 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
                  const struct run *r)
 {
     int64_t n = a->y.shape[0], chunk = s->logits.shape[0];
-    const bool train = a->dy.data != NULL, count = a->hits != NULL;
+    const bool train = a->dy.data != NULL;
     for (int64_t at = 0; at < n; at += chunk) {
         int64_t rows = n - at < chunk ? n - at : chunk;
         struct tensor y = rows_of(a->y, at, rows), logits = rows_of(s->logits, 0, rows),
-                      dlogits = rows_of(s->dlogits, 0, rows);
+                      dlogits = train ? rows_of(s->dlogits, 0, rows) : (struct tensor){0};
         TRY(head_logits(m, y, logits, r));
-        if (count) TRY(count_hits(m, s, a, logits, at, r));
-        TRY(r->ops->xent(&(struct xent_args){.logits = logits.data,
-                                             .dlogits = train ? dlogits.data : NULL,
-                                             .targets = a->targets + at,
-                                             .loss = rows_of(s->loss, at, rows).data,
-                                             .rows = rows,
-                                             .vocab = m->vocab,
-                                             .vocab_used = m->vocab,
-                                             .grad_scale = a->grad_scale,
-                                             .z_loss = a->z_loss,
-                                             .dt = y.dt,
-                                             .ldt = logits.dt},
-                         r->stream));
+        if (m->slices > 1)
+            TRY(chunk_loss_join(m, s, a, logits, dlogits, at, r));
+        else
+            TRY(chunk_loss(m, s, a, logits, dlogits, at, r));
         if (train) TRY(chunk_bwd(m, dlogits, y, rows_of(a->dy, at, rows), at == 0 ? a->accum : ACCUM_ADD, r));
     }
-    if (count)
+    if (a->hits)
         TRY(r->ops->sum(&(struct sum_args){.x = s->hits.data, .out = a->hits, .count = n, .dt = s->hits.dt},
                         r->stream));
     return r->ops->sum(

@@ -9,6 +9,10 @@
  *   dlogits  [chunk, V] dt     scratch; is logits itself when dt == ldt
  *   loss     [N]        A      scratch: per token, 0 where the target is TARGET_IGNORE
  *   hits     [N]        A      scratch: 1 where the target is the likeliest token
+ *   parts    [t, chunk, XENT_PARTS] A  scratch, on t ranks: what each has to say about the rows' sums (ops_vocab.h)
+ *
+ * On t ranks each has the weights and the logits of V / t ids, y and the loss are whole on all of them, and dy is a part of a sum
+ * (whole.h).
  *
  * dW = in the first chunk of a step, then += . Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
  * known beforehand; the loader counts it. 6 D V FLOPs per token in all. */
@@ -18,11 +22,12 @@
 #include "nn/run.h"
 
 struct head {
-    int64_t vocab, d;
+    int64_t vocab, d; /* vocab: ids whose weights are here, of slices times as many */
+    int slice, slices;
     int w;
 };
 struct head_saved {
-    struct tensor logits, dlogits, loss, hits;
+    struct tensor logits, dlogits, loss, hits, parts;
 };
 
 /* tied_to: row of the embedding table, or -1 for an own weight. */

@@ -12,6 +12,7 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
     m->w = params_add(p, role, 0, out, in, "%s.weight", name);
     p->rows[m->w].stored = p->rows[m->w].linear = true;
     m->b = bias == BIAS_ADD ? params_add(p, ROLE_BIAS, 0, out, 0, "%s.bias", name) : -1;
+    m->adds = m->b >= 0;
 }
 
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count)
@@ -20,6 +21,7 @@ void linear_split(struct linear *m, struct params *p, enum split split, const in
     if (m->b >= 0 && split == SPLIT_OUT) params_split(p, m->b, split, parts, part_count);
     m->out = p->rows[m->w].shape[0];
     m->in = p->rows[m->w].shape[1];
+    if (split == SPLIT_IN) m->adds &= p->slice == 0;
 }
 
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
@@ -32,7 +34,7 @@ status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, cons
                                             .b = params_weight(r->params, m->w),
                                             .c = y.data,
                                             .trans_b = true,
-                                            .bias = m->b >= 0 ? params_weight(r->params, m->b) : NULL,
+                                            .bias = m->adds ? params_weight(r->params, m->b) : NULL,
                                             .m = x.shape[0],
                                             .n = m->out,
                                             .k = m->in,

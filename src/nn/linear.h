@@ -11,12 +11,17 @@
 #define INGOT_NN_LINEAR_H
 #include "nn/run.h"
 
-struct linear { int64_t out, in; int w, b; };   /* rows of the parameter table; b = -1: no bias */
+struct linear {
+    int64_t out, in;    /* of this rank's slice */
+    int w, b;           /* rows of the parameter table; b = -1: no bias */
+    int adds;           /* the bias is added here: in a sum over ranks, on the first of them alone */
+};
 
 enum bias { BIAS_NONE, BIAS_ADD };
 /* Declares NAME.weight and NAME.bias. */
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out, int64_t in, enum bias bias);
-/* How tensor-parallel ranks share the weight (params.h), and the logical matrices that are stacked in it; the bias goes with its rows. */
+/* How tensor-parallel ranks share the weight (params.h), and the logical matrices that are stacked in it. The bias goes with its rows; of a
+ * weight split by columns it is whole on every rank, and so is its gradient, of which all form the same from the whole dy. */
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;

@@ -15,6 +15,7 @@ void mlp_init(struct mlp *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.down", name);
     linear_init(&m->down, p, full, ROLE_RESIDUAL, spec->hidden_size, m->f, bias);
     linear_split(&m->down, p, SPLIT_IN, NULL, 0);
+    m->f = m->down.in;
 }
 
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)

@@ -7,6 +7,7 @@
 #ifndef INGOT_NN_RUN_H
 #define INGOT_NN_RUN_H
 #include "base/arena.h"
+#include "comm/comm.h"
 #include "ops/ops.h"
 #include "spec/spec.h"
 #include "tensor/params.h"
@@ -20,12 +21,14 @@ struct run {
     struct step_scalars *scalars; /* in the set's memory; read where a loss is formed */
     enum accum accum;             /* of products that form parameter gradients: STORE in a step's first micro-batch, then ADD */
     struct deferred *defer;       /* where linear_wgrad keeps what it will need; NULL: it is done at once */
+    struct comm *tp;              /* the ranks that hold the other slices of the weights and rows of the stream; NULL: nobody */
 };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */
 
 struct lay {
     int64_t n;                  /* tokens of a micro-batch */
+    int shares;                 /* ranks that hold n / shares rows of the stream each (whole.h); 0: one */
     int64_t docs_max, len_max;  /* documents that it may hold, and the length of the longest */
     const struct ops *ops;      /* whose scratch and workspace are laid out */
     dtype dt;

@@ -128,6 +128,8 @@ struct params_lay_args {
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
 
+static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
+
 /* NULL for a row whose unit is elsewhere. */
 static inline void *params_weight(const struct params *p, int row)
 {
