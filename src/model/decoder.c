@@ -318,13 +318,37 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, r) : STATUS_OK;
 }
 
+status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                         const struct run *r)
+{
+    TRY(embed_fwd(&d->embed, b, whole_out(&a->ends, a->x), r));
+    return whole_sum(&a->ends, a->x, r);
+}
+
+status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                         const struct run *r)
+{
+    struct tensor dx;
+    TRY(whole_gather(a->ends.out, a->grad, &dx, r));
+    return embed_bwd(&d->embed, b, dx, r);
+}
+
+status decoder_head(const struct decoder *d, struct activations *a, enum head_use use,
+                    const struct head_loss_args *given, const struct run *r)
+{
+    struct head_loss_args args = *given;
+    TRY(whole_gather(a->ends.in, a->y, &args.y, r));
+    args.dy = use == HEAD_GRADIENT ? whole_out(&a->ends, a->dy) : (struct tensor){0};
+    TRY(head_loss(&d->head, &a->head, &args, r));
+    return use == HEAD_GRADIENT ? whole_sum(&a->ends, a->dy, r) : STATUS_OK;
+}
+
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
                      const struct run *r)
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
-    TRY(embed_fwd(&d->embed, b, whole_out(&a->ends, a->x), r));
-    TRY(whole_sum(&a->ends, a->x, r));
+    TRY(decoder_embed_fwd(d, a, b, r));
     return hrm_begin(d, a, r);
 }
 
@@ -380,18 +404,15 @@ status decoder_fwd(const struct decoder *d, struct activations *a, const struct 
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct run *r)
 {
-    struct tensor y;
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    TRY(whole_gather(a->ends.in, a->y, &y, r));
-    return head_loss(&d->head, &a->head,
-                     &(struct head_loss_args){.y = y,
-                                              .targets = b->targets,
-                                              .grad_scale = &r->scalars->grad_scale,
-                                              .loss_sum = &r->scalars->loss_sum,
-                                              .z_loss = z_loss,
-                                              .hits = &r->scalars->hits},
-                     r);
+    return decoder_head(d, a, HEAD_LOSS,
+                        &(struct head_loss_args){.targets = b->targets,
+                                                 .grad_scale = &r->scalars->grad_scale,
+                                                 .loss_sum = &r->scalars->loss_sum,
+                                                 .z_loss = z_loss,
+                                                 .hits = &r->scalars->hits},
+                        r);
 }
 
 /* From a->y of a pass over the last layers to all gradients. */
@@ -402,19 +423,14 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
-        struct tensor y;
-        TRY(whole_gather(a->ends.in, a->y, &y, r));
-        TRY(head_loss(&d->head, &a->head,
-                      &(struct head_loss_args){.y = y,
-                                               .dy = whole_out(&a->ends, a->dy),
-                                               .targets = hrm_targets(d, a, b, segment),
-                                               .grad_scale = &r->scalars->grad_scale,
-                                               .loss_sum = &r->scalars->loss_sum,
-                                               .accum = more ? ACCUM_ADD : r->accum,
-                                               .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
-                                               .z_loss = z_loss},
-                      r));
-        TRY(whole_sum(&a->ends, a->dy, r));
+        TRY(decoder_head(d, a, HEAD_GRADIENT,
+                         &(struct head_loss_args){.targets = hrm_targets(d, a, b, segment),
+                                                  .grad_scale = &r->scalars->grad_scale,
+                                                  .loss_sum = &r->scalars->loss_sum,
+                                                  .accum = more ? ACCUM_ADD : r->accum,
+                                                  .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
+                                                  .z_loss = z_loss},
+                         r));
         TRY(hrm_halt_bwd(d, a, b, segment, r));
     }
     {
@@ -430,10 +446,8 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
     }
     SCOPE("embed.bwd", -1);
-    struct tensor dx;
     TRY(hrm_begin_bwd(d, a, r));
-    TRY(whole_gather(a->ends.out, a->grad, &dx, r));
-    return embed_bwd(&d->embed, b, dx, r);
+    return decoder_embed_bwd(d, a, b, r);
 }
 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,

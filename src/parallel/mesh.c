@@ -116,6 +116,39 @@ static status read_stages(const struct spec *s, struct mesh_shape *m)
     return STATUS_OK;
 }
 
+/* What tensor parallelism does not share out yet, and what of a run does not go with it. */
+static status check_tensor_run(const struct spec *s)
+{
+    const struct model_spec *m = &s->model;
+    const struct run_spec *r = &s->run;
+    const long long tp = r->parallel_tensor;
+    const struct {
+        bool used;
+        const char *what;
+    } whole[] = {{model_mixer_count(m, MIXER_GDN) > 0, "gdn layers"},
+                 {model_mixer_count(m, MIXER_MLA) > 0, "mla layers"},
+                 {model_mixer_count(m, MIXER_MAMBA2) > 0, "mamba2 layers"},
+                 {model_ffn_count(m, FFN_MOE) > 0, "moe layers"},
+                 {m->mtp_depth > 0, "model.mtp_depth"}};
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && tp > 1; i++)
+        if (whole[i].used)
+            return FAIL(STATUS_CONFIG, "parallel.tensor %lld: %s are not shared out yet; set it to 1", tp,
+                        whole[i].what);
+    const int64_t tokens = (r->train_micro_batch > 0 ? r->train_micro_batch : 1) * r->train_sequence_length;
+    if (tokens % tp != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.tensor %lld does not divide the %lld tokens of a micro-batch (train.micro_batch "
+            "x train.sequence_length)",
+            tp, (long long)tokens);
+    if (tp > 1 && r->log_sample_prompt[0])
+        return FAIL(STATUS_CONFIG,
+                    "parallel.tensor %lld: no rank has the whole model to continue log.sample_prompt; leave "
+                    "it empty",
+                    tp);
+    return STATUS_OK;
+}
+
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
 {
     const struct run_spec *r = &s->run;
@@ -142,6 +175,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
         return FAIL(STATUS_CONFIG, "log.sample_prompt: no rank of a pipeline has the model to continue it; "
                                    "leave it empty");
     TRY(mesh_check(&s->model, out));
+    TRY(check_tensor_run(s));
     return read_stages(s, out);
 }
 

@@ -82,9 +82,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                       .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
     struct sync counted;
     struct squares counted_squares;
+    struct share counted_share;
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
         squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);
+    if (train) share_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
     if (train)
         sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, d->params.total,
                  &m->grad);

@@ -7,6 +7,7 @@
 #include "model/feed.h"
 #include "ops/choose.h"
 #include "optim/squares.h"
+#include "parallel/share.h"
 #include "parallel/sync.h"
 
 /*  arena   category        what lies there */
@@ -40,6 +41,7 @@ struct plan_lay_args {
     int64_t gradient_groups;   /* train.gradient_groups */
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
     struct squares *squares;       /* likewise */
+    struct share *share;       /* likewise */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */

@@ -38,6 +38,10 @@ static status queue_step(struct trainer *t, int micro_count)
         TRY(sync_ranks(&t->sync, &sums));
     }
     if (t->mesh.pp) TRY(pipeline_sums(t));
+    if (t->mesh.tp) {
+        SCOPE("train.share", -1);
+        TRY(share_sum(&t->share, &t->decoder.params));
+    }
     return optim_step(&t->run, spec, &t->squares, t->spec.model.moe_balance_rate);
 }
 

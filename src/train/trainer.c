@@ -38,7 +38,7 @@ static status open_device(struct trainer *t, const char *isa)
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
     TRY(choose_open(&t->ops, t->dev.kind, s, &choice));
-    t->run = (struct run){.ops = &t->ops, .stream = s, .params = &t->decoder.params};
+    t->run = (struct run){.ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp};
     return STATUS_OK;
 }
 
@@ -48,6 +48,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.sync = &t->sync;
     args.squares = &t->squares;
+    args.share = &t->share;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;

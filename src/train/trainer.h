@@ -26,6 +26,7 @@ struct trainer {
     struct sync sync;
     struct squares squares;
     struct pipeline pipeline;
+    struct share share;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];

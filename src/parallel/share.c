@@ -1,0 +1,42 @@
+#include "parallel/share.h"
+
+#include <string.h>
+
+static bool is_summed(const struct params *p, int row)
+{
+    return p->rows[row].split == SPLIT_SUM && p->units[p->rows[row].unit].here;
+}
+
+void share_lay(struct share *s, const struct params *p, const struct mesh *mesh, struct arena *a)
+{
+    *s = (struct share){0};
+    if (mesh == NULL || mesh->shape.tp == 1) return;
+    s->comm = mesh->tp;
+    for (int i = 0; i < p->count; i++)
+        if (is_summed(p, i)) s->count += p->rows[i].count;
+    s->flat = arena_take(a, (size_t)s->count * sizeof *s->flat, "gradients in parts");
+    s->scratch = arena_take(a, comm_sum_scratch(mesh->shape.tp, s->count, DTYPE_F32),
+                            "gradients in parts, on their way");
+}
+
+enum way { PACK, UNPACK };
+static void move(const struct share *s, const struct params *p, enum way way)
+{
+    float *flat = s->flat;
+    for (int i = 0; i < p->count; i++) {
+        if (!is_summed(p, i)) continue;
+        float *grad = params_grad(p, i);
+        const size_t bytes = (size_t)p->rows[i].count * sizeof *grad;
+        memcpy(way == PACK ? flat : grad, way == PACK ? grad : flat, bytes);
+        flat += p->rows[i].count;
+    }
+}
+
+status share_sum(const struct share *s, const struct params *p)
+{
+    if (s->count == 0) return STATUS_OK;
+    move(s, p, PACK);
+    TRY(comm_sum(s->comm, "gradients in parts", s->flat, s->count, DTYPE_F32, s->scratch));
+    move(s, p, UNPACK);
+    return STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/* share: the gradients of what every rank of a tensor-parallel group holds whole and forms in part.
+ *
+ *   split (params.h)   held by a rank   its gradient there               here               counted in the norm
+ *   NONE               whole            whole, of the same data          nothing            on the first rank
+ *   SUM                whole            of its own tokens or heads       summed over ranks  on the first rank
+ *   OUT, IN            a slice          of the slice                     nothing            on each rank, its slice
+ *
+ * The sums come last, once per step, after those over data-parallel ranks: so each rank adds up what does not depend on how many of
+ * those there are. All rows go in one call. */
+#ifndef INGOT_PARALLEL_SHARE_H
+#define INGOT_PARALLEL_SHARE_H
+#include "parallel/mesh.h"
+#include "tensor/params.h"
+
+struct share {
+    struct comm *comm;  /* not owned */
+    int64_t count;      /* elements of all such rows that are here; 0: nothing to do */
+    float *flat;        /* [count] one behind the other */
+    void *scratch;
+};
+/* Takes the memory, counting or real, after params_lay. mesh NULL: one rank. */
+void share_lay(struct share *s, const struct params *p, const struct mesh *mesh, struct arena *a);
+/* The sums of these rows' gradients, on every rank. Memory of the host. */
+status share_sum(const struct share *s, const struct params *p) WARN_UNUSED;
+#endif

@@ -1,0 +1,335 @@
+/* Goal: the ranks of a tensor-parallel group do together what one rank does: losses, hits, and of every parameter the gradient.
+ * Method: one rank's decoder first; then processes with slices of its weights, each of which compares the gradient of its slice with that
+ * of the whole. In f64 on the oracle, where a wrong term cannot hide behind rounding, and in f32 on the fast set; with every policy of
+ * recomputing, packed documents, and a head that works in chunks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "model/decoder.h"
+#include "model/init.h"
+#include "parallel/share.h"
+
+enum { N = 96, VOCAB = 56, RANKS_MAX = 4 };
+
+struct work {
+    struct decoder d;
+    struct activations a;
+    struct arena param, grad, optim, act, scratch;
+    struct ops ops;
+    struct run run;
+    struct share share;
+    struct step_scalars scalars;
+};
+static const int32_t cu[] = {0, 7, 8, 60, N};
+static int32_t tokens[N], targets[N], positions[N];
+
+static struct batch make_batch(void)
+{
+    for (int t = 0, doc = 0; t < N; t++) {
+        if (t == cu[doc + 1]) doc++;
+        positions[t] = t - cu[doc];
+        tokens[t] = (int32_t)(rng_uniform(1, RNG_TEST, 0, (uint64_t)t) * VOCAB);
+        targets[t] = t % 5 == 3 ? TARGET_IGNORE : (int32_t)(rng_uniform(1, RNG_TEST, 1, (uint64_t)t) * VOCAB);
+    }
+    return (struct batch){.rows = N,
+                          .docs = 4,
+                          .len_max = N,
+                          .tokens = tokens,
+                          .targets = targets,
+                          .positions = positions,
+                          .cu_seqlens = cu};
+}
+
+struct variant {
+    struct model_spec spec;
+    dtype dt;
+    enum recompute policy;
+};
+
+/* Weights are left as init_weights makes them. False: something failed. */
+static bool work_open(struct work *w, const struct variant *v, const struct mesh *mesh)
+{
+    memset(w, 0, sizeof *w);
+    struct arena *all[] = {&w->param, &w->grad, &w->optim, &w->act, &w->scratch};
+    for (size_t i = 0; i < 5; i++)
+        if (arena_reserve(all[i], "test", 1 << 23) != STATUS_OK) return false;
+    if (v->dt == DTYPE_F64)
+        ops_oracle(&w->ops);
+    else if (ops_cpu(&w->ops, NULL) != STATUS_OK)
+        return false;
+    w->ops.logits_max = 1; /* chunks of 64 rows */
+    const struct decoder_lay_args params = {.dt = v->dt,
+                                            .moment_dt = DTYPE_F32,
+                                            .with_grad = 1,
+                                            .positions = N,
+                                            .arenas = {&w->param, &w->grad, &w->optim}};
+    const struct lay lay = {.n = N,
+                            .docs_max = N,
+                            .len_max = N,
+                            .ops = &w->ops,
+                            .dt = v->dt,
+                            .mode = LAY_TRAIN,
+                            .recompute = v->policy,
+                            .act = &w->act,
+                            .scratch = &w->scratch};
+    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK || decoder_lay_params(&w->d, &params) != STATUS_OK ||
+        activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
+        return false;
+    share_lay(&w->share, &w->d.params, mesh, &w->grad);
+    w->scalars = (struct step_scalars){.grad_scale = 0.05};
+    w->run = (struct run){
+        .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .tp = mesh ? mesh->tp : NULL};
+    return init_weights(&w->d, &w->run, 7) == STATUS_OK;
+}
+
+/* Evaluation's hits and loss, then a step's loss and gradients. */
+struct sums {
+    double eval, hits, loss;
+};
+static bool work_do(struct work *w, struct sums *s)
+{
+    const struct batch b = make_batch();
+    if (decoder_loss(&w->d, &w->a, &b, 0, &w->run) != STATUS_OK) return false;
+    s->eval = w->scalars.loss_sum, s->hits = w->scalars.hits;
+    w->scalars.loss_sum = 0;
+    if (decoder_fwd_bwd(&w->d, &w->a, &b, 0.01, &w->run) != STATUS_OK) return false;
+    s->loss = w->scalars.loss_sum;
+    return true;
+}
+
+static void work_close(struct work *w)
+{
+    activations_fini(&w->a);
+    decoder_fini(&w->d);
+    struct arena *all[] = {&w->param, &w->grad, &w->optim, &w->act, &w->scratch};
+    for (size_t i = 0; i < 5; i++) arena_free(all[i]);
+}
+
+static bool near(const char *what, double got, double want, double tol)
+{
+    if (fabs(got - want) <= tol * fabs(want)) return true;
+    fprintf(stderr, "%s: %.17g, one rank has %.17g\n", what, got, want);
+    return false;
+}
+
+/* Takes this rank's slice of the whole's weights, having compared what init_weights drew for it. */
+static bool take_weights(struct work *w, const struct work *whole)
+{
+    const dtype acc = dtype_acc(w->d.params.dt);
+    struct param_block blocks[PARAM_PARTS];
+    bool same = true;
+    for (int i = 0; i < w->d.params.count; i++) {
+        const int count = params_blocks(&w->d.params, i, w->d.params.slice, blocks);
+        const bool drawn = w->d.params.rows[i].rank == 2;
+        for (int b = 0; b < count; b++)
+            for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
+                const int64_t to = blocks[b].local + k, from = blocks[b].global +
+                                                               k / blocks[b].width * blocks[b].stride +
+                                                               k % blocks[b].width;
+                const double v = dtype_load(params_master(&whole->d.params, i), from, acc);
+                same &= !drawn || dtype_load(params_master(&w->d.params, i), to, acc) == v;
+                dtype_store(params_master(&w->d.params, i), to, acc, v);
+            }
+        if (!same) fprintf(stderr, "%s begins otherwise\n", w->d.params.rows[i].name);
+    }
+    return same;
+}
+
+/* Sums of squares: of this rank's slice of a gradient less the whole's, and of the whole's. */
+struct distance {
+    double error, size;
+};
+static struct distance distance(const struct work *w, const struct work *whole, int row)
+{
+    const dtype acc = dtype_acc(w->d.params.dt);
+    struct param_block blocks[PARAM_PARTS];
+    const int count = params_blocks(&w->d.params, row, w->d.params.slice, blocks);
+    struct distance d = {0};
+    for (int64_t k = 0; k < whole->d.params.rows[row].count; k++)
+        d.size += pow(dtype_load(params_grad(&whole->d.params, row), k, acc), 2);
+    for (int b = 0; b < count; b++)
+        for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
+            const int64_t from =
+                blocks[b].global + k / blocks[b].width * blocks[b].stride + k % blocks[b].width;
+            d.error += pow(dtype_load(params_grad(&w->d.params, row), blocks[b].local + k, acc) -
+                               dtype_load(params_grad(&whole->d.params, row), from, acc),
+                           2);
+        }
+    return d;
+}
+
+static bool within(const char *what, const struct distance *d, double tol)
+{
+    if (d->size > 0 && d->error <= tol * tol * d->size) return true;
+    fprintf(stderr, "gradient of %s: off by %.3g of its length\n", what, sqrt(d->error / d->size));
+    return false;
+}
+
+/* All gradients together within `tol` of their length, and each row, which may be a small rest of large terms, within four times as much. */
+static bool same_gradients(const struct work *w, const struct work *whole, double tol)
+{
+    struct distance all = {0};
+    bool same = true;
+    for (int i = 0; i < w->d.params.count; i++) {
+        const struct distance d = distance(w, whole, i);
+        same &= within(w->d.params.rows[i].name, &d, 4 * tol);
+        all.error += d.error, all.size += d.size;
+    }
+    return same & within("all parameters", &all, tol);
+}
+
+struct whole_run {
+    const struct variant *v;
+    struct work *work;
+    struct sums sums;
+};
+
+/* A rank's part; true: as the whole. */
+static bool rank_part(struct comm *c, const struct whole_run *whole)
+{
+    const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = comm_ranks(c), .chunks = 1, .shard = 1};
+    const double tol = whole->v->dt == DTYPE_F64 ? 1e-12 : 1e-6;
+    struct mesh mesh;
+    struct work w;
+    struct sums s;
+    if (mesh_open(&mesh, &shape, c) != STATUS_OK || !work_open(&w, whole->v, &mesh)) return false;
+    bool good = take_weights(&w, whole->work);
+    if (!work_do(&w, &s)) return false;
+    char scratch[1 << 14];
+    for (int i = 0; i < w.d.params.count && whole->v->dt == DTYPE_F64; i++) {
+        const int64_t count = w.d.params.rows[i].count;
+        if (w.d.params.rows[i].split != SPLIT_SUM) continue;
+        if (comm_sum_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
+            comm_sum(mesh.tp, "row", params_grad(&w.d.params, i), count, DTYPE_F64, scratch) != STATUS_OK)
+            return false;
+    }
+    if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params) != STATUS_OK) return false;
+    good &= near("evaluation", s.eval, whole->sums.eval, tol) & near("hits", s.hits, whole->sums.hits, 0) &
+            near("loss", s.loss, whole->sums.loss, tol);
+    good &= same_gradients(&w, whole->work, tol);
+    work_close(&w);
+    return good;
+}
+
+static void run_ranks(int ranks, const struct whole_run *whole)
+{
+    pid_t pids[RANKS_MAX];
+    int fd, code;
+    assert_int_equal(comm_local_create(ranks, &fd), STATUS_OK);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] > 0) continue;
+        struct comm *c;
+        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
+            STATUS_OK)
+            _exit(1);
+        const bool good = rank_part(c, whole);
+        if (!good) fprintf(stderr, "rank %d of %d: %s\n", r, ranks, status_message());
+        comm_close(c, good ? STATUS_OK : STATUS_COMM);
+        _exit(!good);
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(waitpid(pids[r], &code, 0), pids[r]);
+        assert_int_equal(code, 0);
+    }
+    close(fd);
+}
+
+static void check(const struct model_spec *spec)
+{
+    for (int i = 0; i < 4; i++) {
+        const struct variant v = {
+            .spec = *spec, .dt = i < 3 ? DTYPE_F64 : DTYPE_F32, .policy = (enum recompute)(i % 3)};
+        struct work *w = malloc(sizeof *w);
+        struct whole_run whole = {.v = &v, .work = w};
+        assert_non_null(w);
+        assert_true(work_open(w, &v, NULL));
+        /* Norms at one and biases at zero would hide errors. */
+        for (int r = 0; r < w->d.params.count; r++)
+            for (int64_t k = 0; w->d.params.rows[r].rank == 1 && k < w->d.params.rows[r].count; k++) {
+                void *at = params_master(&w->d.params, r);
+                const dtype acc = dtype_acc(v.dt);
+                dtype_store(at, k, acc,
+                            dtype_load(at, k, acc) + 0.3 * rng_normal(3, RNG_TEST, (uint64_t)r, (uint64_t)k));
+            }
+        assert_true(work_do(w, &whole.sums));
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) run_ranks(ranks, &whole);
+        work_close(w);
+        free(w);
+    }
+}
+
+static struct model_spec base_spec(void)
+{
+    struct model_spec s;
+    model_spec_default(&s);
+    s.vocab_size = VOCAB;
+    s.layer_count = 2;
+    s.hidden_size = 16;
+    s.ffn_size = 24;
+    s.head_count = 8;
+    s.head_count_kv = 4;
+    s.head_dim = 8;
+    s.context_length = N;
+    s.init_std = 0.3;
+    return s;
+}
+
+static void gpt2_on_several_ranks_is_one(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.tied_embeddings = true;
+    s.head_count_kv = 8, s.qkv_bias = s.out_bias = s.mlp_bias = true;
+    check(&s);
+}
+
+static void llama_on_several_ranks_is_one(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.tied_embeddings = false;
+    check(&s);
+}
+
+static void qwen3_on_several_ranks_is_one(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.tied_embeddings = true, s.qk_norm = true;
+    check(&s);
+}
+
+static void gates_windows_and_centred_norms_are_shared(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.attention_gate = s.norm_zero_centered = s.qk_norm = true;
+    s.rope_fraction = 0.25, s.window = 9;
+    snprintf(s.layers, sizeof s.layers, "swa,gqa");
+    check(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2_on_several_ranks_is_one),
+        cmocka_unit_test(llama_on_several_ranks_is_one),
+        cmocka_unit_test(qwen3_on_several_ranks_is_one),
+        cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+    };
+    parallel_threads_set(1); /* a process that forks must not have threads */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
