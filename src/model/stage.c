@@ -20,6 +20,7 @@ static status store_lay(struct deferred *q, const struct decoder *d, const struc
 static void set_lay(struct stage_set *set, const struct decoder *d, const struct lay *l)
 {
     const size_t begin = arena_mark(l->act);
+    const struct lay part = whole_part(l);
     size_t end = begin;
     for (int c = 0; c < d->part.chunks; c++) {
         arena_release(l->act, begin);
@@ -29,7 +30,7 @@ static void set_lay(struct stage_set *set, const struct decoder *d, const struct
             arena_release(l->scratch, mark);
         }
         if (d->part.last && c == d->part.chunks - 1)
-            set->s = tensor_take(l->act, "final sum", l->dt, 2, l->n, d->spec.hidden_size);
+            set->s = tensor_take(l->act, "final sum", l->dt, 2, part.n, d->spec.hidden_size);
         if (arena_mark(l->act) > end) end = arena_mark(l->act);
     }
     arena_take(l->act, end - arena_mark(l->act), "a longer chunk's activations");
@@ -88,7 +89,7 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct r
     CHECK(b->rows == a->lay.n, "%lld tokens in a pipeline for %lld", (long long)b->rows, (long long)a->lay.n);
     if (stage_first(s)) {
         SCOPE("embed.fwd", -1);
-        TRY(embed_fwd(&d->embed, b, a->x, r));
+        TRY(decoder_embed_fwd(d, a, b, r));
     }
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = begin; i < end; i++) {
@@ -113,15 +114,13 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
         SCOPE("head.loss", -1);
-        TRY(head_loss(&d->head, &a->head,
-                      &(struct head_loss_args){.y = a->y,
-                                               .dy = a->dy,
-                                               .targets = b->targets,
-                                               .grad_scale = &r->scalars->grad_scale,
-                                               .loss_sum = &r->scalars->loss_sum,
-                                               .accum = r->accum,
-                                               .z_loss = how->z_loss},
-                      r));
+        TRY(decoder_head(d, a, HEAD_GRADIENT,
+                         &(struct head_loss_args){.targets = b->targets,
+                                                  .grad_scale = &r->scalars->grad_scale,
+                                                  .loss_sum = &r->scalars->loss_sum,
+                                                  .accum = r->accum,
+                                                  .z_loss = how->z_loss},
+                         r));
     }
     SCOPE("norm.bwd", -1);
     return norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r);
@@ -142,18 +141,16 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     }
     if (!stage_first(s)) return STATUS_OK;
     SCOPE("embed.bwd", -1);
-    return embed_bwd(&d->embed, b, a->grad, r);
+    return decoder_embed_bwd(d, a, b, r);
 }
 
 status stage_loss(const struct stage_at *s, const struct batch *b, const struct run *r)
 {
     SCOPE("head.loss", -1);
-    struct activations *a = s->acts;
-    return head_loss(&s->decoder->head, &a->head,
-                     &(struct head_loss_args){.y = a->y,
-                                              .targets = b->targets,
-                                              .grad_scale = &r->scalars->grad_scale,
-                                              .loss_sum = &r->scalars->loss_sum,
-                                              .hits = &r->scalars->hits},
-                     r);
+    return decoder_head(s->decoder, s->acts, HEAD_LOSS,
+                        &(struct head_loss_args){.targets = b->targets,
+                                                 .grad_scale = &r->scalars->grad_scale,
+                                                 .loss_sum = &r->scalars->loss_sum,
+                                                 .hits = &r->scalars->hits},
+                        r);
 }

@@ -10,25 +10,26 @@ void embed_init(struct embed *m, struct params *p, const struct model_spec *spec
     m->first = p->slice * m->vocab;
     if (spec->position == POS_LEARNED)
         m->pos = params_add(p, ROLE_POSITION, 0, m->positions, m->d, "positions.weight");
-    m->adds = m->pos >= 0 && p->slice == 0;
+    m->adds = p->slice == 0;
 }
 
 status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r)
 {
-    return r->ops->embed_fwd(
-        &(struct embed_fwd_args){.tokens = b->tokens,
-                                 .positions = b->positions,
-                                 .table = params_weight(r->params, m->table),
-                                 .pos_table = m->adds ? params_weight(r->params, m->pos) : NULL,
-                                 .x = x.data,
-                                 .rows = b->rows,
-                                 .d = m->d,
-                                 .vocab = m->vocab,
-                                 .first = m->first,
-                                 .ids = m->ids,
-                                 .pos_count = m->positions,
-                                 .dt = x.dt},
-        r->stream);
+    return r->ops->embed_fwd(&(struct embed_fwd_args){.tokens = b->tokens,
+                                                      .positions = b->positions,
+                                                      .table = params_weight(r->params, m->table),
+                                                      .pos_table = m->pos >= 0 && m->adds
+                                                                       ? params_weight(r->params, m->pos)
+                                                                       : NULL,
+                                                      .x = x.data,
+                                                      .rows = b->rows,
+                                                      .d = m->d,
+                                                      .vocab = m->vocab,
+                                                      .first = m->first,
+                                                      .ids = m->ids,
+                                                      .pos_count = m->positions,
+                                                      .dt = x.dt},
+                             r->stream);
 }
 
 status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct run *r)

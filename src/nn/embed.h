@@ -13,7 +13,7 @@
 struct embed {
     int64_t vocab, first, ids;  /* rows that are here, of which id on, of how many */
     int64_t d, positions;
-    int table, pos, adds;       /* pos = -1: none; adds: forward adds them here */
+    int table, pos, adds;       /* pos = -1: none; adds: forward adds positions here */
 };
 
 void embed_init(struct embed *m, struct params *p, const struct model_spec *spec);

@@ -119,6 +119,7 @@ status trainer_open_rank(struct trainer *t, const struct spec *spec, const char 
     *t = (struct trainer){.spec = *spec};
     TRY(same_run(comm, spec));
     TRY(mesh_shape(spec, comm_ranks(comm), &shape));
+    if (shape.tp > 1) return FAIL(STATUS_CONFIG, "parallel.tensor %d: not served yet; set it to 1", shape.tp);
     TRY(mesh_open(&t->mesh, &shape, comm));
     return open_all(t, NULL, isa);
 }
