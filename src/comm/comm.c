@@ -274,6 +274,16 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
                        .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
 }
 
+status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
+{
+    if (c == NULL) {
+        if (mine != all) memcpy(all, mine, bytes);
+        return STATUS_OK;
+    }
+    return call(
+        c, (struct comm_call){.op = COMM_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
+}
+
 status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes)
 {
     return call(c, (struct comm_call){

@@ -53,6 +53,8 @@ int comm_ranks(const struct comm *c);
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
+/* The same for rank 0 alone; of the others, `all` is memory to work with. */
+status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
 
 /* Sums over ranks, in an order that depends on their number alone: ranks 0, 2, 4, ... by this rule, plus ranks 1, 3, 5, ... by this rule.

@@ -219,7 +219,9 @@ status local_call(struct comm *c, const struct comm_call *call)
             memcpy(buffer(c, c->rank) + (size_t)r * room, send + (size_t)r * call->bytes + done, part);
         TRY(barrier(c, call));
         if (done == 0) TRY(compare(c));
-        for (int r = 0; r < c->ranks && part > 0; r++)
+        const int from =
+            call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks; /* ranks whose data are read */
+        for (int r = 0; r < from && part > 0; r++)
             memcpy(recv + (size_t)r * call->bytes + done, buffer(c, r) + (split ? (size_t)c->rank * room : 0),
                    part);
         TRY(barrier(c, call)); /* before slots and buffers are written again */

@@ -34,6 +34,8 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`, whose closing closes all of it. */
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
+/* Which copy of a data-parallel group's state a rank holds a part of: 0, the first one, answers for it. */
+static inline int mesh_replica(const struct mesh *m) { return m->shape.zero > 0 ? m->dp_rank / m->shape.shard : m->dp_rank; }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

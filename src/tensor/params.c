@@ -119,6 +119,12 @@ struct param_matrix params_matrix(const struct param *row, int64_t i)
     return m;
 }
 
+struct param_held params_held(const struct params *p, int row)
+{
+    const struct param *r = &p->rows[row];
+    return p->units[r->unit].here ? (struct param_held){0, r->count, r->offset} : (struct param_held){0};
+}
+
 int params_find(const struct params *p, const char *name)
 {
     for (int i = 0; i < p->count; i++)

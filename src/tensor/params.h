@@ -117,6 +117,9 @@ int params_find(const struct params *p, const char *name);   /* -1 when absent *
  * whole from `global` on, `stride` apart. Returns how many there are. */
 struct param_block { int64_t local, global, rows, width, stride; };
 int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS]);
+/* Of this rank's slice of a row, the elements whose master weights and moments are here: [from, to), which lie in those arrays from `at` on. */
+struct param_held { int64_t from, to, at; };
+struct param_held params_held(const struct params *p, int row);
 void params_free(struct params *p);
 
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */

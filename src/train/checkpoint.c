@@ -95,8 +95,8 @@ static status check_items(const struct ckpt_item *items, int count)
         CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
         CHECK(items[i].rank >= 0 && items[i].rank <= 4, "%s: rank %d", items[i].name, items[i].rank);
         int64_t bytes = ckpt_manifest_item_bytes(&items[i]);
-        CHECK(bytes == 0 || (bytes > 0 && items[i].data), "%s: %lld bytes at %p", items[i].name,
-              (long long)bytes, items[i].data);
+        CHECK(bytes == 0 || (bytes > 0 && (items[i].data || items[i].move)), "%s: %lld bytes at %p",
+              items[i].name, (long long)bytes, items[i].data);
         order[i] = &items[i];
     }
     qsort(order, (size_t)count, sizeof *order, by_name);
@@ -104,6 +104,25 @@ static status check_items(const struct ckpt_item *items, int count)
         CHECK(by_name(&order[i - 1], &order[i]) != 0, "two tensors '%s'", order[i]->name);
     free(order);
     return STATUS_OK;
+}
+
+static struct safetensors_source source_of(const struct ckpt_item *t)
+{
+    struct safetensors_source s = {
+        .name = t->name, .dt = t->dt, .rank = t->rank, .ctx = (void *)(uintptr_t)t};
+    memcpy(s.shape, t->shape, sizeof t->shape);
+    return s;
+}
+
+static int file_order(const void *a, const void *b)
+{
+    const struct safetensors_source x = source_of(a), y = source_of(b);
+    return safetensors_write_order(&x, &y);
+}
+
+void checkpoint_order(struct ckpt_item *items, int count)
+{
+    qsort(items, (size_t)count, sizeof *items, file_order);
 }
 
 /* Fills m->tensors in file order and m->files[0]; *header is the safetensors header. */
@@ -115,12 +134,7 @@ static status plan_tensors(struct ckpt_manifest *m, const struct ckpt_item *item
     m->files = calloc(1, sizeof *m->files);
     status st = STATUS_OK;
     if (!sources || !m->tensors || !m->files) TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
-    for (int i = 0; i < count; i++) {
-        const struct ckpt_item *t = &items[i];
-        sources[i] = (struct safetensors_source){
-            .name = t->name, .dt = t->dt, .rank = t->rank, .ctx = (void *)(uintptr_t)t};
-        memcpy(sources[i].shape, t->shape, sizeof t->shape);
-    }
+    for (int i = 0; i < count; i++) sources[i] = source_of(&items[i]);
     qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);
     struct ckpt_manifest_file *f = m->files;
     m->file_count = 1;

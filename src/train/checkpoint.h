@@ -15,12 +15,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ckpt_item;
+/* Moves a tensor that does not lie in memory whole: saving, fills `data`, reading, takes its part of it. */
+typedef status ckpt_move_fn(void *ctx, const struct ckpt_item *item, void *data);
 struct ckpt_item {              /* one logical tensor in memory */
     char name[128];             /* "master/layers.0.attn.qkv.weight", "m/...", "v/..." */
     dtype dt;
     int rank;
     int64_t shape[4];
-    void *data;                 /* caller's */
+    void *data;                 /* caller's; NULL: `move` is called, once, one tensor after the other, in the order of checkpoint_order */
+    ckpt_move_fn *move;
+    void *ctx;
+    int tag;                    /* caller's */
     bool optional;              /* reading: where the checkpoint has no such tensor, the memory becomes zeros */
 };
 
@@ -31,6 +37,9 @@ struct ckpt_item {              /* one logical tensor in memory */
  * directory (train/runlock.h). */
 status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
                        const json_t *meta, int keep) WARN_UNUSED;
+
+/* Sorts as tensors lie in the file. */
+void checkpoint_order(struct ckpt_item *items, int count);
 
 /* A checkpoint whose manifest, file sizes and file headers have been checked; the data are checked as they
  * are read. */
@@ -43,9 +52,14 @@ status checkpoint_open(struct checkpoint **c, const char *path, bool *found) WAR
  * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. A missing tensor may be `optional`. */
 status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
 /* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped
- * with a warning. Tensors that do not match are an error at once: an older checkpoint would not help. */
+ * with a warning. Tensors that do not match are an error at once: an older checkpoint would not help. Of several ranks (NULL: one), `agree`
+ * is called after each attempt, and sets *damaged on all when it is set on one. */
+struct ckpt_ranks {
+    status (*agree)(void *ctx, bool *damaged);
+    void *ctx;
+};
 status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_item *items, int count,
-                          bool *found) WARN_UNUSED;
+                          const struct ckpt_ranks *ranks, bool *found) WARN_UNUSED;
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
 int64_t checkpoint_step(const struct checkpoint *c);

@@ -285,15 +285,31 @@ static status match(const struct checkpoint *c, const struct ckpt_item *want, in
     return FAIL(STATUS_CKPT, "%s: tensor '%s' is %s; this run needs %s", c->path, want->name, a, b);
 }
 
+/* One that is moved when it has passed. A missing one is zeros. */
+static status read_moved(const struct checkpoint *c, const struct ckpt_item *item, bool *damaged)
+{
+    int which;
+    const bool missing = item->optional && checkpoint_find(c, item->name) < 0;
+    if (!missing) TRY(match(c, item, &which));
+    void *data = calloc(1, (size_t)ckpt_manifest_item_bytes(item) + 1);
+    if (data == NULL) return FAIL(STATUS_FIT, "no memory for '%s'", item->name);
+    status st = missing ? STATUS_OK : ckpt_chunk_read(c, &which, &data, 1, CKPT_NO_HASHES);
+    *damaged = st == STATUS_CKPT;
+    if (st == STATUS_OK) st = item->move(item->ctx, item, data);
+    free(data);
+    return st;
+}
+
 /* *damaged: the data did not pass, as against tensors that do not match. */
 static status read_items(const struct checkpoint *c, struct ckpt_item *items, int count, bool *damaged)
 {
-    int *which = malloc(((size_t)count + 1) * sizeof *which);
-    void **out = malloc(((size_t)count + 1) * sizeof *out);
+    int *which = calloc((size_t)count + 1, sizeof *which);
+    void **out = calloc((size_t)count + 1, sizeof *out);
     status st = which && out ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
     *damaged = false;
     int found = 0;
     for (int i = 0; i < count && st == STATUS_OK; i++) {
+        if (items[i].move) continue;
         if (items[i].optional && checkpoint_find(c, items[i].name) < 0) {
             memset(items[i].data, 0, (size_t)ckpt_manifest_item_bytes(&items[i]));
             continue;
@@ -307,6 +323,8 @@ static status read_items(const struct checkpoint *c, struct ckpt_item *items, in
     }
     free(which);
     free(out);
+    for (int i = 0; i < count && st == STATUS_OK; i++)
+        if (items[i].move) st = read_moved(c, &items[i], damaged);
     return st;
 }
 
@@ -317,7 +335,7 @@ status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int 
 }
 
 status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_item *items, int count,
-                          bool *found)
+                          const struct ckpt_ranks *ranks, bool *found)
 {
     char dir[CKPT_PATH_MAX];
     bool is_run = false, damaged;
@@ -326,6 +344,11 @@ status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_i
     TRY(checkpoint_open(c, path, found));
     while (*found) {
         status st = read_items(*c, items, count, &damaged);
+        if (ranks && (st == STATUS_OK || damaged)) {
+            const bool mine = damaged;
+            TRY(ranks->agree(ranks->ctx, &damaged));
+            if (damaged && !mine) st = FAIL(STATUS_CKPT, "%s: another rank finds it damaged", (*c)->path);
+        }
         if (st == STATUS_OK) return STATUS_OK;
         int64_t step = checkpoint_step(*c);
         checkpoint_close(*c);

@@ -103,15 +103,16 @@ static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor
     return STATUS_OK;
 }
 
-status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
+/* Tensors [first, end), which lie in memory. */
+static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int first, int end)
 {
-    int *all = malloc(((size_t)m->tensor_count + 1) * sizeof *all);
-    for (int i = 0; all && i < m->tensor_count; i++) all[i] = i;
+    int *all = malloc(((size_t)(end - first) + 1) * sizeof *all);
+    for (int i = first; all && i < end; i++) all[i - first] = i;
     int64_t chunks = 0;
-    struct piece_of *list = all ? list_chunks(m, all, m->tensor_count, &chunks) : NULL;
+    struct piece_of *list = all ? list_chunks(m, all, end - first, &chunks) : NULL;
     if (!list) {
         free(all);
-        return FAIL(STATUS_FIT, "no memory for the list of chunks of %d tensors", m->tensor_count);
+        return FAIL(STATUS_FIT, "no memory for the list of chunks of %d tensors", end - first);
     }
     struct failure failure = {0};
     PARALLEL_CHUNKS(c, chunks)
@@ -124,6 +125,34 @@ status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
     free(list);
     free(all);
     return result(&failure);
+}
+
+/* A tensor that is fetched first, and forgotten. */
+static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tensor)
+{
+    struct ckpt_manifest_tensor *t = &m->tensors[tensor];
+    t->item.data = malloc((size_t)t->bytes + 1);
+    if (t->item.data == NULL)
+        return FAIL(STATUS_FIT, "no memory for the %lld bytes of '%s'", (long long)t->bytes, t->item.name);
+    status st = t->item.move(t->item.ctx, &t->item, t->item.data);
+    if (st == STATUS_OK) st = write_tensors(m, f, tensor, tensor + 1);
+    free(t->item.data);
+    t->item.data = NULL;
+    return st;
+}
+
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
+{
+    for (int i = 0, end; i < m->tensor_count; i = end) {
+        for (end = i; end < m->tensor_count && !m->tensors[end].item.move; end++) {}
+        if (end > i) {
+            TRY(write_tensors(m, f, i, end));
+            continue;
+        }
+        TRY(write_fetched(m, f, i));
+        end = i + 1;
+    }
+    return STATUS_OK;
 }
 
 /* `out`: of the whole tensor, or NULL; `spare`: PIECE bytes to read into then. */

@@ -182,7 +182,7 @@ static void print_banner(const struct loop *l)
 static status evaluate(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
-    if (t->mesh.dp_rank != 0 || l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
+    if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
     TRY(train_eval(t, &l->val, l->spec.run.eval_tokens, &l->eval));
     l->eval_step = t->step;
     if (!l->lead) return STATUS_OK;
@@ -202,8 +202,8 @@ static status evaluate(struct loop *l, const struct loop_options *o)
 
 static status save(struct loop *l)
 {
-    if (!l->lead || l->saved_step == l->trainer.step) return STATUS_OK;
-    observe_flush(l->observe);
+    if (l->saved_step == l->trainer.step) return STATUS_OK;
+    if (l->lead) observe_flush(l->observe);
     TRY(trainer_save(&l->trainer, l->spec.run.run_dir));
     l->saved_step = l->trainer.step;
     return STATUS_OK;

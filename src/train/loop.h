@@ -19,7 +19,7 @@ struct loop_options {
     bool resume;     /* go on from the newest checkpoint of the run directory; without one, begin */
     bool trace;      /* write RUN/trace/step-STEP.json, STEP being where it begins */
     const char *isa; /* see ops_cpu; NULL: the best */
-    struct comm *comm; /* the ranks of the run; NULL: one. Rank 0 writes, evaluates and tells; all of them train */
+    struct comm *comm; /* the ranks of the run; NULL: one. Rank 0 writes and tells; all of them train, evaluate, and bring what is saved */
     const char *again;          /* what the user does to go on after a stop: "the same command goes on" */
     struct loop_hooks hooks;
 };

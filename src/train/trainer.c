@@ -4,6 +4,7 @@
 #include "base/scope.h"
 #include "model/init.h"
 #include "spec/sources.h"
+#include "train/state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -150,142 +151,11 @@ void trainer_close(struct trainer *t)
     dev_close(&t->dev);
 }
 
-/* The flat arrays of the state: what lies where, and as what tensors a checkpoint has it. */
-enum { STATE_ARRAYS = 5 };
-struct state_array {
-    const char *prefix;
-    void *device; /* NULL: not laid out */
-    dtype dt;
-    int64_t block; /* elements of a parameter that share one of these: 1, or PARAM_ALIGN for scales */
-    bool second;   /* of the second moment, which `ortho` rows have none of */
-};
-/* The same in host memory: themselves on the CPU, copies of what a GPU holds. */
-struct host_state {
-    struct state_array list[STATE_ARRAYS];
-    void *arrays[STATE_ARRAYS];
-    bool owned;
-};
-enum state_copy { STATE_SPACE, STATE_CONTENTS }; /* memory alone, or what the device holds too */
-
-static void state_list(const struct trainer *t, struct state_array list[STATE_ARRAYS])
-{
-    const struct params *p = &t->decoder.params;
-    const struct state_array all[STATE_ARRAYS] = {
-        {"master", p->master, DTYPE_F32, 1, false},
-        {"m", p->m, p->moment_dt, 1, false},
-        {"v", p->v, p->moment_dt, 1, true},
-        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN, false},
-        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN, true},
-    };
-    memcpy(list, all, sizeof all);
-}
-
-static size_t state_bytes(const struct trainer *t, const struct state_array *a)
-{
-    const struct params *p = &t->decoder.params;
-    return (size_t)((a->second ? p->total_v : p->total) / a->block) * dtype_bytes(a->dt);
-}
-
-static void state_free(struct host_state *h)
-{
-    for (int i = 0; i < STATE_ARRAYS && h->owned; i++) free(h->arrays[i]);
-    *h = (struct host_state){0};
-}
-
-static status state_open(struct trainer *t, struct host_state *h, enum state_copy copy)
-{
-    struct stream *s = t->run.stream;
-    *h = (struct host_state){.owned = s != NULL};
-    state_list(t, h->list);
-    status st = STATUS_OK;
-    for (int i = 0; i < STATE_ARRAYS && st == STATUS_OK; i++) {
-        const size_t bytes = state_bytes(t, &h->list[i]);
-        if (s == NULL) h->arrays[i] = h->list[i].device;
-        if (s == NULL || h->list[i].device == NULL) continue;
-        h->arrays[i] = malloc(bytes);
-        if (h->arrays[i] == NULL)
-            st = FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
-        if (st == STATUS_OK && copy == STATE_CONTENTS)
-            st = dev_download(s, h->arrays[i], h->list[i].device, bytes);
-    }
-    if (st == STATUS_OK && s) st = dev_sync(s);
-    if (st != STATUS_OK) state_free(h);
-    return st;
-}
-
-/* Back to the device, and the weights that products read from the master weights. */
-static status state_upload(struct trainer *t, const struct host_state *h)
-{
-    for (int i = 0; i < STATE_ARRAYS && h->owned; i++)
-        if (h->arrays[i])
-            TRY(dev_upload(t->run.stream, h->list[i].device, h->arrays[i], state_bytes(t, &h->list[i])));
-    TRY(init_sync(&t->decoder, &t->run));
-    return dev_sync(t->run.stream);
-}
-
 status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
     TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
     return dev_sync(t->run.stream);
-}
-
-/* Row `row` in array `k`. Scales are a vector: blocks do not end with the rows of a matrix. */
-static struct ckpt_item item_of(const struct host_state *h, int k, const struct param *row)
-{
-    const struct state_array *a = &h->list[k];
-    const int64_t at = (a->second ? row->offset - row->no_v : row->offset) / a->block;
-    struct ckpt_item item = {.dt = a->dt,
-                             .rank = row->rank,
-                             .shape = {row->shape[0], row->shape[1]},
-                             .data = (char *)h->arrays[k] + (size_t)at * dtype_bytes(a->dt)};
-    if (a->block > 1) {
-        item.rank = 1;
-        item.shape[0] = (row->count + a->block - 1) / a->block;
-        item.shape[1] = 0;
-    }
-    snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, row->name);
-    return item;
-}
-
-/* The logical tensors of a checkpoint: master/NAME, m/NAME, v/NAME, and m_scale/NAME, v_scale/NAME of moments in 8 bits. Caller frees. */
-static struct ckpt_item *items_list(const struct trainer *t, const struct host_state *h, int *count)
-{
-    const struct params *p = &t->decoder.params;
-    struct ckpt_item *items = calloc((size_t)p->count * STATE_ARRAYS, sizeof *items);
-    *count = 0;
-    for (int k = 0; k < STATE_ARRAYS && items; k++)
-        for (int i = 0; i < p->count && h->arrays[k]; i++)
-            if (!h->list[k].second || !p->rows[i].ortho) items[(*count)++] = item_of(h, k, &p->rows[i]);
-    return items;
-}
-
-static bool all_finite(const struct ckpt_item *item)
-{
-    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
-    const int64_t n = item->shape[0] * (item->rank > 1 ? item->shape[1] : 1);
-    int bad = 0;
-    if (item->dt == DTYPE_U8) return true; /* codes */
-    if (item->dt == DTYPE_BF16) {
-        const bf16 *bits = item->data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
-    } else {
-        const uint32_t *bits = item->data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
-    }
-    return !bad;
-}
-
-/* A checkpoint that cannot be gone on from would push out those that can. */
-static status check_finite(const struct trainer *t, const struct ckpt_item *items, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (!all_finite(&items[i]))
-            return FAIL(STATUS_NUMERIC,
-                        "%s is not finite after step %lld: training diverged, and this is not saved; resume "
-                        "from the last checkpoint with a lower optim.lr",
-                        items[i].name, (long long)t->step);
-    return STATUS_OK;
 }
 
 static json_t *describe(struct trainer *t)
@@ -304,18 +174,19 @@ static json_t *describe(struct trainer *t)
 status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
-    int count;
-    struct host_state h;
-    TRY(state_open(t, &h, STATE_CONTENTS));
-    struct ckpt_item *items = items_list(t, &h, &count);
-    json_t *meta = describe(t);
-    status st = items && meta ? check_finite(t, items, count)
-                              : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
-    if (st == STATUS_OK)
-        st = checkpoint_save(run_dir, t->step, items, count, meta, (int)t->spec.run.ckpt_keep);
+    struct state state;
+    json_t *meta = NULL;
+    TRY(state_open(&state, t, STATE_SAVE));
+    status st = state_check(&state);
+    if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
+    if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
+        meta = describe(t);
+        st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
+                                    (int)t->spec.run.ckpt_keep)
+                  : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    }
     json_decref(meta);
-    free(items);
-    state_free(&h);
+    state_close(&state);
     return st;
 }
 
@@ -381,13 +252,12 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
         checkpoint_path(c));
 }
 
-static status check_moments(const struct trainer *t, const struct checkpoint *c,
-                            const struct ckpt_item *items, int count)
+static status check_moments(const struct trainer *t, const struct checkpoint *c, const struct state *s)
 {
-    for (int i = t->decoder.params.count; i < count && !is_import(c); i++)
-        if (checkpoint_find(c, items[i].name) < 0)
+    for (int i = 0; i < s->count && !is_import(c); i++)
+        if (s->items[i].tag >= t->decoder.params.count && checkpoint_find(c, s->items[i].name) < 0)
             return FAIL(STATUS_CKPT, "%s: has no tensor '%s', and is no import: nothing to go on from",
-                        checkpoint_path(c), items[i].name);
+                        checkpoint_path(c), s->items[i].name);
     return STATUS_OK;
 }
 
@@ -398,13 +268,23 @@ static status algorithms_of(struct trainer *t, const struct checkpoint *c)
     return text ? choose_algorithms_set(t->run.stream, text) : STATUS_OK;
 }
 
+/* What one rank finds damaged, none goes on from. */
+static status agree_damage(void *ctx, bool *damaged)
+{
+    const struct trainer *t = ctx;
+    const int32_t mine = *damaged;
+    int32_t all[COMM_RANKS_MAX];
+    TRY(comm_all_gather(t->mesh.world, "checkpoint is sound", &mine, all, sizeof mine));
+    for (int r = 0; r < comm_ranks(t->mesh.world); r++) *damaged |= all[r] != 0;
+    return STATUS_OK;
+}
+
 status trainer_restore(struct trainer *t, const char *path, bool *found)
 {
     SCOPE("train.restore", -1);
     struct checkpoint *c = NULL;
-    struct ckpt_item *items = NULL;
-    struct host_state h = {0};
-    int count = 0;
+    struct state state = {0};
+    const struct ckpt_ranks ranks = {agree_damage, t};
     bool training = t->decoder.params.grad != NULL;
     TRY(checkpoint_open(&c, path, found));
     if (!*found) return STATUS_OK;
@@ -412,26 +292,37 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     if (training) TRY_OUT(config_check(t, c));
     checkpoint_close(c);
     c = NULL;
-    TRY_OUT(state_open(t, &h, STATE_SPACE));
-    items = items_list(t, &h, &count);
-    if (items == NULL) {
-        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
-        goto out;
-    }
-    /* An import is weights alone, which come first in the list: the moments begin at zero. Which checkpoint it will be is known
-     * only when its data have passed: behind a damaged one there may be the import that the run began with. */
-    for (int i = t->decoder.params.count; i < count; i++) items[i].optional = true;
-    TRY_OUT(checkpoint_restore(&c, path, items, count, found));
-    TRY_OUT(check_moments(t, c, items, count));
+    TRY_OUT(state_open(&state, t, STATE_LOAD));
+    /* An import is weights alone: the moments begin at zero. Which checkpoint it will be is known only when its data have
+     * passed: behind a damaged one there may be the import that the run began with. */
+    for (int i = 0; i < state.count; i++)
+        state.items[i].optional = state.items[i].tag >= t->decoder.params.count;
+    TRY_OUT(checkpoint_restore(&c, path, state.items, state.count, &ranks, found));
+    TRY_OUT(check_moments(t, c, &state));
     TRY_OUT(place_of(t, c));
     TRY_OUT(algorithms_of(t, c));
-    st = state_upload(t, &h);
+    st = state_upload(&state);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
 out:
-    free(items);
-    state_free(&h);
+    state_close(&state);
     checkpoint_close(c);
     return st;
+}
+
+struct eval_sums {
+    double loss, hits;
+    int64_t valid;
+};
+static status eval_batch(struct trainer *t, struct loader *l, struct eval_sums *out)
+{
+    const struct step_batch *b;
+    struct step_scalars scalars = {0};
+    TRY(loader_next(l, &b));
+    TRY(feed_put(&t->feed, b->micro, 1, &scalars));
+    TRY(t->mesh.pp ? pipeline_loss(t) : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
+    TRY(feed_read(&t->feed, &scalars));
+    *out = (struct eval_sums){.loss = scalars.loss_sum, .hits = scalars.hits, .valid = b->valid};
+    return STATUS_OK;
 }
 
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *out)
@@ -444,24 +335,27 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
                      &(struct samples_config){.sequence_length = length,
                                               .packing = t->spec.run.data_packing,
                                               .rows_max = tokens > 0 ? (tokens - 1) / length + 1 : 0}));
-    struct loader_config c = {.sequences = at_once, .micro_count = 1, .vocab_size = t->spec.model.vocab_size};
-    /* Unshuffled, every target comes once, and the last batch is filled up with targets that do not count. */
-    int64_t windows = samples_rows(samples, 0);
+    const int ranks = comm_ranks(t->mesh.dp);
+    struct loader_config c = {.sequences = at_once,
+                              .micro_count = 1,
+                              .vocab_size = t->spec.model.vocab_size,
+                              .rank = comm_rank(t->mesh.dp),
+                              .ranks = ranks};
+    /* Unshuffled, every target comes once, and the last batches are filled up with targets that do not count. */
+    const int64_t windows = samples_rows(samples, 0), round = at_once * ranks;
     double sum = 0, hits = 0;
     int64_t valid = 0;
     status st = STATUS_OK;
     TRY_OUT(loader_open(&l, samples, &c, 0));
-    for (int64_t i = 0; i < (windows + at_once - 1) / at_once; i++) {
-        const struct step_batch *b;
-        TRY_OUT(loader_next(l, &b));
-        struct step_scalars scalars = {0};
-        TRY_OUT(feed_put(&t->feed, b->micro, 1, &scalars));
-        TRY_OUT(t->mesh.pp ? pipeline_loss(t)
-                           : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
-        TRY_OUT(feed_read(&t->feed, &scalars));
-        sum += scalars.loss_sum;
-        hits += scalars.hits;
-        valid += b->valid;
+    for (int64_t i = 0; i < (windows + round - 1) / round; i++) {
+        struct eval_sums mine, all[COMM_RANKS_MAX];
+        TRY_OUT(eval_batch(t, l, &mine));
+        TRY_OUT(comm_all_gather(t->mesh.dp, "evaluation", &mine, all, sizeof mine));
+        for (int r = 0; r < ranks; r++) {
+            sum += all[r].loss;
+            hits += all[r].hits;
+            valid += all[r].valid;
+        }
     }
     double sums[] = {sum, hits}; /* of the last stage; zeros elsewhere */
     TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2));

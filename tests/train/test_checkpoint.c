@@ -86,7 +86,7 @@ static int64_t restored(const char *path)
     struct checkpoint *c;
     bool found;
     make_sample(&got, 999);
-    status st = checkpoint_restore(&c, path, got.items, ITEMS, &found);
+    status st = checkpoint_restore(&c, path, got.items, ITEMS, NULL, &found);
     if (st != STATUS_OK) assert_null(c);
     if (st != STATUS_OK) return -2;
     if (!found) return -1;
@@ -517,7 +517,7 @@ static void tensors_that_do_not_match_are_named_with_both_shapes(void **state)
     assert_int_equal(checkpoint_read(c, &item, 1), STATUS_CKPT);
     assert_non_null(strstr(status_message(), "v/norm.bias"));
     checkpoint_close(c);
-    assert_int_equal(checkpoint_restore(&c, temp_dir, &item, 1, &found), STATUS_CKPT);
+    assert_int_equal(checkpoint_restore(&c, temp_dir, &item, 1, NULL, &found), STATUS_CKPT);
 }
 
 /* `text` with the first `from` replaced, sealed anew: a manifest made by someone who knows how. */

@@ -1,0 +1,332 @@
+#include "train/state.h"
+#include "model/init.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part, at once */
+
+static void list_arrays(struct state *s)
+{
+    const struct params *p = &s->t->decoder.params;
+    const struct state_array all[STATE_ARRAYS] = {
+        {"master", p->master, DTYPE_F32, 1, false},
+        {"m", p->m, p->moment_dt, 1, false},
+        {"v", p->v, p->moment_dt, 1, true},
+        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN, false},
+        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN, true},
+    };
+    memcpy(s->list, all, sizeof all);
+}
+
+static size_t array_bytes(const struct state *s, const struct state_array *a)
+{
+    const struct params *p = &s->t->decoder.params;
+    return (size_t)((a->second ? p->total_v : p->total) / a->block) * dtype_bytes(a->dt);
+}
+
+static status open_arrays(struct state *s, enum state_use use)
+{
+    struct stream *stream = s->t->run.stream;
+    s->owned = stream != NULL;
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        const size_t bytes = array_bytes(s, &s->list[i]);
+        if (stream == NULL) s->arrays[i] = s->list[i].device;
+        if (stream == NULL || s->list[i].device == NULL) continue;
+        s->arrays[i] = malloc(bytes);
+        if (s->arrays[i] == NULL)
+            return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
+        if (use == STATE_SAVE) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
+    }
+    return stream ? dev_sync(stream) : STATUS_OK;
+}
+
+status state_upload(const struct state *s)
+{
+    struct trainer *t = s->t;
+    for (int i = 0; i < STATE_ARRAYS && s->owned; i++)
+        if (s->arrays[i])
+            TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
+    TRY(init_sync(&t->decoder, &t->run));
+    return dev_sync(t->run.stream);
+}
+
+/* ---- rows: what is where */
+
+/* Blocks that so many elements begin. */
+static int64_t blocks_of(const struct state_array *a, int64_t elements)
+{
+    return (elements + a->block - 1) / a->block;
+}
+
+/* Whether array k has something of a row. */
+static bool has_row(const struct state *s, int k, int row)
+{
+    return s->arrays[k] && !(s->list[k].second && s->t->decoder.params.rows[row].ortho);
+}
+
+/* Where this rank's part of a row begins in array k. */
+static char *part_at(const struct state *s, int k, int row, const struct param_held *held)
+{
+    const struct state_array *a = &s->list[k];
+    const int64_t at = held->at - (a->second ? s->t->decoder.params.rows[row].no_v : 0);
+    return (char *)s->arrays[k] + (size_t)(at / a->block) * dtype_bytes(a->dt);
+}
+
+/* Elements that this rank answers for: of what several hold, the first one's. */
+static struct state_answer answer_of(const struct trainer *t, int row)
+{
+    const struct params *p = &t->decoder.params;
+    const struct param_held held = params_held(p, row);
+    const bool other = p->units[p->rows[row].unit].copy || (p->slice > 0 && !params_sliced(&p->rows[row])) ||
+                       mesh_replica(&t->mesh) > 0;
+    return (struct state_answer){held.from, other ? 0 : held.to - held.from};
+}
+
+static status agree_answers(struct state *s)
+{
+    const struct trainer *t = s->t;
+    const int ranks = comm_ranks(t->mesh.world), rows = t->decoder.params.count;
+    struct state_answer *mine = malloc((size_t)rows * sizeof *mine);
+    s->answers = malloc((size_t)ranks * (size_t)rows * sizeof *s->answers);
+    s->sent = malloc(PIECE_BYTES);
+    s->received = malloc((size_t)ranks * PIECE_BYTES);
+    status st = mine && s->answers && s->sent && s->received
+                    ? STATUS_OK
+                    : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
+    for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(t, i);
+    if (st == STATUS_OK)
+        st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->answers, (size_t)rows * sizeof *mine);
+    free(mine);
+    return st;
+}
+
+/* Elements [from, from + count) of a rank's slice of a row, between `part` and the whole tensor. */
+enum direction { TO_WHOLE, TO_PART };
+struct piece {
+    int row, slice;
+    int64_t from, count;
+    size_t element;
+};
+static void move_piece(const struct params *p, const struct piece *m, char *part, char *whole,
+                       enum direction d)
+{
+    struct param_block blocks[PARAM_PARTS];
+    const int64_t end = m->from + m->count;
+    for (int b = params_blocks(p, m->row, m->slice, blocks) - 1; b >= 0; b--) {
+        const struct param_block *k = &blocks[b];
+        const int64_t block_end = k->local + k->rows * k->width, stop = end < block_end ? end : block_end;
+        int64_t n;
+        for (int64_t at = m->from > k->local ? m->from : k->local; at < stop; at += n) {
+            const int64_t line = (at - k->local) / k->width, column = (at - k->local) % k->width;
+            n = k->width - column < stop - at ? k->width - column : stop - at;
+            char *here = part + (size_t)(at - m->from) * m->element,
+                 *there = whole + (size_t)(k->global + line * k->stride + column) * m->element;
+            memcpy(d == TO_WHOLE ? there : here, d == TO_WHOLE ? here : there, (size_t)n * m->element);
+        }
+    }
+}
+
+/* A tensor of scales has one element for each block of the row; no slice is cut out of it. */
+static void move_part(const struct state *s, int k, const struct piece *m, char *part, char *whole,
+                      enum direction d)
+{
+    if (s->list[k].block == 1) {
+        move_piece(&s->t->decoder.params, m, part, whole, d);
+        return;
+    }
+    char *there = whole + (size_t)(m->from / s->list[k].block) * m->element;
+    const size_t bytes = (size_t)blocks_of(&s->list[k], m->count) * m->element;
+    memcpy(d == TO_WHOLE ? there : part, d == TO_WHOLE ? part : there, bytes);
+}
+
+/* ---- saving: a tensor on its way to rank 0 */
+
+/* Elements of a part that are sent at once. */
+static int64_t piece_elements(const struct state_array *a)
+{
+    return (int64_t)(PIECE_BYTES / dtype_bytes(a->dt)) * a->block;
+}
+
+/* ckpt_item.move of a rank that saves; `whole` on rank 0 alone. */
+static status gather(void *ctx, const struct ckpt_item *item, void *whole)
+{
+    struct state *s = ctx;
+    const struct trainer *t = s->t;
+    const int ranks = comm_ranks(t->mesh.world), me = comm_rank(t->mesh.world),
+              rows = t->decoder.params.count;
+    const int k = item->tag / rows, row = item->tag % rows;
+    const struct state_array *a = &s->list[k];
+    const size_t element = dtype_bytes(a->dt);
+    const struct state_answer *answer = s->answers + row, *mine = answer + (ptrdiff_t)me * rows;
+    const struct param_held held = params_held(&t->decoder.params, row);
+    int64_t longest = 0;
+    for (int r = 0; r < ranks; r++)
+        if (answer[r * rows].count > longest) longest = answer[r * rows].count;
+    for (int64_t at = 0; at < longest; at += piece_elements(a)) {
+        const int64_t n = longest - at < piece_elements(a) ? longest - at : piece_elements(a);
+        const int64_t left = mine->count - at < n ? mine->count - at : n;
+        if (left > 0)
+            memcpy(s->sent, part_at(s, k, row, &held) + (size_t)(at / a->block) * element,
+                   (size_t)blocks_of(a, left) * element);
+        TRY(comm_gather(t->mesh.world, "checkpoint", s->sent, s->received,
+                        (size_t)blocks_of(a, n) * element));
+        for (int r = 0; r < ranks && me == 0; r++) {
+            const struct state_answer *from = &answer[r * rows];
+            const int64_t count = from->count - at < n ? from->count - at : n;
+            const struct piece m = {.row = row,
+                                    .slice = mesh_place(&t->mesh.shape, r).tp_rank,
+                                    .from = from->from + at,
+                                    .count = count,
+                                    .element = element};
+            if (count > 0)
+                move_part(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole,
+                          TO_WHOLE);
+        }
+    }
+    return STATUS_OK;
+}
+
+status state_follow(struct state *s)
+{
+    checkpoint_order(s->items, s->count);
+    for (int i = 0; i < s->count; i++)
+        if (s->items[i].move) TRY(gather(s, &s->items[i], NULL));
+    return STATUS_OK;
+}
+
+/* ---- loading: the part of a tensor that is here */
+
+static status keep(void *ctx, const struct ckpt_item *item, void *whole)
+{
+    struct state *s = ctx;
+    const struct params *p = &s->t->decoder.params;
+    const int k = item->tag / p->count, row = item->tag % p->count;
+    const struct param_held held = params_held(p, row);
+    const struct piece m = {.row = row,
+                            .slice = p->slice,
+                            .from = held.from,
+                            .count = held.to - held.from,
+                            .element = dtype_bytes(s->list[k].dt)};
+    move_part(s, k, &m, part_at(s, k, row, &held), whole, TO_PART);
+    return STATUS_OK;
+}
+
+/* ---- the list of tensors */
+
+/* All of the tensor is in this rank's memory, and, when it is saved, no other answers for it. */
+static bool all_here(const struct state *s, int row, enum state_use use)
+{
+    const struct trainer *t = s->t;
+    const struct params *p = &t->decoder.params;
+    const int ranks = comm_ranks(t->mesh.world);
+    const struct param_held held = params_held(p, row);
+    const bool sliced = p->slices > 1 && params_sliced(&p->rows[row]);
+    if (use == STATE_LOAD || ranks == 1) return !sliced && held.to - held.from == p->rows[row].count;
+    for (int r = 1; r < ranks; r++)
+        if (s->answers[r * p->count + row].count > 0) return false;
+    return true;
+}
+
+/* Row `row` in array `k`. Scales are a vector: blocks do not end with the rows of a matrix. */
+static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use use)
+{
+    const struct state_array *a = &s->list[k];
+    const struct params *p = &s->t->decoder.params;
+    const struct param *r = &p->rows[row];
+    const struct param_held held = params_held(p, row);
+    struct ckpt_item item = {
+        .dt = a->dt, .rank = r->rank, .shape = {r->global[0], r->global[1]}, .tag = k * p->count + row};
+    if (a->block > 1) {
+        item.rank = 1;
+        item.shape[0] = blocks_of(a, r->count);
+        item.shape[1] = 0;
+    }
+    if (all_here(s, row, use))
+        item.data = part_at(s, k, row, &held);
+    else
+        item.move = use == STATE_SAVE ? gather : keep, item.ctx = s;
+    snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, r->name);
+    return item;
+}
+
+static status list_items(struct state *s, enum state_use use)
+{
+    const struct params *p = &s->t->decoder.params;
+    s->items = calloc((size_t)p->count * STATE_ARRAYS, sizeof *s->items);
+    if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    for (int k = 0; k < STATE_ARRAYS; k++)
+        for (int i = 0; i < p->count; i++) {
+            const struct param_held held = params_held(p, i);
+            if (!has_row(s, k, i)) continue;
+            if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
+        }
+    return STATUS_OK;
+}
+
+status state_open(struct state *s, struct trainer *t, enum state_use use)
+{
+    *s = (struct state){.t = t};
+    list_arrays(s);
+    status st = open_arrays(s, use);
+    if (st == STATUS_OK && use == STATE_SAVE && t->mesh.world) st = agree_answers(s);
+    if (st == STATUS_OK) st = list_items(s, use);
+    if (st != STATUS_OK) state_close(s);
+    return st;
+}
+
+void state_close(struct state *s)
+{
+    for (int i = 0; i < STATE_ARRAYS && s->owned; i++) free(s->arrays[i]);
+    free(s->answers);
+    free(s->sent);
+    free(s->received);
+    free(s->items);
+    *s = (struct state){0};
+}
+
+/* ---- what is not saved */
+
+static bool all_finite(const void *data, int64_t n, dtype dt)
+{
+    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
+    int bad = 0;
+    if (dt == DTYPE_U8) return true; /* codes */
+    if (dt == DTYPE_BF16) {
+        const bf16 *bits = data;
+        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
+    } else {
+        const uint32_t *bits = data;
+        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
+    }
+    return !bad;
+}
+
+/* The tag of the first tensor of which this rank holds something that is not finite, or one behind the last. */
+static int64_t first_bad(const struct state *s)
+{
+    const struct params *p = &s->t->decoder.params;
+    for (int k = 0; k < STATE_ARRAYS; k++)
+        for (int i = 0; i < p->count; i++) {
+            const struct param_held held = params_held(p, i);
+            if (!has_row(s, k, i)) continue;
+            if (!all_finite(part_at(s, k, i, &held), blocks_of(&s->list[k], held.to - held.from), s->list[k].dt))
+                return (int64_t)k * p->count + i;
+        }
+    return (int64_t)STATE_ARRAYS * p->count;
+}
+
+status state_check(const struct state *s)
+{
+    const struct params *p = &s->t->decoder.params;
+    const int64_t mine = first_bad(s);
+    int64_t all[COMM_RANKS_MAX], first = (int64_t)STATE_ARRAYS * p->count;
+    TRY(comm_all_gather(s->t->mesh.world, "finite", &mine, all, sizeof mine));
+    for (int r = 0; r < comm_ranks(s->t->mesh.world); r++)
+        if (all[r] < first) first = all[r];
+    if (first == (int64_t)STATE_ARRAYS * p->count) return STATUS_OK;
+    return FAIL(STATUS_NUMERIC,
+                "%s/%s is not finite after step %lld: training diverged, and this is not saved; resume "
+                "from the last checkpoint with a lower optim.lr",
+                s->list[first / p->count].prefix, p->rows[first % p->count].name, (long long)s->t->step);
+}
