@@ -1,5 +1,6 @@
 #include "optim/optim.h"
 #include "base/scope.h"
+#include "comm/comm.h"
 #include "dev/dev.h"
 #include "optim/muon.h"
 
@@ -257,18 +258,28 @@ static status row_is_finite(const struct run *r, int row, bool *finite)
     return STATUS_OK;
 }
 
-status optim_blame(const struct run *r)
+/* The first row of this rank with a gradient that is not finite, or the number of rows. */
+static status first_bad_row(const struct run *r, int32_t *row)
 {
-    for (int i = 0; i < r->params->count; i++) {
-        bool finite;
-        if (params_grad(r->params, i) == NULL) continue;
-        TRY(row_is_finite(r, i, &finite));
-        if (!finite)
-            return FAIL(STATUS_NUMERIC,
-                        "the gradient of %s is not finite; the last checkpoint is good: resume from it with "
-                        "a lower optim.lr, or "
-                        "with train.precision=fp32 to see whether precision is the cause",
-                        r->params->rows[i].name);
+    bool finite = true;
+    for (*row = 0; *row < r->params->count; ++*row) {
+        if (params_grad(r->params, *row)) TRY(row_is_finite(r, *row, &finite));
+        if (!finite) return STATUS_OK;
     }
-    return FAIL(STATUS_NUMERIC, "the gradient norm is not finite, though every gradient is");
+    return STATUS_OK;
+}
+
+status optim_blame(const struct run *r, struct comm *world)
+{
+    int32_t mine, all[COMM_RANKS_MAX];
+    TRY(first_bad_row(r, &mine));
+    TRY(comm_all_gather(world, "gradients that are not finite", &mine, all, sizeof mine));
+    for (int k = 0; k < comm_ranks(world); k++)
+        if (all[k] < mine) mine = all[k];
+    if (mine == r->params->count)
+        return FAIL(STATUS_NUMERIC, "the gradient norm is not finite, though every gradient is");
+    return FAIL(STATUS_NUMERIC,
+                "the gradient of %s is not finite; the last checkpoint is good: resume from it with a lower "
+                "optim.lr, or with train.precision=fp32 to see whether precision is the cause",
+                r->params->rows[mine].name);
 }

@@ -21,6 +21,7 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
  * 1e-6)), as torch's clip_grad_norm_; the norm is that of the whole model, whatever ranks share it. When a gradient is not finite, neither is the norm, and nothing is changed.
  * Then each router's bias moves by balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). */
 status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares, double balance_rate) WARN_UNUSED;
-/* After such a step: STATUS_NUMERIC that names the first parameter with a gradient that is not finite. Waits for the device. */
-status optim_blame(const struct run *r) WARN_UNUSED;
+/* After such a step: STATUS_NUMERIC that names the first parameter, of all ranks, with a gradient that is not finite. Waits for the device;
+ * collective over `world` (NULL: one rank). */
+status optim_blame(const struct run *r, struct comm *world) WARN_UNUSED;
 #endif

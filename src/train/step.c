@@ -73,7 +73,7 @@ static status check_finite(const struct trainer *t, const struct step_scalars *s
                     "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
                     "lower optim.lr",
                     (long long)t->step);
-    if (!isfinite(s->grad_norm)) return optim_blame(&t->run);
+    if (!isfinite(s->grad_norm)) return optim_blame(&t->run, t->mesh.world);
     return STATUS_OK;
 }
 

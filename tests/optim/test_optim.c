@@ -163,7 +163,7 @@ static void a_gradient_that_is_not_finite_names_its_parameter(void **state)
     ((float *)params_grad(&f.p, 0))[0] = 1;
     take_step(&f, &r, 0);
     assert_false(isfinite(f.scalars.grad_norm));
-    assert_int_equal(optim_blame(&f.run), STATUS_NUMERIC);
+    assert_int_equal(optim_blame(&f.run, NULL), STATUS_NUMERIC);
     assert_non_null(strstr(status_message(), "norm"));
     assert_true(*(float *)params_master(&f.p, 1) == 1.0f); /* nothing was updated */
     assert_true(*(float *)f.p.m == 0 && *(float *)params_grad(&f.p, 0) == 1);
