@@ -6,7 +6,6 @@
 /* What this version cannot do yet, said before a device is touched. */
 static status check_served(const struct mesh_shape *m)
 {
-    if (m->pp > 1) return FAIL(STATUS_CONFIG, "parallel.pipeline %d: not served yet; set it to 1", m->pp);
     if (m->zero > 0) return FAIL(STATUS_CONFIG, "parallel.zero %d: not served yet; set it to 0", m->zero);
     return STATUS_OK;
 }
