@@ -20,8 +20,6 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     struct mesh_plan *p = calloc(1, sizeof *p);
     if (p == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
     *p = (struct mesh_plan){.spec = *s, .cluster = *c, .own_layout = true};
-    if (s->run.train_precision == PRECISION_TF32 && m->kind == DEV_CPU)
-        p->spec.run.train_precision = PRECISION_FP32;
     struct choose_ops choice = plan_ops(&p->spec, NULL);
     choice.sm = m->sm;
     status st = choose_open(&p->ops, m->kind, NULL, &choice);

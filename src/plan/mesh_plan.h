@@ -82,7 +82,7 @@ struct mesh_list {
     struct mesh_result *best;   /* [count], owned: mesh_list_free */
     struct mesh_result least;   /* of all, what needs the least memory */
 };
-/* STATUS_CONFIG when no mesh is possible, with the reason of the last that was refused. With count == 0 none fits: `least` is the nearest miss. */
+/* STATUS_CONFIG when no mesh is possible, with the reason of the last. With count == 0 none fits: `least` is the nearest miss. */
 status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list) WARN_UNUSED;
 void mesh_list_free(struct mesh_list *list);
 

@@ -54,11 +54,12 @@ static void print_head(const struct mesh_plan *p)
     const struct machine *m = p->cluster.machine;
     const struct spec *s = &p->spec;
     char a[64], b[32], c[32];
-    printf(
-        "machine      %s: %.1f TFLOP/s (fp8 %.0f), %s, %.0f GB/s; links %.0f, network %.0f, host %.0f GB/s "
-        "per device\n",
-        cluster_text(a, &p->cluster), p->peak * 1e-12, m->peak_fp8 * 1e-12, text_bytes(b, m->memory_bytes),
-        m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9);
+    char fp8[32] = "";
+    if (m->peak_fp8 > 0) snprintf(fp8, sizeof fp8, " (fp8 %.0f)", m->peak_fp8 * 1e-12);
+    printf("machine      %s: %.4g TFLOP/s%s, %s, %.0f GB/s; links %.0f, network %.0f, host %.0f GB/s per "
+           "device\n",
+           cluster_text(a, &p->cluster), p->peak * 1e-12, fp8, text_bytes(b, m->memory_bytes),
+           m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9);
     printf("model        %s parameters, %lld layers, width %lld\n",
            text_count(b, (double)model_spec_param_count(&s->model, s->model.vocab_size)),
            (long long)s->model.layer_count, (long long)s->model.hidden_size);

@@ -12,6 +12,7 @@ struct search {
     struct mesh_list *list;
     struct mesh_result *one;  /* of the variant at hand */
     struct mesh_result *mesh; /* the fastest that fits of the dp x tp x pp at hand; step 0: none */
+    char reason[512];         /* why the last variant cannot be, while none can */
 };
 
 /* Seconds that decide between variants: of nearly equal ones, the one that does less, and needs less, is better. */
@@ -25,8 +26,9 @@ static double cost(const struct search *s, const struct mesh_result *r)
 static status look_at(struct search *s, const struct mesh_variant *v)
 {
     const status st = mesh_plan_one(s->plan, v, s->one);
-    if (st == STATUS_CONFIG)
-        return STATUS_OK; /* cannot be: its reason is kept for the case that nothing can */
+    if (st == STATUS_CONFIG && s->list->legal == 0)
+        snprintf(s->reason, sizeof s->reason, "%s", status_message());
+    if (st == STATUS_CONFIG) return STATUS_OK;
     TRY(st);
     struct mesh_list *list = s->list;
     if (list->legal++ == 0 || mesh_result_bytes(s->one) < mesh_result_bytes(&list->least))
@@ -121,10 +123,10 @@ static status look_at_all(struct search *s)
             "a step of %lld sequences (train.batch_tokens %lld) cannot occupy %d devices in any mesh of "
             "this model: raise train.batch_tokens",
             (long long)sequences, (long long)s->plan->spec.run.train_batch_tokens, s->plan->cluster.devices);
-    return FAIL(STATUS_CONFIG,
-                "%d devices: no mesh divides this model and its %lld sequences per step (heads, widths and "
-                "vocab_size by tp, layers by pp, sequences by dp)",
-                s->plan->cluster.devices, (long long)sequences);
+    return FAIL(
+        STATUS_CONFIG,
+        "no mesh of %d devices is possible for this model and its %lld sequences per step; the last: %s",
+        s->plan->cluster.devices, (long long)sequences, s->reason);
 }
 
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)

@@ -304,6 +304,11 @@ static void a_search_says_what_cannot_be(void **state)
     p = open_plan(&s, "64xh100");
     assert_int_equal(mesh_plan_search(p, &list), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "train.batch_tokens"));
+    struct spec tables = spec_of("engram-moe-small", 64, 16);
+    struct mesh_plan *none = open_plan(&tables, "2xh100");
+    assert_int_equal(mesh_plan_search(none, &list), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "engram")); /* the reason, not that there is none */
+    mesh_plan_close(none);
     const struct mesh_variant heads = variant(16, 4, 1, 0), stages = variant(8, 1, 8, 0);
     struct mesh_result r;
     assert_int_equal(mesh_plan_one(p, &heads, &r), STATUS_CONFIG);
