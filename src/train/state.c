@@ -310,7 +310,8 @@ static int64_t first_bad(const struct state *s)
         for (int i = 0; i < p->count; i++) {
             const struct param_held held = params_held(p, i);
             if (!has_row(s, k, i)) continue;
-            if (!all_finite(part_at(s, k, i, &held), blocks_of(&s->list[k], held.to - held.from), s->list[k].dt))
+            if (!all_finite(part_at(s, k, i, &held), blocks_of(&s->list[k], held.to - held.from),
+                            s->list[k].dt))
                 return (int64_t)k * p->count + i;
         }
     return (int64_t)STATE_ARRAYS * p->count;

@@ -225,7 +225,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     memcpy(params_grad(&f.p, 0), f.ref.gw[0], sizeof f.ref.gw[0]);
     ((float *)params_grad(&f.p, 0))[7] = INFINITY;
     take_step(&f, 0);
-    assert_int_equal(optim_blame(&f.run), STATUS_NUMERIC);
+    assert_int_equal(optim_blame(&f.run, NULL), STATUS_NUMERIC);
     assert_memory_equal(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     assert_true(f.p.m_scale[0] == 0);
     fixture_close(&f);
