@@ -11,15 +11,20 @@
  * optim.adam_rate times the rate: embeddings, head, norms, biases, convolutions, decay rates, and matrices whose rows mean nothing
  * together (`rowwise`: routers, gates of one row).
  *
+ * Data-parallel ranks share the matrices out, whole: in the order of their cost, rank r of R takes those numbered r modulo R, so that the
+ * R matrices of a round are much alike; their steps X are gathered after each round, and every rank applies all of them. What is dealt
+ * out is the work: the bits are those of one rank.
+ *
  * FLOPs of a matrix, n its shorter side, k the longer: 5 (4 n^2 k + 2 n^3). */
 #ifndef INGOT_OPTIM_MUON_H
 #define INGOT_OPTIM_MUON_H
 #include "nn/run.h"
+#include "parallel/mesh.h"
 
-/* Says which rows are Muon's (param.ortho): before params_lay. */
-void muon_claim(struct params *p);
-/* Takes params.work: counting or real. */
-void muon_lay(struct params *p, struct arena *a);
-/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. */
-status muon_step(const struct run *r, const struct run_spec *spec) WARN_UNUSED;
+/* Says which rows are Muon's (param.ortho), and lists their matrices: before params_lay. */
+status muon_claim(struct params *p) WARN_UNUSED;
+/* Takes params.work: counting or real. mesh NULL: one rank. */
+void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
+/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. Several ranks: memory of the host. */
+status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 #endif

@@ -230,7 +230,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
         TRY(squares_sum(squares, p, &r->scalars->grad_squares));
     }
     TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
-    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec));
+    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
     if (p->balance_count == 0) return STATUS_OK;
     return r->ops->balance(&(struct balance_args){.bias = p->master,
                                                   .load = p->grad,

@@ -71,7 +71,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     ops_oracle(&cpu);
     struct feed_shape feed = plan_feed(args);
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
-    if (train && args->optim == OPTIM_MUON) muon_claim(&d->params);
+    if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .moment_dt = optim_moment_dt(args->state),
@@ -92,7 +92,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                  &m->grad);
     if (train && args->optim == OPTIM_MUON) {
         const size_t mark = arena_mark(&m->scratch); /* forward and backward are over when it is used */
-        muon_lay(&d->params, &m->scratch);
+        muon_lay(&d->params, args->mesh, &m->scratch);
         arena_release(&m->scratch, mark);
     }
     struct lay l = {.n = args->tokens,

@@ -136,6 +136,7 @@ void params_free(struct params *p)
 {
     free(p->rows);
     free(p->units);
+    free(p->ortho);
     *p = (struct params){0};
 }
 

@@ -68,6 +68,8 @@ struct param {
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };
 
+struct param_ref { int row; int64_t matrix; };   /* the matrix-th logical matrix of a row */
+
 struct param_unit {
     int first, last;            /* rows [first, last) */
     bool here;                  /* this rank stores it */
@@ -79,6 +81,8 @@ struct param_unit {
 };
 
 struct params {
+    struct param_ref *ortho;    /* owned: the logical matrices of `ortho` rows that are here, in the order in which optim/muon.c takes them */
+    int64_t ortho_count;
     struct param *rows;         /* owned: params_free */
     int count, capacity;
     struct param_unit *units;   /* owned */

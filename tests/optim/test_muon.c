@@ -52,14 +52,14 @@ static void fixture_lay(struct fixture *f, enum optim kind, enum optim_state sta
 {
     f->spec.optim_name = kind;
     f->spec.optim_state = state;
-    if (kind == OPTIM_MUON) muon_claim(&f->p);
+    if (kind == OPTIM_MUON) assert_int_equal(muon_claim(&f->p), STATUS_OK);
     params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
                                                 .moment_dt = optim_moment_dt(state),
                                                 .with_grad = 1,
                                                 .moments = optim_moments(kind),
                                                 .arenas = {&f->param, &f->grad, &f->optim}});
     optim_lay(&f->p, &f->optim);
-    if (kind == OPTIM_MUON) muon_lay(&f->p, &f->work);
+    if (kind == OPTIM_MUON) muon_lay(&f->p, NULL, &f->work);
     assert_int_equal(optim_chunks(&f->p, &f->spec, NULL), STATUS_OK);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A small model with each optimizer: Muon, and moments in 8 bits, end where AdamW with moments in fp32 does; Muon gives the same bits on
-# one rank and on two, and its checkpoints hold no second moment of matrices.
+# one rank and on several, which share its matrices out, and its checkpoints hold no second moment of matrices.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
 
@@ -37,11 +37,13 @@ check "second moment of the embedding" holds muon v/embed.weight
 check "no second moment of a matrix" eval '! holds muon v/layers.0.attn.qkv.weight'
 check "scales" holds int8 v_scale/layers.0.attn.qkv.weight
 
-for n in 1 2; do
-    run 0 launch -n $n -- train r.yaml --run.dir=runs/ranks$n --optim.name=muon --train.gradient_groups=2 --train.micro_batch=1 \
-        --train.steps=10
+# Fourteen matrices: two ranks have seven each, of four two have one less.
+for n in 1 2 4; do
+    run 0 launch -n $n -- train r.yaml --run.dir=runs/ranks$n --optim.name=muon --train.gradient_groups=4 --train.micro_batch=1 \
+        --train.steps=10 --machine.threads=1
 done
 same_run "muon on two ranks" runs/ranks1 runs/ranks2
+same_run "muon on four ranks" runs/ranks1 runs/ranks4
 run 2 train r.yaml --optim.state=int9
 says "optim.state: 'int9' is none of fp32, bf16, int8"
 exit $failed
