@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 #include "base/flags.h"
 #include "ops/ops.h"
+#include "ops/quant.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,33 +238,44 @@ static status run_xent(struct setup *s, dtype dt)
                                            .dt = dt},
                        NULL);
 }
-static status run_update(struct setup *s, dtype dt, enum update_rule rule)
+/* Codes of 8 bits lie one behind the other in one array, their scales in another. */
+static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype sdt)
 {
     struct step_scalars scalars = {.lr = 1e-3, .correction1 = 0.1, .correction2 = 0.05};
-    return s->ops.update(&(struct update_args){.rule = rule,
-                                               .p = s->x[0],
-                                               .g = s->x[1],
-                                               .m = s->x[2],
-                                               .v = rule == UPDATE_ADAMW ? s->x[3] : NULL,
-                                               .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
-                                               .chunks = s->chunks,
-                                               .chunk_count = COUNT / UPDATE_CHUNK,
-                                               .beta1 = 0.9,
-                                               .beta2 = 0.95,
-                                               .eps = 1e-8,
-                                               .weight_decay = 0.1,
-                                               .clip = 1,
-                                               .scalars = &scalars,
-                                               .sdt = DTYPE_F32},
-                         NULL);
+    const bool codes = sdt == DTYPE_U8;
+    return s->ops.update(
+        &(struct update_args){.rule = rule,
+                              .p = s->x[0],
+                              .g = s->x[1],
+                              .m = s->x[2],
+                              .v = rule == UPDATE_LION ? NULL
+                                   : codes             ? (char *)s->x[2] + COUNT
+                                                       : s->x[3],
+                              .m_scale = codes ? s->x[3] : NULL,
+                              .v_scale = codes ? (float *)s->x[3] + COUNT / QUANT_BLOCK : NULL,
+                              .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
+                              .chunks = s->chunks,
+                              .chunk_count = COUNT / UPDATE_CHUNK,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .weight_decay = 0.1,
+                              .clip = 1,
+                              .scalars = &scalars,
+                              .sdt = sdt},
+        NULL);
 }
 static status run_adamw(struct setup *s, dtype dt)
 {
-    return run_update(s, dt, UPDATE_ADAMW);
+    return run_update(s, dt, UPDATE_ADAMW, DTYPE_F32);
+}
+static status run_8bit(struct setup *s, dtype dt)
+{
+    return run_update(s, dt, UPDATE_ADAMW, DTYPE_U8);
 }
 static status run_lion(struct setup *s, dtype dt)
 {
-    return run_update(s, dt, UPDATE_LION);
+    return run_update(s, dt, UPDATE_LION, DTYPE_F32);
 }
 
 /* Bytes that must move per element of the COUNT: by type of the call, and of f32 whatever it is. */
@@ -291,6 +303,7 @@ static const struct {
     {"gate_bwd", run_gate_bwd, 6, 0},
     {"xent", run_xent, 1, 4},
     {"adamw", run_adamw, 0, 32},
+    {"8bit_adamw", run_8bit, 0, 20 + 16. / QUANT_BLOCK},
     {"lion", run_lion, 0, 24},
 };
 
@@ -382,7 +395,7 @@ static status run_cases(struct setup *s, const struct ops_bench *b)
             if (!chosen(b, cases[i].name, dt)) continue;
             for (int k = 0; k < ARRAYS; k++) fill(s->x[k]);
             TRY(measure(s, cases[i].run, dt, &copy, &op));
-            bool writes_w = dt == DTYPE_BF16 && (cases[i].run == run_adamw || cases[i].run == run_lion);
+            bool writes_w = dt == DTYPE_BF16 && (cases[i].fixed >= 20 && cases[i].per_dt == 0);
             double bytes = cases[i].per_dt * (double)dtype_bytes(dt) + cases[i].fixed + (writes_w ? 2 : 0);
             double rate = bytes * COUNT / op * 1e-9, copy_rate = 2.0 * sizeof(float) * COUNT / copy * 1e-9;
             if (b->json)
