@@ -150,7 +150,92 @@ VEC_INLINE void momentum_span(const struct update_args *a, const struct update_c
 
 /* ---- Moments in 8 bits (ops/quant.h), a block at a time: its scale is known when all its moments are. ---- */
 
-typedef uint8_t vb __attribute__((vector_size(VEC)));
+/* Bytes p[0, n) as whole numbers, 0 behind them; and back. */
+VEC_INLINE vi bytes_load(const uint8_t *p, int n)
+{
+    uint8_t part[VEC] = {0};
+    if (__builtin_expect(n != VEC, 0)) {
+        memcpy(part, p, (size_t)n);
+        p = part;
+    }
+#ifdef __AVX512F__
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+#else
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+#endif
+}
+VEC_INLINE void bytes_store(uint8_t *p, int n, vi x)
+{
+#ifdef __AVX512F__
+    const __m128i bytes = _mm512_cvtepi32_epi8((__m512i)x);
+#else
+    const __m256i pairs = _mm256_packus_epi32((__m256i)x, (__m256i)x);
+    const __m128i halves =
+                      _mm_unpacklo_epi64(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)),
+                  bytes = _mm_packus_epi16(halves, halves);
+#endif
+    if (__builtin_expect(n == VEC, 1))
+        memcpy(p, &bytes, VEC);
+    else
+        memcpy(p, &bytes, (size_t)n);
+}
+
+/* Halves of the products of all lanes with m. */
+struct wide_product {
+    vu low, high;
+};
+VEC_INLINE struct wide_product wide_product(vu x, uint32_t m)
+{
+#ifdef __AVX512F__
+    const __m512i f = _mm512_set1_epi32((int)m), even = _mm512_mul_epu32((__m512i)x, f),
+                  odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)x, 32), f);
+    return (struct wide_product){(vu)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32)),
+                                 (vu)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
+#else
+    const __m256i f = _mm256_set1_epi32((int)m), even = _mm256_mul_epu32((__m256i)x, f),
+                  odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)x, 32), f);
+    return (struct wide_product){(vu)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa),
+                                 (vu)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa)};
+#endif
+}
+
+/* The random words of a block: rounding_words of VEC groups at once (base/rng.h: rng_at, of which this is the same arithmetic). */
+static void block_words(const struct update_args *a, const struct update_chunk *c,
+                        uint32_t words[QUANT_BLOCK])
+{
+    const uint64_t key = (a->seed ^ c->key) ^ ((uint64_t)RNG_ROUND * 0x9E3779B97F4A7C15u),
+                   step = a->scalars->step;
+    if (c->width > 0) { /* of a slice: its groups lie apart */
+        for (int64_t k = 0; k < c->count; k += 4) {
+            const struct rng_block r = rounding_words(a->seed, step, c, k);
+            memcpy(words + k, &r, sizeof r);
+        }
+        return;
+    }
+    for (int64_t k = 0; k < c->count; k += 4 * VEC) {
+        uint32_t low[VEC], high[VEC], out[4][VEC];
+        for (int i = 0; i < VEC; i++) {
+            const uint64_t at = (uint64_t)(c->first + k) / 4 + (uint64_t)i;
+            low[i] = (uint32_t)at, high[i] = (uint32_t)(at >> 32);
+        }
+        vu c0, c1, c2 = (vu){0} + (uint32_t)step, c3 = (vu){0} + (uint32_t)(step >> 32);
+        memcpy(&c0, low, sizeof c0);
+        memcpy(&c1, high, sizeof c1);
+        uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+        for (int round = 0; round < 10; round++) {
+            const struct wide_product p0 = wide_product(c0, 0xD2511F53u), p1 = wide_product(c2, 0xCD9E8D57u);
+            c0 = p1.high ^ c1 ^ k0, c2 = p0.high ^ c3 ^ k1;
+            c1 = p1.low, c3 = p0.low;
+            k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        }
+        memcpy(out[0], &c0, sizeof c0);
+        memcpy(out[1], &c1, sizeof c1);
+        memcpy(out[2], &c2, sizeof c2);
+        memcpy(out[3], &c3, sizeof c3);
+        for (int i = 0; i < VEC; i++)
+            for (int j = 0; j < 4; j++) words[k + 4 * i + j] = out[j][i];
+    }
+}
 
 /* table[at], at in [0, 8). */
 VEC_INLINE vf vec_pick(const float table[QUANT_DECADES], vi at)
@@ -171,13 +256,8 @@ VEC_INLINE vf vec_abs(vf x)
 VEC_INLINE vf codes_load(const struct quant_map *q, enum quant_kind kind, const uint8_t *p, int n,
                          float scale)
 {
-    vb bytes = {0};
-    if (__builtin_expect(n == VEC, 1))
-        memcpy(&bytes, p, sizeof bytes);
-    else
-        memcpy(&bytes, p, (size_t)n);
     const bool sign = kind == QUANT_SIGNED;
-    const vi code = __builtin_convertvector(bytes, vi);
+    const vi code = bytes_load(p, n);
     const vf place = __builtin_convertvector(sign ? code - QUANT_ZERO : code + 1, vf), u = vec_abs(place);
     const vf power = (vf)((vu)u & 0x7f800000); /* of two, the largest in u */
     const vi decade = ((vi)u >> 23) - (sign ? 127 : 128);
@@ -205,8 +285,7 @@ VEC_INLINE void codes_store(const struct quant_map *q, enum quant_kind kind, uin
     } else {
         code -= (code == 0) & (size > 0.f);
     }
-    const vb bytes = __builtin_convertvector(code, vb);
-    memcpy(p, &bytes, (size_t)n);
+    bytes_store(p, n, code);
 }
 
 /* The scale of a block; 0, and all codes of 0, where it would be subnormal. */
@@ -220,7 +299,7 @@ VEC_INLINE float block_scale(const float *x, int64_t n)
 
 /* A moment of a block becomes codes. */
 VEC_INLINE void block_store(const struct update_args *a, const struct update_chunk *c, const float *x,
-                            const struct quant_map *q, enum quant_kind kind)
+                            const struct quant_map *q, enum quant_kind kind, const uint32_t *random)
 {
     const bool first = kind == QUANT_SIGNED;
     const int64_t at = first ? c->begin : c->begin - c->no_v;
@@ -228,7 +307,8 @@ VEC_INLINE void block_store(const struct update_args *a, const struct update_chu
     uint8_t *codes = (uint8_t *)(first ? a->m : a->v) + at;
     (first ? a->m_scale : a->v_scale)[at / QUANT_BLOCK] = top;
     for (int64_t k = 0; k < c->count; k += VEC) {
-        const vu words = words_at(a, c, k);
+        vu words;
+        memcpy(&words, random + k, sizeof words);
         codes_store(q, kind, codes + k, vec_n(c->count - k), vec_load(x, k, VEC, DTYPE_F32), inverse,
                     first ? words & 0xffff : words >> 16);
     }
@@ -260,8 +340,10 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
         if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
-    block_store(a, c, moments[0], &q[0], QUANT_SIGNED);
-    if (rule == UPDATE_ADAMW) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED);
+    uint32_t random[QUANT_BLOCK];
+    block_words(a, c, random);
+    block_store(a, c, moments[0], &q[0], QUANT_SIGNED, random);
+    if (rule == UPDATE_ADAMW) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED, random);
 }
 
 static void momentum_block(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
@@ -275,7 +357,9 @@ static void momentum_block(const struct update_args *a, const struct update_chun
         (void)vec_store(moments, k, VEC, DTYPE_F32, m);
         vec_store(a->g, c->begin + k, n, DTYPE_F32, g + m * f.momentum);
     }
-    block_store(a, c, moments, q, QUANT_SIGNED);
+    uint32_t random[QUANT_BLOCK];
+    block_words(a, c, random);
+    block_store(a, c, moments, q, QUANT_SIGNED, random);
 }
 
 VEC_INLINE void update_blocks(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
