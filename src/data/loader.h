@@ -2,6 +2,7 @@
  *
  * A step takes ranks * micro_count * B samples. Sequence q of micro-batch m of rank r in step s is sample
  *     s * ranks * micro_count * B  +  (m * ranks + r) * B  +  q
+ * or, with `blocks`, (r * micro_count + m) * B + q behind the first term,
  * so that a step is the same set of samples for any number of ranks.
  *
  * Threads prefetch steps, micro-batch by micro-batch; what a batch holds does not depend on them. loader_next waits for the step
@@ -46,6 +47,7 @@ struct loader_config {
     int64_t sequences, micro_count; /* B, micro-batches per step and rank */
     int64_t vocab_size;             /* ids at or above it are STATUS_DATA; 0: not checked */
     int rank, ranks;                /* ranks 0: 1 */
+    int blocks;                     /* micro-batches of a rank: 0: every ranks-th; 1: as many, one behind the other */
     int threads;                    /* 0: 1 */
     struct loader_memory memory;
 };

@@ -71,7 +71,11 @@ static void mark_units(struct decoder *d)
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh)
 {
     *d = (struct decoder){.spec = *spec, .part = part_of(spec, mesh)};
-    if (mesh) d->params.slices = mesh->shape.tp, d->params.slice = mesh->tp_rank;
+    if (mesh) {
+        d->params.slices = mesh->shape.tp, d->params.slice = mesh->tp_rank;
+        d->params.zero = mesh->shape.zero, d->params.shards = mesh->shape.shard,
+        d->params.shard = mesh_part(mesh);
+    }
     params_unit(&d->params);
     d->blocks = calloc((size_t)spec->layer_count, sizeof *d->blocks);
     if (d->blocks == NULL)
@@ -348,6 +352,7 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
+    TRY(params_enter(r->params, 0, UNIT_FORWARD));
     TRY(decoder_embed_fwd(d, a, b, r));
     return hrm_begin(d, a, r);
 }
@@ -369,6 +374,7 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
     TRY(hrm_enter(d, a, k, &io, r));
     for (int64_t i = at.from; i < at.to; i++) {
         SCOPE("block.fwd", i);
+        TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
         if (by)
             TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .mix = &c, .io = &io}));
         else
@@ -378,6 +384,7 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
     }
     SCOPE("norm.fwd", -1);
     if (at.to < d->spec.layer_count) return hrm_low_fwd(d, a, &io, r);
+    TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, r);
 }
 
@@ -419,8 +426,11 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                           int64_t segment, double z_loss, const struct run *r)
 {
-    const bool more = d->spec.mtp_depth > 0; /* extra predictions: their gradient is in a->grad then */
+    const bool more = d->spec.mtp_depth > 0;     /* extra predictions: their gradient is in a->grad then */
+    const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
+    if (d->spec.tied_embeddings) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    TRY(params_enter(r->params, end, UNIT_BACKWARD));
     {
         SCOPE("head.loss", -1);
         TRY(decoder_head(d, a, HEAD_GRADIENT,
@@ -437,17 +447,22 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         SCOPE("norm.bwd", -1);
         TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0}, a->grad, r));
     }
+    TRY(params_leave(r->params, end));
     const struct mix c = {.rope = &d->rope, .batch = b};
     const int64_t low = d->hrm ? model_pass(&d->spec, 0).to : -1;
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
         SCOPE("block.bwd", i);
         if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
+        TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_again(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
+        TRY(params_leave(r->params, i + 1));
     }
     SCOPE("embed.bwd", -1);
+    if (!d->spec.tied_embeddings) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(hrm_begin_bwd(d, a, r));
-    return decoder_embed_bwd(d, a, b, r);
+    TRY(decoder_embed_bwd(d, a, b, r));
+    return params_leave(r->params, 0);
 }
 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,

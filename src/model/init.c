@@ -34,7 +34,8 @@ static double initial(const struct param *row, uint64_t seed, uint64_t key, int6
     }
 }
 
-static status fill(const struct params *p, int index, uint64_t seed, const struct run *r)
+/* `to`: the slice's elements. */
+static status fill(const struct params *p, int index, uint64_t seed, void *to, const struct run *r)
 {
     const struct param *row = &p->rows[index];
     const dtype acc = dtype_acc(p->dt);
@@ -50,20 +51,20 @@ static status fill(const struct params *p, int index, uint64_t seed, const struc
                 blocks[b].global + k / blocks[b].width * blocks[b].stride + k % blocks[b].width;
             dtype_store(values, blocks[b].local + k, acc, initial(row, seed, key, at));
         }
-    status st = dev_upload(r->stream, params_master(p, index), values, bytes);
+    status st = dev_upload(r->stream, to, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
 }
 
-static status draw(const struct params *p, int index, double std, uint64_t seed, const struct run *r)
+static status draw(const struct params *p, int index, double std, uint64_t seed, char *to,
+                   const struct run *r)
 {
     struct param_block blocks[PARAM_PARTS];
     const int count = params_blocks(p, index, p->slice, blocks);
     const dtype acc = dtype_acc(p->dt);
-    char *master = params_master(p, index);
     for (int b = 0; b < count; b++)
-        TRY(r->ops->normal(&(struct normal_args){.x = master + (size_t)blocks[b].local * dtype_bytes(acc),
+        TRY(r->ops->normal(&(struct normal_args){.x = to + (size_t)blocks[b].local * dtype_bytes(acc),
                                                  .count = blocks[b].rows * blocks[b].width,
                                                  .first = blocks[b].global,
                                                  .width = blocks[b].width,
@@ -76,21 +77,42 @@ static status draw(const struct params *p, int index, double std, uint64_t seed,
     return STATUS_OK;
 }
 
+static status begin_row(struct decoder *d, int index, uint64_t seed, void *to, const struct run *r)
+{
+    const struct params *p = &d->params;
+    const struct param *row = &p->rows[index];
+    if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
+        row->role == ROLE_STEP || row->role == ROLE_BALANCE)
+        return fill(p, index, seed, to, r);
+    double std = d->spec.init_std;
+    if (row->zero) std = 0;
+    if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
+    return draw(p, index, std, seed, to, r);
+}
+
+/* A row of which this rank has a part. Memory of the host. */
+static status begin_part(struct decoder *d, int index, uint64_t seed, const struct run *r)
+{
+    const struct params *p = &d->params;
+    const struct param_held held = params_held(p, index);
+    if (held.from == held.to) return STATUS_OK;
+    float *values = malloc((size_t)p->rows[index].count * sizeof *values);
+    if (values == NULL)
+        return FAIL(STATUS_FIT, "no memory for the initial values of %s", p->rows[index].name);
+    status st = begin_row(d, index, seed, values, r);
+    if (st == STATUS_OK)
+        memcpy((float *)p->master + held.master, values + held.from,
+               (size_t)(held.to - held.from) * sizeof *values);
+    free(values);
+    return st;
+}
+
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 {
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
-        const struct param *row = &p->rows[i];
-        if (!p->units[row->unit].here) continue;
-        if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
-            row->role == ROLE_STEP || row->role == ROLE_BALANCE) {
-            TRY(fill(p, i, seed, r));
-            continue;
-        }
-        double std = d->spec.init_std;
-        if (row->zero) std = 0;
-        if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
-        TRY(draw(p, i, std, seed, r));
+        if (!p->units[p->rows[i].unit].here) continue;
+        TRY(p->zero ? begin_part(d, i, seed, r) : begin_row(d, i, seed, params_master(p, i), r));
     }
     return init_sync(d, r);
 }
@@ -98,9 +120,16 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 status init_sync(struct decoder *d, const struct run *r)
 {
     const struct params *p = &d->params;
+    struct cast_args a = {
+        .x = p->master, .y = p->weight, .count = p->own, .from = DTYPE_F32, .to = DTYPE_BF16};
     if (p->dt != DTYPE_BF16) return STATUS_OK;
-    return r->ops->cast(
-        &(struct cast_args){
-            .x = p->master, .y = p->weight, .count = p->total, .from = DTYPE_F32, .to = DTYPE_BF16},
-        r->stream);
+    if (p->zero == 0 || p->zero == 3) return r->ops->cast(&a, r->stream);
+    for (int u = 0; u < p->unit_count; u++) {
+        const struct param_unit *unit = &p->units[u];
+        a.count = unit->count / p->shards;
+        a.x = (const float *)p->master + unit->begin / p->shards;
+        a.y = (bf16 *)p->weight + unit->begin + p->shard * a.count;
+        if (unit->here) TRY(r->ops->cast(&a, r->stream));
+    }
+    return STATUS_OK;
 }

@@ -43,18 +43,20 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
                                                  : UPDATE_CHUNK - into % UPDATE_CHUNK;
     return end - at < most ? end - at : most;
 }
-static int64_t pieces(const struct params *p, int index)
+/* Of elements [from, to) of a row, which begin and end with pieces. */
+static int64_t pieces(const struct params *p, int index, int64_t from, int64_t to)
 {
     const struct param *row = &p->rows[index];
-    const int64_t first = piece_at(p, index, 0);
-    if (first == row->count) return 1;
+    if (from == to) return 0;
+    const int64_t first = piece_at(p, index, from);
+    if (first >= to - from) return 1;
     /* Of a model that no machine holds there are more than can be counted one by one. */
     if (!is_cut(p, row)) {
         const int64_t whole = row->role == ROLE_TABLE ? first : (int64_t)UPDATE_CHUNK;
-        return 1 + (row->count - first + whole - 1) / whole;
+        return 1 + (to - from - first + whole - 1) / whole;
     }
     int64_t count = 0;
-    for (int64_t at = 0; at < row->count; count++) at += piece_at(p, index, at);
+    for (int64_t at = from; at < to; count++) at += piece_at(p, index, at);
     return count;
 }
 
@@ -63,14 +65,15 @@ void optim_lay(struct params *p, struct arena *a)
     p->chunk_count = p->balance_count = p->chunks_model = 0;
     for (int i = 0; i < p->count; i++) {
         struct param_unit *unit = &p->units[p->rows[i].unit];
-        const int64_t count = pieces(p, i);
+        const struct param_held held = params_held(p, i);
         if (i == unit->first) unit->chunk_first = p->chunk_count, unit->chunk_place = p->chunks_model;
         if (p->rows[i].role == ROLE_BALANCE) {
             p->balance_count += unit->here;
             continue;
         }
-        p->chunks_model += count;
-        if (unit->here) p->chunk_count += count;
+        p->chunks_model += pieces(p, i, 0, p->rows[i].count);
+        unit->chunk_place += pieces(p, i, 0, held.from);
+        p->chunk_count += pieces(p, i, held.from, held.to);
         unit->chunk_count = p->chunk_count - unit->chunk_first;
     }
     p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
@@ -119,9 +122,10 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
 {
     const struct param *row = &p->rows[index];
     const uint64_t key = XXH64(row->name, strlen(row->name), 0);
-    for (int64_t at = 0, count; at < row->count; at += count) {
+    const struct param_held held = params_held(p, index);
+    for (int64_t at = held.from, count; at < held.to; at += count) {
         count = piece_at(p, index, at);
-        *c = (struct update_chunk){.begin = row->offset + at,
+        *c = (struct update_chunk){.begin = held.at + at - held.from,
                                    .count = (int32_t)count,
                                    .flags = flags,
                                    .no_v = row->no_v,
@@ -190,34 +194,59 @@ static bool has_tables(const struct params *p)
     return false;
 }
 
+static struct update_args update_args_of(const struct run *r, const struct run_spec *spec,
+                                         enum update_half half, double *squares)
+{
+    const struct params *p = r->params;
+    return (struct update_args){.rule = spec->optim_name == OPTIM_LION ? UPDATE_LION : UPDATE_ADAMW,
+                                .half = half,
+                                .p = p->master,
+                                .g = p->grad,
+                                .m = p->m,
+                                .v = p->v,
+                                .m_scale = p->m_scale,
+                                .v_scale = p->v_scale,
+                                .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
+                                .chunks = p->chunks,
+                                .chunk_count = p->chunk_count,
+                                .squares = squares,
+                                .beta1 = spec->optim_beta1,
+                                .beta2 = spec->optim_beta2,
+                                .eps = spec->optim_eps,
+                                .weight_decay = spec->optim_weight_decay,
+                                .clip = spec->train_clip,
+                                .row_rate = has_tables(p) ? spec->optim_table_rate : 0,
+                                .rate = spec->optim_name == OPTIM_MUON ? spec->optim_adam_rate : 1,
+                                .momentum = spec->optim_momentum,
+                                .scalars = r->scalars,
+                                .seed = (uint64_t)spec->run_seed,
+                                .sdt = p->moment_dt};
+}
+
+/* Of a unit, of which this rank has a part: pieces are counted by the arrays of parts, and those that are whole are shifted. */
+static struct update_args update_args_unit(const struct params *p, struct update_args a, int unit)
+{
+    const struct param_unit *u = &p->units[unit];
+    const int64_t shift = u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
+    a.chunks += u->chunk_first;
+    a.chunk_count = u->chunk_count;
+    if (a.squares) a.squares += u->chunk_first;
+    if (p->zero == 1) a.g += shift;
+    if (p->zero < 3 && a.w) a.w += shift;
+    if (p->zero < 3 && !a.w) a.p += shift;
+    return a;
+}
+
 static status update(const struct run *r, const struct run_spec *spec, enum update_half half, double *squares)
 {
     const struct params *p = r->params;
-    return r->ops->update(
-        &(struct update_args){.rule = spec->optim_name == OPTIM_LION ? UPDATE_LION : UPDATE_ADAMW,
-                              .half = half,
-                              .p = p->master,
-                              .g = p->grad,
-                              .m = p->m,
-                              .v = p->v,
-                              .m_scale = p->m_scale,
-                              .v_scale = p->v_scale,
-                              .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
-                              .chunks = p->chunks,
-                              .chunk_count = p->chunk_count,
-                              .squares = squares,
-                              .beta1 = spec->optim_beta1,
-                              .beta2 = spec->optim_beta2,
-                              .eps = spec->optim_eps,
-                              .weight_decay = spec->optim_weight_decay,
-                              .clip = spec->train_clip,
-                              .row_rate = has_tables(p) ? spec->optim_table_rate : 0,
-                              .rate = spec->optim_name == OPTIM_MUON ? spec->optim_adam_rate : 1,
-                              .momentum = spec->optim_momentum,
-                              .scalars = r->scalars,
-                              .seed = (uint64_t)spec->run_seed,
-                              .sdt = p->moment_dt},
-        r->stream);
+    const struct update_args all = update_args_of(r, spec, half, squares);
+    if (p->zero == 0) return r->ops->update(&all, r->stream);
+    for (int u = 0; u < p->unit_count; u++) {
+        const struct update_args part = update_args_unit(p, all, u);
+        if (p->units[u].here) TRY(r->ops->update(&part, r->stream));
+    }
+    return STATUS_OK;
 }
 
 status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares,
@@ -241,17 +270,24 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
                            r->stream);
 }
 
+/* Where the summed gradient of what this rank holds of a row begins. */
+static const float *summed(const struct params *p, int row, const struct param_held *held)
+{
+    if (p->zero < 2) return (const float *)params_grad(p, row) + held->from;
+    return (const float *)p->grad + held->at;
+}
+
 /* Downloaded in pieces: memory may be short, and only a failed run comes here. */
 static status row_is_finite(const struct run *r, int row, bool *finite)
 {
     enum { PIECE = 4096 };
     float piece[PIECE];
-    const float *g = params_grad(r->params, row);
-    const int64_t count = r->params->rows[row].count;
+    const struct param_held held = params_held(r->params, row);
+    const int64_t count = held.to - held.from;
     *finite = true;
     for (int64_t at = 0; at < count && *finite; at += PIECE) {
         const int64_t n = count - at < PIECE ? count - at : PIECE;
-        TRY(dev_download(r->stream, piece, g + at, (size_t)n * sizeof *piece));
+        TRY(dev_download(r->stream, piece, summed(r->params, row, &held) + at, (size_t)n * sizeof *piece));
         TRY(dev_sync(r->stream));
         for (int64_t i = 0; i < n; i++) *finite &= isfinite(piece[i]) != 0;
     }
@@ -263,7 +299,7 @@ static status first_bad_row(const struct run *r, int32_t *row)
 {
     bool finite = true;
     for (*row = 0; *row < r->params->count; ++*row) {
-        if (params_grad(r->params, *row)) TRY(row_is_finite(r, *row, &finite));
+        TRY(row_is_finite(r, *row, &finite));
         if (!finite) return STATUS_OK;
     }
     return STATUS_OK;

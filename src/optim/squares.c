@@ -20,8 +20,8 @@ status squares_sum(const struct squares *q, const struct params *p, double *sum)
 {
     const struct mesh *m = q->mesh;
     memset(q->all, 0, (size_t)q->count * sizeof *q->all);
-    /* Without ZeRO, data-parallel ranks have the same sums: the first one answers for them. */
-    for (int u = 0; u < p->unit_count && m->dp_rank == 0; u++) {
+    /* Of ranks that have the same sums the first one answers. */
+    for (int u = 0; u < p->unit_count && mesh_replica(m) == 0; u++) {
         const struct param_unit *unit = &p->units[u];
         double *to = q->all + m->tp_rank * p->chunks_model + unit->chunk_place;
         for (int64_t c = 0; c < unit->chunk_count; c++)

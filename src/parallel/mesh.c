@@ -3,13 +3,6 @@
 
 #include <stdlib.h>
 
-/* What this version cannot do yet, said before a device is touched. */
-static status check_served(const struct mesh_shape *m)
-{
-    if (m->zero > 0) return FAIL(STATUS_CONFIG, "parallel.zero %d: not served yet; set it to 0", m->zero);
-    return STATUS_OK;
-}
-
 /* What tp ranks share out, in equal parts. */
 static status check_tensor(const struct model_spec *m, int tp)
 {
@@ -147,6 +140,48 @@ static status check_tensor_run(const struct spec *s)
     return STATUS_OK;
 }
 
+/* What does not go together with sharing out a copy. */
+static status check_zero(const struct spec *s, const struct mesh_shape *m)
+{
+    if (m->zero == 0) return STATUS_OK;
+    if (s->model.engram_layers[0])
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.zero %d: tables of model.engram_layers, updated row by row, are not shared out; "
+            "set it to 0",
+            m->zero);
+    if (model_ffn_count(&s->model, FFN_MOE) > 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d: mixtures of experts, whose routers move by the loads of all experts, "
+                    "are not shared out yet; set it to 0",
+                    m->zero);
+    if (model_mixer_count(&s->model, MIXER_GDN) + model_mixer_count(&s->model, MIXER_MAMBA2) > 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d: gdn and mamba2 layers read some of their weights in fp32, which are "
+                    "not gathered "
+                    "yet; set it to 0",
+                    m->zero);
+    if (s->run.optim_name == OPTIM_MUON)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d: muon orthogonalises whole matrices, which are not dealt to ranks yet; "
+                    "set it to 0",
+                    m->zero);
+    if (m->zero < 2) return STATUS_OK;
+    const char *with = m->pp > 1                 ? "parallel.pipeline"
+                       : m->tp > 1               ? "parallel.tensor"
+                       : s->model.mtp_depth > 0  ? "model.mtp_depth"
+                       : s->model.hrm_cycles > 0 ? "model.hrm_cycles"
+                                                 : NULL;
+    if (with)
+        return FAIL(STATUS_CONFIG, "parallel.zero %d does not go together with %s yet; set it to 1 or 0",
+                    m->zero, with);
+    if (m->zero == 3 && s->run.log_sample_prompt[0])
+        return FAIL(
+            STATUS_CONFIG,
+            "log.sample_prompt: no rank of parallel.zero 3 has the model to continue it; leave it empty");
+    return STATUS_OK;
+}
+
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
 {
     const struct run_spec *r = &s->run;
@@ -174,6 +209,8 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
                                    "leave it empty");
     TRY(mesh_check(&s->model, out));
     TRY(check_tensor_run(s));
+    if (out->shard == 1) out->zero = 0; /* there is nobody to share with */
+    TRY(check_zero(s, out));
     return read_stages(s, out);
 }
 
@@ -194,10 +231,12 @@ struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
 {
-    TRY(check_served(shape));
     *m = mesh_place(shape, comm_rank(world));
     m->world = world;
     TRY(comm_split(world, "tp", m->pp_rank * shape->dp + m->dp_rank, m->tp_rank, &m->tp));
     TRY(comm_split(world, "dp", m->pp_rank * shape->tp + m->tp_rank, m->dp_rank, &m->dp));
-    return comm_split(world, "pp", m->dp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp);
+    TRY(comm_split(world, "pp", m->dp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp));
+    if (mesh_copies(m) == 1 || shape->zero == 0) return STATUS_OK;
+    TRY(comm_split(m->dp, "shards", mesh_replica(m), mesh_part(m), &m->inside));
+    return comm_split(m->dp, "copies", mesh_part(m), mesh_replica(m), &m->across);
 }

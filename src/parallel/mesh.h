@@ -22,6 +22,7 @@ struct mesh {
     struct mesh_shape shape;
     int pp_rank, dp_rank, tp_rank;
     struct comm *world, *pp, *dp, *tp;
+    struct comm *inside, *across; /* ZeRO over fewer than all of dp: who shares a copy out; who holds the same part of others */
 };
 
 /* The shape that a spec asks for on so many ranks. STATUS_CONFIG, in one line, for what cannot be. */
@@ -34,8 +35,12 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`, whose closing closes all of it. */
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
-/* Which copy of a data-parallel group's state a rank holds a part of: 0, the first one, answers for it. */
-static inline int mesh_replica(const struct mesh *m) { return m->shape.zero > 0 ? m->dp_rank / m->shape.shard : m->dp_rank; }
+/* Which copy of a data-parallel group's state a rank holds a part of, and which part: copy 0 answers for it. Ranks that share a copy out
+ * are not neighbours, so that the sum inside, then across, is the tree of comm_sum over dp. */
+static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? m->shape.dp / m->shape.shard : m->shape.dp; }
+static inline int mesh_replica(const struct mesh *m) { return m->dp_rank % mesh_copies(m); }
+static inline int mesh_part(const struct mesh *m) { return m->dp_rank / mesh_copies(m); }
+static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp; }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

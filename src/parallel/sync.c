@@ -1,5 +1,7 @@
 #include "parallel/sync.h"
 
+#include <string.h>
+
 static bool power_of_two(int64_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -25,18 +27,33 @@ status sync_check(int64_t groups, int64_t micro_count, int ranks)
     return STATUS_OK;
 }
 
-void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, int64_t total, struct arena *a)
+/* What the largest unit needs on its way. */
+static size_t scratch_bytes(const struct mesh *mesh, const struct params *p)
+{
+    size_t most = 0;
+    for (int u = 0; u < p->unit_count; u++) {
+        const int64_t count = p->units[u].here ? p->units[u].count : 0;
+        const int shards = p->zero ? p->shards : 1, copies = mesh_copies(mesh);
+        const size_t inside = comm_reduce_scratch(shards, count / shards, DTYPE_F32),
+                     across = comm_sum_scratch(copies, count / shards, DTYPE_F32);
+        if (inside > most) most = inside;
+        if (across > most) most = across;
+    }
+    return most;
+}
+
+void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const struct params *p,
+              struct arena *a)
 {
     const int ranks = mesh ? mesh->shape.dp : 1;
     *s = (struct sync){
-        .comm = mesh ? mesh->dp : NULL, .groups = groups ? (int)(groups / ranks) : 1, .total = total};
+        .mesh = mesh, .groups = groups ? (int)(groups / ranks) : 1, .total = p->zero < 2 ? p->total : p->own};
     while (1 << s->levels < s->groups) s->levels++;
     if (s->levels > 0) {
-        s->grads = arena_take(a, (size_t)(s->levels * total) * sizeof *s->grads, "gradients of groups");
+        s->grads = arena_take(a, (size_t)(s->levels * s->total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)s->levels * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
-    if (ranks > 1)
-        s->scratch = arena_take(a, comm_sum_scratch(ranks, total, DTYPE_F32), "gradients on their way");
+    if (ranks > 1) s->scratch = arena_take(a, scratch_bytes(mesh, p), "gradients on their way");
 }
 
 /* The bits of k in reverse: groups that are added to each other come one after the other. */
@@ -80,8 +97,32 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
     return sync_fold_part(s, k, &(struct sync_part){.count = s->total}, sums, ops, stream);
 }
 
-status sync_ranks(const struct sync *s, const struct sync_sums *sums)
+/* What is formed by adding alone begins the next step at zero; the optimizer sees to the part that is here. */
+static void clear_others(const struct params *p, const struct param_unit *u)
 {
-    TRY(comm_sum(s->comm, "gradients", sums->grad, s->total, DTYPE_F32, s->scratch));
-    return comm_sum_f64(s->comm, "losses", sums->losses, SYNC_LOSSES);
+    for (int i = u->first; i < u->last; i++) {
+        const struct param_held h = params_held(p, i);
+        float *g = params_grad(p, i);
+        if (p->rows[i].stored) continue;
+        memset(g, 0, (size_t)h.from * sizeof *g);
+        memset(g + h.to, 0, (size_t)(p->rows[i].count - h.to) * sizeof *g);
+    }
+}
+
+status sync_unit(const struct sync *s, const struct params *p, int unit)
+{
+    const struct param_unit *u = &p->units[unit];
+    if (!u->here || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
+    if (p->zero == 0) return comm_sum(s->mesh->dp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch);
+    const int64_t part = u->count / p->shards;
+    float *own = p->zero == 1 ? (float *)u->grad + p->shard * part : (float *)p->grad + u->begin / p->shards;
+    TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch));
+    TRY(comm_sum(s->mesh->across, "parts of gradients", own, part, DTYPE_F32, s->scratch));
+    if (p->zero == 1) clear_others(p, u);
+    return STATUS_OK;
+}
+
+status sync_losses(const struct sync *s, double *losses)
+{
+    return s->mesh ? comm_sum_f64(s->mesh->dp, "losses", losses, SYNC_LOSSES) : STATUS_OK;
 }

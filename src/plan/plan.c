@@ -83,13 +83,19 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     struct sync counted;
     struct squares counted_squares;
     struct share counted_share;
+    struct zero counted_zero;
+    zero_lay(args->zero ? args->zero : &counted_zero, &d->params,
+             &(struct zero_lay){.mesh = args->mesh,
+                                .param = &m->param,
+                                .grad = &m->grad,
+                                .train = train,
+                                .tied = d->spec.tied_embeddings});
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
         squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);
     if (train) share_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
     if (train)
-        sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, d->params.total,
-                 &m->grad);
+        sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, &d->params, &m->grad);
     if (train && args->optim == OPTIM_MUON) {
         const size_t mark = arena_mark(&m->scratch); /* forward and backward are over when it is used */
         muon_lay(&d->params, args->mesh, &m->scratch);

@@ -8,7 +8,7 @@
 #include "ops/choose.h"
 #include "optim/squares.h"
 #include "parallel/share.h"
-#include "parallel/sync.h"
+#include "parallel/zero.h"
 
 /*  arena   category        what lies there */
 #define MEMORY_LIST(X)                                                                                       \
@@ -42,6 +42,7 @@ struct plan_lay_args {
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
     struct squares *squares;       /* likewise */
     struct share *share;       /* likewise */
+    struct zero *zero;         /* likewise */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */

@@ -119,10 +119,24 @@ struct param_matrix params_matrix(const struct param *row, int64_t i)
     return m;
 }
 
+static int64_t clamp(int64_t x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : x;
+}
+
 struct param_held params_held(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
-    return p->units[r->unit].here ? (struct param_held){0, r->count, r->offset} : (struct param_held){0};
+    const struct param_unit *u = &p->units[r->unit];
+    if (!u->here) return (struct param_held){0};
+    struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset};
+    if (p->zero == 0) return h;
+    const int64_t part = u->count / p->shards, begin = p->shard * part, at = r->offset - u->begin;
+    h.from = clamp(begin - at, r->count);
+    h.to = clamp(begin + part - at, r->count);
+    h.at = u->begin / p->shards + at + h.from - begin;
+    h.master = p->master == p->weight && p->zero < 3 ? r->offset + h.from : h.at;
+    return h;
 }
 
 int params_find(const struct params *p, const char *name)
@@ -156,12 +170,14 @@ static void place_rows(struct params *p)
             at += room;
             if (p->rows[i].ortho && unit->here) no_v += room;
         }
-        unit->count = at - unit->begin;
-        if (unit->here) p->total = at;
+        unit->count = round_up(at - unit->begin, p->zero ? (int64_t)p->shards * PARAMS_GRID : 1);
+        if (unit->here) p->total += unit->count;
     }
-    p->total_v = p->total - no_v;
+    p->own = p->zero ? p->total / p->shards : p->total;
+    p->total_v = p->own - no_v;
 }
 
+/* NULL where a unit's array is not whole. */
 static void *unit_at(void *array, const struct param_unit *u, dtype dt)
 {
     return array && u->here ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
@@ -176,14 +192,16 @@ void params_lay(struct params *p, const struct params_lay_args *a)
           "moments of %s", dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
     place_rows(p);
-    const size_t n = (size_t)p->total, n_v = (size_t)p->total_v, acc = dtype_bytes(dtype_acc(a->dt)),
-                 moment = dtype_bytes(a->moment_dt);
+    const size_t total = (size_t)p->total, n = (size_t)p->own, n_v = (size_t)p->total_v,
+                 acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
+    const size_t weights = p->zero < 3 ? total : n;
     p->dt = a->dt;
     p->moment_dt = a->moment_dt;
-    p->master = arena_take(to->param, n * acc, "master weights");
-    p->weight =
-        a->dt == dtype_acc(a->dt) ? p->master : arena_take(to->param, n * dtype_bytes(a->dt), "bf16 weights");
-    if (a->with_grad) p->grad = arena_take(to->grad, n * acc, "gradients");
+    p->master = arena_take(to->param, (a->dt == dtype_acc(a->dt) ? weights : n) * acc, "master weights");
+    p->weight = a->dt == dtype_acc(a->dt)
+                    ? p->master
+                    : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
+    if (a->with_grad) p->grad = arena_take(to->grad, (p->zero < 2 ? total : n) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(to->optim, n_v * moment, "second moment");
     const size_t per_scale = PARAM_ALIGN / sizeof(float);
@@ -193,7 +211,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     if (a->moments >= 2 && scales)
         p->v_scale = arena_take(to->optim, n_v / per_scale, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++) {
-        p->units[u].weight = unit_at(p->weight, &p->units[u], a->dt);
-        p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));
+        p->units[u].weight = p->zero < 3 ? unit_at(p->weight, &p->units[u], a->dt) : NULL;
+        p->units[u].grad = p->zero < 2 ? unit_at(p->grad, &p->units[u], dtype_acc(a->dt)) : NULL;
     }
 }

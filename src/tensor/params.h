@@ -9,12 +9,17 @@
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero.
  *
+ * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards PARAMS_GRID elements, and m,
+ * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
+ * alone, that of a unit from begin / shards on. What is not whole then comes and goes with params_enter and params_leave.
+ *
  * Rows stand in units: the embedding, each block, and what follows the blocks. Every rank declares the whole model; it stores the units
  * that are `here` (pipeline), and of a row its own slice (tensor parallelism: `split`). The optimizer's pieces of a unit lie on a grid of
  * PARAMS_GRID elements that starts with the unit, so that pieces, and sums over them, do not depend on what else a rank stores. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
+#include "base/status.h"
 #include "tensor/tensor.h"
 
 /* Weight decay follows the role: matrices, embeddings and the head decay, the rest never does (optim/). */
@@ -80,6 +85,14 @@ struct param_unit {
     int64_t chunk_place;        /* of the first of them among the pieces of the whole model */
 };
 
+/* What happens around the passes over units whose arrays are not whole. */
+enum unit_use { UNIT_FORWARD, UNIT_BACKWARD };
+struct unit_hooks {
+    void *ctx;
+    status (*enter)(void *ctx, int unit, enum unit_use use);    /* weights are there, and for BACKWARD a place for gradients */
+    status (*leave)(void *ctx, int unit);                       /* its gradients are complete for this micro-batch */
+};
+
 struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of `ortho` rows that are here, in the order in which optim/muon.c takes them */
     int64_t ortho_count;
@@ -88,7 +101,9 @@ struct params {
     struct param_unit *units;   /* owned */
     int unit_count;
     int slices, slice;          /* ranks that share `split` rows, and which of them this is; 0 slices: not shared. Set before rows are added */
-    int64_t total, total_v;     /* elements of the flat arrays, and of v, padding included: params_lay */
+    int zero, shards, shard;    /* the stage, ranks that share a copy out, and which part is this one's; 0 shards: 1 */
+    int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
+    const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
@@ -121,8 +136,9 @@ int params_find(const struct params *p, const char *name);   /* -1 when absent *
  * whole from `global` on, `stride` apart. Returns how many there are. */
 struct param_block { int64_t local, global, rows, width, stride; };
 int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS]);
-/* Of this rank's slice of a row, the elements whose master weights and moments are here: [from, to), which lie in those arrays from `at` on. */
-struct param_held { int64_t from, to, at; };
+/* Of this rank's slice of a row, the elements whose master weights and moments are here: [from, to), which lie in the arrays of moments from
+ * `at` on (in v: less no_v), in `master` from `master` on. */
+struct param_held { int64_t from, to, at, master; };
 struct param_held params_held(const struct params *p, int row);
 void params_free(struct params *p);
 
@@ -136,6 +152,14 @@ struct params_lay_args {
 void params_lay(struct params *p, const struct params_lay_args *a);
 
 static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
+static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)
+{
+    return p->hooks ? p->hooks->enter(p->hooks->ctx, (int)unit, use) : STATUS_OK;
+}
+static inline status params_leave(const struct params *p, int64_t unit)
+{
+    return p->hooks ? p->hooks->leave(p->hooks->ctx, (int)unit) : STATUS_OK;
+}
 
 /* NULL for a row whose unit is elsewhere. */
 static inline void *params_weight(const struct params *p, int row)
@@ -150,6 +174,7 @@ static inline void *params_grad(const struct params *p, int row)
     const struct param_unit *u = &p->units[r->unit];
     return u->grad ? (char *)u->grad + (size_t)(r->offset - u->begin) * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
+/* Without ZeRO. */
 static inline void *params_master(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];

@@ -166,6 +166,9 @@ static void print_banner(const struct loop *l)
                  text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
                  precision_name(r), r->train_graph ? ", step as a CUDA graph" : "");
     if (l->comm) log_info("ranks     %d, each with its share of a step's micro-batches", comm_ranks(l->comm));
+    if (t->mesh.shape.zero > 0)
+        log_info("zero      stage %d: %d data-parallel ranks share out one copy of the model's state",
+                 t->mesh.shape.zero, t->mesh.shape.shard);
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
@@ -496,6 +499,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
     struct loader_config loader;
     TRY(supply_loader(&l->spec, t->mesh.dp_rank, t->mesh.shape.dp, &t->dev, &loader));
+    loader.blocks = t->mesh.shape.zero >= 2; /* parallel/zero.h */
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, precision_name(r));

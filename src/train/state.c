@@ -48,6 +48,7 @@ status state_upload(const struct state *s)
         if (s->arrays[i])
             TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     TRY(init_sync(&t->decoder, &t->run));
+    TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);
 }
 
@@ -70,7 +71,7 @@ static char *part_at(const struct state *s, int k, int row, const struct param_h
 {
     const struct state_array *a = &s->list[k];
     const int64_t at = held->at - (a->second ? s->t->decoder.params.rows[row].no_v : 0);
-    return (char *)s->arrays[k] + (size_t)(at / a->block) * dtype_bytes(a->dt);
+    return (char *)s->arrays[k] + (size_t)(k == 0 ? held->master : at / a->block) * dtype_bytes(a->dt);
 }
 
 /* Elements that this rank answers for: of what several hold, the first one's. */

@@ -27,22 +27,50 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
     return STATUS_OK;
 }
 
+/* Under ZeRO 2 and 3 the gradients of a unit are summed over the ranks when its backward is done, and ranks are the deepest level of
+ * the tree: also for the losses. */
+static status unit_by_unit(struct trainer *t, int micro_count, const struct sync_sums *sums)
+{
+    CHECK(t->sync.groups == micro_count, "%d micro-batches in %d groups", micro_count, t->sync.groups);
+    const struct sync_part none = {0};
+    zero_begin(&t->zero);
+    t->run.accum = ACCUM_STORE;
+    for (int k = 0; k < t->sync.groups; k++) {
+        const int i = sync_group(&t->sync, k);
+        SCOPE("train.micro", i);
+        t->zero.group = k;
+        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
+        TRY(sync_losses(&t->sync, sums->losses));
+        TRY(sync_fold_part(&t->sync, k, &none, sums, &t->ops, t->run.stream));
+    }
+    return STATUS_OK;
+}
+
+/* Gradients and losses of all ranks, or of the gradients a part. */
+static status sum_ranks(struct trainer *t, const struct sync_sums *sums)
+{
+    SCOPE("train.sync", -1);
+    for (int u = 0; u < t->decoder.params.unit_count; u++) TRY(sync_unit(&t->sync, &t->decoder.params, u));
+    return sync_losses(&t->sync, sums->losses);
+}
+
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
 static status queue_step(struct trainer *t, int micro_count)
 {
-    const struct run_spec *spec = &t->spec.run;
     const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
-    TRY(t->mesh.pp ? pipeline_run(t, micro_count) : whole_model(t, micro_count, &sums));
-    if (t->mesh.dp) {
-        SCOPE("train.sync", -1);
-        TRY(sync_ranks(&t->sync, &sums));
-    }
+    const bool whole = t->decoder.params.zero < 2;
+    if (t->mesh.pp)
+        TRY(pipeline_run(t, micro_count));
+    else
+        TRY(whole ? whole_model(t, micro_count, &sums) : unit_by_unit(t, micro_count, &sums));
+    if (t->mesh.dp && whole) TRY(sum_ranks(t, &sums));
     if (t->mesh.pp) TRY(pipeline_sums(t));
     if (t->mesh.tp) {
         SCOPE("train.share", -1);
         TRY(share_sum(&t->share, &t->decoder.params));
     }
-    return optim_step(&t->run, spec, &t->squares, t->spec.model.moe_balance_rate);
+    TRY(optim_step(&t->run, &t->spec.run, &t->squares, t->spec.model.moe_balance_rate));
+    return zero_gather(&t->zero);
 }
 
 /* Records the step as a graph. What cannot be recorded goes on op by op, and says why. */

@@ -50,6 +50,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     args.sync = &t->sync;
     args.squares = &t->squares;
     args.share = &t->share;
+    args.zero = &t->zero;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;
@@ -60,8 +61,23 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
+    zero_open(&t->zero, &t->sync, &t->ops);
     if (args.use == PLAN_TRAIN) TRY(optim_chunks(&t->decoder.params, &t->spec.run, t->run.stream));
     return STATUS_OK;
+}
+
+/* Ranks that add up every micro-batch's gradients, unit by unit, form the same tree only when every micro-batch is a group. */
+static status check_groups(const struct trainer *t)
+{
+    const int64_t groups = t->spec.run.train_gradient_groups, micro_count = plan_micro_count(&t->spec);
+    TRY(sync_check(groups, micro_count, t->mesh.shape.dp));
+    if (t->mesh.shape.zero < 2 || groups == micro_count || (groups == 0 && micro_count == t->mesh.shape.dp))
+        return STATUS_OK;
+    return FAIL(
+        STATUS_CONFIG,
+        "parallel.zero %d sums the gradients of every micro-batch apart: set train.gradient_groups to their "
+        "number, %lld, or parallel.zero to 1",
+        t->mesh.shape.zero, (long long)micro_count);
 }
 
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
@@ -71,8 +87,7 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
         st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
-    if (st == STATUS_OK && args == NULL)
-        st = sync_check(t->spec.run.train_gradient_groups, plan_micro_count(&t->spec), t->mesh.shape.dp);
+    if (st == STATUS_OK && args == NULL) st = check_groups(t);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
@@ -120,7 +135,6 @@ status trainer_open_rank(struct trainer *t, const struct spec *spec, const char 
     *t = (struct trainer){.spec = *spec};
     TRY(same_run(comm, spec));
     TRY(mesh_shape(spec, comm_ranks(comm), &shape));
-    if (shape.tp > 1) return FAIL(STATUS_CONFIG, "parallel.tensor %d: not served yet; set it to 1", shape.tp);
     TRY(mesh_open(&t->mesh, &shape, comm));
     return open_all(t, NULL, isa);
 }
@@ -155,6 +169,7 @@ status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
     TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
+    TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);
 }
 

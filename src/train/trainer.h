@@ -25,6 +25,7 @@ struct trainer {
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
     struct squares squares;
+    struct zero zero;
     struct pipeline pipeline;
     struct share share;
     struct graph graph;

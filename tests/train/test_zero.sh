@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Ranks that share out one copy of a model's state (ZeRO) train what one rank trains, bit for bit, and go on from each other's checkpoints.
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+cat >zero.yaml <<'YAML'
+model: {layer_count: 2, hidden_size: 64, ffn_size: 256, head_count: 2, context_length: 32}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
+train: {micro_batch: 1, batch_tokens: 128, steps: 6, precision: fp32, gradient_groups: 4}
+optim: {lr: 1e-2, warmup_steps: 2}
+eval: {every: 3, tokens: 400}
+ckpt: {every: 3}
+machine: {threads: 1}
+YAML
+
+# told RUN: what its steps and evaluations said, without times and memory
+told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped|val_loss|val_accuracy)":[-+.eE0-9]+'; }
+same() { # same NAME A B: equal losses and equal weights and moments
+    [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
+    [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
+    run 0 ckpt diff "$2" "$3"
+    grep -q ' 0 not$' out || fail "$1: $(tail -n 1 out)"
+}
+zero() { # zero NAME RANKS STAGE ARGS...: into runs/NAME-RANKS-STAGE
+    local name=$1 ranks=$2 stage=$3
+    shift 3
+    run 0 launch -n "$ranks" -- train zero.yaml --run.dir="runs/$name-$ranks-$stage" --parallel.zero="$stage" "$@"
+}
+variant() { # variant NAME KEYS...
+    local name=$1
+    shift
+    run 0 train zero.yaml --run.dir="runs/$name" "$@"
+    for shape in "2 1" "4 1" "2 2" "4 2" "2 3" "4 3"; do
+        zero "$name" $shape "$@"
+        same "$name on ${shape% *} ranks with ZeRO ${shape#* }" "runs/$name" "runs/$name-${shape/ /-}"
+    done
+}
+variant llama --model.tied_embeddings=false --data.packing=documents
+variant gpt2 --train.precision=bf16 --optim.state=bf16 --model.tied_embeddings=true --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true --train.recompute=full
+variant qwen --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --model.qk_norm=true --model.head_count_kv=1 --train.clip=0.5 --train.z_loss=1e-4
+zero int8 4 1 --optim.state=int8
+run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
+same "moments in 8 bits" runs/int8 runs/int8-4-1
+
+# Two copies, each shared out to two ranks.
+for stage in 1 2 3; do
+    zero hsdp 4 $stage --parallel.shard=2 --model.tied_embeddings=false --data.packing=documents
+    same "two copies with ZeRO $stage" runs/llama runs/hsdp-4-$stage
+done
+
+# Several micro-batches of a group: the sums of the same ranks without ZeRO; one of each rank needs no groups.
+run 0 launch -n 2 -- train zero.yaml --run.dir=runs/plain --train.gradient_groups=0
+zero plain 2 1 --train.gradient_groups=0
+same "accumulation with ZeRO 1" runs/plain runs/plain-2-1
+zero one 4 3 --train.gradient_groups=0 --model.tied_embeddings=false --data.packing=documents
+same "a micro-batch of each rank" runs/llama runs/one-4-3
+
+# Together with slices of layers, and with stages: the run of the same mesh without ZeRO, bit for bit, and its checkpoints.
+composed() { # composed NAME KEYS...
+    local name=$1
+    shift
+    run 0 launch -n 4 -- train zero.yaml --run.dir="runs/$name-plain" "$@"
+    zero "$name" 4 1 "$@"
+    same "$name with ZeRO 1" "runs/$name-plain" "runs/$name-4-1"
+}
+composed tensor --parallel.tensor=2 --train.gradient_groups=2
+composed tensor-bf16 --parallel.tensor=2 --train.precision=bf16 --optim.state=bf16
+composed pipeline --parallel.pipeline=2 --model.tied_embeddings=false --data.packing=documents
+same "two stages of two ranks with ZeRO 1" runs/llama runs/pipeline-4-1
+rm -r runs/tensor-4-1/ckpt/step-00000006
+run 0 launch -n 4 -- train zero.yaml --run.dir=runs/tensor-4-1 --parallel.tensor=2 --train.gradient_groups=2 --resume
+run 0 ckpt diff runs/tensor-plain runs/tensor-4-1
+grep -q ' 0 not$' out || fail "slices go on without ZeRO: $(tail -n 1 out)"
+
+# A tensor that came together from slices is the tensor: weights that no step moves are one rank's, and a model that slices are cut from
+# has one rank's loss.
+run 0 train zero.yaml --run.dir=runs/still --optim.lr=1e-30
+zero still 4 1 --parallel.tensor=2 --train.gradient_groups=2 --optim.lr=1e-30
+"$ingot" ckpt diff runs/still runs/still-4-1 >out
+grep -q 'master/' out && fail "slices are not put together: $(grep -m1 master/ out)"
+tail -n 1 out | grep -qE '^[1-9][0-9]* tensors equal' || fail "slices: $(tail -n 1 out)"
+cp -r runs/llama runs/cut
+run 0 launch -n 2 -- train zero.yaml --run.dir=runs/cut --parallel.tensor=2 --model.tied_embeddings=false --data.packing=documents --resume
+grep -ho '"val_loss":[0-9.]*' runs/llama/metrics.jsonl runs/cut/metrics.jsonl | tail -n 1 | cut -d: -f2 >got
+grep -ho '"val_loss":[0-9.]*' runs/llama/metrics.jsonl | tail -n 1 | cut -d: -f2 >want
+paste got want | awk '{ d = $1 / $2 - 1; exit !(d < 1e-6 && d > -1e-6 && $1 != $2) }' || fail "slices of a checkpoint: loss $(cat got), not $(cat want)"
+
+# What is shared out is not there: bytes of the optimizer, gradients and weights of a rank, by stage.
+bytes() { grep "\"planned_bytes.$2\"" "runs/$1/metrics.jsonl" | grep -oE '"value":[-+.e0-9]+' | tail -n 1 | cut -d: -f2; }
+less() { # less A B WHAT: run A holds less than B (by how much: plan.zero; here padding and what is under way are as large as a part)
+    awk -v a="$(bytes "$1" "$3")" -v b="$(bytes "$2" "$3")" 'BEGIN { exit !(a > 0 && a < 0.95 * b) }' ||
+        fail "$3: $(bytes "$1" "$3") bytes in $1, $(bytes "$2" "$3") in $2"
+}
+less llama-4-1 llama optimizer
+less llama-4-3 llama-4-1 gradients
+less qwen-4-1 qwen parameters
+
+# From any mesh to any other.
+go_on() { # go_on RANKS STAGE: the run in runs/moved, without its last checkpoint
+    rm -r runs/moved/ckpt/step-00000006
+    run 0 launch -n "$1" -- train zero.yaml --run.dir=runs/moved --parallel.zero="$2" --model.tied_embeddings=false --data.packing=documents --resume
+    run 0 ckpt diff runs/llama runs/moved
+    grep -q ' 0 not$' out || fail "goes on with $1 ranks and ZeRO $2: $(tail -n 1 out)"
+}
+run 0 launch -n 4 -- train zero.yaml --run.dir=runs/moved --parallel.zero=3 --model.tied_embeddings=false --data.packing=documents
+go_on 1 0
+go_on 2 1
+go_on 4 2
+go_on 2 3
+
+# The disk fills up while rank 0 fetches and writes: one line, all ranks end, and what is there is sound.
+hit=0
+for k in $(seq 40 12 160); do
+    rm -rf runs/full
+    INGOT_IO_FAULT=$k:ENOSPC "$ingot" launch -n 2 -- train zero.yaml --run.dir=runs/full --parallel.zero=3 >out 2>err
+    code=$?
+    [ $code -eq 0 ] && continue
+    [ $code -eq 74 ] || fail "fault $k exits with $code"
+    [ "$(grep -c '^error:' err)" -eq 2 ] || fail "fault $k: not one line of error and the launcher's"
+    grep -q '^error: rank 0 ended with exit code 74' err || fail "fault $k: the launcher does not say who"
+    grep -q "No space left" err && hit=$((hit + 1))
+    all_sound "fault $k" runs/full
+done
+[ $hit -ge 3 ] || fail "only $hit faults hit something"
+
+refused() { # refused TEXT ARGS...
+    local text=$1
+    shift
+    run 2 launch -n 2 -- train zero.yaml --run.dir=runs/none "$@"
+    grep '^error:' err | head -n 1 | grep -qF -- "$text" || fail "$*: the error does not say '$text'"
+}
+refused "set train.gradient_groups to their number, 4" --parallel.zero=2 --train.gradient_groups=2
+refused "does not go together with model.mtp_depth" --parallel.zero=3 --model.mtp_depth=1
+refused "mixtures of experts" --parallel.zero=1 --model.layers='gqa/moe' --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
+refused "does nothing without parallel.zero" --parallel.shard=2
+refused "has the model to continue it" --parallel.zero=3 --log.sample_prompt=the
+[ -e runs/none ] && fail "a refused run left a directory"
+exit $failed
