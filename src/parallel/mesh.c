@@ -30,9 +30,19 @@ static status check_tensor(const struct model_spec *m, int tp)
         if (shared[i].used && shared[i].value % tp != 0)
             return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.%s %lld", tp, shared[i].key,
                         (long long)shared[i].value);
-    if (tp > 1 && m->engram_layers[0])
-        return FAIL(STATUS_CONFIG, "parallel.tensor %d: tables of model.engram_layers are not shared out",
-                    tp);
+    const struct {
+        bool used;
+        const char *what;
+    } whole[] = {{gdn, "gdn layers"},
+                 {mla, "mla layers"},
+                 {mamba, "mamba2 layers"},
+                 {moe, "moe layers"},
+                 {m->engram_layers[0] != 0, "tables of model.engram_layers"},
+                 {m->mtp_depth > 0, "model.mtp_depth"}};
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && tp > 1; i++)
+        if (whole[i].used)
+            return FAIL(STATUS_CONFIG, "parallel.tensor %d: %s are not shared out yet; set it to 1", tp,
+                        whole[i].what);
     return STATUS_OK;
 }
 
@@ -107,24 +117,11 @@ static status read_stages(const struct spec *s, struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* What tensor parallelism does not share out yet, and what of a run does not go with it. */
+/* What of a run does not go with tensor parallelism. */
 static status check_tensor_run(const struct spec *s)
 {
-    const struct model_spec *m = &s->model;
     const struct run_spec *r = &s->run;
     const long long tp = r->parallel_tensor;
-    const struct {
-        bool used;
-        const char *what;
-    } whole[] = {{model_mixer_count(m, MIXER_GDN) > 0, "gdn layers"},
-                 {model_mixer_count(m, MIXER_MLA) > 0, "mla layers"},
-                 {model_mixer_count(m, MIXER_MAMBA2) > 0, "mamba2 layers"},
-                 {model_ffn_count(m, FFN_MOE) > 0, "moe layers"},
-                 {m->mtp_depth > 0, "model.mtp_depth"}};
-    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && tp > 1; i++)
-        if (whole[i].used)
-            return FAIL(STATUS_CONFIG, "parallel.tensor %lld: %s are not shared out yet; set it to 1", tp,
-                        whole[i].what);
     const int64_t tokens = (r->train_micro_batch > 0 ? r->train_micro_batch : 1) * r->train_sequence_length;
     if (tokens % tp != 0)
         return FAIL(

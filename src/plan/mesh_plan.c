@@ -96,6 +96,8 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && v->mesh.dp == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
+    if (p->spec.run.optim_name == OPTIM_MUON && (v->mesh.tp > 1 || v->mesh.zero > 0))
+        return FAIL(STATUS_CONFIG, "optim.name muon needs whole matrices: tp 1 and ZeRO 0");
     if (sequences % (v->mesh.dp * v->micro_batch) != 0)
         return FAIL(STATUS_CONFIG,
                     "train.batch_tokens holds %lld sequences: not a multiple of dp %d x micro_batch %lld",
@@ -153,10 +155,9 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     for (int64_t groups = p->spec.run.train_gradient_groups / v->mesh.dp; groups > 1; groups /= 2)
         m->grads += stage->count * 4; /* sums that wait for their other half: parallel/sync.h */
     if (v->mesh.dp > 1 && s->kind == DEV_CPU) m->buffers += 2 * stage->count * 4;
-    /* Two layers' gathered weights and gradients in transit; x gathered before a product and its gradient; messages. */
+    /* Two layers' gathered weights and gradients in transit; messages. */
     if (v->mesh.zero >= 2) m->buffers += 2 * layer_max * 4;
     if (v->mesh.zero >= 3) m->buffers += 2 * layer_max * s->weight_bytes;
-    if (v->mesh.tp > 1) m->buffers += 2 * s->stream_bytes;
     if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
 }
 
@@ -375,13 +376,18 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
     return st;
 }
 
+/* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model. */
 static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
     const struct axis tp = traffic_axis(&p->cluster, v->mesh.tp, 1);
-    const int layers = r->stages[r->slowest].layers;
-    r->tp.bytes = (double)r->micros * layers * traffic_tensor_bytes(&tp, s->stream_bytes);
-    r->tp.seconds = (double)r->micros * layers * 10 * s->gather_s;
+    const int ends = (r->slowest == 0) + (r->slowest == v->mesh.pp - 1);
+    const double layer =
+        traffic_tensor_bytes(&tp, s->stream_bytes) * (v->recompute == RECOMPUTE_FULL ? 1.4 : 1);
+    r->tp.bytes = r->micros * (r->stages[r->slowest].layers * layer +
+                               2 * ends * traffic_gather_bytes(&tp, s->stream_bytes));
+    r->tp.seconds =
+        v->mesh.tp > 1 ? r->tp.bytes / traffic_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
 }
 
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r)

@@ -1,7 +1,7 @@
 /* Plans for many devices: what each mesh of dp x tp x pp needs in memory, sends and takes per step; and which of those that fit is fastest.
  *
- * Memory is what the run's own layout code asks for (plan_lay, block_lay) on a model with a rank's share of heads, widths and layers; the
- * state is then divided as ZeRO divides it. One device is exactly plan_lay. Time is layer_time.h's for the compute, a walk of the
+ * Memory is what the run's own layout code asks for at a place of the mesh (plan_lay, block_lay), layer by layer, so that all stages come out
+ * of one layout; the state is then divided as ZeRO divides it. One device is exactly plan_lay, and so are activations of every stage. Time is layer_time.h's for the compute, a walk of the
  * pipeline's schedule (parallel/pipe.h), and traffic.h's for what is sent, less what hides:
  *     gathers and sums of tp around a product hide behind it in backward, not in forward
  *     sums of gradients (ZeRO 0, 1) hide behind the last micro-batch's backward pass, but for the last layer's; gathers of weights behind
@@ -82,7 +82,7 @@ struct mesh_list {
     struct mesh_result *best;   /* [count], owned: mesh_list_free */
     struct mesh_result least;   /* of all, what needs the least memory */
 };
-/* STATUS_CONFIG when no mesh is possible, with the reason of the last. With count == 0 none fits: `least` is the nearest miss. */
+/* STATUS_CONFIG when no mesh is possible, with the reason of the first. With count == 0 none fits: `least` is the nearest miss. */
 status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list) WARN_UNUSED;
 void mesh_list_free(struct mesh_list *list);
 

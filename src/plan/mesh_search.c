@@ -12,7 +12,7 @@ struct search {
     struct mesh_list *list;
     struct mesh_result *one;  /* of the variant at hand */
     struct mesh_result *mesh; /* the fastest that fits of the dp x tp x pp at hand; step 0: none */
-    char reason[512];         /* why the last variant cannot be, while none can */
+    char reason[512];         /* why the first variant that cannot be cannot */
 };
 
 /* Seconds that decide between variants: of nearly equal ones, the one that does less, and needs less, is better. */
@@ -26,7 +26,7 @@ static double cost(const struct search *s, const struct mesh_result *r)
 static status look_at(struct search *s, const struct mesh_variant *v)
 {
     const status st = mesh_plan_one(s->plan, v, s->one);
-    if (st == STATUS_CONFIG && s->list->legal == 0)
+    if (st == STATUS_CONFIG && s->reason[0] == 0)
         snprintf(s->reason, sizeof s->reason, "%s", status_message());
     if (st == STATUS_CONFIG) return STATUS_OK;
     TRY(st);
@@ -123,10 +123,10 @@ static status look_at_all(struct search *s)
             "a step of %lld sequences (train.batch_tokens %lld) cannot occupy %d devices in any mesh of "
             "this model: raise train.batch_tokens",
             (long long)sequences, (long long)s->plan->spec.run.train_batch_tokens, s->plan->cluster.devices);
-    return FAIL(
-        STATUS_CONFIG,
-        "no mesh of %d devices is possible for this model and its %lld sequences per step; the last: %s",
-        s->plan->cluster.devices, (long long)sequences, s->reason);
+    return FAIL(STATUS_CONFIG,
+                "no mesh of %d devices is possible for this model and its %lld sequences per step; the first "
+                "refused: %s",
+                s->plan->cluster.devices, (long long)sequences, s->reason);
 }
 
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)

@@ -15,7 +15,8 @@ void mesh_share_close(struct mesh_share *s)
     free(s);
 }
 
-/* The model of one of tp ranks: its heads and widths, and its rows of the vocabulary. mesh_check has seen it. */
+/* The model of one of tp ranks, for the times of its products: its heads and widths, and its rows of the vocabulary. mesh_check has seen
+ * it. */
 static void divide(struct model_spec *m, int tp)
 {
     if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
@@ -62,15 +63,9 @@ static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struc
                         .dt = a->dt,
                         .mode = LAY_TRAIN,
                         .recompute = a->recompute,
+                        .shares = a->mesh->shape.tp,
                         .act = act,
                         .scratch = scratch};
-}
-
-/* Norms work on a rank's part of the tokens (sequence parallel): what blocks keep of the stream's width is divided, too. */
-static double stream_kept(const struct mesh_share *s)
-{
-    const int tensors[] = {[RECOMPUTE_NONE] = 4, [RECOMPUTE_SELECTIVE] = 2, [RECOMPUTE_FULL] = 1};
-    return tensors[s->recompute] * s->stream_bytes;
 }
 
 static void lay_layers(struct mesh_share *s, const struct decoder *d, const struct plan_lay_args *a)
@@ -84,16 +79,19 @@ static void lay_layers(struct mesh_share *s, const struct decoder *d, const stru
         s->layer[i].scratch = (double)scratch.peak;
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
-    struct lay l = lay_of(a, &sum, &scratch);
+    const struct lay l = lay_of(a, &sum, &scratch);
+    struct lay final = whole_part(&l);
     struct head_saved head;
     struct norm_saved norm;
-    l.recompute = RECOMPUTE_NONE;
-    norm_lay(&d->norm, &norm, &l);
-    l.recompute = a->recompute;
+    struct whole ends;
+    const int64_t rows = final.n;
+    final.recompute = RECOMPUTE_NONE;
+    norm_lay(&d->norm, &norm, &final);
     head_lay(&d->head, &head, &l);
+    whole_lay(&ends, d->spec.hidden_size, &l);
     s->scratch_head = (double)scratch.peak;
     sum.used = 0;
-    arena_take(&sum, (size_t)s->stream_bytes, "final sum");
+    tensor_take(&sum, "final sum", l.dt, 2, rows, d->spec.hidden_size);
     s->sum_bytes = (double)sum.used;
 }
 
@@ -122,7 +120,7 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
 {
     struct decoder d;
     struct activations act = {0};
-    TRY(decoder_init(&d, spec, NULL));
+    TRY(decoder_init(&d, spec, a->mesh));
     *m = (struct memory){0};
     status st = plan_lay(m, &d, &act, a);
     if (st == STATUS_OK && s) {
@@ -157,7 +155,6 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;
-    for (int64_t i = 0; i < s->layers; i++) s->layer[i].act -= stream_kept(s) * (s->tp - 1) / s->tp;
     return STATUS_OK;
 }
 
@@ -195,13 +192,14 @@ static void time_layers(struct mesh_share *s, const struct spec *spec, const str
 
 status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, const struct mesh_share_args *a)
 {
-    struct spec spec = *a->spec;
-    divide(&spec.model, v->mesh.tp);
+    struct spec spec = *a->spec, local;
+    const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = v->mesh.tp, .chunks = 1, .shard = 1};
+    const struct mesh mesh = mesh_place(&shape, 0);
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;
-    struct plan_lay_args args = plan_args(&spec, NULL);
+    spec.run.train_gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
+    struct plan_lay_args args = plan_args(&spec, &mesh);
     args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
-    args.gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
     if (args.tokens % v->mesh.tp != 0 || args.tokens >= INT32_MAX)
         return FAIL(STATUS_CONFIG, "a micro-batch of %lld tokens cannot be divided among %d ranks",
                     (long long)args.tokens, v->mesh.tp);
@@ -216,7 +214,9 @@ status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, co
                              .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *
                                              (double)dtype_bytes(args.dt)};
     status st = s->layer ? lay_bytes(s, &spec, &args) : FAIL(STATUS_FIT, "no memory to plan with");
-    if (st == STATUS_OK) time_layers(s, &spec, a->cluster);
+    local = spec;
+    divide(&local.model, v->mesh.tp);
+    if (st == STATUS_OK) time_layers(s, &local, a->cluster);
     if (st == STATUS_OK)
         *out = s;
     else

@@ -93,8 +93,8 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
-/* Method: every rank of pipelines against plan_lay at its place: act and scratch byte for byte; tables of the optimizer are spread evenly
- * here, which is all the difference of the others. */
+/* Method: a rank of every stage, of pipelines and of tensor-parallel groups, against plan_lay at its place: act and scratch byte for byte; the
+ * optimizer's tables and what tp ranks sum are spread evenly here, which is all the difference of the others. */
 static void stages_are_laid_out_as_a_run_does(void **state)
 {
     (void)state;
@@ -102,21 +102,26 @@ static void stages_are_laid_out_as_a_run_does(void **state)
                                         {.pp = 4, .schedule = PIPE_GPIPE},
                                         {.pp = 3, .schedule = PIPE_ZB_H1},
                                         {.pp = 2, .chunks = 2, .schedule = PIPE_INTERLEAVED},
-                                        {.pp = 2, .layers = {4, 2}, .schedule = PIPE_1F1B}};
-    for (int i = 0; i < 15; i++) {
+                                        {.pp = 2, .layers = {4, 2}, .schedule = PIPE_1F1B},
+                                        {.pp = 1, .tp = 5},
+                                        {.pp = 2, .tp = 5, .schedule = PIPE_ZB_H1}};
+    enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+    for (int i = 0; i < 3 * SHAPES; i++) {
         struct mesh_variant v = {
-            .mesh = shapes[i % 5], .recompute = (enum recompute)(i / 5), .micro_batch = 2};
-        struct spec s = spec_of("nano", 64, 16);
+            .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES), .micro_batch = 5};
+        struct spec s = spec_of("nano", 64, 40);
         struct mesh_result r;
         struct ops ops;
-        v.mesh.dp = v.mesh.tp = v.mesh.shard = 1;
+        s.model.ffn_size = 900, s.model.vocab_size = 520;
+        v.mesh.dp = v.mesh.shard = 1;
+        if (v.mesh.tp == 0) v.mesh.tp = 1;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1;
-        s.run.train_recompute = i / 5, s.run.train_micro_batch = 2;
+        s.run.train_recompute = i / SHAPES, s.run.train_micro_batch = 5;
         assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
-        struct mesh_plan *p = open_plan(&s, "8xcpu");
+        struct mesh_plan *p = open_plan(&s, "16xcpu");
         assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
         for (int rank = 0; rank < v.mesh.pp; rank++) {
-            const struct mesh mesh = mesh_place(&v.mesh, rank);
+            const struct mesh mesh = mesh_place(&v.mesh, rank * v.mesh.tp);
             const struct mesh_memory *mine = &r.stages[rank].memory;
             struct decoder d;
             struct activations a = {0};
@@ -128,9 +133,12 @@ static void stages_are_laid_out_as_a_run_does(void **state)
             if (fabs(mine->act - (double)m.act.peak) > 0.5)
                 fail_msg("case %d, rank %d: act %.0f, plan_lay %zu", i, rank, mine->act, m.act.peak);
             assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
-            near(mine->weights, (double)m.param.peak, 1e-3);
-            near(mine->grads, (double)m.grad.peak, 1e-3);
-            near(mine->optim, (double)m.optim.peak, 1e-2);
+            if (fabs(mine->weights - (double)m.param.peak) > 1e-3 * (double)m.param.peak)
+                fail_msg("case %d, rank %d: weights %.0f, plan_lay %zu", i, rank, mine->weights,
+                         m.param.peak);
+            if (fabs(mine->grads - (double)m.grad.peak) > 2e-2 * (double)m.grad.peak)
+                fail_msg("case %d, rank %d: gradients %.0f, plan_lay %zu", i, rank, mine->grads, m.grad.peak);
+            near(mine->optim, (double)m.optim.peak, 2e-2);
             activations_fini(&a);
             decoder_fini(&d);
         }
@@ -240,7 +248,7 @@ static void axes_cost_and_save(void **state)
     assert_true(r.dp.seconds < zero[3].dp.seconds && mesh_result_bytes(&r) > mesh_result_bytes(&zero[3]));
     v = variant(2, 8, 1, 0);
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
-    near(r.tp.bytes, 64.0 * 32 * 10 * 7 / 8 * 2 * 4096 * 4096, 1e-9);
+    near(r.tp.bytes, 64.0 * (32 * 10 + 4) * 7 / 8 * 2 * 4096 * 4096, 1e-9); /* 4: around embedding and head */
     assert_true(r.tp.exposed > 0 && r.tp.exposed < r.tp.seconds);
     v = variant(4, 1, 4, 0);
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
@@ -307,7 +315,7 @@ static void a_search_says_what_cannot_be(void **state)
     struct spec tables = spec_of("engram-moe-small", 64, 16);
     struct mesh_plan *none = open_plan(&tables, "2xh100");
     assert_int_equal(mesh_plan_search(none, &list), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "engram")); /* the reason, not that there is none */
+    assert_non_null(strstr(status_message(), "engram")); /* the reason, and not just that none can be */
     mesh_plan_close(none);
     const struct mesh_variant heads = variant(16, 4, 1, 0), stages = variant(8, 1, 8, 0);
     struct mesh_result r;
