@@ -207,6 +207,12 @@ static status import_model(const char *from, const char *run, const struct token
                  (int)tokenizer_vocab_size(tok), (long long)spec.model.vocab_size);
     TRY(trainer_open_weights(&t, &spec));
     status st = hf_weights_read(&t.decoder, from);
+    if (st == STATUS_OK && t.decoder.token_map.data)
+        st = tok ? trainer_fold(&t, tok)
+                 : FAIL(STATUS_CKPT,
+                        "%s: engram_fold needs the tokenizer that the model was trained with, and "
+                        "there is none beside the weights",
+                        from);
     if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
     if (st == STATUS_OK)
         printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, (long long)t.decoder.params.unique,

@@ -55,6 +55,16 @@ extern const struct unicode_nfc unicode_nfc_records[]; /* [0] is that of most ch
 extern const uint32_t unicode_nfc_pairs[][3];
 extern const int unicode_nfc_pair_count;
 
+/* What a character becomes without accents, in lower case and in its plain form (token_map.h), where that is not itself: `count`
+ * characters of the pool, maybe none. Sorted by code. Hangul syllables are not in the table: they are computed. */
+struct unicode_fold {
+    uint32_t code;
+    uint16_t at, count;
+};
+extern const struct unicode_fold unicode_folds[];
+extern const int unicode_fold_count;
+extern const uint32_t unicode_fold_pool[];
+
 static inline unsigned unicode_nfc_number(uint32_t code)
 {
     if (code >= UNICODE_NFC_END) return 0;

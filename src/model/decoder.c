@@ -112,6 +112,10 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
                                                      .with_grad = a->with_grad,
                                                      .moments = a->moments,
                                                      .arenas = a->arenas});
+    if (d->spec.engram_fold && d->spec.engram_layers[0])
+        d->token_map = tensor_take(a->arenas.param, "map of tokens", DTYPE_I32, 1, d->spec.vocab_size);
+    for (int64_t i = 0; i < d->spec.layer_count; i++)
+        if (d->blocks[i].remembers) d->blocks[i].engram.map = d->token_map.data;
     return rope_lay(
         &d->rope, &d->spec,
         &(struct rope_lay_args){

@@ -67,6 +67,7 @@ struct decoder {
     struct block *blocks; /* [layer_count], owned */
     struct mtp *mtp;      /* [mtp_depth], owned */
     struct hrm *hrm;      /* owned; NULL: layers come once */
+    struct tensor token_map; /* [vocab] I32, with model.engram_fold: data/token_map.h; whoever makes the weights fills it */
     struct norm_block norm;
     struct head head;
     struct rope rope;

@@ -90,6 +90,7 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
 {
     TRY(r->ops->ngram(&(struct ngram_args){.tokens = b->tokens,
                                            .before = before,
+                                           .map = m->map,
                                            .out = s->ids.data,
                                            .cu_seqlens = b->cu_seqlens,
                                            .docs = b->docs,

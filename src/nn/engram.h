@@ -30,6 +30,7 @@ struct engram {
     int table, conv;
     int64_t d, width, rows; /* width of the table's rows; rows of the table */
     struct ngram_hash hash;
+    const int32_t *map;     /* [vocab], of the op set's memory; NULL: ids are hashed as they are */
 };
 struct engram_saved {
     struct tensor ids, h, e, k, v, u, nk, nh, x, delta, sum, out;

@@ -69,6 +69,7 @@ status preset_apply(const char *name, struct model_spec *m)
     SET(moe_aux_kind, AUX_SEQUENCE)                                                                          \
     SET(moe_balance_rate, 1e-3)
 #define ENGRAM(at, dim, base)                                                                                \
+    SET(engram_fold, true)                                                                                   \
     memcpy(m->engram_layers, at, sizeof at);                                                                 \
     SET(engram_dim, dim)                                                                                     \
     SET(engram_base, base)

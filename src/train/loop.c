@@ -5,6 +5,7 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
+#include "data/tokenizer.h"
 #include "observe/env.h"
 #include "observe/kernels.h"
 #include "plan/mfu.h"
@@ -108,6 +109,19 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
+static status fold_tokens(struct loop *l)
+{
+    char dir[SPEC_TEXT];
+    struct tokenizer *tokenizer;
+    if (l->trainer.decoder.token_map.data == NULL) return STATUS_OK;
+    status st = restore_tokenizer_dir(&l->spec, dir, sizeof dir);
+    if (st == STATUS_OK) st = tokenizer_load(&tokenizer, dir);
+    if (st != STATUS_OK) return status_wrap(st, "model.engram_fold needs the tokenizer");
+    st = trainer_fold(&l->trainer, tokenizer);
+    tokenizer_free(tokenizer);
+    return st;
+}
+
 /* Weights from the newest checkpoint, or fresh ones. */
 static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
@@ -118,7 +132,8 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
         return STATUS_OK;
     }
     if (o->resume) log_info("%s has no checkpoint: the run begins at step 0", l->spec.run.run_dir);
-    return trainer_init_weights(&l->trainer);
+    TRY(trainer_init_weights(&l->trainer));
+    return fold_tokens(l);
 }
 
 static double rss_bytes(void)

@@ -254,7 +254,7 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
 static status list_items(struct state *s, enum state_use use)
 {
     const struct params *p = &s->t->decoder.params;
-    s->items = calloc((size_t)p->count * STATE_ARRAYS, sizeof *s->items);
+    s->items = calloc((size_t)p->count * STATE_ARRAYS + 1, sizeof *s->items);
     if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
@@ -262,6 +262,12 @@ static status list_items(struct state *s, enum state_use use)
             if (!has_row(s, k, i)) continue;
             if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
         }
+    if (s->t->decoder.token_map.data) /* the same on all ranks */
+        s->items[s->count++] = (struct ckpt_item){.name = "map/tokens",
+                                                  .dt = DTYPE_I32,
+                                                  .rank = 1,
+                                                  .shape = {s->t->spec.model.vocab_size},
+                                                  .data = s->t->decoder.token_map.data};
     return STATUS_OK;
 }
 

@@ -7,7 +7,7 @@
 #define INGOT_TRAIN_STATE_H
 #include "train/trainer.h"
 
-/* master/NAME, m/NAME, v/NAME, and m_scale/NAME, v_scale/NAME of moments in 8 bits. */
+/* master/NAME, m/NAME, v/NAME, and m_scale/NAME, v_scale/NAME of moments in 8 bits. Beside them map/tokens, of model.engram_fold. */
 enum { STATE_ARRAYS = 5 };
 struct state_array {
     const char *prefix;

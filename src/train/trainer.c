@@ -2,6 +2,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/scope.h"
+#include "data/token_map.h"
 #include "model/init.h"
 #include "spec/sources.h"
 #include "train/state.h"
@@ -165,9 +166,21 @@ void trainer_close(struct trainer *t)
     dev_close(&t->dev);
 }
 
+status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer)
+{
+    const int32_t vocab = (int32_t)t->spec.model.vocab_size;
+    int32_t distinct;
+    CHECK(t->decoder.token_map.data && t->run.stream == NULL, "a map of tokens that is not laid out");
+    TRY(token_map_of(tokenizer, vocab, t->decoder.token_map.data, &distinct));
+    log_info("n-grams   of %d ids that %d tokens share", distinct, vocab);
+    return STATUS_OK;
+}
+
 status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
+    int32_t *map = t->decoder.token_map.data; /* every token itself, until trainer_fold */
+    for (int32_t i = 0; map && i < t->spec.model.vocab_size; i++) map[i] = i;
     TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
     TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);

@@ -12,6 +12,7 @@
  * the others replay it. */
 enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER /* from then on: CPU, train.graph=false, not capturable */ };
 
+struct tokenizer; /* data/tokenizer.h */
 struct trainer {
     struct spec spec; /* as given, with train.micro_batch known */
     struct dev dev;
@@ -47,6 +48,8 @@ status trainer_open_rank(struct trainer *t, const struct spec *spec, const char 
 status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 status trainer_init_weights(struct trainer *t) WARN_UNUSED;
+/* model.engram_fold: the map of tokens from the run's tokenizer, beside fresh weights; checkpoints hold it from then on. */
+status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer) WARN_UNUSED;
 
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */

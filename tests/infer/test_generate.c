@@ -38,6 +38,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     for (int i = 0; i < d.params.count; i++) /* what begins at zero would hide errors */
         for (int64_t k = 0; d.params.rows[i].zero && k < d.params.rows[i].count; k++)
             ((float *)params_master(&d.params, i))[k] = (float)(k % 7) / 9 - 0.3f;
+    for (int32_t i = 0; d.token_map.data && i < VOCAB; i++) ((int32_t *)d.token_map.data)[i] = i / 3;
     int32_t tokens[N], positions[N], cu[2] = {0, N};
     for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3) % VOCAB, positions[t] = t;
     struct batch b = {.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu};
@@ -85,6 +86,7 @@ static void cached_logits_equal_the_forward_in_every_family(void **state)
         snprintf(f.engram_layers, sizeof f.engram_layers, "1-2");
         f.engram_dim = 16, f.engram_base = 50, f.engram_heads = 2, f.engram_ngram = 4;
         check_family(&f, (enum plan_use)use, 1);
+        f.engram_fold = true;
         check_family(&f, (enum plan_use)use, 2);
         check_family(&f, (enum plan_use)use, 15);
         f = s;

@@ -143,6 +143,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                 dtype_store(params_master(&f->d.params, i), k, dtype_acc(dt), v);
                 dtype_store(params_weight(&f->d.params, i), k, dt, v);
             }
+    for (int32_t i = 0; f->d.token_map.data && i < VOCAB; i++) ((int32_t *)f->d.token_map.data)[i] = i / 3;
     const int32_t cu[] = {0, 7, 8, N};
     memcpy(f->cu, cu, sizeof cu);
     for (int t = 0; t < N; t++) {
@@ -344,6 +345,7 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s = base_spec();
     use_engram(&s, "0-1");
     check_gradients("engram in both layers", &s);
+    s.engram_fold = true;
     s.engram_ngram = 4, s.engram_heads = 1;
     use_gdn(&s, "gdn,gqa");
     snprintf(s.engram_layers, sizeof s.engram_layers, "1");
@@ -488,6 +490,37 @@ static void gradients_match_finite_differences_in_mixtures_of_experts(void **sta
     s = base_spec();
     use_moe(&s, MOE_CAPACITY);
     check_gradients("dropped tokens", &s);
+}
+
+/* Goal: tokens that the map makes one are one to the memory. Method: with a map of pairs, tokens that change within their pair leave the ids of
+ * all rows alone, and those that leave it do not; without a map each changes them. And the multipliers of a seed are these numbers: a
+ * checkpoint holds tables for them. */
+static void a_map_folds_the_tokens_that_are_hashed(void **state)
+{
+    (void)state;
+    for (int fold = 0; fold < 2; fold++) {
+        struct model_spec s = base_spec();
+        struct fixture *f = malloc(sizeof *f);
+        use_engram(&s, "1");
+        s.engram_base = 1009, s.engram_fold = fold, s.engram_seed = 5;
+        fixture_open(f, &s, DTYPE_F64, RECOMPUTE_NONE);
+        const struct tensor ids = f->a.blocks[1].engram.ids;
+        const size_t bytes = (size_t)tensor_count(ids) * sizeof(int32_t);
+        void *first = malloc(bytes);
+        for (int move = 0; move < 3; move++) {
+            for (int t = 0; t < N; t++) f->tokens[t] = t % 3 * 6 + (move == 1) + 3 * (move == 2);
+            assert_int_equal(decoder_fwd(&f->d, &f->a, &f->batch, &f->run), STATUS_OK);
+            if (move == 0) memcpy(first, ids.data, bytes);
+            assert_int_equal(memcmp(first, ids.data, bytes) == 0, move == 0 || (move == 1 && fold));
+        }
+        const int64_t *a = f->d.blocks[1].engram.hash.multipliers;
+        const int64_t want[] = {48458837300213799, 251967907796820903, 156886902860740293};
+        for (int k = 0; k < 3; k++)
+            if (a[k] != want[k]) fail_msg("multiplier %d is %lld", k, (long long)a[k]);
+        free(first);
+        fixture_close(f);
+        free(f);
+    }
 }
 
 /* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
@@ -744,6 +777,7 @@ int main(void)
         cmocka_unit_test(packed_documents_equal_single_documents),
         cmocka_unit_test(gradients_match_finite_differences_of_extra_predictions),
         cmocka_unit_test(gradients_match_finite_differences_of_hierarchical_reasoning),
+        cmocka_unit_test(a_map_folds_the_tokens_that_are_hashed),
         cmocka_unit_test(segments_carry_their_states),
         cmocka_unit_test(a_head_that_halts_decides_which_losses_count),
         cmocka_unit_test(gradients_of_hierarchical_reasoning_agree_with_the_oracle),
