@@ -65,6 +65,9 @@ static int sum_scattered(struct comm *c, const void *arg)
     OK(comm_all_gather(c, "gathered", own, y, bytes));
     OK(comm_sum(c, "sum", x, ranks * s->count, s->dt, scratch));
     NEED(memcmp(x, y, (size_t)ranks * bytes) == 0);
+    memset(x, 0, (size_t)ranks * bytes);
+    OK(comm_gather(c, "to the first", want, x, bytes));
+    NEED(me > 0 || memcmp(x, y, (size_t)ranks * bytes) == 0);
     free(x);
     free(y);
     free(want);

@@ -107,6 +107,19 @@ go_on 2 1
 go_on 4 2
 go_on 2 3
 
+# Data that one rank finds damaged are damaged for all: they go on from the checkpoint before.
+cp -r runs/llama runs/damaged
+state=$(ls runs/damaged/ckpt/step-00000006/state-*)
+printf 'damage' | dd of="$state" bs=1 seek=$(($(stat -c %s "$state") * 9 / 10)) conv=notrunc 2>dd.err
+run 0 launch -n 2 -- train zero.yaml --run.dir=runs/damaged --parallel.zero=1 --model.tied_embeddings=false --data.packing=documents --resume
+grep -q 'skipping checkpoint 6' err || fail "the damage is not said"
+run 0 ckpt diff runs/llama runs/damaged
+grep -q ' 0 not$' out || fail "from before the damage: $(tail -n 1 out)"
+
+# What is not finite ends all ranks alike, and is not saved.
+run 6 launch -n 2 -- train zero.yaml --run.dir=runs/burst --parallel.zero=3 --optim.lr=100 --train.clip=0 --optim.warmup_steps=0 --train.steps=60
+[ "$(grep -c '^error:' err)" -eq 2 ] || fail "not one line of error, and the launcher's: $(grep -c '^error:' err)"
+
 # The disk fills up while rank 0 fetches and writes: one line, all ranks end, and what is there is sound.
 hit=0
 for k in $(seq 40 12 160); do
