@@ -76,6 +76,14 @@ on 4 groups $(pp 2 zb_h1) $groups
 on 8 groups $(pp 4 1f1b) $groups
 on 4 groups $(pp 2 interleaved) --parallel.chunks=2 $groups
 
+# Every optimizer and type of moments: rounding at random and whole matrices do not depend on who holds them.
+reference muon --optim.name=muon
+reference int8 --optim.state=int8
+reference lion --optim.name=lion --optim.state=bf16 --optim.lr=1e-3 --train.precision=bf16
+on 4 muon $(pp 4 zb_h1) --optim.name=muon
+on 2 int8 $(pp 2 1f1b) --optim.state=int8
+on 4 lion $(pp 4 1f1b) --optim.name=lion --optim.state=bf16 --optim.lr=1e-3 --train.precision=bf16
+
 # Eight stages, stages of chosen lengths, a last group of another length.
 deep="--model.layer_count=9"
 reference deep $deep
@@ -95,6 +103,26 @@ same "four ranks, then one" runs/llama runs/moved
 # What was planned is what was reserved; and the bubble is in the metrics.
 grep '^memory ' said | awk '{ if ($3 + 0 != $6 + 0 || $3 + 0 == 0) bad = 1 } END { exit bad || NR < 10 }' || fail "planned and measured bytes differ: $(grep '^memory ' said | head -n 1)"
 grep '"kind":"step"' runs/moved/metrics.jsonl | head -n 3 | grep -q '"bubble":' || fail "metrics do not say the bubble"
+
+# A rank that dies in the middle of a pipeline ends the others, who wait for its messages; one that is asked to stop, stops all after the same step.
+signal() { # signal NAME RANK SIGNAL CODE TEXT; rank -1: the launcher
+    "$ingot" launch -n 4 -- train pipe.yaml --run.dir="runs/$1" $(pp 4 zb_h1) --train.steps=100000 >out 2>err &
+    local launcher=$! victim code
+    for _ in $(seq 200); do
+        [ "$(steps "runs/$1" 2>/dev/null | wc -l)" -ge 9 ] && break
+        sleep 0.05
+    done
+    victim=$launcher
+    for p in $(pgrep -P $launcher); do tr '\0' '\n' <"/proc/$p/environ" | grep -qx "INGOT_RANK=$2" && victim=$p; done
+    kill -"$3" "$victim"
+    wait $launcher
+    code=$?
+    [ $code -eq "$4" ] || fail "$1: exit $code, not $4"
+    grep -qF -- "$5" err || fail "$1 does not say '$5'"
+}
+signal killed 2 KILL 10 "rank 2 was ended by signal 9"
+signal ended -1 TERM 75 "the same command goes on"
+run 75 launch -n 2 -- train pipe.yaml --run.dir=runs/ended $(pp 2 1f1b) --train.steps=100000 --train.max_minutes=0.01 --resume
 
 refused() { # refused TEXT RANKS KEYS...
     local text=$1 ranks=$2
