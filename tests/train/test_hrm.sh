@@ -19,6 +19,11 @@ run 0 train r.yaml --run.dir=runs/one "${hrm[@]}" --train.gradient_groups=2
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${hrm[@]}" --train.gradient_groups=2
 run 0 ckpt diff runs/one runs/two
 grep -q ' 0 not$' out || fail "two ranks: $(tail -n 1 out)"
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/shared "${hrm[@]}" --train.gradient_groups=2 --parallel.zero=1
+run 0 ckpt diff runs/one runs/shared
+grep -q ' 0 not$' out || fail "two ranks that share the state out: $(tail -n 1 out)"
+run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.pipeline=2
+check "refused: a pipeline" grep -q 'hierarchical reasoning is served by data parallelism alone' err
 kill_and_resume killed 1 "${hrm[@]}" --data.packing=documents
 
 # A head that halts: it learns its own loss; threads, ranks and kills change no bit of what it decides.
