@@ -201,7 +201,8 @@ status pipeline_run(struct trainer *t, int micro_count)
     return STATUS_OK;
 }
 
-/* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. */
+/* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. Where ranks share out the
+ * state, the sums of others' parts are not here, and what the first stage adds to must stay as the sum over the ranks has left it. */
 static status add_halves(struct trainer *t)
 {
     const struct params *params = &t->decoder.params;
@@ -209,8 +210,10 @@ static status add_halves(struct trainer *t)
     const bool first = mesh_first(mesh);
     if (!t->spec.model.tied_embeddings || (!first && !mesh_last(mesh))) return STATUS_OK;
     SCOPE("pipe.tied", -1);
-    float *grad = params->units[0].grad, *other = t->acts.dy.data;
-    const int64_t piece = (int64_t)(t->pipeline.message / sizeof *grad), count = params->units[0].count;
+    const int64_t shards = params->zero ? params->shards : 1, count = params->units[0].count / shards;
+    float *grad = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,
+          *other = t->acts.dy.data;
+    const int64_t piece = (int64_t)(t->pipeline.message / sizeof *grad);
     for (int64_t at = 0; at < count; at += piece) {
         const int64_t n = count - at < piece ? count - at : piece;
         const size_t bytes = (size_t)n * sizeof *grad;

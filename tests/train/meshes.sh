@@ -1,0 +1,42 @@
+# Sourced by test_meshes.sh and slow_all_meshes.sh: a model on a mesh of ranks trains what one rank trains.
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+cat >mesh.yaml <<'YAML'
+model: {layer_count: 4, hidden_size: 32, ffn_size: 64, head_count: 4, context_length: 32, vocab_size: 320}
+data: {train: data/c_train_*.bin}
+train: {micro_batch: 1, batch_tokens: 256, steps: 20, precision: fp32, gradient_groups: 8}
+optim: {lr: 1e-3, warmup_steps: 5}
+ckpt: {every: 0}
+machine: {threads: 1}
+YAML
+llama=(--model.tied_embeddings=false)
+gpt2=(--model.tied_embeddings=true --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true)
+qwen3=(--model.tied_embeddings=false --model.qk_norm=true --model.head_dim=16)
+
+# A tied table is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages are their reference.
+reference() { # reference MODEL
+    local -n keys=$1
+    run 0 train mesh.yaml --run.dir="runs/$1" "${keys[@]}"
+    [ "$1" != gpt2 ] || run 0 launch -n 2 -- train mesh.yaml --run.dir=runs/gpt2-ends "${keys[@]}" --parallel.pipeline=2
+}
+told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped)":[-+.eE0-9]+'; }
+losses() { grep '"kind":"step"' "$1/metrics.jsonl" | sed 's/.*"loss":\([-+.eE0-9]*\).*/\1/'; }
+
+# mesh MODEL DP TP PP ZERO KEYS...: losses within 1e-5; without tensor parallelism the same bits, those of weights and moments too
+mesh() {
+    local model=$1 dp=$2 tp=$3 pp=$4 zero=$5 other=runs/$1
+    local -n keys=$model
+    shift 5
+    local name="$model, dp $dp, tp $tp, pp $pp, ZeRO $zero $*" dir="runs/$model-$dp-$tp-$pp-$zero"
+    rm -rf "$dir"
+    run 0 launch -n $((dp * tp * pp)) -- train mesh.yaml --run.dir="$dir" "${keys[@]}" --parallel.tensor="$tp" \
+        --parallel.pipeline="$pp" --parallel.zero="$zero" "$@"
+    paste <(losses "runs/$model") <(losses "$dir") |
+        awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 } END { exit bad || NR != 20 }' || fail "$name: losses differ by more than 1e-5"
+    [ "$tp" -eq 1 ] || return 0
+    [ "$pp" -eq 1 ] || [ "$model" != gpt2 ] || other=runs/gpt2-ends
+    [ "$(told "$other" | wc -l)" -eq 120 ] || fail "$other says too little"
+    [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits"
+    run 0 ckpt diff "$other" "$dir"
+    grep -q ' 0 not$' out || fail "$name: $(tail -n 1 out)"
+}
