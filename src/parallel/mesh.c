@@ -67,24 +67,6 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
     return STATUS_OK;
 }
 
-status mesh_check(const struct model_spec *m, const struct mesh_shape *shape)
-{
-    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1 || shape->zero > 2))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.%s",
-                    shape->pp > 1   ? "pipeline"
-                    : shape->tp > 1 ? "tensor"
-                                    : "zero: 3");
-    if (shape->dp % shape->shard != 0)
-        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
-                    shape->shard, shape->dp);
-    if (shape->chunks > 1 && shape->schedule != PIPE_INTERLEAVED)
-        return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
-    TRY(check_pipeline(m, shape));
-    return check_tensor(m, shape->tp);
-}
-
 /* parallel.stages: a number of layers for each stage, all layers in all. */
 static status read_stages(const struct spec *s, struct mesh_shape *m)
 {
@@ -179,6 +161,26 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+status mesh_check(const struct spec *s, const struct mesh_shape *shape)
+{
+    const struct model_spec *m = &s->model;
+    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1 || shape->zero > 2))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
+                    "parallel.%s",
+                    shape->pp > 1   ? "pipeline"
+                    : shape->tp > 1 ? "tensor"
+                                    : "zero: 3");
+    if (shape->dp % shape->shard != 0)
+        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
+                    shape->shard, shape->dp);
+    if (shape->chunks > 1 && shape->schedule != PIPE_INTERLEAVED)
+        return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
+    TRY(check_pipeline(m, shape));
+    TRY(check_tensor(m, shape->tp));
+    return check_zero(s, shape);
+}
+
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
 {
     const struct run_spec *r = &s->run;
@@ -204,10 +206,9 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->log_sample_prompt[0] && out->pp > 1)
         return FAIL(STATUS_CONFIG, "log.sample_prompt: no rank of a pipeline has the model to continue it; "
                                    "leave it empty");
-    TRY(mesh_check(&s->model, out));
-    TRY(check_tensor_run(s));
     if (out->shard == 1) out->zero = 0; /* there is nobody to share with */
-    TRY(check_zero(s, out));
+    TRY(mesh_check(s, out));
+    TRY(check_tensor_run(s));
     return read_stages(s, out);
 }
 

@@ -28,7 +28,7 @@ struct mesh {
 /* The shape that a spec asks for on so many ranks. STATUS_CONFIG, in one line, for what cannot be. */
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
 /* Whether a model can be divided so: the one place that knows, for a run and for a plan. STATUS_CONFIG in one line. */
-status mesh_check(const struct model_spec *m, const struct mesh_shape *shape) WARN_UNUSED;
+status mesh_check(const struct spec *s, const struct mesh_shape *shape) WARN_UNUSED;
 /* How many of a model's layers a stage has: as the run says, or as evenly as they go: the first stages get one more. */
 int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int stage);
 /* The place of a rank, without communicators: what a plan needs. */

@@ -96,8 +96,8 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && v->mesh.dp == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
-    if (p->spec.run.optim_name == OPTIM_MUON && (v->mesh.tp > 1 || v->mesh.zero > 0))
-        return FAIL(STATUS_CONFIG, "optim.name muon needs whole matrices: tp 1 and ZeRO 0");
+    if (p->spec.run.optim_name == OPTIM_MUON && v->mesh.tp > 1) /* of a run, spec_check says it */
+        return FAIL(STATUS_CONFIG, "optim.name muon needs whole matrices: tp 1");
     if (sequences % (v->mesh.dp * v->micro_batch) != 0)
         return FAIL(STATUS_CONFIG,
                     "train.batch_tokens holds %lld sequences: not a multiple of dp %d x micro_batch %lld",
@@ -115,6 +115,13 @@ static struct range stage_range(const struct mesh_shape *m, int64_t layers, int 
     return r;
 }
 
+/* Parameters of a unit of the table as ZeRO pads it: whole pieces of the optimizer for each rank (tensor/params.h). */
+static double padded(const struct mesh_shape *m, double count)
+{
+    const double grid = (double)m->shard * PARAMS_GRID;
+    return m->zero > 0 ? ceil(count / grid) * grid : count;
+}
+
 /* A rank's layers, chunk by chunk: sums over them. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
 {
@@ -123,8 +130,9 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
     double act = 0, set = 0, store = 0, layer_max = 0;
-    stage->count = (first ? s->count_first : 0) + (last ? s->count_last : 0);
-    if (last && !first) stage->count += s->count_tied;
+    const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last);
+    stage->count = (first ? front : 0) + (last ? back : 0);
+    if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
     m->scratch = s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
@@ -133,10 +141,10 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             const struct mesh_share_layer *l = &s->layer[i];
             chunk += l->act;
             store += l->store;
-            stage->count += l->count;
+            stage->count += padded(&v->mesh, l->count);
             stage->layers++;
             m->scratch = fmax(m->scratch, l->scratch);
-            layer_max = fmax(layer_max, l->count);
+            layer_max = fmax(layer_max, padded(&v->mesh, l->count));
         }
         act += chunk;
         set = fmax(set, chunk);
@@ -154,10 +162,13 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     for (int64_t groups = p->spec.run.train_gradient_groups / v->mesh.dp; groups > 1; groups /= 2)
         m->grads += stage->count * 4; /* sums that wait for their other half: parallel/sync.h */
-    if (v->mesh.dp > 1 && s->kind == DEV_CPU) m->buffers += 2 * stage->count * 4;
-    /* Two layers' gathered weights and gradients in transit; messages. */
-    if (v->mesh.zero >= 2) m->buffers += 2 * layer_max * 4;
-    if (v->mesh.zero >= 3) m->buffers += 2 * layer_max * s->weight_bytes;
+    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 (which have no pipeline) a layer at work and the ends of the model, which
+     * share a place unless the embedding is also the head (parallel/zero.h). */
+    const double unit = fmax(layer_max, fmax(first ? front : 0, last ? back : 0));
+    const double ends = s->count_tied > 0 ? front + back : fmax(front, back);
+    if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
+    if (v->mesh.zero >= 2) m->buffers += (layer_max + ends) * 4;
+    if (v->mesh.zero >= 3) m->buffers += (layer_max + ends) * s->weight_bytes;
     if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
 }
 
@@ -217,7 +228,8 @@ static double uncovered(double transfer, double pass, int layers, bool overlap)
     return fmax(0, transfer - one - pass * (layers - 1) / layers) + one;
 }
 
-/* ZeRO shares a copy out over `shard` neighbours of dp; further copies add up what their neighbours have scattered, once per step. */
+/* ZeRO shares a copy out over `shard` ranks of dp, every copies-th (parallel/mesh.h); copies add up what theirs have scattered, once per
+ * step. */
 static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
                               const struct mesh_share *s, const struct passes *t)
 {
@@ -226,8 +238,8 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     struct dp_cost c = {0};
     if (v->dp == 1) return c;
     const int shard = v->zero > 0 ? v->shard : 1, copies = v->dp / shard;
-    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
-                      outer = traffic_axis(&p->cluster, copies, v->tp * shard);
+    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp * copies),
+                      outer = traffic_axis(&p->cluster, copies, v->tp);
     const struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
     const double scatters = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? scatters : 1;
     const double scatter = traffic_gather_s(&inner, bytes.scatter),
@@ -394,7 +406,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
 {
     const struct mesh_share *s;
     *r = (struct mesh_result){.variant = *v};
-    TRY(mesh_check(&p->spec.model, &v->mesh));
+    TRY(mesh_check(&p->spec, &v->mesh));
     TRY(check_variant(p, v));
     TRY(find_share(p, v, &s));
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));

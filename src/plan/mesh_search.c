@@ -39,18 +39,11 @@ static status look_at(struct search *s, const struct mesh_variant *v)
     return STATUS_OK;
 }
 
-/* One copy over all of dp, or, where dp spans nodes, over those of a node. */
+/* One copy over all of dp: copies of fewer ranks (parallel.shard) send less only where these are neighbours, and they are not. */
 static status look_at_zeros(struct search *s, struct mesh_variant v)
 {
-    const struct mesh_shape *m = &v.mesh;
-    const int inside = s->plan->cluster.node / m->tp;
-    for (v.mesh.zero = 0; v.mesh.zero <= (m->dp > 1 ? 3 : 0); v.mesh.zero++) {
-        v.mesh.shard = m->dp;
-        TRY(look_at(s, &v));
-        if (m->zero == 0 || inside <= 1 || m->dp <= inside || m->dp % inside != 0) continue;
-        v.mesh.shard = inside;
-        TRY(look_at(s, &v));
-    }
+    v.mesh.shard = v.mesh.dp;
+    for (v.mesh.zero = 0; v.mesh.zero <= (v.mesh.dp > 1 ? 3 : 0); v.mesh.zero++) TRY(look_at(s, &v));
     return STATUS_OK;
 }
 

@@ -104,7 +104,11 @@ static void stages_are_laid_out_as_a_run_does(void **state)
                                         {.pp = 2, .chunks = 2, .schedule = PIPE_INTERLEAVED},
                                         {.pp = 2, .layers = {4, 2}, .schedule = PIPE_1F1B},
                                         {.pp = 1, .tp = 5},
-                                        {.pp = 2, .tp = 5, .schedule = PIPE_ZB_H1}};
+                                        {.pp = 2, .tp = 5, .schedule = PIPE_ZB_H1},
+                                        {.pp = 1, .dp = 4, .zero = 1},
+                                        {.pp = 2, .dp = 2, .zero = 1, .schedule = PIPE_1F1B},
+                                        {.pp = 1, .dp = 4, .zero = 2},
+                                        {.pp = 1, .dp = 4, .zero = 3}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0] };
     for (int i = 0; i < 3 * SHAPES; i++) {
         struct mesh_variant v = {
@@ -113,15 +117,16 @@ static void stages_are_laid_out_as_a_run_does(void **state)
         struct mesh_result r;
         struct ops ops;
         s.model.ffn_size = 900, s.model.vocab_size = 520;
-        v.mesh.dp = v.mesh.shard = 1;
+        if (v.mesh.dp == 0) v.mesh.dp = 1;
         if (v.mesh.tp == 0) v.mesh.tp = 1;
+        v.mesh.shard = v.mesh.dp;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1;
         s.run.train_recompute = i / SHAPES, s.run.train_micro_batch = 5;
         assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
         struct mesh_plan *p = open_plan(&s, "16xcpu");
         assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
         for (int rank = 0; rank < v.mesh.pp; rank++) {
-            const struct mesh mesh = mesh_place(&v.mesh, rank * v.mesh.tp);
+            const struct mesh mesh = mesh_place(&v.mesh, rank * v.mesh.tp * v.mesh.dp);
             const struct mesh_memory *mine = &r.stages[rank].memory;
             struct decoder d;
             struct activations a = {0};
@@ -133,12 +138,11 @@ static void stages_are_laid_out_as_a_run_does(void **state)
             if (fabs(mine->act - (double)m.act.peak) > 0.5)
                 fail_msg("case %d, rank %d: act %.0f, plan_lay %zu", i, rank, mine->act, m.act.peak);
             assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
-            if (fabs(mine->weights - (double)m.param.peak) > 1e-3 * (double)m.param.peak)
-                fail_msg("case %d, rank %d: weights %.0f, plan_lay %zu", i, rank, mine->weights,
-                         m.param.peak);
-            if (fabs(mine->grads - (double)m.grad.peak) > 2e-2 * (double)m.grad.peak)
-                fail_msg("case %d, rank %d: gradients %.0f, plan_lay %zu", i, rank, mine->grads, m.grad.peak);
-            near(mine->optim, (double)m.optim.peak, 2e-2);
+            const double messages = v.mesh.pp > 1 ? 4.0 * (double)args.tokens * 320 * 2 / v.mesh.tp : 0;
+            const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers - messages;
+            const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
+            if (fabs(state_bytes - laid) > 0.02 * laid)
+                fail_msg("case %d, rank %d: state %.0f, plan_lay %.0f", i, rank, state_bytes, laid);
             activations_fini(&a);
             decoder_fini(&d);
         }
@@ -239,13 +243,16 @@ static void axes_cost_and_save(void **state)
         assert_true(zero[z].tp.bytes == 0 && zero[z].pp.bytes == 0 && zero[z].bubble == 0);
     }
     near(zero[0].dp.bytes, 2 * 15.0 / 16 * 4 * zero[0].stages[0].count, 1e-9);
-    near(zero[1].dp.bytes, 15.0 / 16 * 6 * zero[0].stages[0].count, 1e-9);
-    near(zero[3].dp.bytes, 8 * 15.0 / 16 * 8 * zero[0].stages[0].count, 1e-9);
+    near(zero[1].dp.bytes, 15.0 / 16 * 6 * zero[1].stages[0].count, 1e-9);
+    near(zero[3].dp.bytes, 8 * 15.0 / 16 * 8 * zero[3].stages[0].count, 1e-9);
     assert_true(zero[0].optim > 10 * zero[1].optim);
     struct mesh_variant v = variant(16, 1, 1, 3);
-    v.mesh.shard = 8; /* two copies, each inside a node: gathers do not leave it */
+    v.mesh.shard = 8; /* two copies: more state, and sums between them */
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
-    assert_true(r.dp.seconds < zero[3].dp.seconds && mesh_result_bytes(&r) > mesh_result_bytes(&zero[3]));
+    assert_true(r.dp.bytes < zero[3].dp.bytes && mesh_result_bytes(&r) > mesh_result_bytes(&zero[3]));
+    v = variant(4, 2, 2, 2); /* as a run refuses it */
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "parallel.zero 2 does not go together with parallel.pipeline"));
     v = variant(2, 8, 1, 0);
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
     near(r.tp.bytes, 64.0 * (32 * 10 + 4) * 7 / 8 * 2 * 4096 * 4096, 1e-9); /* 4: around embedding and head */
