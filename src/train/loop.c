@@ -180,10 +180,13 @@ static void print_banner(const struct loop *l)
         log_info("device    %s (sm_%d, %s of %s free), %s%s", t->dev.name, t->dev.sm,
                  text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
                  precision_name(r), r->train_graph ? ", step as a CUDA graph" : "");
-    if (l->comm) log_info("ranks     %d, each with its share of a step's micro-batches", comm_ranks(l->comm));
-    if (t->mesh.shape.zero > 0)
+    const struct mesh_shape *mesh = &t->mesh.shape;
+    if (l->comm)
+        log_info("ranks     %d = %d x %d x %d (parallel.pipeline x data x parallel.tensor)",
+                 comm_ranks(l->comm), mesh->pp, mesh->dp, mesh->tp);
+    if (mesh->zero > 0)
         log_info("zero      stage %d: %d data-parallel ranks share out one copy of the model's state",
-                 t->mesh.shape.zero, t->mesh.shape.shard);
+                 mesh->zero, mesh->shard);
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
