@@ -289,6 +289,18 @@ static status check_moments(const struct trainer *t, const struct checkpoint *c,
     return STATUS_OK;
 }
 
+/* Its ids choose rows of tables. */
+static status check_map(const struct trainer *t, const struct checkpoint *c)
+{
+    const int32_t *map = t->decoder.token_map.data;
+    for (int64_t i = 0; map && i < t->spec.model.vocab_size; i++)
+        if (map[i] < 0 || map[i] >= t->spec.model.vocab_size)
+            return FAIL(STATUS_CKPT,
+                        "%s: map/tokens gives token %lld the id %d, outside the vocabulary of %lld",
+                        checkpoint_path(c), (long long)i, map[i], (long long)t->spec.model.vocab_size);
+    return STATUS_OK;
+}
+
 /* The algorithms of products are part of a run's bits. */
 static status algorithms_of(struct trainer *t, const struct checkpoint *c)
 {
@@ -327,6 +339,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
         state.items[i].optional = state.items[i].tag >= t->decoder.params.count;
     TRY_OUT(checkpoint_restore(&c, path, state.items, state.count, &ranks, found));
     TRY_OUT(check_moments(t, c, &state));
+    TRY_OUT(check_map(t, c));
     TRY_OUT(place_of(t, c));
     TRY_OUT(algorithms_of(t, c));
     st = state_upload(&state);

@@ -73,9 +73,40 @@ static void weights_open_on_any_machine(void **unused)
     assert_int_equal(trainer_open(&t, &spec, NULL, NULL), STATUS_CONFIG);
 }
 
+/* Its ids choose rows of tables. Method: maps with each bound passed are saved as if they were sound. */
+static void a_map_of_tokens_from_elsewhere_is_checked(void **unused)
+{
+    (void)unused;
+    char dir[] = "/tmp/ingot-trainer-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    char *keys[] = {"--model.layer_count=1", "--model.hidden_size=8",    "--model.ffn_size=16",
+                    "--model.head_count=1",  "--model.context_length=8", "--model.vocab_size=16",
+                    "--train.steps=1",       "--train.precision=fp32",   "--model.engram_layers=0",
+                    "--model.engram_dim=16", "--model.engram_base=20",   "--model.engram_fold=true",
+                    "--machine.device=cpu"};
+    const int32_t ids[] = {15, -1, 16};
+    struct spec spec;
+    assert_int_equal(spec_load(&spec, NULL, sizeof keys / sizeof keys[0], keys, NULL), STATUS_OK);
+    for (int i = 0; i < 3; i++) {
+        struct trainer t;
+        bool found;
+        assert_int_equal(trainer_open(&t, &spec, NULL, NULL), STATUS_OK);
+        assert_int_equal(trainer_init_weights(&t), STATUS_OK);
+        ((int32_t *)t.decoder.token_map.data)[3] = ids[i];
+        assert_int_equal(trainer_save(&t, dir), STATUS_OK);
+        memset(t.decoder.token_map.data, 0, 16 * sizeof(int32_t));
+        assert_int_equal(trainer_restore(&t, dir, &found), i == 0 ? STATUS_OK : STATUS_CKPT);
+        if (i > 0) assert_non_null(strstr(status_message(), "map/tokens gives token 3 the id"));
+        assert_int_equal(((int32_t *)t.decoder.token_map.data)[3], ids[i]);
+        trainer_close(&t);
+    }
+    assert_int_equal(io_remove_tree(dir), STATUS_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_state_that_is_not_finite_is_not_saved),
+                                       cmocka_unit_test(a_map_of_tokens_from_elsewhere_is_checked),
                                        cmocka_unit_test(weights_open_on_any_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
