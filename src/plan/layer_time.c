@@ -206,6 +206,20 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     return t;
 }
 
+double layer_times_ortho(const struct layer_shape *s, int64_t layer)
+{
+    struct layer_product products[LAYER_PRODUCTS_MAX];
+    const int count = layer_products(s->model, layer, products);
+    double sum = 0;
+    for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than apart */
+        const double in = (double)products[i].in, out = (double)products[i].out, n = fmin(in, out);
+        const double matrices = products[i].grouped ? (double)s->model->moe_experts : 1;
+        sum += matrices * 5 * (4 * n * in * out + 2 * n * n * n) /
+               machine_product_rate(s->machine, s->precision, n);
+    }
+    return sum;
+}
+
 /* The head forms loss and gradients in one pass: three products, and logits that are written, read twice and written again. */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {

@@ -34,6 +34,9 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
 struct layer_times layer_times_head(const struct layer_shape *s, int heads); /* head and loss, all in backward: 1 + the extra predictions */
 struct layer_times layer_times_embed(const struct layer_shape *s);
 
+/* Seconds of Muon's products for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */
+double layer_times_ortho(const struct layer_shape *s, int64_t layer);
+
 /* Of a product [tokens, in] x [in, out] in a layer's forward pass. */
 struct layer_product {
     int64_t in, out;

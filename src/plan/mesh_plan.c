@@ -143,6 +143,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             store += l->store;
             stage->count += padded(&v->mesh, l->count);
             stage->layers++;
+            stage->ortho += l->ortho;
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
         }
@@ -373,7 +374,7 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
-        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count));
+        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count) + stage->ortho);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;

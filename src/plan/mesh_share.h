@@ -7,6 +7,7 @@ struct mesh_share_layer {
     double count;               /* parameters, padding included */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
+    double ortho;               /* seconds of Muon's products per step; else 0 */
 };
 struct mesh_share {
     int tp;

@@ -268,6 +268,28 @@ static void axes_cost_and_save(void **state)
     mesh_plan_close(p);
 }
 
+/* Muon's products of 16 layers of llama-1b are 5 (4 n^2 k + 2 n^3) over each matrix, at the rate of their width. */
+static void muon_takes_its_products(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("llama-1b", 4096, 8);
+    const struct mesh_variant v = variant(1, 1, 1, 0);
+    double optim[2];
+    for (int i = 0; i < 2; i++) {
+        struct mesh_result r;
+        s.run.optim_name = i ? OPTIM_MUON : OPTIM_ADAMW;
+        struct mesh_plan *p = open_plan(&s, "h200");
+        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+        optim[i] = r.optim - r.stages[0].ortho;
+        const double n = 2048, matrices[] = {3072, 2048, 16384, 8192}; /* qkv, out, gate and up, down */
+        double flops = 0;
+        for (int k = 0; k < 4; k++) flops += 16 * 5 * (4 * n * n * matrices[k] + 2 * n * n * n);
+        near(r.stages[0].ortho, i ? flops / (0.70 * 989.4e12) : 0, 1e-6);
+        mesh_plan_close(p);
+    }
+    assert_true(optim[1] < optim[0]); /* one moment less to move */
+}
+
 /* What hides behind products on a GPU does not on a host, where a rank that communicates does nothing else. */
 static void nothing_hides_on_a_host(void **state)
 {
@@ -343,6 +365,7 @@ int main(void)
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),
         cmocka_unit_test(axes_cost_and_save),
+        cmocka_unit_test(muon_takes_its_products),
         cmocka_unit_test(nothing_hides_on_a_host),
         cmocka_unit_test(a_search_lists_what_fits_by_time),
         cmocka_unit_test(a_search_says_what_cannot_be),
