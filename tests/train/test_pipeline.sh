@@ -21,13 +21,15 @@ same() { # same NAME REFERENCE RUN: equal losses and equal weights
     grep -q ' 0 not$' out || fail "$1: $(tail -n 1 out)"
 }
 # on RANKS REFERENCE KEYS...: a run on so many ranks is that of the reference
+runs=0
 on() {
-    local ranks=$1 reference=$2 name="$2-$#-$1"
+    local ranks=$1 reference=$2 name
     shift 2
-    name=$(echo "$reference-$ranks$*" | tr -c 'a-zA-Z0-9\n' _)
+    runs=$((runs + 1))
+    name="on$runs"
     run 0 launch -n "$ranks" -- train pipe.yaml --run.dir="runs/$name" "$@"
-    [ "$(wc -l <out)" -eq 1 ] || fail "$name prints $(wc -l <out) results"
-    grep -q '^pipeline ' err || fail "$name does not say its bubble"
+    [ "$(wc -l <out)" -eq 1 ] || fail "$ranks ranks $* print $(wc -l <out) results"
+    grep -q '^pipeline ' err || fail "$ranks ranks $*: nothing says the bubble"
     cat err >>said
     same "$ranks ranks $*" "runs/$reference" "runs/$name"
 }
@@ -75,6 +77,14 @@ reference groups $groups
 on 4 groups $(pp 2 zb_h1) $groups
 on 8 groups $(pp 4 1f1b) $groups
 on 4 groups $(pp 2 interleaved) --parallel.chunks=2 $groups
+
+# With ZeRO-1 and with tensor parallelism; the halves of a tied table are then those of a rank's share.
+on 4 groups $(pp 2 1f1b) --parallel.zero=1 $groups
+run 0 launch -n 2 -- train pipe.yaml --run.dir=runs/gpt2-groups $(pp 2 1f1b) $gpt2 $groups
+on 4 gpt2-groups $(pp 2 zb_h1) --parallel.zero=1 $gpt2 $groups
+on 8 gpt2-groups $(pp 4 1f1b) --parallel.zero=1 $gpt2 $groups
+run 0 launch -n 2 -- train pipe.yaml --run.dir=runs/tensor --parallel.tensor=2
+on 4 tensor $(pp 2 zb_h1) --parallel.tensor=2
 
 # Every optimizer and type of moments: rounding at random and whole matrices do not depend on who holds them.
 reference muon --optim.name=muon
