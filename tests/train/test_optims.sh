@@ -38,12 +38,18 @@ check "no second moment of a matrix" eval '! holds muon v/layers.0.attn.qkv.weig
 check "scales" holds int8 v_scale/layers.0.attn.qkv.weight
 
 # Fourteen matrices: two ranks have seven each, of four two have one less.
-for n in 1 2 4; do
-    run 0 launch -n $n -- train r.yaml --run.dir=runs/ranks$n --optim.name=muon --train.gradient_groups=4 --train.micro_batch=1 \
-        --train.steps=10 --machine.threads=1
-done
+ranks() { # ranks NAME N KEYS...
+    local name=$1 n=$2
+    shift 2
+    run 0 launch -n "$n" -- train r.yaml --run.dir="runs/$name" --optim.name=muon --optim.state=int8 --train.gradient_groups=4 \
+        --train.micro_batch=1 --train.steps=10 --machine.threads=1 --model.tied_embeddings=false "$@"
+}
+for n in 1 2 4; do ranks ranks$n $n; done
+ranks stages 4 --parallel.pipeline=2
 same_run "muon on two ranks" runs/ranks1 runs/ranks2
 same_run "muon on four ranks" runs/ranks1 runs/ranks4
+run 0 ckpt diff runs/ranks1 runs/stages
+grep -q ' 0 not$' out || fail "muon on two stages: $(tail -n 1 out)"
 run 2 train r.yaml --optim.state=int9
 says "optim.state: 'int9' is none of fp32, bf16, int8"
 exit $failed
