@@ -51,19 +51,24 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, tail_at(m) + m->rope, d, BIAS_NONE);
     const int64_t parts[] = {c_at(m), m->rank,
-                             m->rope}; /* q or what it comes from, kv, the shared key's tail */
-    linear_split(&m->in, p, SPLIT_NONE, parts, 3);
+                             m->rope};            /* q or what it comes from, kv, the shared key's tail */
+    linear_split(&m->in, p, SPLIT_SUM, parts, 3); /* each rank's gradient is what reaches it from its heads */
     if (m->q_rank) {
         m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
+        params_split(p, m->q_norm, SPLIT_SUM, NULL, 0);
         snprintf(full, sizeof full, "%s.q", name);
         linear_init(&m->q, p, full, ROLE_MATRIX, query_width(m), m->q_rank, BIAS_NONE);
+        linear_split(&m->q, p, SPLIT_OUT, NULL, 0);
     }
     m->kv_norm = params_add(p, ROLE_NORM, init, m->rank, 0, "%s.kv_norm.weight", name);
+    params_split(p, m->kv_norm, SPLIT_SUM, NULL, 0);
     snprintf(full, sizeof full, "%s.kv", name);
     linear_init(&m->kv, p, full, ROLE_MATRIX, m->heads * (m->nope + m->value), m->rank, BIAS_NONE);
-    linear_split(&m->kv, p, SPLIT_NONE, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
+    linear_split(&m->kv, p, SPLIT_OUT, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
+    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
+    m->heads /= params_slices(p); /* from here on those of this rank */
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)

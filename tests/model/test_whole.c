@@ -322,12 +322,23 @@ static void gates_windows_and_centred_norms_are_shared(void **state)
     check(&s);
 }
 
+static void latent_attention_is_shared_by_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mla,gqa");
+    s.mla_heads = 4, s.mla_q_rank = 12, s.mla_kv_rank = 8, s.mla_nope_dim = 6, s.mla_rope_dim = 4;
+    s.mla_value_dim = 5;
+    check(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_on_several_ranks_is_one),
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(qwen3_on_several_ranks_is_one),
+        cmocka_unit_test(latent_attention_is_shared_by_heads),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
     };
     parallel_threads_set(1); /* a process that forks must not have threads */
