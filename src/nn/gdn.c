@@ -48,13 +48,20 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     linear_init(&m->in, p, full, ROLE_MATRIX, a_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
     const int64_t keys = key_width(m), values = value_width(m),
                   parts[] = {keys, keys, values, values, m->heads, m->heads}; /* q, k, v, z, b, a */
-    linear_split(&m->in, p, SPLIT_NONE, parts, 6);
+    linear_split(&m->in, p, SPLIT_OUT, parts, 6);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
     m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);
     m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
+    params_split(p, m->conv, SPLIT_OUT, parts, 3);
+    params_split(p, m->a_log, SPLIT_OUT, NULL, 0);
+    params_split(p, m->dt_bias, SPLIT_OUT, NULL, 0);
+    params_split(p, m->norm, SPLIT_SUM, NULL, 0);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, value_width(m), BIAS_NONE);
+    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
+    m->heads_k /= params_slices(p); /* from here on those of this rank */
+    m->heads /= params_slices(p);
 }
 
 static struct delta_shape shape_of(const struct gdn *m, int64_t docs, int64_t rows, dtype dt)

@@ -33,8 +33,7 @@ static status check_tensor(const struct model_spec *m, int tp)
     const struct {
         bool used;
         const char *what;
-    } whole[] = {{gdn, "gdn layers"},
-                 {mla && m->mla_q_rank == 0, "mla layers without model.mla_q_rank"},
+    } whole[] = {{mla && m->mla_q_rank == 0, "mla layers without model.mla_q_rank"},
                  {mamba, "mamba2 layers"},
                  {moe, "moe layers"},
                  {m->engram_layers[0] != 0, "tables of model.engram_layers"},

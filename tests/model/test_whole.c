@@ -55,6 +55,7 @@ struct variant {
     struct model_spec spec;
     dtype dt;
     enum recompute policy;
+    double tol; /* of what is compared, relatively */
 };
 
 /* Weights are left as init_weights makes them. False: something failed. */
@@ -199,7 +200,7 @@ struct whole_run {
 static bool rank_part(struct comm *c, const struct whole_run *whole)
 {
     const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = comm_ranks(c), .chunks = 1, .shard = 1};
-    const double tol = whole->v->dt == DTYPE_F64 ? 1e-12 : 1e-6;
+    const double tol = whole->v->tol;
     struct mesh mesh;
     struct work w;
     struct sums s;
@@ -247,11 +248,14 @@ static void run_ranks(int ranks, const struct whole_run *whole)
     close(fd);
 }
 
-static void check(const struct model_spec *spec)
+static void check(const struct model_spec *spec, double tol_f32)
 {
     for (int i = 0; i < 4; i++) {
-        const struct variant v = {
-            .spec = *spec, .dt = i < 3 ? DTYPE_F64 : DTYPE_F32, .policy = (enum recompute)(i % 3)};
+        const dtype dt = i < 3 ? DTYPE_F64 : DTYPE_F32;
+        const struct variant v = {.spec = *spec,
+                                  .dt = dt,
+                                  .policy = (enum recompute)(i % 3),
+                                  .tol = dt == DTYPE_F64 ? 1e-12 : tol_f32};
         struct work *w = malloc(sizeof *w);
         struct whole_run whole = {.v = &v, .work = w};
         assert_non_null(w);
@@ -293,7 +297,7 @@ static void gpt2_on_several_ranks_is_one(void **state)
     struct model_spec s = base_spec();
     s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.tied_embeddings = true;
     s.head_count_kv = 8, s.qkv_bias = s.out_bias = s.mlp_bias = true;
-    check(&s);
+    check(&s, 1e-6);
 }
 
 static void llama_on_several_ranks_is_one(void **state)
@@ -301,7 +305,7 @@ static void llama_on_several_ranks_is_one(void **state)
     (void)state;
     struct model_spec s = base_spec();
     s.tied_embeddings = false;
-    check(&s);
+    check(&s, 1e-6);
 }
 
 static void qwen3_on_several_ranks_is_one(void **state)
@@ -309,7 +313,7 @@ static void qwen3_on_several_ranks_is_one(void **state)
     (void)state;
     struct model_spec s = base_spec();
     s.tied_embeddings = true, s.qk_norm = true;
-    check(&s);
+    check(&s, 1e-6);
 }
 
 static void gates_windows_and_centred_norms_are_shared(void **state)
@@ -319,7 +323,7 @@ static void gates_windows_and_centred_norms_are_shared(void **state)
     s.attention_gate = s.norm_zero_centered = s.qk_norm = true;
     s.rope_fraction = 0.25, s.window = 9;
     snprintf(s.layers, sizeof s.layers, "swa,gqa");
-    check(&s);
+    check(&s, 1e-6);
 }
 
 static void latent_attention_is_shared_by_heads(void **state)
@@ -329,7 +333,16 @@ static void latent_attention_is_shared_by_heads(void **state)
     snprintf(s.layers, sizeof s.layers, "mla,gqa");
     s.mla_heads = 4, s.mla_q_rank = 12, s.mla_kv_rank = 8, s.mla_nope_dim = 6, s.mla_rope_dim = 4;
     s.mla_value_dim = 5;
-    check(&s);
+    check(&s, 1e-6);
+}
+
+static void delta_rules_are_shared_by_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gdn,gqa");
+    s.gdn_key_heads = 4, s.gdn_value_heads = 8, s.gdn_key_dim = 8, s.gdn_value_dim = 4, s.gdn_conv = 3;
+    check(&s, 2e-6); /* the rule divides by lengths of keys */
 }
 
 int main(void)
@@ -339,6 +352,7 @@ int main(void)
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(qwen3_on_several_ranks_is_one),
         cmocka_unit_test(latent_attention_is_shared_by_heads),
+        cmocka_unit_test(delta_rules_are_shared_by_heads),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
     };
     parallel_threads_set(1); /* a process that forks must not have threads */
