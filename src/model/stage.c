@@ -89,19 +89,30 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct r
     CHECK(b->rows == a->lay.n, "%lld tokens in a pipeline for %lld", (long long)b->rows, (long long)a->lay.n);
     if (stage_first(s)) {
         SCOPE("embed.fwd", -1);
+        TRY(params_enter(r->params, 0, UNIT_FORWARD));
         TRY(decoder_embed_fwd(d, a, b, r));
     }
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = begin; i < end; i++) {
         SCOPE("block.fwd", i);
+        TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
         TRY(block_fwd(&d->blocks[i], &set->blocks[i], &c, &io, r));
         io = (struct block_io){.x = set->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     SCOPE("norm.fwd", -1);
-    if (stage_last(s)) return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
+    if (stage_last(s)) {
+        TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
+        return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
+    }
     /* The sum alone is wanted: any norm forms it. */
     struct norm_saved unused = {0};
     return norm_fwd(&d->blocks[end - 1].norm2, &unused, io.x, io.branch, a->x, a->y, r);
+}
+
+/* The last stage reads a tied table, which only the first one enters for its tokens. */
+static status enter_table(const struct stage_at *s, const struct run *r)
+{
+    return s->decoder->spec.tied_embeddings ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
 }
 
 /* The loss, and its gradient as far as the stream. */
@@ -111,6 +122,11 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
     const struct tensor sum = a->stages->sets[s->set].s, none = {0};
+    const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
+    const bool tied = d->spec.tied_embeddings;
+    TRY(enter_table(s, r));
+    if (tied) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    TRY(params_enter(r->params, end, UNIT_BACKWARD));
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
         SCOPE("head.loss", -1);
@@ -123,7 +139,9 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
                          r));
     }
     SCOPE("norm.bwd", -1);
-    return norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r);
+    TRY(norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r));
+    TRY(params_leave(r->params, end));
+    return tied ? params_leave(r->params, 0) : STATUS_OK;
 }
 
 status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
@@ -136,17 +154,22 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     if (stage_last(s)) TRY(loss_bwd(s, b, how, r));
     for (int64_t i = d->part.layers[s->chunk].end - 1; i >= d->part.layers[s->chunk].begin; i--) {
         SCOPE("block.bwd", i);
+        TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_again(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, r));
+        TRY(params_leave(r->params, i + 1));
     }
     if (!stage_first(s)) return STATUS_OK;
     SCOPE("embed.bwd", -1);
-    return decoder_embed_bwd(d, a, b, r);
+    TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    TRY(decoder_embed_bwd(d, a, b, r));
+    return params_leave(r->params, 0);
 }
 
 status stage_loss(const struct stage_at *s, const struct batch *b, const struct run *r)
 {
     SCOPE("head.loss", -1);
+    TRY(enter_table(s, r));
     return decoder_head(s->decoder, s->acts, HEAD_LOSS,
                         &(struct head_loss_args){.targets = b->targets,
                                                  .grad_scale = &r->scalars->grad_scale,

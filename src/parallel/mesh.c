@@ -145,11 +145,10 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
                     "set it to 0",
                     m->zero);
     if (m->zero < 2) return STATUS_OK;
-    const char *with = m->pp > 1                 ? "parallel.pipeline"
-                       : m->tp > 1               ? "parallel.tensor"
-                       : s->model.mtp_depth > 0  ? "model.mtp_depth"
-                       : s->model.hrm_cycles > 0 ? "model.hrm_cycles"
-                                                 : NULL;
+    const char *with = m->pp > 1 && m->schedule == PIPE_ZB_H1 ? "parallel.schedule: zb_h1"
+                       : s->model.mtp_depth > 0               ? "model.mtp_depth"
+                       : s->model.hrm_cycles > 0              ? "model.hrm_cycles"
+                                                              : NULL;
     if (with)
         return FAIL(STATUS_CONFIG, "parallel.zero %d does not go together with %s yet; set it to 1 or 0",
                     m->zero, with);

@@ -12,11 +12,20 @@ void share_lay(struct share *s, const struct params *p, const struct mesh *mesh,
     *s = (struct share){0};
     if (mesh == NULL || mesh->shape.tp == 1) return;
     s->comm = mesh->tp;
-    for (int i = 0; i < p->count; i++)
-        if (is_summed(p, i)) s->count += p->rows[i].count;
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held held = params_held(p, i);
+        if (is_summed(p, i)) s->count += held.to - held.from;
+    }
     s->flat = arena_take(a, (size_t)s->count * sizeof *s->flat, "gradients in parts");
     s->scratch = arena_take(a, comm_sum_scratch(mesh->shape.tp, s->count, DTYPE_F32),
                             "gradients in parts, on their way");
+}
+
+/* The gradient of what the rank holds of a row: where it is formed, or among the parts that ranks of ZeRO 2 and 3 keep. */
+static float *held_grad(const struct params *p, int row, const struct param_held *held)
+{
+    if (p->zero >= 2) return (float *)p->grad + held->at;
+    return (float *)params_grad(p, row) + held->from;
 }
 
 enum way { PACK, UNPACK };
@@ -24,11 +33,12 @@ static void move(const struct share *s, const struct params *p, enum way way)
 {
     float *flat = s->flat;
     for (int i = 0; i < p->count; i++) {
-        if (!is_summed(p, i)) continue;
-        float *grad = params_grad(p, i);
-        const size_t bytes = (size_t)p->rows[i].count * sizeof *grad;
-        memcpy(way == PACK ? flat : grad, way == PACK ? grad : flat, bytes);
-        flat += p->rows[i].count;
+        const struct param_held held = params_held(p, i);
+        const int64_t count = held.to - held.from;
+        if (!is_summed(p, i) || count == 0) continue;
+        float *grad = held_grad(p, i, &held);
+        memcpy(way == PACK ? flat : grad, way == PACK ? grad : flat, (size_t)count * sizeof *grad);
+        flat += count;
     }
 }
 

@@ -6,7 +6,7 @@
  *   OUT, IN            a slice          of the slice                     nothing            on each rank, its slice
  *
  * The sums come last, once per step, after those over data-parallel ranks: so each rank adds up what does not depend on how many of
- * those there are. All rows go in one call. */
+ * those there are, and, where those share out the state, its own part alone. All rows go in one call. */
 #ifndef INGOT_PARALLEL_SHARE_H
 #define INGOT_PARALLEL_SHARE_H
 #include "parallel/mesh.h"
@@ -14,7 +14,7 @@
 
 struct share {
     struct comm *comm;  /* not owned */
-    int64_t count;      /* elements of all such rows that are here; 0: nothing to do */
+    int64_t count;      /* elements of all such rows that the rank answers for; 0: nothing to do */
     float *flat;        /* [count] one behind the other */
     void *scratch;
 };

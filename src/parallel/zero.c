@@ -17,7 +17,7 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, u)];
-        if (p->units[u].count > *most) *most = p->units[u].count;
+        if (p->units[u].here && p->units[u].count > *most) *most = p->units[u].count;
     }
     for (int s = 0; s < ZERO_SLOTS; s++) {
         const size_t n = (size_t)counts[s];

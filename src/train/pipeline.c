@@ -110,13 +110,15 @@ static status group_end(struct turn *w, int chunk, int position)
     const struct params *p = &t->decoder.params;
     const int k = position / w->per_group;
     const struct sync_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
+    const bool by_units = p->zero >= 2; /* their gradients have gone already, when each was left */
     if (position % w->per_group != w->per_group - 1) return STATUS_OK;
-    for (int u = 0; u < p->unit_count; u++) {
+    for (int u = 0; u < p->unit_count && !by_units; u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk))
             TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
+    if (by_units) TRY(sync_losses(&t->sync, losses.losses)); /* ranks are the deepest level of the tree */
     return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
 }
 
@@ -163,6 +165,7 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                       .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
+        t->zero.group = a->micro / w->per_group;
         t->run.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
         const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->run);
         t->run.defer = NULL;
@@ -185,6 +188,7 @@ status pipeline_run(struct trainer *t, int micro_count)
           p->schedule.micros);
     for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
     const double begin = clock_s();
+    zero_begin(&t->zero);
     for (int i = 0; i < w.me->count; i++) {
         const struct pipe_action *a = &w.me->actions[i];
         switch (a->what) {
@@ -211,7 +215,8 @@ static status add_halves(struct trainer *t)
     if (!t->spec.model.tied_embeddings || (!first && !mesh_last(mesh))) return STATUS_OK;
     SCOPE("pipe.tied", -1);
     const int64_t shards = params->zero ? params->shards : 1, count = params->units[0].count / shards;
-    float *grad = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,
+    float *own = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,
+          *grad = params->zero >= 2 ? (float *)params->grad + params->units[0].begin / shards : own,
           *other = t->acts.dy.data;
     const int64_t piece = (int64_t)(t->pipeline.message / sizeof *grad);
     for (int64_t at = 0; at < count; at += piece) {

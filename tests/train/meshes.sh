@@ -22,7 +22,8 @@ reference() { # reference MODEL
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped)":[-+.eE0-9]+'; }
 losses() { grep '"kind":"step"' "$1/metrics.jsonl" | sed 's/.*"loss":\([-+.eE0-9]*\).*/\1/'; }
 
-# mesh MODEL DP TP PP ZERO KEYS...: losses within 1e-5; without tensor parallelism the same bits, those of weights and moments too
+# mesh MODEL DP TP PP ZERO KEYS...: losses within 1e-5; without tensor parallelism the same bits, those of weights and moments too; with it those
+# of the same mesh without ZeRO, if that has been trained before
 mesh() {
     local model=$1 dp=$2 tp=$3 pp=$4 zero=$5 other=runs/$1
     local -n keys=$model
@@ -33,8 +34,9 @@ mesh() {
         --parallel.pipeline="$pp" --parallel.zero="$zero" "$@"
     paste <(losses "runs/$model") <(losses "$dir") |
         awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 } END { exit bad || NR != 20 }' || fail "$name: losses differ by more than 1e-5"
-    [ "$tp" -eq 1 ] || return 0
-    [ "$pp" -eq 1 ] || [ "$model" != gpt2 ] || other=runs/gpt2-ends
+    [ "$tp" -eq 1 ] || other="runs/$model-$dp-$tp-$pp-0"
+    [ -d "$other" ] || return 0
+    [ "$tp" -gt 1 ] || [ "$pp" -eq 1 ] || [ "$model" != gpt2 ] || other=runs/gpt2-ends
     [ "$(told "$other" | wc -l)" -eq 120 ] || fail "$other says too little"
     [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits"
     run 0 ckpt diff "$other" "$dir"

@@ -8,7 +8,6 @@ for model in llama gpt2 qwen3; do
         [ $ranks -gt 1 ] && [ $ranks -le 8 ] || continue
         for zero in 0 1 2 3; do
             [ $zero -eq 0 ] || [ $dp -gt 1 ] || continue
-            [ $zero -lt 2 ] || [ $((tp * pp)) -eq 1 ] || continue # refused yet
             mesh $model $dp $tp $pp $zero
             [ $pp -eq 1 ] || [ $zero -gt 1 ] || mesh $model $dp $tp $pp $zero --parallel.schedule=zb_h1
         done

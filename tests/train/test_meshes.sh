@@ -2,14 +2,17 @@
 # Every pair of sizes along two axes of a mesh, every ZeRO stage and every schedule at least once; slow_all_meshes.sh has all of them.
 . "$(dirname "$0")/meshes.sh"
 for model in llama gpt2 qwen3; do reference $model; done
-mesh llama 4 1 2 1
-mesh llama 2 2 2 1 --parallel.schedule=interleaved --parallel.chunks=2
+mesh llama 4 1 2 3
+mesh llama 2 2 2 0
+mesh llama 2 2 2 2 --parallel.schedule=interleaved --parallel.chunks=2
 mesh llama 1 4 2 0 --parallel.schedule=gpipe
 mesh gpt2 2 1 4 1
-mesh gpt2 2 4 1 1
+mesh gpt2 2 1 2 3
+mesh gpt2 2 4 1 3
 mesh gpt2 4 1 1 3
 mesh gpt2 1 2 4 0 --parallel.schedule=zb_h1
-mesh qwen3 4 2 1 0
+mesh qwen3 2 2 1 0
+mesh qwen3 2 2 1 3
 mesh qwen3 4 1 1 2
 mesh qwen3 2 1 2 1 --parallel.schedule=zb_h1
 exit $failed
