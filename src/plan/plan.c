@@ -517,6 +517,17 @@ static status planned_device(const struct spec *s, struct dev *dev)
     return st;
 }
 
+/* What one device holds of a mesh depends on which one it is. */
+static status check_alone(const struct spec *s)
+{
+    const long long ranks = s->run.parallel_tensor * s->run.parallel_pipeline;
+    if (ranks == 1 && s->run.parallel_zero == 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "parallel.tensor, pipeline or zero are set: a plan for several devices needs --machine, such "
+                "as --machine %lldxcpu or --machine 8xH200",
+                ranks > 1 ? ranks : 2);
+}
+
 status plan_print(const struct spec *spec, int json)
 {
     struct spec s = *spec;
@@ -527,6 +538,7 @@ status plan_print(const struct spec *spec, int json)
     struct ops ops;
     struct choose_ops choice = plan_ops(&s, NULL);
     name_arenas(&m);
+    TRY(check_alone(&s));
     TRY(planned_device(&s, &dev));
     choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));

@@ -44,9 +44,32 @@ static status open_device(struct trainer *t, const char *isa)
     return STATUS_OK;
 }
 
+/* Ranks that add up every micro-batch's gradients, unit by unit, form the same tree only when every micro-batch is a group. */
+static status resolve_groups(struct trainer *t)
+{
+    int64_t *groups = &t->spec.run.train_gradient_groups;
+    const int64_t micro_count = plan_micro_count(&t->spec);
+    const int zero = t->mesh.shape.zero, ranks = t->mesh.shape.dp;
+    if (zero < 2) return sync_check(*groups, micro_count, ranks);
+    if (*groups > 0 && *groups != micro_count)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.zero %d sums the gradients of every micro-batch apart: set train.gradient_groups "
+            "to their number, %lld, or leave it out",
+            zero, (long long)micro_count);
+    *groups = micro_count;
+    if (sync_check(*groups, micro_count, ranks) == STATUS_OK) return STATUS_OK;
+    return FAIL(
+        STATUS_CONFIG,
+        "parallel.zero %d takes as many micro-batches as data-parallel ranks, times a power of two: %lld on "
+        "%d ranks are not; change train.batch_tokens, or set parallel.zero to 1",
+        zero, (long long)micro_count, ranks);
+}
+
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 {
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
+    if (given == NULL) TRY(resolve_groups(t));
     struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.sync = &t->sync;
     args.squares = &t->squares;
@@ -67,20 +90,6 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     return STATUS_OK;
 }
 
-/* Ranks that add up every micro-batch's gradients, unit by unit, form the same tree only when every micro-batch is a group. */
-static status check_groups(const struct trainer *t)
-{
-    const int64_t groups = t->spec.run.train_gradient_groups, micro_count = plan_micro_count(&t->spec);
-    TRY(sync_check(groups, micro_count, t->mesh.shape.dp));
-    if (t->mesh.shape.zero < 2 || groups == micro_count || (groups == 0 && micro_count == t->mesh.shape.dp))
-        return STATUS_OK;
-    return FAIL(
-        STATUS_CONFIG,
-        "parallel.zero %d sums the gradients of every micro-batch apart: set train.gradient_groups to their "
-        "number, %lld, or parallel.zero to 1",
-        t->mesh.shape.zero, (long long)micro_count);
-}
-
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     status st = open_device(t, isa);
@@ -88,7 +97,6 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
         st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
-    if (st == STATUS_OK && args == NULL) st = check_groups(t);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;

@@ -28,6 +28,8 @@ run 2 "${seventy[@]}" --machine 8xH101
 says "names: h100-pcie"
 run 2 "${seventy[@]}" --machine 64xB200 --parallel.tensor=3
 says "parallel.tensor x parallel.pipeline = 3 x 1 cannot be made of 64 ranks"
+run 2 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --parallel.pipeline=2
+says "needs --machine, such as --machine 2xcpu"
 run 2 "${seventy[@]}" --machine 60xB200 --parallel.tensor=6
 says "does not divide model.head_count 64"
 run 2 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --machine 64xB200

@@ -254,7 +254,8 @@ static void axes_cost_and_save(void **state)
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
     v.mesh.schedule = PIPE_ZB_H1; /* as a run refuses it */
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "parallel.zero 2 does not go together with parallel.schedule: zb_h1"));
+    assert_non_null(
+        strstr(status_message(), "parallel.zero 2 does not go together with parallel.schedule: zb_h1"));
     v = variant(2, 8, 1, 0);
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
     near(r.tp.bytes, 64.0 * (32 * 10 + 4) * 7 / 8 * 2 * 4096 * 4096, 1e-9); /* 4: around embedding and head */
