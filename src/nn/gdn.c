@@ -51,7 +51,9 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     linear_split(&m->in, p, SPLIT_OUT, parts, 6);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
+    p->rows[m->a_log].exact = true;
     m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);
+    p->rows[m->dt_bias].exact = true;
     m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
     params_split(p, m->conv, SPLIT_OUT, parts, 3);
     params_split(p, m->a_log, SPLIT_OUT, NULL, 0);
@@ -150,8 +152,8 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
     TRY(convolve(m, s, b, carry->before, r));
     TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = column(s->in, a_at(m)),
                                                    .b = column(s->in, b_at(m)),
-                                                   .a_log = params_master(r->params, m->a_log),
-                                                   .dt_bias = params_master(r->params, m->dt_bias),
+                                                   .a_log = params_exact(r->params, m->a_log),
+                                                   .dt_bias = params_exact(r->params, m->dt_bias),
                                                    .g = s->g.data,
                                                    .beta = s->beta.data,
                                                    .rows = b->rows,
@@ -227,8 +229,8 @@ static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const s
                                                    .dbeta = s->dbeta.data,
                                                    .a = column(s->in, a_at(m)),
                                                    .b = column(s->in, b_at(m)),
-                                                   .a_log = params_master(p, m->a_log),
-                                                   .dt_bias = params_master(p, m->dt_bias),
+                                                   .a_log = params_exact(p, m->a_log),
+                                                   .dt_bias = params_exact(p, m->dt_bias),
                                                    .da = column(s->din, a_at(m)),
                                                    .db = column(s->din, b_at(m)),
                                                    .da_log = params_grad(p, m->a_log),

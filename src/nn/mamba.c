@@ -52,8 +52,11 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     m->conv = params_add(p, ROLE_CONV, 0, mamba_channels(m), m->width, "%s.conv.weight", name);
     m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
+    p->rows[m->a_log].exact = true;
     m->dt_bias = params_add(p, ROLE_STEP, 0, m->heads, 0, "%s.dt_bias", name);
+    p->rows[m->dt_bias].exact = true;
     m->skip = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.D", name);
+    p->rows[m->skip].exact = true;
     m->norm = params_add(p, ROLE_NORM, 1, inner(m), 0, "%s.norm.weight", name);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, inner(m), BIAS_NONE);
@@ -132,8 +135,8 @@ static status inputs(const struct mamba *m, const struct mamba_saved *s, const s
                          r->stream));
     return r->ops->ssm_in_fwd(&(struct ssm_in_fwd_args){.raw = column(s->in, step_at(m)),
                                                         .x = s->conv.data,
-                                                        .a_log = params_master(p, m->a_log),
-                                                        .dt_bias = params_master(p, m->dt_bias),
+                                                        .a_log = params_exact(p, m->a_log),
+                                                        .dt_bias = params_exact(p, m->dt_bias),
                                                         .step = s->step.data,
                                                         .g = s->g.data,
                                                         .v = s->v.data,
@@ -153,7 +156,7 @@ static status outputs(const struct mamba *m, const struct mamba_saved *s, const 
     TRY(r->ops->ssm_out_fwd(&(struct ssm_out_fwd_args){.o = s->o.data,
                                                        .x = s->conv.data,
                                                        .z = s->in.data,
-                                                       .skip = params_master(r->params, m->skip),
+                                                       .skip = params_exact(r->params, m->skip),
                                                        .y = s->gated.data,
                                                        .rows = b->rows,
                                                        .heads = m->heads,
@@ -225,7 +228,7 @@ static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, co
                                                           .o = s->o.data,
                                                           .x = s->conv.data,
                                                           .z = s->in.data,
-                                                          .skip = params_master(r->params, m->skip),
+                                                          .skip = params_exact(r->params, m->skip),
                                                           .ds = s->ds.data,
                                                           .dz = s->din.data,
                                                           .rows = b->rows,
@@ -276,9 +279,9 @@ static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, con
                                                      .raw = column(s->in, step_at(m)),
                                                      .x = s->conv.data,
                                                      .step = s->step.data,
-                                                     .a_log = params_master(p, m->a_log),
-                                                     .dt_bias = params_master(p, m->dt_bias),
-                                                     .skip = params_master(p, m->skip),
+                                                     .a_log = params_exact(p, m->a_log),
+                                                     .dt_bias = params_exact(p, m->dt_bias),
+                                                     .skip = params_exact(p, m->skip),
                                                      .draw = column(s->din, step_at(m)),
                                                      .dx = s->dconv.data,
                                                      .da_log = params_grad(p, m->a_log),

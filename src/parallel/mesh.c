@@ -133,12 +133,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
                     "parallel.zero %d: mixtures of experts, whose routers move by the loads of all experts, "
                     "are not shared out yet; set it to 0",
                     m->zero);
-    if (model_mixer_count(&s->model, MIXER_GDN) + model_mixer_count(&s->model, MIXER_MAMBA2) > 0)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d: gdn and mamba2 layers read some of their weights in fp32, which are "
-                    "not gathered "
-                    "yet; set it to 0",
-                    m->zero);
     if (s->run.optim_name == OPTIM_MUON)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero %d: muon orthogonalises whole matrices, which are not dealt to ranks yet; "

@@ -14,6 +14,9 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
     int64_t counts[ZERO_SLOTS] = {0};
     *z = (struct zero){.mesh = l->mesh, .params = p, .tied = l->tied};
     for (int s = 0; s < ZERO_SLOTS; s++) z->slots[s].unit = -1;
+    if (p->zero > 0)
+        z->scratch = arena_take(l->param, comm_sum_scratch(p->shards, p->exact_count, DTYPE_F32),
+                                "weights in fp32, on their way");
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, u)];
@@ -43,10 +46,26 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
     return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes);
 }
 
+/* Each rank brings the part that it holds, and zeros. */
+static status gather_exact(struct zero *z)
+{
+    const struct params *p = z->params;
+    if (p->zero == 0 || p->exact_count == 0) return STATUS_OK;
+    memset(p->exact, 0, (size_t)p->exact_count * sizeof *p->exact);
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held h = params_held(p, i);
+        if (p->rows[i].exact && h.to > h.from)
+            memcpy(p->exact + p->rows[i].exact_at + h.from, (const float *)p->master + h.master,
+                   (size_t)(h.to - h.from) * sizeof *p->exact);
+    }
+    return comm_sum(mesh_shards(z->mesh), "weights in fp32", p->exact, p->exact_count, DTYPE_F32, z->scratch);
+}
+
 status zero_gather(struct zero *z)
 {
     struct params *p = z->params;
     zero_begin(z);
+    TRY(gather_exact(z));
     if (p->zero == 0 || p->zero == 3) return STATUS_OK;
     for (int u = 0; u < p->unit_count; u++) {
         size_t bytes;

@@ -31,6 +31,7 @@ struct zero {
     struct unit_hooks hooks;
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
     bool tied;                  /* the embedding's weights are needed at the end, too */
+    void *scratch;              /* of params.exact on its way */
 };
 
 /* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */

@@ -158,7 +158,7 @@ void params_free(struct params *p)
 static void place_rows(struct params *p)
 {
     int64_t no_v = 0;
-    p->total = 0;
+    p->total = p->exact_count = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
         int64_t at = unit->begin = p->total;
@@ -169,6 +169,8 @@ static void place_rows(struct params *p)
             p->rows[i].no_v = no_v;
             at += room;
             if (p->rows[i].ortho && unit->here) no_v += room;
+            p->rows[i].exact_at = p->exact_count;
+            if (p->rows[i].exact && unit->here && p->zero) p->exact_count += p->rows[i].count;
         }
         unit->count = round_up(at - unit->begin, p->zero ? (int64_t)p->shards * PARAMS_GRID : 1);
         if (unit->here) p->total += unit->count;
@@ -201,6 +203,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     p->weight = a->dt == dtype_acc(a->dt)
                     ? p->master
                     : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
+    p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
     if (a->with_grad) p->grad = arena_take(to->grad, (p->zero < 2 ? total : n) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(to->optim, n_v * moment, "second moment");

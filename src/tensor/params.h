@@ -69,6 +69,8 @@ struct param {
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool linear;                /* the weight of an nn/linear */
+    bool exact;                 /* read in fp32 (params_exact), whatever the dtype of weights */
+    int64_t exact_at;           /* where it lies in `exact`: params_lay */
     bool zero;                  /* begins at 0, whatever its role */
     float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
 };
@@ -107,6 +109,8 @@ struct params {
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
+    float *exact;               /* [exact_count] with `zero`: whole copies of the master weights of `exact` rows */
+    int64_t exact_count;
     dtype moment_dt;
     void *m, *v;
     float *m_scale, *v_scale;   /* with moments in 8 bits */
@@ -179,5 +183,9 @@ static inline void *params_master(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
     return p->master && p->units[r->unit].here ? (char *)p->master + (size_t)r->offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
+}
+static inline void *params_exact(const struct params *p, int row)
+{
+    return p->zero ? p->exact + p->rows[row].exact_at : params_master(p, row);
 }
 #endif

@@ -37,6 +37,19 @@ variant() { # variant NAME KEYS...
 variant llama --model.tied_embeddings=false --data.packing=documents
 variant gpt2 --train.precision=bf16 --optim.state=bf16 --model.tied_embeddings=true --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true --train.recompute=full
 variant qwen --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --model.qk_norm=true --model.head_count_kv=1 --train.clip=0.5 --train.z_loss=1e-4
+# Decay rates, step sizes and skips are read in fp32, of which ranks hold parts: whole copies go round.
+for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=8 --model.gdn_value_dim=8" \
+    "--model.layers=mamba2,gqa --model.mamba_heads=4 --model.mamba_head_dim=16 --model.mamba_state=8"; do
+    mixer=${hybrid#*layers=}
+    mixer=${mixer%%,*}
+    # shellcheck disable=SC2086 # several keys
+    run 0 train zero.yaml --run.dir="runs/$mixer" --train.precision=bf16 $hybrid
+    for stage in 1 3; do
+        # shellcheck disable=SC2086
+        zero "$mixer" 4 $stage --train.precision=bf16 $hybrid
+        same "$mixer on 4 ranks with ZeRO $stage" "runs/$mixer" "runs/$mixer-4-$stage"
+    done
+done
 zero int8 4 1 --optim.state=int8
 run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
 same "moments in 8 bits" runs/int8 runs/int8-4-1
