@@ -15,4 +15,6 @@ mesh qwen3 2 2 1 0
 mesh qwen3 2 2 1 3
 mesh qwen3 4 1 1 2
 mesh qwen3 2 1 2 1 --parallel.schedule=zb_h1
+moved llama "4 1 1 3" "1 1 4 0" "2 1 2 2" "1 1 1 0"
+moved qwen3 "1 4 1 0" "4 1 1 2" "2 2 2 1" "2 1 1 0"
 exit $failed
