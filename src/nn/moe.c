@@ -53,6 +53,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
+    p->rows[m->bias].exact = true;
     m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
     params_split(p, m->up, SPLIT_NONE, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
     m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
@@ -137,7 +138,7 @@ static status route(const struct moe *m, struct moe_saved *s, const struct run *
     const double even = (double)(rule->top_k * rows) / (double)rule->experts;
     return r->ops->route_fwd(
         &(struct route_fwd_args){.logits = s->logits.data,
-                                 .bias = params_master(r->params, m->bias),
+                                 .bias = params_exact(r->params, m->bias),
                                  .rule = *rule,
                                  .rows = rows,
                                  .capacity = m->capacity > 0 ? (int64_t)ceil(m->capacity * even) : 0,

@@ -68,7 +68,7 @@ void optim_lay(struct params *p, struct arena *a)
         const struct param_held held = params_held(p, i);
         if (i == unit->first) unit->chunk_first = p->chunk_count, unit->chunk_place = p->chunks_model;
         if (p->rows[i].role == ROLE_BALANCE) {
-            p->balance_count += unit->here;
+            p->balance_count += held.to > held.from;
             continue;
         }
         p->chunks_model += pieces(p, i, 0, p->rows[i].count);
@@ -165,10 +165,10 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
         if (row->ortho) flags = UPDATE_MOMENTUM;
         if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
-        if (row->role == ROLE_BALANCE)
-            *b++ = (struct update_chunk){.begin = row->offset, .count = (int32_t)row->count};
-        else
-            c = row_pieces(p, i, flags, c);
+        const struct param_held held = params_held(p, i);
+        if (row->role == ROLE_BALANCE && held.to > held.from)
+            *b++ = (struct update_chunk){.begin = held.at, .count = (int32_t)row->count};
+        if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
         for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
     CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
@@ -223,11 +223,17 @@ static struct update_args update_args_of(const struct run *r, const struct run_s
                                 .sdt = p->moment_dt};
 }
 
+/* From a place in the arrays of parts to that in arrays that are whole. */
+static int64_t shift_of(const struct params *p, const struct param_unit *u)
+{
+    return u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
+}
+
 /* Of a unit, of which this rank has a part: pieces are counted by the arrays of parts, and those that are whole are shifted. */
 static struct update_args update_args_unit(const struct params *p, struct update_args a, int unit)
 {
     const struct param_unit *u = &p->units[unit];
-    const int64_t shift = u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
+    const int64_t shift = shift_of(p, u);
     a.chunks += u->chunk_first;
     a.chunk_count = u->chunk_count;
     if (a.squares) a.squares += u->chunk_first;
@@ -249,6 +255,30 @@ static status update(const struct run *r, const struct run_spec *spec, enum upda
     return STATUS_OK;
 }
 
+/* The routers whose biases this rank has, one by one: memory of the host. */
+static status balance_parts(const struct run *r, struct balance_args a)
+{
+    const struct params *p = r->params;
+    struct step_scalars *s = r->scalars;
+    float *const bias = a.bias, *const load = a.load;
+    double most = 0, least = 0;
+    a.row_count = 1;
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held held = params_held(p, i);
+        if (p->rows[i].role != ROLE_BALANCE || held.to == held.from) continue;
+        const int64_t shift = shift_of(p, &p->units[p->rows[i].unit]);
+        a.bias = bias + (held.master - held.at);
+        a.load = load + (p->zero == 1 ? shift : 0);
+        TRY(r->ops->balance(&a, r->stream));
+        a.rows++;
+        if (s->load_max == 0) continue; /* no slots */
+        least = most > 0 ? fmin(least, s->load_min) : s->load_min;
+        most = fmax(most, s->load_max);
+    }
+    s->load_max = most, s->load_min = least;
+    return STATUS_OK;
+}
+
 status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares,
                   double balance_rate)
 {
@@ -261,13 +291,13 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
     if (p->balance_count == 0) return STATUS_OK;
-    return r->ops->balance(&(struct balance_args){.bias = p->master,
-                                                  .load = p->grad,
-                                                  .rows = p->balance,
-                                                  .row_count = p->balance_count,
-                                                  .rate = balance_rate,
-                                                  .scalars = r->scalars},
-                           r->stream);
+    const struct balance_args all = {.bias = p->master,
+                                     .load = p->grad,
+                                     .rows = p->balance,
+                                     .row_count = p->balance_count,
+                                     .rate = balance_rate,
+                                     .scalars = r->scalars};
+    return p->zero ? balance_parts(r, all) : r->ops->balance(&all, r->stream);
 }
 
 /* Where the summed gradient of what this rank holds of a row begins. */

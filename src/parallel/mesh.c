@@ -128,11 +128,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
             "parallel.zero %d: tables of model.engram_layers, updated row by row, are not shared out; "
             "set it to 0",
             m->zero);
-    if (model_ffn_count(&s->model, FFN_MOE) > 0)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d: mixtures of experts, whose routers move by the loads of all experts, "
-                    "are not shared out yet; set it to 0",
-                    m->zero);
     if (s->run.optim_name == OPTIM_MUON)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero %d: muon orthogonalises whole matrices, which are not dealt to ranks yet; "

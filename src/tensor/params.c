@@ -164,7 +164,10 @@ static void place_rows(struct params *p)
         int64_t at = unit->begin = p->total;
         unit->weight = unit->grad = NULL;
         for (int i = unit->first; i < unit->last; i++) {
-            const int64_t room = round_up(p->rows[i].count, PARAM_ALIGN);
+            const int64_t room = round_up(p->rows[i].count, PARAM_ALIGN), into = at - unit->begin;
+            /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
+            if (p->rows[i].role == ROLE_BALANCE && into % PARAMS_GRID + room > PARAMS_GRID)
+                at = unit->begin + round_up(into, PARAMS_GRID);
             p->rows[i].offset = at;
             p->rows[i].no_v = no_v;
             at += room;

@@ -301,7 +301,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.lr = s->lr;
     m.grad_norm = s->grad_norm;
     m.grad_norm_clipped = s->grad_norm_clipped;
-    if (t->decoder.params.balance_count > 0)
+    if (model_ffn_count(&l->spec.model, FFN_MOE) > 0)
         m.aux_loss = s->aux_loss, m.load_max = s->load_max, m.load_min = s->load_min;
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;

@@ -254,21 +254,6 @@ status pipeline_sums(struct trainer *t)
     return gather_times(t);
 }
 
-status pipeline_loads(struct trainer *t, struct step_scalars *s)
-{
-    const double mine[] = {t->decoder.params.balance_count > 0, s->load_max, s->load_min};
-    double all[PIPE_RANKS_MAX][3];
-    bool any = false;
-    TRY(comm_all_gather(t->mesh.pp, "loads of experts", mine, all, sizeof mine));
-    for (int r = 0; r < t->pipeline.schedule.ranks; r++) {
-        if (all[r][0] == 0) continue;
-        s->load_max = any ? fmax(s->load_max, all[r][1]) : all[r][1];
-        s->load_min = any ? fmin(s->load_min, all[r][2]) : all[r][2];
-        any = true;
-    }
-    return STATUS_OK;
-}
-
 status pipeline_loss(struct trainer *t)
 {
     for (int c = 0; c < t->decoder.part.chunks; c++) {

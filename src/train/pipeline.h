@@ -27,8 +27,6 @@ void pipeline_close(struct pipeline *p);
 status pipeline_run(struct trainer *t, int micro_count) WARN_UNUSED;
 /* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses; times. */
 status pipeline_sums(struct trainer *t) WARN_UNUSED;
-/* Loads of all stages' experts. */
-status pipeline_loads(struct trainer *t, struct step_scalars *s) WARN_UNUSED;
 /* Evaluation of the batch in the feed: loss_sum and hits, on the last rank. */
 status pipeline_loss(struct trainer *t) WARN_UNUSED;
 /* Logs the bubble of the run so far beside the schedule's. */

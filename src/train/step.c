@@ -94,6 +94,21 @@ static status run_step(struct trainer *t, int micro_count)
     return queue_step(t, micro_count);
 }
 
+/* Loads of experts whose routers other ranks answer for. */
+static status share_loads(struct comm *c, struct step_scalars *s)
+{
+    const double mine[] = {s->load_max, s->load_min};
+    double all[COMM_RANKS_MAX][2];
+    TRY(comm_all_gather(c, "loads of experts", mine, all, sizeof mine));
+    s->load_max = s->load_min = 0;
+    for (int r = 0; r < comm_ranks(c); r++) {
+        if (all[r][0] == 0) continue; /* has none */
+        s->load_min = s->load_max > 0 ? fmin(s->load_min, all[r][1]) : all[r][1];
+        s->load_max = fmax(s->load_max, all[r][0]);
+    }
+    return STATUS_OK;
+}
+
 static status check_finite(const struct trainer *t, const struct step_scalars *s)
 {
     if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum))
@@ -129,7 +144,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(run_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
-    if (t->mesh.pp) TRY(pipeline_loads(t, &s));
+    if (t->mesh.shape.zero) TRY(share_loads(t->mesh.dp, &s));
+    TRY(share_loads(t->mesh.pp, &s));
     TRY(comm_step_end(t->mesh.world));
     TRY(check_finite(t, &s));
 

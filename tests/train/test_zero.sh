@@ -13,7 +13,7 @@ machine: {threads: 1}
 YAML
 
 # told RUN: what its steps and evaluations said, without times and memory
-told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped|val_loss|val_accuracy)":[-+.eE0-9]+'; }
+told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped|val_loss|val_accuracy|aux_loss|load_max|load_min)":[-+.eE0-9]+'; }
 same() { # same NAME A B: equal losses and equal weights and moments
     [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
     [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
@@ -37,16 +37,19 @@ variant() { # variant NAME KEYS...
 variant llama --model.tied_embeddings=false --data.packing=documents
 variant gpt2 --train.precision=bf16 --optim.state=bf16 --model.tied_embeddings=true --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true --train.recompute=full
 variant qwen --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --model.qk_norm=true --model.head_count_kv=1 --train.clip=0.5 --train.z_loss=1e-4
-# Decay rates, step sizes and skips are read in fp32, of which ranks hold parts: whole copies go round.
+# Decay rates, step sizes, skips and the biases of routers are read in fp32, of which ranks hold parts: whole copies go round. A router moves on
+# the rank that has its biases, by the loads of all.
 for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=8 --model.gdn_value_dim=8" \
-    "--model.layers=mamba2,gqa --model.mamba_heads=4 --model.mamba_head_dim=16 --model.mamba_state=8"; do
+    "--model.layers=mamba2,gqa --model.mamba_heads=4 --model.mamba_head_dim=16 --model.mamba_state=8" \
+    "--model.layers=swa/moe,gqa/moe --model.window=16 --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=24 --model.moe_router=sigmoid --model.moe_balance_rate=0.01 --model.moe_aux=1e-3"; do
     mixer=${hybrid#*layers=}
-    mixer=${mixer%%,*}
+    mixer=${mixer%%[,/]*}
     # shellcheck disable=SC2086 # several keys
     run 0 train zero.yaml --run.dir="runs/$mixer" --train.precision=bf16 $hybrid
     for stage in 1 3; do
         # shellcheck disable=SC2086
         zero "$mixer" 4 $stage --train.precision=bf16 $hybrid
+        [ "$mixer" != swa ] || grep -q '"load_max":[1-7]' runs/swa-4-$stage/metrics.jsonl || fail "no loads"
         same "$mixer on 4 ranks with ZeRO $stage" "runs/$mixer" "runs/$mixer-4-$stage"
     done
 done
@@ -156,7 +159,6 @@ refused() { # refused TEXT ARGS...
 }
 refused "set train.gradient_groups to their number, 4" --parallel.zero=2 --train.gradient_groups=2
 refused "does not go together with model.mtp_depth" --parallel.zero=3 --model.mtp_depth=1
-refused "mixtures of experts" --parallel.zero=1 --model.layers='gqa/moe' --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
 refused "does nothing without parallel.zero" --parallel.shard=2
 refused "has the model to continue it" --parallel.zero=3 --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
