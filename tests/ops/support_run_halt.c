@@ -15,7 +15,7 @@ void run_halt_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
         .docs = c->docs, .d = c->d, .dt = p->dt);
 }
 
-/* The step is a number of the device's memory: ids are. */
+/* The step is any eight bytes of the device's memory. */
 void run_halt_stop(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const int32_t *cu = run_cu_seqlens(c, p);
@@ -24,7 +24,7 @@ void run_halt_stop(const struct ops *o, const struct op_case *c, struct probe *p
     for (int64_t t = 0; t < rows; t += 3) targets[t] = TARGET_IGNORE;
     RUN(o, halt_stop, .q = probe_in(p, "q", dtype_acc(p->dt), 2 * c->k * c->docs, 0, 1),
         .tokens = probe_ids(p, "tokens", rows, 100), .targets = targets, .cu_seqlens = cu,
-        .step = (const uint64_t *)(const void *)probe_ids(p, "step", 2, 1000),
+        .step = (const uint64_t *)(const void *)probe_in(p, "step", DTYPE_F64, 1, 0, 1),
         .stop = probe_out_ids(p, "stop", c->docs), .masked = probe_out_ids(p, "masked", c->k * rows),
         .docs = c->docs, .rows = rows, .segments = c->k, .explore = 0.5, .dt = p->dt);
 }
