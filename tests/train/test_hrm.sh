@@ -2,6 +2,7 @@
 # Hierarchical reasoning in whole runs: it learns, plans what it takes, generates and evaluates; threads, ranks and kills change no bit.
 . "$(dirname "$0")/kill.sh"
 hrm=(--model.layer_count=3 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2)
+short=(--train.steps=16) # where bits are compared
 all_losses() { # all_losses FILE: of training, in order
     grep -o '"loss":[0-9.]*' "$1" | cut -d: -f2
 }
@@ -15,16 +16,16 @@ check "it learns" awk -v a="$(all_losses runs/t1/metrics.jsonl | head -n 1)" -v 
 check "planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/t1/log.txt
 run 0 generate runs/t1 --prompt "the king" --tokens 8 --seed 5
 run 0 eval runs/t1 --tokens 2000
-run 0 train r.yaml --run.dir=runs/one "${hrm[@]}" --train.gradient_groups=2
-run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${hrm[@]}" --train.gradient_groups=2
+run 0 train r.yaml --run.dir=runs/one "${hrm[@]}" "${short[@]}" --train.gradient_groups=2
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${hrm[@]}" "${short[@]}" --train.gradient_groups=2
 run 0 ckpt diff runs/one runs/two
 grep -q ' 0 not$' out || fail "two ranks: $(tail -n 1 out)"
-run 0 launch -n 2 -- train r.yaml --run.dir=runs/shared "${hrm[@]}" --train.gradient_groups=2 --parallel.zero=1
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/shared "${hrm[@]}" "${short[@]}" --train.gradient_groups=2 --parallel.zero=1
 run 0 ckpt diff runs/one runs/shared
 grep -q ' 0 not$' out || fail "two ranks that share the state out: $(tail -n 1 out)"
 run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.pipeline=2
 check "refused: a pipeline" grep -q 'hierarchical reasoning is served by data parallelism alone' err
-kill_and_resume killed 1 "${hrm[@]}" --data.packing=documents
+kill_and_resume killed 1 "${hrm[@]}" "${short[@]}" --data.packing=documents
 
 # A head that halts: it learns its own loss; threads, ranks and kills change no bit of what it decides.
 halt=("${hrm[@]}" --model.hrm_halt=true --model.hrm_explore=0.5 --data.packing=documents)
@@ -34,11 +35,11 @@ done
 same_run "halting, 2 threads" runs/h1 runs/h2
 check "the head has a loss" grep -q '"halt_loss":' runs/h1/metrics.jsonl
 check "without a head there is none" [ "$(grep -c halt_loss runs/t1/metrics.jsonl)" = 0 ]
-run 0 train r.yaml --run.dir=runs/hone "${halt[@]}" --train.gradient_groups=2
-run 0 launch -n 2 -- train r.yaml --run.dir=runs/htwo "${halt[@]}" --train.gradient_groups=2
+run 0 train r.yaml --run.dir=runs/hone "${halt[@]}" "${short[@]}" --train.gradient_groups=2
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/htwo "${halt[@]}" "${short[@]}" --train.gradient_groups=2
 run 0 ckpt diff runs/hone runs/htwo
 grep -q ' 0 not$' out || fail "halting, two ranks: $(tail -n 1 out)"
-kill_and_resume halting 1 "${halt[@]}"
+kill_and_resume halting 1 "${halt[@]}" "${short[@]}"
 
 # Our own form of Hugging Face's files holds it, and gives it back.
 run 0 ckpt export runs/one -o hf
