@@ -188,6 +188,8 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
+    if (out->schedule != PIPE_1F1B && out->pp == 1)
+        return FAIL(STATUS_CONFIG, "parallel.schedule does nothing without parallel.pipeline");
     if (r->parallel_stages[0] && out->pp == 1)
         return FAIL(STATUS_CONFIG, "parallel.stages does nothing without parallel.pipeline");
     if (r->log_sample_prompt[0] && out->pp > 1)

@@ -22,10 +22,6 @@ near() { # near NAME KEY TOLERANCE A B: as many values, relatively as near
             '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d < tol)) bad = 1 } END { exit bad || NR != steps }' ||
         fail "$1: $2 is not that of one rank"
 }
-same() { # same NAME A B: equal weights and moments
-    run 0 ckpt diff "$2" "$3"
-    grep -q ' 0 not$' out || fail "$1: $(tail -n 1 out)"
-}
 ranks() { # ranks RUN N KEYS...
     local name=$1 n=$2
     shift 2
@@ -46,7 +42,7 @@ variant() { # variant NAME KEYS...: two and four ranks of one group; two groups 
         near "$name on $n ranks" val_loss 1e-5 "runs/$name-$n" "runs/$name-1"
         near "$name on $n ranks" grad_norm 1e-4 "runs/$name-$n" "runs/$name-1" # after 20 steps of slightly other weights
     done
-    same "$name: two groups of two" "runs/$name-2x2" "runs/$name-2"
+    same_state "$name: two groups of two" "runs/$name-2x2" "runs/$name-2"
     for key in loss val_loss grad_norm; do
         [ "$(values "runs/$name-2x2" $key)" = "$(values "runs/$name-2" $key)" ] || fail "$name: two groups have another $key"
     done
@@ -58,9 +54,9 @@ variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --trai
 
 # The same run twice, and eight ranks.
 ranks again 4 --parallel.tensor=4 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --train.recompute=selective
-same "two runs" runs/again runs/qwen3-4
+same_state "two runs" runs/again runs/qwen3-4
 ranks wide 8 --parallel.tensor=4 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --train.recompute=selective
-same "two groups of four" runs/wide runs/qwen3-4
+same_state "two groups of four" runs/wide runs/qwen3-4
 
 # In BF16 as near as rounding leaves it: one rank in FP32 is no nearer.
 for bf16 in "--train.precision=bf16" "--train.precision=bf16 --optim.state=bf16"; do
@@ -85,18 +81,18 @@ run 0 launch -n 2 -- train tensor.yaml --run.dir=runs/same --parallel.tensor=2
 rm -r runs/same/ckpt/step-00000020
 run 0 launch -n 2 -- train tensor.yaml --run.dir=runs/same --parallel.tensor=2 --resume
 run 0 launch -n 2 -- train tensor.yaml --run.dir=runs/straight --parallel.tensor=2
-same "resumed" runs/same runs/straight
+same_state "resumed" runs/same runs/straight
 
 # Beside a pipeline: its depth changes no bit of an untied model.
 untied="--model.tied_embeddings=false --train.recompute=full --train.z_loss=1e-4 --model.head_count_kv=4"
 ranks deep 4 --parallel.tensor=2 --parallel.pipeline=2 $untied
-same "tensor x pipeline" runs/deep runs/llama-2
+same_state "tensor x pipeline" runs/deep runs/llama-2
 ranks deeper 4 --parallel.tensor=2 --parallel.pipeline=2 --parallel.schedule=zb_h1 $untied
-same "tensor x pipeline, zb_h1" runs/deeper runs/llama-2
+same_state "tensor x pipeline, zb_h1" runs/deeper runs/llama-2
 
 # Beside ZeRO, whose first stage changes no bit.
 ranks shards 4 --parallel.tensor=2 --parallel.zero=1 $untied
-same "tensor x zero" runs/shards runs/llama-2
+same_state "tensor x zero" runs/shards runs/llama-2
 
 # Refused in one line, before anything is written.
 refused() { # refused TEXT KEYS...
