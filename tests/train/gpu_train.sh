@@ -45,7 +45,10 @@ if part follow; then
     qwen="--model.qk_norm=true --model.window=9 --model.window_layers=0 --model.tied_embeddings=false --data.packing=documents"
     wide="--model.hidden_size=128 --model.head_count=2 --model.head_dim=64 --optim.name=lion --optim.lr=1e-3 --train.z_loss=1e-4"
     packed="--data.packing=best_fit --data.threads=3" # batches go up from where three threads put them
-    for family in llama gpt2 qwen wide packed; do
+    muon="--optim.name=muon --optim.lr=5e-3"
+    int8="--optim.state=int8"
+    mtp="--model.mtp_depth=1 --model.mtp_weight=0.3"
+    for family in llama gpt2 qwen wide packed muon int8 mtp; do
         keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
         # shellcheck disable=SC2086
         trained $family.cpu $keys --machine.device=cpu
@@ -55,7 +58,7 @@ if part follow; then
             check "$family: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/$family.$precision/log.txt
         done
         bound=1e-4
-        [ $family = wide ] && bound=1e-3 # Lion takes signs: what is near 0 moves either way
+        case $family in wide | int8) bound=1e-3 ;; esac # Lion takes signs, int8 rounds: what is near a border moves either way
         distance "$family, fp32 on the GPU and on the CPU" $bound runs/$family.cpu runs/$family.fp32
         distance "$family, tf32 and fp32" 1e-2 runs/$family.cpu runs/$family.tf32
         distance "$family, bf16 and fp32" 2e-2 runs/$family.cpu runs/$family.bf16
