@@ -40,21 +40,36 @@ static status fill(const struct params *p, int index, uint64_t seed, void *to, c
     const struct param *row = &p->rows[index];
     const dtype acc = dtype_acc(p->dt);
     const size_t bytes = (size_t)row->count * dtype_bytes(acc);
-    struct param_block blocks[PARAM_PARTS];
-    const int count = params_blocks(p, index, p->slice, blocks);
     void *values = malloc(bytes);
     if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
     const uint64_t key = name_key(row);
-    for (int b = 0; b < count; b++)
-        for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
-            const int64_t at =
-                blocks[b].global + k / blocks[b].width * blocks[b].stride + k % blocks[b].width;
-            dtype_store(values, blocks[b].local + k, acc, initial(row, seed, key, at));
-        }
+    for (int64_t k = 0; k < row->count; k++)
+        dtype_store(values, k, acc, initial(row, seed, key, params_line(p, index, p->slice, k).global));
     status st = dev_upload(r->stream, to, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
+}
+
+/* At once where its lines are together in the slice, too; else line by line. */
+static status draw_block(const struct params *p, int index, const struct param_block *b, double std,
+                         uint64_t seed, char *to, const struct run *r)
+{
+    const dtype acc = dtype_acc(p->dt);
+    const int64_t at_once = b->pitch == b->width ? b->rows : 1;
+    for (int64_t k = 0; k < b->rows; k += at_once)
+        TRY(r->ops->normal(
+            &(struct normal_args){.x = to + (size_t)(b->local + k * b->pitch) * dtype_bytes(acc),
+                                  .count = at_once * b->width,
+                                  .first = b->global + k * b->stride,
+                                  .width = b->width,
+                                  .stride = b->stride,
+                                  .std = std,
+                                  .seed = seed,
+                                  .key = name_key(&p->rows[index]),
+                                  .dt = acc},
+            r->stream));
+    return STATUS_OK;
 }
 
 static status draw(const struct params *p, int index, double std, uint64_t seed, char *to,
@@ -62,18 +77,7 @@ static status draw(const struct params *p, int index, double std, uint64_t seed,
 {
     struct param_block blocks[PARAM_PARTS];
     const int count = params_blocks(p, index, p->slice, blocks);
-    const dtype acc = dtype_acc(p->dt);
-    for (int b = 0; b < count; b++)
-        TRY(r->ops->normal(&(struct normal_args){.x = to + (size_t)blocks[b].local * dtype_bytes(acc),
-                                                 .count = blocks[b].rows * blocks[b].width,
-                                                 .first = blocks[b].global,
-                                                 .width = blocks[b].width,
-                                                 .stride = blocks[b].stride,
-                                                 .std = std,
-                                                 .seed = seed,
-                                                 .key = name_key(&p->rows[index]),
-                                                 .dt = acc},
-                           r->stream));
+    for (int b = 0; b < count; b++) TRY(draw_block(p, index, &blocks[b], std, seed, to, r));
     return STATUS_OK;
 }
 

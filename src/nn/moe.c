@@ -1,4 +1,5 @@
 #include "nn/moe.h"
+#include "nn/whole.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ static void shared_init(struct moe *m, struct params *p, const char *name, const
     if (!spec->moe_shared_gate) return;
     snprintf(full, sizeof full, "%s.shared_gate", name);
     linear_init(&m->gate, p, full, ROLE_MATRIX, 1, m->d, BIAS_NONE);
+    linear_split(&m->gate, p, SPLIT_SUM, NULL, 0);
     p->rows[m->gate.w].rowwise = true;
 }
 
@@ -51,13 +53,16 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     const int64_t experts = m->rule.experts;
     snprintf(full, sizeof full, "%s.router", name);
     linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
+    linear_split(&m->router, p, SPLIT_SUM, NULL,
+                 0); /* a rank's gradient is what its part of the experts says */
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
     p->rows[m->bias].exact = true;
     m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
-    params_split(p, m->up, SPLIT_NONE, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
+    params_split(p, m->up, SPLIT_OUT, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
     m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
-    params_split(p, m->down, SPLIT_NONE, &m->d, 1);
+    params_split(p, m->down, SPLIT_IN, &m->d, 1);
+    m->f /= params_slices(p); /* from here on those of this rank */
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 
@@ -130,6 +135,13 @@ void moe_rows(struct moe_saved *s, int64_t rows)
 }
 
 /* ---- forward */
+
+/* Ranks that share the experts must choose alike, and a product may round otherwise on each: so each row's logits are one rank's. */
+static status form_logits(const struct moe *m, struct moe_saved *s, struct tensor y, const struct run *r)
+{
+    TRY(linear_fwd(&m->router, whole_own(y, r), whole_own(s->logits, r), r));
+    return whole_fill(s->logits, "router logits", r);
+}
 
 static status route(const struct moe *m, struct moe_saved *s, const struct run *r)
 {
@@ -232,7 +244,7 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
     struct tensor base = gated ? s->shared_out : out;
-    TRY(linear_fwd(&m->router, y, s->logits, r));
+    TRY(form_logits(m, s, y, r));
     TRY(route(m, s, r));
     TRY(experts_fwd(m, s, y, r));
     if (shared) TRY(mlp_fwd(&m->shared, &s->shared, y, base, r));
@@ -254,7 +266,7 @@ status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy
                  const struct run *r)
 {
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
-    TRY(linear_fwd(&m->router, y, s->logits, r));
+    TRY(form_logits(m, s, y, r));
     TRY(form_up(m, s, y, r));
     if (m->gate.w >= 0) {
         TRY(mlp_fwd(&m->shared, &s->shared, y, s->shared_out, r));
@@ -342,30 +354,32 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                     r);
 }
 
-/* The router: its cost is the step's (grad_scale), so micro-batches share it by their tokens. */
+/* The router: its cost is the step's (grad_scale), so micro-batches share it by their tokens. Of ranks that share the experts each has the
+ * part of dweight, and so of dlogits, that comes of its columns; the first adds the cost's. */
 static status route_bwd(const struct moe *m, struct moe_saved *s, const struct batch *b, struct tensor y,
                         const struct run *r)
 {
     const bool costs = m->aux > 0 || m->z > 0;
-    TRY(r->ops->route_bwd(&(struct route_bwd_args){.dweight = s->dweight.data,
-                                                   .logits = s->logits.data,
-                                                   .expert = s->expert.data,
-                                                   .place = s->place.data,
-                                                   .demand = s->demand.data,
-                                                   .rule = m->rule,
-                                                   .rows = y.shape[0],
-                                                   .aux_kind = m->aux_kind,
-                                                   .aux = m->aux,
-                                                   .z = m->z,
-                                                   .grad_scale = &r->scalars->grad_scale,
-                                                   .cu_seqlens = b->cu_seqlens,
-                                                   .docs = b->docs,
-                                                   .dlogits = s->dlogits.data,
-                                                   .cost = costs ? s->cost.data : NULL,
-                                                   .load = params_grad(r->params, m->bias),
-                                                   .scratch = s->scratch_bwd.data,
-                                                   .dt = y.dt},
-                          r->stream));
+    TRY(r->ops->route_bwd(
+        &(struct route_bwd_args){.dweight = s->dweight.data,
+                                 .logits = s->logits.data,
+                                 .expert = s->expert.data,
+                                 .place = s->place.data,
+                                 .demand = s->demand.data,
+                                 .rule = m->rule,
+                                 .rows = y.shape[0],
+                                 .aux_kind = m->aux_kind,
+                                 .aux = m->aux,
+                                 .z = m->z,
+                                 .grad_scale = comm_rank(r->tp) > 0 ? NULL : &r->scalars->grad_scale,
+                                 .cu_seqlens = b->cu_seqlens,
+                                 .docs = b->docs,
+                                 .dlogits = s->dlogits.data,
+                                 .cost = costs ? s->cost.data : NULL,
+                                 .load = params_grad(r->params, m->bias),
+                                 .scratch = s->scratch_bwd.data,
+                                 .dt = y.dt},
+        r->stream));
     if (costs)
         TRY(r->ops->sum(
             &(struct sum_args){

@@ -15,6 +15,9 @@
  *   out     [N, D]         dt     scratch, by caller         dout read
  *   wide    [N, D]         A      scratch                    dy of router, shared expert and gate, summed before it is rounded
  *
+ * With tensor parallelism I and the shared width are those of a rank, and what it gives is a part of the sum; all rows are there, and all ranks
+ * choose alike.
+ *
  * Parameters under NAME: router.weight [E, D], router.bias [E] (role BALANCE), experts.up.weight [E 2I, D] (an expert's gate rows before
  * its up rows), experts.down.weight [E D, I], shared.up.weight, shared.down.weight, shared_gate.weight [1, D].
  * FLOPs per token: 2 D E + 6 D (k I + shared) forward, twice that backward. */

@@ -44,3 +44,18 @@ status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
           (long long)count);
     return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt, w->in.data);
 }
+
+struct tensor whole_own(struct tensor all, const struct run *r)
+{
+    const int ranks = comm_ranks(r->tp);
+    CHECK(all.shape[0] % ranks == 0, "%lld rows for %d ranks", (long long)all.shape[0], ranks);
+    all.shape[0] /= ranks;
+    all.data = (char *)all.data + (size_t)comm_rank(r->tp) * bytes_of(all);
+    return all;
+}
+
+status whole_fill(struct tensor all, const char *name, const struct run *r)
+{
+    const struct tensor own = whole_own(all, r);
+    return r->tp ? comm_all_gather(r->tp, name, own.data, all.data, bytes_of(own)) : STATUS_OK;
+}

@@ -67,7 +67,7 @@ struct route_bwd_args {
     int64_t rows;
     enum route_aux aux_kind;
     double aux, z;                  /* coefficients; 0: none */
-    const double *grad_scale;       /* one value, in the set's memory; read only with aux or z */
+    const double *grad_scale;       /* one value, in the set's memory; read only with aux or z. NULL: 0: costs, whose gradient another forms */
     const int32_t *cu_seqlens;      /* ROUTE_AUX_SEQUENCE: docs + 1; else not read */
     int64_t docs;
     void *dlogits;                  /* [rows, experts] dt = */

@@ -36,9 +36,7 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
     const struct param *row = &p->rows[index];
     const int64_t into = row->offset + at - p->units[row->unit].begin;
     int64_t end = row->count;
-    struct param_block blocks[PARAM_PARTS];
-    for (int b = is_cut(p, row) ? params_blocks(p, index, p->slice, blocks) - 1 : -1; b >= 0; b--)
-        if (blocks[b].local + blocks[b].width > at) end = blocks[b].local + blocks[b].width;
+    if (is_cut(p, row)) end = at + params_line(p, index, p->slice, at).count;
     const int64_t most = row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1]
                                                  : UPDATE_CHUNK - into % UPDATE_CHUNK;
     return end - at < most ? end - at : most;
@@ -104,17 +102,13 @@ static bool decays(const struct run_spec *spec, enum role role)
 static void place_piece(const struct params *p, int index, int64_t at, struct update_chunk *c)
 {
     struct param_block blocks[PARAM_PARTS];
-    c->first = at;
-    if (p->slices <= 1) return;
-    int b = params_blocks(p, index, p->slice, blocks) - 1;
-    while (b > 0 && blocks[b].local > at) b--;
-    const int64_t skip = at - blocks[b].local;
-    c->first = blocks[b].global + skip;
-    if (blocks[b].rows == 1) return;
-    c->first = blocks[b].global + skip / blocks[b].width * blocks[b].stride;
-    c->stride = blocks[b].stride;
-    c->width = (int32_t)blocks[b].width;
-    c->into = (int32_t)(skip % blocks[b].width);
+    c->first = params_line(p, index, p->slice, at).global;
+    if (p->slices <= 1 || p->rows[index].split != SPLIT_IN) return;
+    params_blocks(p, index, p->slice, blocks);
+    c->into = (int32_t)(at % blocks[0].width);
+    c->first -= c->into;
+    c->stride = blocks[0].stride;
+    c->width = (int32_t)blocks[0].width;
 }
 
 static struct update_chunk *row_pieces(const struct params *p, int index, uint32_t flags,

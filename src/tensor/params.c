@@ -57,15 +57,22 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
         CHECK(split != SPLIT_OUT || parts[i] % slices == 0, "%s: %lld rows for %lld ranks", r->name,
               (long long)parts[i], (long long)slices);
     }
-    CHECK(part_count == 0 ||
-              (rows > 0 && r->global[0] % rows == 0 && (split != SPLIT_OUT || r->global[0] == rows)),
-          "%s: parts of %lld rows", r->name, (long long)rows);
+    CHECK(part_count == 0 || (rows > 0 && r->global[0] % rows == 0), "%s: parts of %lld rows", r->name,
+          (long long)rows);
     if (split != SPLIT_OUT && split != SPLIT_IN) return;
     const int axis = split == SPLIT_IN;
     CHECK(axis < r->rank && r->global[axis] % slices == 0, "%s: %lld cannot be dealt to %lld ranks", r->name,
           (long long)r->global[axis], (long long)slices);
     r->shape[axis] = r->global[axis] / slices;
     r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
+}
+
+/* Of all parts together. */
+static int64_t part_rows(const struct param *row)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < row->part_count; i++) rows += row->parts[i];
+    return rows;
 }
 
 int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS])
@@ -75,33 +82,38 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
     if (r->split == SPLIT_IN) {
         const int64_t part = width / slices;
         blocks[0] = (struct param_block){
-            .global = slice * part, .rows = r->global[0], .width = part, .stride = width};
+            .pitch = part, .global = slice * part, .stride = width, .rows = r->global[0], .width = part};
         return 1;
     }
     if (r->split != SPLIT_OUT) {
-        blocks[0] = (struct param_block){.rows = 1, .width = r->count, .stride = r->count};
+        blocks[0] = (struct param_block){.pitch = r->count, .stride = r->count, .rows = 1, .width = r->count};
         return 1;
     }
     int64_t local = 0, global = 0;
     const int count = r->part_count ? r->part_count : 1;
+    const int64_t period = r->part_count ? part_rows(r) : r->global[0];
     for (int i = 0; i < count; i++) {
         const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = rows / slices;
         blocks[i] = (struct param_block){.local = local,
+                                         .pitch = period / slices * width,
                                          .global = (global + slice * mine) * width,
-                                         .rows = 1,
-                                         .width = mine * width,
-                                         .stride = mine * width};
+                                         .stride = period * width,
+                                         .rows = r->global[0] / period,
+                                         .width = mine * width};
         local += mine * width;
         global += rows;
     }
     return count;
 }
 
-static int64_t part_rows(const struct param *row)
+struct param_line params_line(const struct params *p, int row, int slice, int64_t at)
 {
-    int64_t rows = 0;
-    for (int i = 0; i < row->part_count; i++) rows += row->parts[i];
-    return rows;
+    struct param_block blocks[PARAM_PARTS];
+    const struct param_block *b = blocks + params_blocks(p, row, slice, blocks) - 1;
+    const int64_t line = at / b->pitch, into = at % b->pitch; /* of all blocks the same */
+    while (b->local > into) b--;
+    const int64_t skip = into - b->local;
+    return (struct param_line){b->global + line * b->stride + skip, b->width - skip};
 }
 
 int64_t params_matrix_count(const struct param *row)

@@ -47,7 +47,7 @@ enum role {
 enum split {
     SPLIT_NONE,                 /* all of it, and each forms the whole gradient, from the same data */
     SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
-    SPLIT_OUT,                  /* rows: of each of its parts an equal share */
+    SPLIT_OUT,                  /* rows: of each of its parts an equal share, each time that they come */
     SPLIT_IN,                   /* columns: an equal share of each row */
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
@@ -136,10 +136,13 @@ int64_t params_matrix_count(const struct param *row);
 struct param_matrix params_matrix(const struct param *row, int64_t i);
 int params_find(const struct params *p, const char *name);   /* -1 when absent */
 
-/* Where a slice of a row lies in the whole: `rows` times `width` elements, of the slice from `local` on, one row behind the other; of the
- * whole from `global` on, `stride` apart. Returns how many there are. */
-struct param_block { int64_t local, global, rows, width, stride; };
+/* Where a slice of a row lies in the whole: `rows` times `width` elements, of the slice from `local` on, `pitch` apart; of the whole from
+ * `global` on, `stride` apart. Returns how many there are. */
+struct param_block { int64_t local, pitch, global, stride, rows, width; };
 int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS]);
+/* Where element `at` of a slice lies in the whole, and how many lie one behind the other from there on, in both. */
+struct param_line { int64_t global, count; };
+struct param_line params_line(const struct params *p, int row, int slice, int64_t at);
 /* Of this rank's slice of a row, the elements whose master weights and moments are here: [from, to), which lie in the arrays of moments from
  * `at` on (in v: less no_v), in `master` from `master` on. */
 struct param_held { int64_t from, to, at, master; };

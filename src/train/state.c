@@ -112,19 +112,11 @@ struct piece {
 static void move_piece(const struct params *p, const struct piece *m, char *part, char *whole,
                        enum direction d)
 {
-    struct param_block blocks[PARAM_PARTS];
-    const int64_t end = m->from + m->count;
-    for (int b = params_blocks(p, m->row, m->slice, blocks) - 1; b >= 0; b--) {
-        const struct param_block *k = &blocks[b];
-        const int64_t block_end = k->local + k->rows * k->width, stop = end < block_end ? end : block_end;
-        int64_t n;
-        for (int64_t at = m->from > k->local ? m->from : k->local; at < stop; at += n) {
-            const int64_t line = (at - k->local) / k->width, column = (at - k->local) % k->width;
-            n = k->width - column < stop - at ? k->width - column : stop - at;
-            char *here = part + (size_t)(at - m->from) * m->element,
-                 *there = whole + (size_t)(k->global + line * k->stride + column) * m->element;
-            memcpy(d == TO_WHOLE ? there : here, d == TO_WHOLE ? here : there, (size_t)n * m->element);
-        }
+    for (int64_t at = 0, n; at < m->count; at += n) {
+        const struct param_line line = params_line(p, m->row, m->slice, m->from + at);
+        n = line.count < m->count - at ? line.count : m->count - at;
+        char *here = part + (size_t)at * m->element, *there = whole + (size_t)line.global * m->element;
+        memcpy(d == TO_WHOLE ? there : here, d == TO_WHOLE ? here : there, (size_t)n * m->element);
     }
 }
 

@@ -96,7 +96,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
 
 /* Evaluation's hits and loss, then a step's loss and gradients. */
 struct sums {
-    double eval, hits, loss;
+    double eval, hits, loss, cost;
 };
 static bool work_do(struct work *w, struct sums *s)
 {
@@ -105,7 +105,7 @@ static bool work_do(struct work *w, struct sums *s)
     s->eval = w->scalars.loss_sum, s->hits = w->scalars.hits;
     w->scalars.loss_sum = 0;
     if (decoder_fwd_bwd(&w->d, &w->a, &b, 0.01, &w->run) != STATUS_OK) return false;
-    s->loss = w->scalars.loss_sum;
+    s->loss = w->scalars.loss_sum, s->cost = w->scalars.aux_sum;
     return true;
 }
 
@@ -128,20 +128,15 @@ static bool near(const char *what, double got, double want, double tol)
 static bool take_weights(struct work *w, const struct work *whole)
 {
     const dtype acc = dtype_acc(w->d.params.dt);
-    struct param_block blocks[PARAM_PARTS];
     bool same = true;
     for (int i = 0; i < w->d.params.count; i++) {
-        const int count = params_blocks(&w->d.params, i, w->d.params.slice, blocks);
         const bool drawn = w->d.params.rows[i].rank == 2;
-        for (int b = 0; b < count; b++)
-            for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
-                const int64_t to = blocks[b].local + k, from = blocks[b].global +
-                                                               k / blocks[b].width * blocks[b].stride +
-                                                               k % blocks[b].width;
-                const double v = dtype_load(params_master(&whole->d.params, i), from, acc);
-                same &= !drawn || dtype_load(params_master(&w->d.params, i), to, acc) == v;
-                dtype_store(params_master(&w->d.params, i), to, acc, v);
-            }
+        for (int64_t k = 0; k < w->d.params.rows[i].count; k++) {
+            const int64_t from = params_line(&w->d.params, i, w->d.params.slice, k).global;
+            const double v = dtype_load(params_master(&whole->d.params, i), from, acc);
+            same &= !drawn || dtype_load(params_master(&w->d.params, i), k, acc) == v;
+            dtype_store(params_master(&w->d.params, i), k, acc, v);
+        }
         if (!same) fprintf(stderr, "%s begins otherwise\n", w->d.params.rows[i].name);
     }
     return same;
@@ -154,19 +149,15 @@ struct distance {
 static struct distance distance(const struct work *w, const struct work *whole, int row)
 {
     const dtype acc = dtype_acc(w->d.params.dt);
-    struct param_block blocks[PARAM_PARTS];
-    const int count = params_blocks(&w->d.params, row, w->d.params.slice, blocks);
     struct distance d = {0};
     for (int64_t k = 0; k < whole->d.params.rows[row].count; k++)
         d.size += pow(dtype_load(params_grad(&whole->d.params, row), k, acc), 2);
-    for (int b = 0; b < count; b++)
-        for (int64_t k = 0; k < blocks[b].rows * blocks[b].width; k++) {
-            const int64_t from =
-                blocks[b].global + k / blocks[b].width * blocks[b].stride + k % blocks[b].width;
-            d.error += pow(dtype_load(params_grad(&w->d.params, row), blocks[b].local + k, acc) -
-                               dtype_load(params_grad(&whole->d.params, row), from, acc),
-                           2);
-        }
+    for (int64_t k = 0; k < w->d.params.rows[row].count; k++) {
+        const int64_t from = params_line(&w->d.params, row, w->d.params.slice, k).global;
+        d.error += pow(dtype_load(params_grad(&w->d.params, row), k, acc) -
+                           dtype_load(params_grad(&whole->d.params, row), from, acc),
+                       2);
+    }
     return d;
 }
 
@@ -217,7 +208,7 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
     }
     if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params) != STATUS_OK) return false;
     good &= near("evaluation", s.eval, whole->sums.eval, tol) & near("hits", s.hits, whole->sums.hits, 0) &
-            near("loss", s.loss, whole->sums.loss, tol);
+            near("loss", s.loss, whole->sums.loss, tol) & near("costs", s.cost, whole->sums.cost, tol);
     good &= same_gradients(&w, whole->work, tol);
     work_close(&w);
     return good;
@@ -345,6 +336,32 @@ static void delta_rules_are_shared_by_heads(void **state)
     check(&s, 2e-6); /* the rule divides by lengths of keys */
 }
 
+/* Every expert's width is shared, tokens choose alike on all ranks, some are dropped, and costs have their gradient once. */
+static struct model_spec mixture_spec(void)
+{
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gqa/moe");
+    s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 8, s.moe_aux = 0.5, s.moe_z = 0.1;
+    return s;
+}
+
+static void experts_are_shared_by_width(void **state)
+{
+    (void)state;
+    struct model_spec s = mixture_spec();
+    s.moe_shared_size = 12, s.moe_shared_gate = true, s.moe_capacity = 1.1;
+    check(&s, 1e-6);
+}
+
+static void grouped_experts_are_shared_by_width(void **state)
+{
+    (void)state;
+    struct model_spec s = mixture_spec();
+    s.moe_router = ROUTER_SIGMOID, s.moe_groups = 3, s.moe_groups_kept = 2, s.moe_scale = 2.5;
+    s.moe_aux_kind = AUX_SEQUENCE, s.moe_shared_size = 4, s.moe_balance_rate = 0.01;
+    check(&s, 1e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +371,8 @@ int main(void)
         cmocka_unit_test(latent_attention_is_shared_by_heads),
         cmocka_unit_test(delta_rules_are_shared_by_heads),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+        cmocka_unit_test(experts_are_shared_by_width),
+        cmocka_unit_test(grouped_experts_are_shared_by_width),
     };
     parallel_threads_set(1); /* a process that forks must not have threads */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,8 +93,40 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
-/* Method: a rank of every stage, of pipelines and of tensor-parallel groups, against plan_lay at its place: act and scratch byte for byte; the
- * optimizer's tables and what tp ranks sum are spread evenly here, which is all the difference of the others. */
+/* Ranks of every stage of a variant against plan_lay at their places: act and scratch byte for byte; the optimizer's tables and what tp
+ * ranks sum are spread evenly here, which is all the difference of the others. */
+static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v, const char *what)
+{
+    struct mesh_result r;
+    struct ops ops;
+    assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
+    struct mesh_plan *p = open_plan(s, "16xcpu");
+    if (mesh_plan_one(p, v, &r) != STATUS_OK) fail_msg("%s: %s", what, status_message());
+    for (int rank = 0; rank < v->mesh.pp; rank++) {
+        const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * v->mesh.dp);
+        const struct mesh_memory *mine = &r.stages[rank].memory;
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        struct plan_lay_args args = plan_args(s, &mesh);
+        args.ops = &ops, args.kind = DEV_CPU;
+        assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        if (fabs(mine->act - (double)m.act.peak) > 0.5)
+            fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
+        assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
+        const double messages =
+            v->mesh.pp > 1 ? 4.0 * (double)(args.tokens * s->model.hidden_size) * 2 / v->mesh.tp : 0;
+        const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers - messages;
+        const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
+        if (fabs(state_bytes - laid) > 0.02 * laid)
+            fail_msg("%s, rank %d: state %.0f, plan_lay %.0f", what, rank, state_bytes, laid);
+        activations_fini(&a);
+        decoder_fini(&d);
+    }
+    mesh_plan_close(p);
+}
+
 static void stages_are_laid_out_as_a_run_does(void **state)
 {
     (void)state;
@@ -114,39 +146,38 @@ static void stages_are_laid_out_as_a_run_does(void **state)
         struct mesh_variant v = {
             .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES), .micro_batch = 5};
         struct spec s = spec_of("nano", 64, 40);
-        struct mesh_result r;
-        struct ops ops;
+        char what[32];
         s.model.ffn_size = 900, s.model.vocab_size = 520;
         if (v.mesh.dp == 0) v.mesh.dp = 1;
         if (v.mesh.tp == 0) v.mesh.tp = 1;
         v.mesh.shard = v.mesh.dp;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1;
         s.run.train_recompute = i / SHAPES, s.run.train_micro_batch = 5;
-        assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
-        struct mesh_plan *p = open_plan(&s, "16xcpu");
-        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
-        for (int rank = 0; rank < v.mesh.pp; rank++) {
-            const struct mesh mesh = mesh_place(&v.mesh, rank * v.mesh.tp * v.mesh.dp);
-            const struct mesh_memory *mine = &r.stages[rank].memory;
-            struct decoder d;
-            struct activations a = {0};
-            struct memory m = {0};
-            struct plan_lay_args args = plan_args(&s, &mesh);
-            args.ops = &ops, args.kind = DEV_CPU;
-            assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-            assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
-            if (fabs(mine->act - (double)m.act.peak) > 0.5)
-                fail_msg("case %d, rank %d: act %.0f, plan_lay %zu", i, rank, mine->act, m.act.peak);
-            assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
-            const double messages = v.mesh.pp > 1 ? 4.0 * (double)args.tokens * 320 * 2 / v.mesh.tp : 0;
-            const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers - messages;
-            const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
-            if (fabs(state_bytes - laid) > 0.02 * laid)
-                fail_msg("case %d, rank %d: state %.0f, plan_lay %.0f", i, rank, state_bytes, laid);
-            activations_fini(&a);
-            decoder_fini(&d);
-        }
-        mesh_plan_close(p);
+        snprintf(what, sizeof what, "case %d", i);
+        laid_out_as_a_run_does(&s, &v, what);
+    }
+}
+
+/* Every kind of layer that tensor-parallel ranks share out. */
+static void shared_layers_are_laid_out_as_a_run_does(void **state)
+{
+    (void)state;
+    const char *layers[] = {"gqa/moe"};
+    for (size_t i = 0; i < 6 * (sizeof layers / sizeof layers[0]); i++) {
+        const enum recompute policy = (enum recompute)(i / 2 % 3);
+        const int pp = 1 + (int)(i % 2);
+        const struct mesh_variant v = {
+            .mesh = {.pp = pp, .dp = 1, .tp = 4, .chunks = 1, .shard = 1, .schedule = PIPE_1F1B},
+            .recompute = policy,
+            .micro_batch = 4};
+        struct spec s = spec_of("nano", 64, 16);
+        struct model_spec *m = &s.model;
+        snprintf(m->layers, sizeof m->layers, "%s", layers[i / 6]);
+        m->vocab_size = 520, m->hidden_size = 256, m->head_count = m->head_count_kv = 4, m->ffn_size = 512;
+        m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
+        m->moe_shared_gate = true;
+        s.run.train_recompute = (int)policy, s.run.train_micro_batch = 4;
+        laid_out_as_a_run_does(&s, &v, layers[i / 6]);
     }
 }
 
@@ -364,6 +395,7 @@ int main(void)
         cmocka_unit_test(state_is_divided_by_its_formula),
         cmocka_unit_test(one_device_is_todays_plan),
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
+        cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),

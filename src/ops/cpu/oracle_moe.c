@@ -141,7 +141,7 @@ static void route_token_bwd(const struct route_bwd_args *a, const struct scope *
     const struct route_rule *r = &a->rule;
     const dtype acc = dtype_acc(a->dt);
     const double tokens = (double)(in->rows.end - in->rows.begin),
-                 g = a->aux != 0 || a->z != 0 ? *a->grad_scale : 0,
+                 g = a->grad_scale && (a->aux != 0 || a->z != 0) ? *a->grad_scale : 0,
                  even = (double)r->experts / ((double)r->top_k * tokens);
     struct scores s;
     double ds[MOE_EXPERTS_MAX] = {0}, v_sum = 1e-20, along = 0, shares = 0, back = 0;

@@ -282,7 +282,7 @@ template <typename T, int PER> __global__ void __launch_bounds__(THREADS) route_
         for (int p = 0; p < PER; p++)
             if (e == lane + WARP * p) ds[p] = d;
     }
-    const float g = a.aux != 0 || a.z != 0 ? (float)*a.grad_scale : 0;
+    const float g = a.grad_scale && (a.aux != 0 || a.z != 0) ? (float)*a.grad_scale : 0;
     float shares = 0;
     if (a.aux != 0) {
         const int *demand = a.demand;

@@ -287,7 +287,7 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
     (void)s;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "a router of %s", dtype_name(a->dt));
     const bool by_document = a->aux != 0 && a->aux_kind == ROUTE_AUX_SEQUENCE;
-    const float g = a->aux != 0 || a->z != 0 ? (float)*a->grad_scale : 0;
+    const float g = a->grad_scale && (a->aux != 0 || a->z != 0) ? (float)*a->grad_scale : 0;
     if (by_document) count_documents(a);
     PARALLEL_CHUNKS(c, chunk_count(a->rows, TOKENS))
     {
