@@ -127,11 +127,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
             "parallel.zero %d: tables of model.engram_layers, updated row by row, are not shared out; "
             "set it to 0",
             m->zero);
-    if (s->run.optim_name == OPTIM_MUON)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d: muon orthogonalises whole matrices, which are not dealt to ranks yet; "
-                    "set it to 0",
-                    m->zero);
     if (m->zero < 2) return STATUS_OK;
     const char *with = m->pp > 1 && m->schedule == PIPE_ZB_H1 ? "parallel.schedule: zb_h1"
                        : s->model.mtp_depth > 0               ? "model.mtp_depth"

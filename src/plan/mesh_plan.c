@@ -122,6 +122,17 @@ static double padded(const struct mesh_shape *m, double count)
     return m->zero > 0 ? ceil(count / grid) * grid : count;
 }
 
+/* Of Muon's products. A rank's part of a layer bounds what it has of a matrix. */
+static double muon_scratch(const struct mesh_shape *m, const struct mesh_share *s, double layer)
+{
+    const int64_t part = (int64_t)layer / m->shard;
+    return (double)muon_bytes(s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16,
+                              m->zero > 0 ? m->shard : m->dp,
+                              m->zero == 0            ? 0
+                              : part < s->ortho.count ? part
+                                                      : s->ortho.count);
+}
+
 /* A rank's layers, chunk by chunk: sums over them. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
 {
@@ -171,6 +182,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (v->mesh.zero >= 2) m->buffers += (layer_max + ends) * 4;
     if (v->mesh.zero >= 3) m->buffers += (layer_max + ends) * s->weight_bytes;
     if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
+    if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
 }
 
 /* Seconds of one micro-batch on a rank. */

@@ -126,6 +126,7 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
         lay_layers(s, &d, a);
+        s->ortho = muon_most(&d.params);
         st = lay_stores(s, &d, a);
     }
     activations_fini(&act);

@@ -1,6 +1,7 @@
 /* What a rank of a tensor-parallel group holds and computes of each layer: bytes from the run's layout code, seconds from layer_time.h. */
 #ifndef INGOT_PLAN_MESH_SHARE_H
 #define INGOT_PLAN_MESH_SHARE_H
+#include "optim/muon.h"
 #include "plan/mesh_plan.h"
 
 struct mesh_share_layer {
@@ -21,6 +22,7 @@ struct mesh_share {
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */
     double moment_bytes;        /* of the optimizer, per parameter */
+    struct muon_most ortho;     /* of Muon's matrices; else 0 */
     struct feed_shape feed;     /* of one micro-batch's data */
     enum dev_kind kind;
     struct layer_times embed, head;

@@ -262,9 +262,6 @@ static status check_optim(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "optim.name muon does not go with parallel.tensor %lld: it needs whole matrices",
                     (ll)r->parallel_tensor);
-    if (r->optim_name == OPTIM_MUON && r->parallel_zero > 0)
-        return FAIL(STATUS_CONFIG, "optim.name muon does not go with parallel.zero %lld yet; set it to 0",
-                    (ll)r->parallel_zero);
     if (s->run.optim_state == OPTIM_STATE_INT8 && s->model.engram_layers[0])
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "

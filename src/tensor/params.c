@@ -136,19 +136,24 @@ static int64_t clamp(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-struct param_held params_held(const struct params *p, int row)
+struct param_held params_held_by(const struct params *p, int row, int shard)
 {
     const struct param *r = &p->rows[row];
     const struct param_unit *u = &p->units[r->unit];
     if (!u->here) return (struct param_held){0};
     struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset};
     if (p->zero == 0) return h;
-    const int64_t part = u->count / p->shards, begin = p->shard * part, at = r->offset - u->begin;
+    const int64_t part = u->count / p->shards, begin = shard * part, at = r->offset - u->begin;
     h.from = clamp(begin - at, r->count);
     h.to = clamp(begin + part - at, r->count);
     h.at = u->begin / p->shards + at + h.from - begin;
     h.master = p->master == p->weight && p->zero < 3 ? r->offset + h.from : h.at;
     return h;
+}
+
+struct param_held params_held(const struct params *p, int row)
+{
+    return params_held_by(p, row, p->shard);
 }
 
 int params_find(const struct params *p, const char *name)
@@ -169,7 +174,6 @@ void params_free(struct params *p)
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    int64_t no_v = 0;
     p->total = p->exact_count = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
@@ -181,9 +185,7 @@ static void place_rows(struct params *p)
             if (p->rows[i].role == ROLE_BALANCE && into % PARAMS_GRID + room > PARAMS_GRID)
                 at = unit->begin + round_up(into, PARAMS_GRID);
             p->rows[i].offset = at;
-            p->rows[i].no_v = no_v;
             at += room;
-            if (p->rows[i].ortho && unit->here) no_v += room;
             p->rows[i].exact_at = p->exact_count;
             if (p->rows[i].exact && unit->here && p->zero) p->exact_count += p->rows[i].count;
         }
@@ -191,6 +193,20 @@ static void place_rows(struct params *p)
         if (unit->here) p->total += unit->count;
     }
     p->own = p->zero ? p->total / p->shards : p->total;
+}
+
+/* v is without what is here of `ortho` rows, padding included. */
+static void place_v(struct params *p)
+{
+    int64_t no_v = 0;
+    for (int i = 0; i < p->count; i++) {
+        struct param *r = &p->rows[i];
+        const struct param_unit *u = &p->units[r->unit];
+        const int64_t part = p->zero ? u->count / p->shards : u->count,
+                      at = r->offset - u->begin - (p->zero ? p->shard * part : 0);
+        r->no_v = no_v;
+        if (r->ortho && u->here) no_v += clamp(at + round_up(r->count, PARAM_ALIGN), part) - clamp(at, part);
+    }
     p->total_v = p->own - no_v;
 }
 
@@ -209,6 +225,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
           "moments of %s", dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
     place_rows(p);
+    place_v(p);
     const size_t total = (size_t)p->total, n = (size_t)p->own, n_v = (size_t)p->total_v,
                  acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
     const size_t weights = p->zero < 3 ? total : n;

@@ -65,7 +65,7 @@ struct param {
     int64_t parts[PARAM_PARTS]; /* rows of each, of the whole; all of them come again until the rows end: of each expert */
     bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
     bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
-    int64_t no_v;               /* elements of `ortho` rows before it: its v begins at offset - no_v */
+    int64_t no_v;               /* elements of `ortho` rows before it that are here: what is here of its v begins so much further in front */
     bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool linear;                /* the weight of an nn/linear */
@@ -147,6 +147,8 @@ struct param_line params_line(const struct params *p, int row, int slice, int64_
  * `at` on (in v: less no_v), in `master` from `master` on. */
 struct param_held { int64_t from, to, at, master; };
 struct param_held params_held(const struct params *p, int row);
+/* The same for another of the ranks that share the copy out. */
+struct param_held params_held_by(const struct params *p, int row, int shard);
 void params_free(struct params *p);
 
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */

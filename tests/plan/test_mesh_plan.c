@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "optim/muon.h"
 #include "plan/mesh_plan.h"
 
 static void near(double got, double wanted, double relative)
@@ -324,6 +325,43 @@ static void muon_takes_its_products(void **state)
     assert_true(optim[1] < optim[0]); /* one moment less to move */
 }
 
+/* What its products take: byte for byte where each rank has whole matrices; where it has parts, a bound that is at most a tenth above. */
+static void muon_takes_its_memory(void **state)
+{
+    (void)state;
+    const struct mesh_shape shapes[] = {
+        {.pp = 1}, {.pp = 1, .dp = 4}, {.pp = 1, .dp = 4, .zero = 1}, {.pp = 1, .dp = 4, .zero = 3}};
+    for (int i = 0; i < 4; i++) {
+        struct spec s = spec_of("nano", 64, 4);
+        struct mesh_variant v = {.mesh = shapes[i], .micro_batch = 1};
+        struct mesh_result r;
+        struct ops ops;
+        v.mesh.tp = v.mesh.chunks = 1;
+        if (v.mesh.dp == 0) v.mesh.dp = 1;
+        v.mesh.shard = v.mesh.dp;
+        s.run.optim_name = OPTIM_MUON, s.run.train_micro_batch = 1;
+        assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
+        struct mesh_plan *p = open_plan(&s, "4xcpu");
+        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+        const struct mesh mesh = mesh_place(&v.mesh, 0);
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m = {0};
+        struct plan_lay_args args = plan_args(&s, &mesh);
+        args.ops = &ops, args.kind = DEV_CPU;
+        assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        const double laid = (double)m.scratch.peak, planned = r.stages[0].memory.scratch;
+        if (planned < laid - 0.5 || planned > laid * (v.mesh.zero ? 1.1 : 1) + 0.5)
+            fail_msg("case %d: scratch %.0f, plan_lay %.0f", i, planned, laid);
+        if (v.mesh.zero == 0) /* more than layers take */
+            assert_int_equal(m.scratch.peak, muon_bytes(muon_most(&d.params), args.dt, v.mesh.dp, 0));
+        activations_fini(&a);
+        decoder_fini(&d);
+        mesh_plan_close(p);
+    }
+}
+
 /* What hides behind products on a GPU does not on a host, where a rank that communicates does nothing else. */
 static void nothing_hides_on_a_host(void **state)
 {
@@ -401,6 +439,7 @@ int main(void)
         cmocka_unit_test(measured_steps_are_met),
         cmocka_unit_test(axes_cost_and_save),
         cmocka_unit_test(muon_takes_its_products),
+        cmocka_unit_test(muon_takes_its_memory),
         cmocka_unit_test(nothing_hides_on_a_host),
         cmocka_unit_test(a_search_lists_what_fits_by_time),
         cmocka_unit_test(a_search_says_what_cannot_be),

@@ -94,8 +94,9 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
 static void parts_make_up_the_whole(void **state)
 {
     (void)state;
-    const struct spec s = spec_of(PRECISION_BF16);
-    int64_t held[4][256][2];
+    struct spec s = spec_of(PRECISION_BF16);
+    s.run.optim_name = OPTIM_MUON; /* no second moment of matrices, wherever their parts lie */
+    int64_t held[4][256][2], of_v = 0;
     int rows = 0;
     for (int rank = 0; rank < 4; rank++) {
         const struct mesh_shape shape = {.pp = 1, .dp = 4, .tp = 1, .chunks = 1, .zero = 1, .shard = 4};
@@ -115,10 +116,16 @@ static void parts_make_up_the_whole(void **state)
             if (rank == 0) assert_int_equal(h.from, 0);
             if (rank > 0) assert_int_equal(h.from, held[rank - 1][i][1]);
             if (rank == 3) assert_int_equal(h.to, d.params.rows[i].count);
+            assert_true(h.from == h.to || d.params.rows[i].ortho ||
+                        (h.at >= d.params.rows[i].no_v &&
+                         h.at + h.to - h.from - d.params.rows[i].no_v <= d.params.total_v));
+            if (d.params.rows[i].ortho) of_v += (h.to - h.from + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
         }
+        of_v += d.params.total_v - d.params.own;
         activations_fini(&a);
         decoder_fini(&d);
     }
+    assert_int_equal(of_v, 0);
 }
 
 int main(void)

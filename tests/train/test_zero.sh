@@ -52,6 +52,20 @@ for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_
         same "$mixer on 4 ranks with ZeRO $stage" "runs/$mixer" "runs/$mixer-4-$stage"
     done
 done
+# Muon's matrices lie across parts: they come together for their steps, and go back.
+variant muon --optim.name=muon --model.tied_embeddings=false
+muon=(--optim.name=muon --train.precision=bf16 --model.layers=gqa/moe,gdn/mlp --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=96
+    --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=16 --model.gdn_value_dim=16)
+run 0 train zero.yaml --run.dir=runs/muons "${muon[@]}" --optim.state=int8
+zero muons 4 1 "${muon[@]}" --optim.state=int8
+same "muon of experts, with momentum in 8 bits" runs/muons runs/muons-4-1
+zero muons 4 3 "${muon[@]}" --optim.state=int8 --parallel.shard=2
+same "muon in two copies with ZeRO 3" runs/muons runs/muons-4-3
+zero muon-stages 4 1 --optim.name=muon --model.tied_embeddings=false --parallel.pipeline=2
+same "muon on two stages of two ranks" runs/muon runs/muon-stages-4-1
+rm -r runs/muon-4-3/ckpt/step-00000006
+run 0 launch -n 2 -- train zero.yaml --run.dir=runs/muon-4-3 --optim.name=muon --model.tied_embeddings=false --parallel.zero=1 --resume
+same_state "muon goes on with fewer ranks and less shared out" runs/muon runs/muon-4-3
 zero int8 4 1 --optim.state=int8
 run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
 same "moments in 8 bits" runs/int8 runs/int8-4-1
