@@ -52,7 +52,7 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     return part;
 }
 
-/* Units: the embedding, each block, what follows them. A tied table is also at the end. */
+/* Units: the embedding, each block, what follows them, each extra prediction. A tied table is also at the end. */
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
@@ -63,7 +63,7 @@ static void mark_units(struct decoder *d)
         for (int c = 0; c < d->part.chunks; c++)
             u[i + 1].here |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
     }
-    u[d->spec.layer_count + 1].here = d->part.last;
+    for (int i = (int)d->spec.layer_count + 1; i < d->params.unit_count; i++) u[i].here = d->part.last;
     /* A table whose head is on another rank has nobody who stores its gradient. */
     if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
 }
@@ -432,9 +432,10 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
 {
     const bool more = d->spec.mtp_depth > 0;     /* extra predictions: their gradient is in a->grad then */
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
-    if (more) TRY(mtp_fwd_bwd(d, a, b, r));
-    if (d->spec.tied_embeddings) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    const bool early = d->spec.tied_embeddings || more; /* the table's gradient begins here */
+    if (early) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(params_enter(r->params, end, UNIT_BACKWARD));
+    if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
         TRY(decoder_head(d, a, HEAD_GRADIENT,
@@ -463,7 +464,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(params_leave(r->params, i + 1));
     }
     SCOPE("embed.bwd", -1);
-    if (!d->spec.tied_embeddings) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    if (!early) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(hrm_begin_bwd(d, a, r));
     TRY(decoder_embed_bwd(d, a, b, r));
     return params_leave(r->params, 0);

@@ -8,6 +8,8 @@ static void module_init(struct mtp *m, struct params *p, const struct model_spec
 {
     char layer[32], name[64];
     const int64_t d = spec->hidden_size;
+    m->unit = p->unit_count;
+    params_unit(p);
     snprintf(layer, sizeof layer, "mtp.%lld", (long long)index);
     struct {
         struct norm_block *norm;
@@ -126,6 +128,7 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
     SCOPE("mtp.fwd", i);
     const struct mtp *m = &d->mtp[i];
     struct mtp_saved *s = &a->mtp[i];
+    TRY(params_enter(r->params, m->unit, UNIT_FORWARD));
     TRY(look_ahead(s, c->batch, i + 1, r));
     TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : a->s, r));
     TRY(linear_fwd(&m->e, s->e, a->x, r));
@@ -144,6 +147,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     struct mtp_saved *s = &a->mtp[i];
     const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : a->s;
     const bool last = i == d->spec.mtp_depth - 1;
+    TRY(params_enter(r->params, m->unit, UNIT_BACKWARD));
     TRY(head_loss(&d->head, &a->head,
                   &(struct head_loss_args){.y = s->y,
                                            .dy = a->dy,
@@ -164,7 +168,8 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     TRY(embed_bwd(&table, &ahead, a->dy, r));
     TRY(linear_wgrad(&m->h, s->h, a->grad, r));
     TRY(linear_dgrad(&m->h, a->grad, a->dy, r));
-    return norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r);
+    TRY(norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r));
+    return params_leave(r->params, m->unit);
 }
 
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)

@@ -19,6 +19,7 @@ struct mtp {
     struct norm_block enorm, hnorm, norm;
     struct linear e, h;
     struct block block;
+    int unit;       /* of the parameter table: its own */
 };
 struct mtp_saved {
     struct tensor tokens, targets;      /* [N] I32: k further on */
@@ -31,7 +32,7 @@ struct mtp_saved {
 status mtp_init(struct decoder *d) WARN_UNUSED;
 status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
-/* All modules forward and backward, after decoder_fwd and before the head's loss: run.scalars->mtp_loss_sum +=, parameter gradients of
+/* All modules forward and backward, after decoder_fwd and before the head's loss, with the units of embedding and head entered for backward: run.scalars->mtp_loss_sum +=, parameter gradients of
  * mtp_loss_sum * mtp_scale as decoder_fwd_bwd says, and a->grad = the gradient of a->s. */
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
 #endif

@@ -129,7 +129,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
             m->zero);
     if (m->zero < 2) return STATUS_OK;
     const char *with = m->pp > 1 && m->schedule == PIPE_ZB_H1 ? "parallel.schedule: zb_h1"
-                       : s->model.mtp_depth > 0               ? "model.mtp_depth"
                        : s->model.hrm_cycles > 0              ? "model.hrm_cycles"
                                                               : NULL;
     if (with)

@@ -5,14 +5,14 @@
 static int slot_of(const struct zero *z, int unit)
 {
     if (unit == 0) return 0;
-    if (unit < z->params->unit_count - 1) return 1;
-    return z->tied ? 2 : 0;
+    if (unit != z->end) return 1;
+    return z->stays ? 2 : 0;
 }
 
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
 {
     int64_t counts[ZERO_SLOTS] = {0};
-    *z = (struct zero){.mesh = l->mesh, .params = p, .tied = l->tied};
+    *z = (struct zero){.mesh = l->mesh, .params = p, .end = l->end, .stays = l->stays};
     for (int s = 0; s < ZERO_SLOTS; s++) z->slots[s].unit = -1;
     if (p->zero > 0)
         z->scratch = arena_take(l->param, comm_sum_scratch(p->shards, p->exact_count, DTYPE_F32),

@@ -7,7 +7,7 @@
  *   3      -                           weights, too                    weights of a unit before each of its forwards and backwards
  *
  * What is not whole passes through slots: one for the embedding, one for what follows the blocks (the same one, where the embedding is
- * not needed again at the end), and one for the block at work. A gather here is done when it returns; where one can be under way while the
+ * not needed again at the end), and one for the block, or the extra prediction, at work. A gather here is done when it returns; where one can be under way while the
  * block before computes, the blocks' slot becomes two, and zero_enter of a block begins that of the next.
  *
  * The sums are those of sync.h, in the same order: the bits of a run do not depend on the stage. Under stages 2 and 3 ranks are the deepest
@@ -30,12 +30,13 @@ struct zero {
     struct zero_slot slots[ZERO_SLOTS];
     struct unit_hooks hooks;
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
-    bool tied;                  /* the embedding's weights are needed at the end, too */
+    int end;                    /* the unit that follows the blocks */
+    bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions */
     void *scratch;              /* of params.exact on its way */
 };
 
 /* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */
-struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train; bool tied; };
+struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end; bool stays; };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
 /* From then on the decoder's passes over units move what they need. Nothing to do below stage 2. */
 void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops);

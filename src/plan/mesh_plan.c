@@ -141,8 +141,9 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
     double act = 0, set = 0, store = 0, layer_max = 0;
-    const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last);
-    stage->count = (first ? front : 0) + (last ? back : 0);
+    const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
+                 module = padded(&v->mesh, s->count_module);
+    stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
     m->scratch = s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
@@ -175,9 +176,10 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     for (int64_t groups = p->spec.run.train_gradient_groups / v->mesh.dp; groups > 1; groups /= 2)
         m->grads += stage->count * 4; /* sums that wait for their other half: parallel/sync.h */
     /* Units on their way: sums of one at a time; with ZeRO 2 and 3 (which have no pipeline) a layer at work and the ends of the model, which
-     * share a place unless the embedding is also the head (parallel/zero.h). */
+     * share a place unless the embedding is needed at the end (parallel/zero.h). */
+    if (last) layer_max = fmax(layer_max, module);
     const double unit = fmax(layer_max, fmax(first ? front : 0, last ? back : 0));
-    const double ends = s->count_tied > 0 ? front + back : fmax(front, back);
+    const double ends = s->count_tied > 0 || s->modules > 0 ? front + back : fmax(front, back);
     if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
     if (v->mesh.zero >= 2) m->buffers += (layer_max + ends) * 4;
     if (v->mesh.zero >= 3) m->buffers += (layer_max + ends) * s->weight_bytes;

@@ -33,23 +33,15 @@ static double aligned(int64_t count)
     return (double)((count + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN);
 }
 
-/* Which layer a row belongs to: "layers.N.", or -1: before them, -2: behind. */
-static int64_t layer_of(const struct param *r)
-{
-    const char *prefix = "layers.";
-    if (strncmp(r->name, prefix, strlen(prefix)) == 0) return strtoll(r->name + strlen(prefix), NULL, 10);
-    return r->role == ROLE_EMBED || r->role == ROLE_POSITION ? -1 : -2;
-}
-
 static void count_rows(struct mesh_share *s, const struct decoder *d)
 {
     for (int i = 0; i < d->params.count; i++) {
         const struct param *r = &d->params.rows[i];
-        const int64_t layer = layer_of(r);
         const double count = aligned(r->count);
-        if (layer >= 0) s->layer[layer].count += count;
-        if (layer == -1) s->count_first += count;
-        if (layer == -2) s->count_last += count;
+        if (r->unit == 0) s->count_first += count;
+        if (r->unit > 0 && r->unit <= s->layers) s->layer[r->unit - 1].count += count;
+        if (r->unit == s->layers + 1) s->count_last += count;
+        if (r->unit == s->layers + 2) s->count_module += count;
         if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
     }
 }
@@ -145,7 +137,8 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
         TRY(lay_whole(&without, &plain, a, NULL));
     }
     const struct mesh_state state = mesh_state_bytes((enum precision)spec->run.train_precision, 0, 0, 1);
-    double count = s->count_first + s->count_last, layers = 0;
+    s->modules = spec->model.mtp_depth;
+    double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0;
     for (int64_t i = 0; i < s->layers; i++) count += s->layer[i].count, layers += s->layer[i].act;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master);
     s->grad_other = (double)m.grad.peak - count * state.grad;

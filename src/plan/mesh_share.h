@@ -17,7 +17,9 @@ struct mesh_share {
     bool overlap;
     int64_t layers;
     struct mesh_share_layer *layer; /* [layers], owned */
-    double count_first, count_last, count_tied; /* embedding; norm, head, extra predictions; the table that the head shares */
+    double count_first, count_last, count_tied; /* embedding; norm, head; the table that the head shares */
+    int64_t modules;
+    double count_module;        /* of each extra prediction */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */

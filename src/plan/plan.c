@@ -89,7 +89,8 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                 .param = &m->param,
                                 .grad = &m->grad,
                                 .train = train,
-                                .tied = d->spec.tied_embeddings});
+                                .end = (int)d->spec.layer_count + 1,
+                                .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0});
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
         squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);

@@ -154,6 +154,7 @@ static void stages_are_laid_out_as_a_run_does(void **state)
         v.mesh.shard = v.mesh.dp;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1;
         s.run.train_recompute = i / SHAPES, s.run.train_micro_batch = 5;
+        if (v.mesh.pp * v.mesh.tp == 1) s.model.mtp_depth = i / SHAPES;
         snprintf(what, sizeof what, "case %d", i);
         laid_out_as_a_run_does(&s, &v, what);
     }

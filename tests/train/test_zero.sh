@@ -13,7 +13,7 @@ machine: {threads: 1}
 YAML
 
 # told RUN: what its steps and evaluations said, without times and memory
-told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped|val_loss|val_accuracy|aux_loss|load_max|load_min)":[-+.eE0-9]+'; }
+told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|mtp_loss|lr|grad_norm|grad_norm_clipped|val_loss|val_accuracy|aux_loss|load_max|load_min)":[-+.eE0-9]+'; }
 same() { # same NAME A B: equal losses and equal weights and moments
     [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
     [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
@@ -24,11 +24,12 @@ zero() { # zero NAME RANKS STAGE ARGS...: into runs/NAME-RANKS-STAGE
     shift 3
     run 0 launch -n "$ranks" -- train zero.yaml --run.dir="runs/$name-$ranks-$stage" --parallel.zero="$stage" "$@"
 }
+shapes=("2 1" "4 1" "2 2" "4 2" "2 3" "4 3")
 variant() { # variant NAME KEYS...
     local name=$1
     shift
     run 0 train zero.yaml --run.dir="runs/$name" "$@"
-    for shape in "2 1" "4 1" "2 2" "4 2" "2 3" "4 3"; do
+    for shape in "${shapes[@]}"; do
         zero "$name" $shape "$@"
         same "$name on ${shape% *} ranks with ZeRO ${shape#* }" "runs/$name" "runs/$name-${shape/ /-}"
     done
@@ -52,6 +53,7 @@ for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_
         same "$mixer on 4 ranks with ZeRO $stage" "runs/$mixer" "runs/$mixer-4-$stage"
     done
 done
+shapes=("4 1" "2 2" "4 3")
 # Muon's matrices lie across parts: they come together for their steps, and go back.
 variant muon --optim.name=muon --model.tied_embeddings=false
 muon=(--optim.name=muon --train.precision=bf16 --model.layers=gqa/moe,gdn/mlp --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=96
@@ -66,6 +68,13 @@ same "muon on two stages of two ranks" runs/muon runs/muon-stages-4-1
 rm -r runs/muon-4-3/ckpt/step-00000006
 run 0 launch -n 2 -- train zero.yaml --run.dir=runs/muon-4-3 --optim.name=muon --model.tied_embeddings=false --parallel.zero=1 --resume
 same_state "muon goes on with fewer ranks and less shared out" runs/muon runs/muon-4-3
+# Extra predictions read the embedding again at the end, and add to its gradient.
+variant mtp --model.mtp_depth=2 --model.tied_embeddings=false --data.packing=documents
+run 0 train zero.yaml --run.dir=runs/tied-mtp --model.mtp_depth=1 --train.precision=bf16 --train.recompute=full
+for stage in 2 3; do
+    zero tied-mtp 4 $stage --model.mtp_depth=1 --train.precision=bf16 --train.recompute=full
+    same "an extra prediction with a tied table and ZeRO $stage" runs/tied-mtp runs/tied-mtp-4-$stage
+done
 zero int8 4 1 --optim.state=int8
 run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
 same "moments in 8 bits" runs/int8 runs/int8-4-1
@@ -168,7 +177,6 @@ refused() { # refused TEXT ARGS...
     grep '^error:' err | head -n 1 | grep -qF -- "$text" || fail "$*: the error does not say '$text'"
 }
 refused "set train.gradient_groups to their number, 4" --parallel.zero=2 --train.gradient_groups=2
-refused "does not go together with model.mtp_depth" --parallel.zero=3 --model.mtp_depth=1
 refused "does nothing without parallel.zero" --parallel.shard=2
 refused "has the model to continue it" --parallel.zero=3 --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
