@@ -3,14 +3,27 @@
 #define INGOT_TESTS_OPS_RUN_H
 #include "probe.h"
 
+/* Padding holds what the stack held before, addresses of buffers too, and a device's call replaces every word of the arguments that is
+ * such an address: with it the bool beside the padding. A compiler without the builtin serves the CPU alone. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define RUN_CLEAR_PADDING(p) __builtin_clear_padding(p)
+#else
+#define RUN_CLEAR_PADDING(p) ((void)0)
+#endif
+
 #define RUN_CALL(op)                                                                                         \
     static inline status call_##op(const struct ops *o, const void *args, dev_stream s)                      \
     {                                                                                                        \
         return o->op(args, s);                                                                               \
+    }                                                                                                        \
+    static inline const void *clean_##op(struct op##_args *args)                                             \
+    {                                                                                                        \
+        RUN_CLEAR_PADDING(args);                                                                             \
+        return args;                                                                                         \
     }
 /* The op of `o` on the buffers of a local `p`. */
 #define RUN(o, op, ...)                                                                                      \
-    probe_call(p, o, call_##op, &(struct op##_args){__VA_ARGS__}, sizeof(struct op##_args))
+    probe_call(p, o, call_##op, clean_##op(&(struct op##_args){__VA_ARGS__}), sizeof(struct op##_args))
 /* The oracle's, on the host wherever `p` runs: for inputs that only a forward can give. */
 #define GIVEN(op, ...) oracle_call(call_##op, &(struct op##_args){__VA_ARGS__})
 

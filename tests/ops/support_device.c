@@ -44,8 +44,8 @@ static size_t twin_bytes(const struct probe *p, const struct probe_buf *b)
     return p->device->exact ? front + data : b->block_bytes;
 }
 
-/* Every word of the arguments that is an address in a buffer becomes that in its twin: sizes are small and no double looks like an
- * address, so nothing else is one. */
+/* Every word of the arguments that is an address in a buffer becomes that in its twin: sizes are small, no double looks like an address,
+ * and padding is clear (run.h), so nothing else is one. */
 static void map_pointers(const struct probe *p, void *args, size_t bytes)
 {
     uintptr_t word;
