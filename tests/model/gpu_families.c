@@ -1,16 +1,18 @@
 /* Goal: on a GPU ingot computes what Hugging Face transformers computes, for every supported family, and what the f64 oracle computes
  * for a model of ordinary width. Method: the fixtures of test_hf and a GPT-2 and a Llama of some layers through a trainer, with each
- * attention backend that serves all shapes.
+ * attention backend that takes such small heads.
  *
  * F32: logits and every gradient within 1e-4 of the fixture, ten AdamW losses (op by op, captured, replayed).
  * BF16: against the oracle in f64 with the same rounded weights, activations within 1e-2 and gradients within 2e-2 (relative L2). The
  * fixtures' weights are ten times as large as a model's, so that there rounding alone may cost more: the oracle in BF16, which rounds
  * what is stored and nothing else, says how much, and half as much again is allowed (attention rounds inside, too).
+ * Ten AdamW losses in BF16: within 2e-2 of the fixture's; what experts allow besides, losses_bound says.
  * Everything that is off is told before the test fails.
  *
  *     gpu_families_model [cpu]     cpu: the same on the host, to try the test itself */
 #include "base/io.h"
 #include "base/parallel.h"
+#include "base/rng.h"
 #include "gpu.h"
 #include "hf_fixture.h"
 #include "model/hf.h"
@@ -246,18 +248,59 @@ static void check_bf16(struct trainer *t, const float *weights, const struct bat
     result_free(&got);
 }
 
-static void check_steps(struct trainer *t, struct hf_fixture *f, const char *name, double bound)
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Distances from the fixture's losses in ten AdamW steps, the largest last. */
+static void ten_losses(struct trainer *t, struct hf_fixture *f, const char *name, double off[HF_STEPS])
 {
     const float *want = hf_expected(f, "losses", HF_STEPS);
-    double worst = 0;
     for (int step = 0; step < HF_STEPS; step++) {
         struct step_result r;
         hf_fixture_row(f, step + 1);
         const struct step_batch batch = {.step = step, .valid = HF_T, .micro_count = 1, .micro = &f->batch};
         must(train_step(t, &batch, &r), name);
-        worst = isnan(r.loss) ? INFINITY : fmax(worst, fabs(r.loss - (double)want[step]));
+        off[step] = isnan(r.loss) ? INFINITY : fabs(r.loss - (double)want[step]);
     }
-    within("ten losses", name, t->mode == STEP_REPLAY ? "(graph)" : "", worst, bound);
+    qsort(off, HF_STEPS, sizeof *off, by_size);
+}
+
+/* The worst loss in F32 on the host, from weights that each moved by up to a roundoff of bf16, so that rounding to bf16 hardly tells them apart. */
+static double losses_of_neighbour(struct hf_fixture *f, const float *weights, uint64_t which)
+{
+    const struct way host = {.device = DEVICE_CPU};
+    const struct spec spec = spec_of(&f->spec, HF_T, &host);
+    struct trainer *t = malloc(sizeof *t);
+    assert_non_null(t);
+    must(trainer_open(t, &spec, NULL, NULL), "neighbour");
+    const int64_t count = t->decoder.params.total;
+    float *moved = widened(weights, count, DTYPE_F32);
+    for (int64_t i = 0; i < count; i++)
+        moved[i] *= (float)(1 + 0x1p-8 * (2 * rng_uniform(1, RNG_TEST, which, (uint64_t)i) - 1));
+    set_weights(t, moved);
+    double off[HF_STEPS];
+    ten_losses(t, f, "neighbour", off);
+    trainer_close(t);
+    free(moved);
+    free(t);
+    return off[HF_STEPS - 1];
+}
+
+/* What the worst of ten losses in BF16 may be off. Sums are continuous in what they add, and 2e-2 holds. A choice of experts is not: where
+ * two scores lie closer together than bf16 tells apart, one roundoff sends a token to another expert, and of 24 tokens one moves the mean
+ * loss by up to 0.08 (qwen3_moe, step 3; exact arithmetic does the same). So no BF16 can be asked to stay nearer than exact runs from
+ * weights within a roundoff; how near they stay is measured, and half as much again is allowed, as above. Ties are few, so that half of
+ * the steps stay within 2e-2 all the same. */
+static double losses_bound(struct hf_fixture *f, const float *weights)
+{
+    enum { NEIGHBOURS = 16 };
+    double worst = 0;
+    for (int i = 0; f->spec.moe_experts > 0 && i < NEIGHBOURS; i++)
+        worst = fmax(worst, losses_of_neighbour(f, weights, (uint64_t)i));
+    return fmax(2e-2, 1.5 * worst);
 }
 
 static const char *way_text(const char *model, const struct way *w, char text[96])
@@ -269,6 +312,16 @@ static const char *way_text(const char *model, const struct way *w, char text[96
     return text;
 }
 
+/* 'own' reads keys and values 16 bytes at a time. */
+static bool is_served(const struct model_spec *m, const struct way *w)
+{
+    const bool latent = m->mla_kv_rank > 0;
+    const int64_t each = w->precision == PRECISION_BF16 ? 8 : 4,
+                  keys = latent ? m->mla_nope_dim + m->mla_rope_dim : m->head_dim,
+                  values = latent ? m->mla_value_dim : m->head_dim;
+    return w->attention != ATTENTION_OWN || (keys % each == 0 && values % each == 0);
+}
+
 static void check_family(const char *family, const struct way *w)
 {
     char name[96];
@@ -277,6 +330,13 @@ static void check_family(const char *family, const struct way *w)
     assert_true(f && t);
     way_text(family, w, name);
     hf_fixture_open(f, family);
+    if (!is_served(&f->spec, w)) {
+        printf("     %s: heads that it does not take\n", name);
+        hf_fixture_close(f);
+        free(f);
+        free(t);
+        return;
+    }
     const struct spec spec = spec_of(&f->spec, HF_T, w);
     must(trainer_open(t, &spec, NULL, NULL), name);
     float *weights = fixture_weights(f);
@@ -294,7 +354,11 @@ static void check_family(const char *family, const struct way *w)
         free(rounded);
         set_weights(t, weights);
     }
-    check_steps(t, f, name, narrow ? 2e-2 : 1e-4);
+    double off[HF_STEPS];
+    ten_losses(t, f, name, off);
+    within("ten losses", name, t->mode == STEP_REPLAY ? "(graph)" : "", off[HF_STEPS - 1],
+           narrow ? losses_bound(f, weights) : 1e-4);
+    within("half of the ten losses", name, "", off[HF_STEPS / 2], narrow ? 2e-2 : 1e-4);
     trainer_close(t);
     hf_fixture_close(f);
     free(weights);
