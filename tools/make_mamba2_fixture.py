@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tests/fixtures/mamba2.bin: a Mamba2Mixer of transformers with random weights, an input and its output, as little-endian f32.
+"""tests/fixtures/mamba2.bin, mamba2_groups.bin: a Mamba2Mixer of transformers with random weights, an input and its output, as little-endian f32.
 
 Order: in_proj, conv1d.weight, conv1d.bias, A_log, dt_bias, D, norm.weight, out_proj, x [T, D], y [T, D]; sizes as in
-tests/model/test_mamba.c. Usage: make_mamba2_fixture.py FILE
+tests/model/test_mamba.c. Usage: make_mamba2_fixture.py FILE [GROUPS]
 """
 import sys
 
@@ -13,7 +13,7 @@ from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 NAMES = ["in_proj.weight", "conv1d.weight", "conv1d.bias", "A_log", "dt_bias", "D", "norm.weight", "out_proj.weight"]
 
 torch.manual_seed(1)
-config = Mamba2Config(hidden_size=16, num_heads=4, head_dim=8, n_groups=1, state_size=5, conv_kernel=4, expand=2, chunk_size=8,
+config = Mamba2Config(hidden_size=16, num_heads=4, head_dim=8, n_groups=int(sys.argv[2]) if len(sys.argv) > 2 else 1, state_size=5, conv_kernel=4, expand=2, chunk_size=8,
                       layer_norm_epsilon=1e-5)
 mixer = Mamba2Mixer(config, 0)
 with torch.no_grad():

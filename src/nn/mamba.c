@@ -48,9 +48,11 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     linear_init(&m->in, p, full, ROLE_MATRIX, step_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
     const int64_t states = m->groups * m->state,
                   parts[] = {inner(m), inner(m), states, states, m->heads}; /* z, x, B, C, dt */
-    linear_split(&m->in, p, SPLIT_NONE, parts, 5);
+    linear_split(&m->in, p, SPLIT_OUT, parts, 5);
     m->conv = params_add(p, ROLE_CONV, 0, mamba_channels(m), m->width, "%s.conv.weight", name);
+    params_split(p, m->conv, SPLIT_OUT, parts + 1, 3);
     m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
+    params_split(p, m->conv_bias, SPLIT_OUT, parts + 1, 3);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
     p->rows[m->a_log].exact = true;
     m->dt_bias = params_add(p, ROLE_STEP, 0, m->heads, 0, "%s.dt_bias", name);
@@ -58,8 +60,13 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     m->skip = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.D", name);
     p->rows[m->skip].exact = true;
     m->norm = params_add(p, ROLE_NORM, 1, inner(m), 0, "%s.norm.weight", name);
+    const int by_head[] = {m->a_log, m->dt_bias, m->skip, m->norm};
+    for (int i = 0; i < 4; i++) params_split(p, by_head[i], SPLIT_OUT, NULL, 0);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, inner(m), BIAS_NONE);
+    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
+    m->heads /= params_slices(p); /* from here on those of this rank */
+    m->groups /= params_slices(p);
 }
 
 static struct delta_shape shape_of(const struct mamba *m, int64_t docs, int64_t rows, dtype dt)
@@ -86,7 +93,7 @@ void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l
                               .v = tensor_take(cheap, "mamba2 values", l->dt, 2, l->n, wide),
                               .o = tensor_take(keep, "mamba2 output", l->dt, 2, l->n, wide),
                               .gated = tensor_take(cheap, "mamba2 gated output", l->dt, 2, l->n, wide),
-                              .rstd = tensor_take(keep, "mamba2 rstd", acc, 1, l->n),
+                              .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, l->n, m->groups),
                               .normed = tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, wide),
                               .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
     if (l->mode == LAY_TRAIN)
@@ -149,6 +156,64 @@ static status inputs(const struct mamba *m, const struct mamba_saved *s, const s
                               r->stream);
 }
 
+/* A group's columns, and what is kept of its norm. */
+static int64_t group_width(const struct mamba *m)
+{
+    return inner(m) / m->groups;
+}
+static void *group_rstd(const struct mamba_saved *s, const struct batch *b, int64_t group)
+{
+    return (char *)s->rstd.data + (size_t)(group * b->rows) * dtype_bytes(s->rstd.dt);
+}
+
+static status norm_groups(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                          const struct run *r)
+{
+    const int64_t width = group_width(m);
+    for (int64_t g = 0; g < m->groups; g++) {
+        const char *w = params_weight(r->params, m->norm);
+        TRY(r->ops->rmsnorm_fwd(
+            &(struct rmsnorm_fwd_args){.x = column(s->gated, g * width),
+                                       .w = w + (size_t)(g * width) * dtype_bytes(r->params->dt),
+                                       .y = column(s->normed, g * width),
+                                       .rstd = group_rstd(s, b, g),
+                                       .rows = b->rows,
+                                       .d = width,
+                                       .x_stride = inner(m),
+                                       .y_stride = inner(m),
+                                       .eps = m->eps,
+                                       .dt = s->gated.dt},
+            r->stream));
+    }
+    return STATUS_OK;
+}
+
+/* ds: from the gradient of `normed` to that of `gated`. */
+static status norm_groups_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                              const struct run *r)
+{
+    const int64_t width = group_width(m), wide = inner(m);
+    for (int64_t g = 0; g < m->groups; g++) {
+        const char *w = params_weight(r->params, m->norm);
+        char *dw = params_grad(r->params, m->norm);
+        TRY(r->ops->rmsnorm_bwd(
+            &(struct rmsnorm_bwd_args){.dy = column(s->ds, g * width),
+                                       .s = column(s->gated, g * width),
+                                       .w = w + (size_t)(g * width) * dtype_bytes(r->params->dt),
+                                       .rstd = group_rstd(s, b, g),
+                                       .dx = column(s->ds, g * width),
+                                       .dw = dw + (size_t)(g * width) * dtype_bytes(dtype_acc(r->params->dt)),
+                                       .rows = b->rows,
+                                       .d = width,
+                                       .dy_stride = wide,
+                                       .s_stride = wide,
+                                       .dx_stride = wide,
+                                       .dt = s->gated.dt},
+            r->stream));
+    }
+    return STATUS_OK;
+}
+
 /* Skip, gate and norm. */
 static status outputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                       const struct run *r)
@@ -165,15 +230,7 @@ static status outputs(const struct mamba *m, const struct mamba_saved *s, const 
                                                        .z_stride = m->in.out,
                                                        .dt = s->o.dt},
                             r->stream));
-    return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = s->gated.data,
-                                                          .w = params_weight(r->params, m->norm),
-                                                          .y = s->normed.data,
-                                                          .rstd = s->rstd.data,
-                                                          .rows = b->rows,
-                                                          .d = inner(m),
-                                                          .eps = m->eps,
-                                                          .dt = s->gated.dt},
-                               r->stream);
+    return norm_groups(m, s, b, r);
 }
 
 status mamba_core(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
@@ -214,16 +271,7 @@ status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
 static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                           const struct run *r)
 {
-    TRY(r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = s->ds.data,
-                                                       .s = s->gated.data,
-                                                       .w = params_weight(r->params, m->norm),
-                                                       .rstd = s->rstd.data,
-                                                       .dx = s->ds.data,
-                                                       .dw = params_grad(r->params, m->norm),
-                                                       .rows = b->rows,
-                                                       .d = inner(m),
-                                                       .dt = s->gated.dt},
-                            r->stream));
+    TRY(norm_groups_bwd(m, s, b, r));
     return r->ops->ssm_out_bwd(&(struct ssm_out_bwd_args){.dy = s->ds.data,
                                                           .o = s->o.data,
                                                           .x = s->conv.data,

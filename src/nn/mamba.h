@@ -1,7 +1,6 @@
 /* mamba2: the state space layer of Mamba-2 (Dao & Gu, arXiv:2405.21060) as HF has it: one projection, a short causal convolution with bias
- * over x, B and C, a decaying state per head, S = e^(step A) S + B (step x)^T and o = S^T C, a skip, a gate, a norm over all heads, the
- * output projection. B and C are those of a group of heads. (With several groups HF and Megatron norm each by itself; with one, as
- * published models have it, that is the same.)
+ * over x, B and C, a decaying state per head, S = e^(step A) S + B (step x)^T and o = S^T C, a skip, a gate, a norm, the output projection.
+ * B and C are those of a group of heads, and so is the norm: ranks that share the groups need nothing of each other in between.
  *
  *   tensor   shape          dtype  lives                           backward
  *   y        [N, D]         dt     act, by caller                  dy =  (may be dout's memory: it is written last)
@@ -12,7 +11,7 @@
  *   saved    bytes          U8     act; scratch under full         what the op set keeps (ops.delta_bytes)
  *   o        [N, H P]       dt     act; scratch under full
  *   gated    [N, H P]       dt     act; scratch from selective     (o + skip x) silu(z); formed again
- *   rstd     [N]            A      act; scratch under full
+ *   rstd     [G, N]         A      act; scratch under full         one group's behind the other's, without gaps
  *   normed   [N, H P]       dt     act; scratch from selective     the output projection's input; formed again
  *   out      [N, D]         dt     scratch, by caller              dout read
  *   din, dconv, ds, dv, dg         scratch                         gradients of the above; ds: of o + skip x
@@ -28,7 +27,7 @@
 struct mamba {
     struct linear in, out;
     int conv, conv_bias, a_log, dt_bias, skip, norm; /* parameter rows */
-    int64_t heads, d, groups, state, width;          /* d: of a head, P; state: S */
+    int64_t heads, d, groups, state, width;          /* d: of a head, P; state: S; heads and groups of this rank */
     double eps;
 };
 struct mamba_saved {

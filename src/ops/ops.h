@@ -101,24 +101,24 @@ struct rmsnorm_fwd_args {
     const void *branch;     /* [rows, d] dt; NULL: s = x */
     const void *w;          /* [d] dt */
     void *sum;              /* [rows, d] dt = s; may alias x or branch; NULL only when branch is NULL */
-    void *y;                /* [rows, d] dt; no alias */
+    void *y;                /* [rows, d] dt, y_stride; no alias */
     void *rstd;             /* [rows] A; NULL: not saved (inference) */
     int64_t rows, d;
-    int64_t x_stride;       /* elements from row to row; 0: d */
+    int64_t x_stride, y_stride; /* elements from row to row; 0: d */
     double eps, shift;
     dtype dt;
 };
 /* g = (w + shift) dy; xh = s rstd; dx = rstd (g - xh mean(g xh)) + dres;  dw += sum over rows of dy xh.
  * dres is the gradient that reaches s along the residual stream (Pre-LN block), added in the same pass. */
 struct rmsnorm_bwd_args {
-    const void *dy;         /* [rows, d] dt */
+    const void *dy;         /* [rows, d] dt, dy_stride */
     const void *s;          /* [rows, d] dt, s_stride: the saved sum (or x) */
     const void *w;          /* [d] dt */
     const void *rstd;       /* [rows] A */
     const void *dres;       /* [rows, d] dt; NULL: nothing to add */
-    void *dx;               /* [rows, d] dt =, dx_stride; may alias dy or dres where it has their stride, d */
+    void *dx;               /* [rows, d] dt =, dx_stride; may alias dy or dres (whose stride is d) where it has their stride */
     void *dw;               /* [d] A, += */
-    int64_t rows, d, s_stride, dx_stride;   /* strides: 0: d */
+    int64_t rows, d, dy_stride, s_stride, dx_stride;    /* strides: 0: d */
     double shift;
     dtype dt;
 };

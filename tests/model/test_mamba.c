@@ -25,9 +25,8 @@ static void take(FILE *f, double *to, int64_t count)
     }
 }
 
-static void the_mixer_computes_what_transformers_computes(void **state)
+static void compare(int64_t groups, const char *fixture)
 {
-    (void)state;
     struct model_spec spec;
     struct params p = {0};
     struct mamba m;
@@ -36,6 +35,7 @@ static void the_mixer_computes_what_transformers_computes(void **state)
     struct ops ops;
     model_spec_default(&spec);
     spec.hidden_size = D, spec.norm_eps = 1e-5;
+    spec.mamba_groups = groups;
     spec.mamba_heads = HEADS, spec.mamba_head_dim = HEAD, spec.mamba_state = STATE, spec.mamba_conv = WIDTH;
     ops_oracle(&ops);
     mamba_init(&m, &p, "mamba", &spec, 0);
@@ -53,7 +53,7 @@ static void the_mixer_computes_what_transformers_computes(void **state)
                             .mode = LAY_TRAIN,
                             .act = &arenas[3],
                             .scratch = &arenas[4]});
-    FILE *f = fopen(TEST_SOURCE_DIR "/tests/fixtures/mamba2.bin", "rb");
+    FILE *f = fopen(fixture, "rb");
     assert_non_null(f);
     const int rows[] = {m.in.w, m.conv, m.conv_bias, m.a_log, m.dt_bias, m.skip, m.norm, m.out.w};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -83,11 +83,24 @@ static void the_mixer_computes_what_transformers_computes(void **state)
     params_free(&p);
 }
 
+static void the_mixer_computes_what_transformers_computes(void **state)
+{
+    (void)state;
+    compare(1, TEST_SOURCE_DIR "/tests/fixtures/mamba2.bin");
+}
+
+static void groups_are_normed_each_by_itself_as_in_transformers(void **state)
+{
+    (void)state;
+    compare(2, TEST_SOURCE_DIR "/tests/fixtures/mamba2_groups.bin");
+}
+
 int main(void)
 {
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_mixer_computes_what_transformers_computes),
+        cmocka_unit_test(groups_are_normed_each_by_itself_as_in_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -336,6 +336,15 @@ static void delta_rules_are_shared_by_heads(void **state)
     check(&s, 2e-6); /* the rule divides by lengths of keys */
 }
 
+static void states_are_shared_by_groups(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mamba2,gqa");
+    s.mamba_heads = 8, s.mamba_head_dim = 4, s.mamba_groups = 4, s.mamba_state = 6, s.mamba_conv = 3;
+    check(&s, 1e-6);
+}
+
 /* Every expert's width is shared, tokens choose alike on all ranks, some are dropped, and costs have their gradient once. */
 static struct model_spec mixture_spec(void)
 {
@@ -371,6 +380,7 @@ int main(void)
         cmocka_unit_test(latent_attention_is_shared_by_heads),
         cmocka_unit_test(delta_rules_are_shared_by_heads),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+        cmocka_unit_test(states_are_shared_by_groups),
         cmocka_unit_test(experts_are_shared_by_width),
         cmocka_unit_test(grouped_experts_are_shared_by_width),
     };

@@ -242,6 +242,7 @@ static const struct op_case op_cases[] = {
     TAILED(latent_fwd), TAILED(latent_bwd), TAILS(latent_fwd, 7, 2, 16, 8, BRANCH),
     ROWS(rmsnorm_fwd, 5, 17, GAPS), ROWS(rmsnorm_fwd, 67, 256, GAPS), ROWS(rmsnorm_fwd, 9, 512, GAPS | SHIFT | NO_STATS),
     ROWS(rmsnorm_bwd, 5, 17, GAPS), ROWS(rmsnorm_bwd, 67, 256, GAPS), ROWS(rmsnorm_bwd, 9, 512, GAPS | SHIFT),
+    ROWS(rmsnorm_bwd, 66, 96, GAPS | IN_PLACE), ROWS(rmsnorm_bwd, 3, 33, GAPS | IN_PLACE),
     XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),

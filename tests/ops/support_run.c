@@ -117,18 +117,20 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct pr
     double tol = 2 * tol_reduce(acc, c->d);
     bool stats = !(c->flags & NO_STATS);
     const int64_t x_stride = c->d + (c->flags & GAPS ? 5 : 0);
+    /* a gradient check needs the layouts of the inputs */
+    const int64_t y_stride = c->d + (c->flags & GAPS && !p->zero_out ? 3 : 0);
     const void *x = probe_in(p, "x", p->dt, c->rows * x_stride, 0.3, 1),
                *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
     const void *branch = c->flags & BRANCH ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
     void *sum = c->flags & (BRANCH | DRES) ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
-    void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol);
+    void *y = probe_out(p, "y", PROBE_OUT, p->dt, c->rows * y_stride, tol);
     void *rstd = stats ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows, tol) : NULL;
     x = in_place(c, x, sum, count, p->dt);
     branch = over(c->flags & IN_PLACE_2, branch, sum, count, p->dt);
     if (c->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
-            .rows = c->rows, .d = c->d, .x_stride = c->flags & GAPS ? x_stride : 0, .eps = 1e-5,
-            .shift = shift_of(c), .dt = p->dt);
+            .rows = c->rows, .d = c->d, .x_stride = c->flags & GAPS ? x_stride : 0,
+            .y_stride = c->flags & GAPS ? y_stride : 0, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
     else
         RUN(o, layernorm_fwd, .x = x, .branch = branch, .w = w, .b = probe_in(p, "b", p->dt, c->d, 0, 1),
             .sum = sum, .y = y, .mean = stats ? probe_out(p, "mean", PROBE_OUT, acc, c->rows, tol) : NULL,
@@ -142,23 +144,26 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
     /* a gradient check needs the layouts of the inputs */
     const int64_t s_stride = c->d + (c->flags & GAPS ? 5 : 0),
                   dx_stride = s_stride + (c->flags & GAPS && !p->zero_out ? 4 : 0);
+    /* Over dres where there is one, over dy elsewhere; or over dy all the same. */
+    const bool over_dy = (c->flags & IN_PLACE_2 || (c->flags & IN_PLACE && !(c->flags & DRES))) &&
+                         !(c->flags & GAPS && p->zero_out);
+    const int64_t dy_stride = over_dy ? dx_stride : c->d + (c->flags & GAPS && !p->zero_out ? 3 : 0);
     const void *s = probe_in(p, "x", p->dt, c->rows * s_stride, 0.3, 1),
                *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
-    const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
+    const void *dy = probe_in(p, "dy", p->dt, c->rows * dy_stride, 0, 1);
     const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
     void *rstd = probe_in(p, "rstd", acc, c->rows, 0, 1), *y = probe_out(p, "y", PROBE_WORK, p->dt, count, 0);
     double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, c->rows * dx_stride, tol_dx),
          *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
-    /* Over dres where there is one, over dy elsewhere; or over dy all the same. */
-    dy = over(c->flags & IN_PLACE_2 || (c->flags & IN_PLACE && !dres), dy, dx, count, p->dt);
+    dy = over(over_dy, dy, dx, c->rows * dy_stride, p->dt);
     dres = in_place(c, dres, dx, count, p->dt);
     if (c->op == OP_rmsnorm_bwd) {
         GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d,
               .x_stride = s_stride, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
         RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
-            .rows = c->rows, .d = c->d, .s_stride = s_stride, .dx_stride = dx_stride, .shift = shift_of(c),
-            .dt = p->dt);
+            .rows = c->rows, .d = c->d, .dy_stride = dy_stride, .s_stride = s_stride, .dx_stride = dx_stride,
+            .shift = shift_of(c), .dt = p->dt);
         return;
     }
     void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);

@@ -50,6 +50,7 @@ variant() { # variant NAME KEYS...: two and four ranks of one group; two groups 
 variant gpt2 --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true
 variant llama --model.tied_embeddings=false --model.head_count_kv=4 --train.z_loss=1e-4 --train.recompute=full
 variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --train.recompute=selective
+variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
 mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.moe_shared_gate=true --model.moe_aux=0.01"
 variant moe $mixture --model.moe_balance_rate=0.001 --train.recompute=full
 near "loads of experts" load_max 1e-9 runs/moe-2 runs/moe-1
@@ -110,6 +111,7 @@ refused "does not divide model.head_count_kv 2" --model.head_count_kv=2
 refused "does not divide model.ffn_size 66" --model.ffn_size=66
 refused "does not divide model.vocab_size 322" --model.vocab_size=322
 refused "does not divide the 30 tokens of a micro-batch" --train.micro_batch=1 --train.sequence_length=30 --train.batch_tokens=240 --train.gradient_groups=0
+refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
 refused "does not divide model.moe_size 18" $mixture --model.moe_size=18
 refused "does not divide model.moe_shared_size 6" $mixture --model.moe_shared_size=6
 refused "no rank has the whole model to continue log.sample_prompt" --log.sample_prompt=the

@@ -19,7 +19,8 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream stream)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     CHECK(a->y != a->x && a->y != a->sum && a->y != a->branch, "y aliases an input");
     CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
-    const int64_t stride = a->x_stride ? a->x_stride : a->d;
+    CHECK(!a->y_stride || a->y_stride >= a->d, "y_stride %lld", (long long)a->y_stride);
+    const int64_t stride = a->x_stride ? a->x_stride : a->d, y_stride = a->y_stride ? a->y_stride : a->d;
     PARALLEL_CHUNKS(r, a->rows)
     {
         const void *s = residual(a->x, a->branch, a->sum, r, a->d, a->dt);
@@ -28,7 +29,7 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream stream)
             squares += get(s, r * stride + j, a->dt) * get(s, r * stride + j, a->dt);
         double rstd = 1 / sqrt(squares / (double)a->d + a->eps);
         for (int64_t j = 0; j < a->d; j++)
-            put(a->y, r * a->d + j, a->dt,
+            put(a->y, r * y_stride + j, a->dt,
                 get(s, r * stride + j, a->dt) * rstd * (get(a->w, j, a->dt) + a->shift));
         if (a->rstd) put(a->rstd, r, dtype_acc(a->dt), rstd);
     }
@@ -68,7 +69,7 @@ static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream strea
 struct norm_bwd {
     const void *dy, *s, *w, *mean, *rstd, *dres;
     void *dx, *dw, *db;
-    int64_t rows, d, s_stride, dx_stride;
+    int64_t rows, d, dy_stride, s_stride, dx_stride;
     double shift;
     dtype dt;
 };
@@ -88,7 +89,7 @@ static void norm_bwd(const struct norm_bwd *a)
     {
         double dw = 0, db = 0;
         for (int64_t r = 0; r < a->rows; r++) {
-            double dy = get(a->dy, r * a->d + j, a->dt);
+            double dy = get(a->dy, r * a->dy_stride + j, a->dt);
             dw += dy * xhat(a, r, j);
             db += dy;
         }
@@ -99,13 +100,13 @@ static void norm_bwd(const struct norm_bwd *a)
     {
         double g_sum = 0, gx_sum = 0;
         for (int64_t j = 0; j < a->d; j++) {
-            double g = get(a->dy, r * a->d + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
+            double g = get(a->dy, r * a->dy_stride + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
             g_sum += g;
             gx_sum += g * xhat(a, r, j);
         }
         double g_mean = a->mean ? g_sum / (double)a->d : 0, gx_mean = gx_sum / (double)a->d;
         for (int64_t j = 0; j < a->d; j++) {
-            double g = get(a->dy, r * a->d + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
+            double g = get(a->dy, r * a->dy_stride + j, a->dt) * (get(a->w, j, a->dt) + a->shift);
             double dx = get(a->rstd, r, acc) * (g - g_mean - xhat(a, r, j) * gx_mean);
             if (a->dres) dx += get(a->dres, r * a->d + j, a->dt);
             put(a->dx, r * a->dx_stride + j, a->dt, dx);
@@ -125,6 +126,7 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream stream)
                                 .dw = a->dw,
                                 .rows = a->rows,
                                 .d = a->d,
+                                .dy_stride = a->dy_stride ? a->dy_stride : a->d,
                                 .s_stride = a->s_stride ? a->s_stride : a->d,
                                 .dx_stride = a->dx_stride ? a->dx_stride : a->d,
                                 .shift = a->shift,
@@ -147,6 +149,7 @@ static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream strea
                                 .db = a->db,
                                 .rows = a->rows,
                                 .d = a->d,
+                                .dy_stride = a->d,
                                 .s_stride = a->d,
                                 .dx_stride = a->d,
                                 .dt = a->dt});

@@ -24,7 +24,7 @@ struct norm_fwd {
     void *sum, *y;
     float *mean, *rstd;
     int64_t rows;
-    int x_stride, d, threads; // threads: of a group
+    int x_stride, y_stride, d, threads; // threads: of a group
     float eps, shift; // shift: of RMSNorm's weight
 };
 struct norm_bwd {
@@ -33,7 +33,7 @@ struct norm_bwd {
     void *dx;
     float *partial; // [blocks][dw: d | db: d]; without db for RMSNorm
     int64_t rows;
-    int s_stride, dx_stride, d, threads;
+    int dy_stride, s_stride, dx_stride, d, threads;
     float shift;
 };
 
@@ -148,7 +148,7 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             widen(w.v[p], fw);
             widen(b.v[p], fb);
             for (int j = 0; j < W; j++) f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * (fw[j] + a.shift);
-            if (c.has[p]) store_vec((T *)a.y + row * a.d + c.at[p], narrow<T>(f));
+            if (c.has[p]) store_vec((T *)a.y + row * (LAYER ? a.d : a.y_stride) + c.at[p], narrow<T>(f));
         }
         if (g.rank == 0 && a.rstd) a.rstd[row] = rstd;
         if (LAYER && g.rank == 0 && a.mean) a.mean[row] = mean;
@@ -185,13 +185,14 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     extern __shared__ float shared[]; // [d] when the block holds several rows
     row_group g(a.threads);
     const columns<W, P> c(g, a.d);
-    const int s_stride = LAYER ? a.d : a.s_stride, dx_stride = LAYER ? a.d : a.dx_stride; // LayerNorm has no registers to spare
+    // LayerNorm has no registers to spare
+    const int dy_stride = LAYER ? a.d : a.dy_stride, s_stride = LAYER ? a.d : a.s_stride, dx_stride = LAYER ? a.d : a.dx_stride;
     row_part<T, W, P> dy = {}, s = {}, dres = {}, w = {};
     float dw[P * W] = {}, db[LAYER ? P * W : 1] = {}, mean = 0, rstd = 0;
     int64_t step = (int64_t)gridDim.x * g.count, row = (int64_t)blockIdx.x * g.count + g.index;
     load_weight(w, a.w, c);
     if (row < a.rows) {
-        load_row(dy, a.dy, row * a.d, c);
+        load_row(dy, a.dy, row * dy_stride, c);
         load_row(s, a.s, row * s_stride, c);
         if (a.dres) load_row(dres, a.dres, row * a.d, c);
         rstd = a.rstd[row];
@@ -231,11 +232,10 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
                 add[j] += rstd * (__fmul_rn(fdy[j], fw[j]) - g_mean - xh * gx_mean);
             }
             store_vec((T *)a.dx + row * dx_stride + c.at[p], narrow<T>(add));
-            int64_t next = (row + step) * a.d + c.at[p];
             if (!more) continue;
-            dy.v[p] = load_vec_once<W>((const T *)a.dy + next);
+            dy.v[p] = load_vec_once<W>((const T *)a.dy + (row + step) * dy_stride + c.at[p]);
             s.v[p] = load_vec_once<W>((const T *)a.s + (row + step) * s_stride + c.at[p]);
-            if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + next);
+            if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + (row + step) * a.d + c.at[p]);
         }
         rstd = rstd_next;
         mean = mean_next;
@@ -261,7 +261,7 @@ int64_t group_blocks(dev_stream s, int64_t rows, int threads)
 template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = PACKS_FWD;
-    int threads = aligned && a.d % W == 0 && a.x_stride % W == 0 ? group_threads(a.d, W, P) : 0;
+    int threads = aligned && a.d % W == 0 && a.x_stride % W == 0 && a.y_stride % W == 0 ? group_threads(a.d, W, P) : 0;
     bool wide = threads != 0;
     a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
     CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
@@ -276,7 +276,8 @@ template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned,
 template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
     constexpr int W = WIDE<T>, P = LAYER && W == 8 ? 2 : 4;
-    int threads = aligned && a.d % W == 0 && a.s_stride % W == 0 && a.dx_stride % W == 0 ? group_threads(a.d, W, P) : 0;
+    bool strides = a.dy_stride % W == 0 && a.s_stride % W == 0 && a.dx_stride % W == 0;
+    int threads = aligned && a.d % W == 0 && strides ? group_threads(a.d, W, P) : 0;
     bool wide = threads != 0;
     a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
     CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
@@ -297,9 +298,10 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
     if (a->rows == 0) return STATUS_OK;
-    const int stride = (int)(a->x_stride ? a->x_stride : a->d);
-    CHECK(a->x_stride <= INT32_MAX, "x_stride %lld", (long long)a->x_stride);
-    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, stride, (int)a->d, 0, (float)a->eps,
+    CHECK(!a->y_stride || a->y_stride >= a->d, "y_stride %lld", (long long)a->y_stride);
+    CHECK(a->x_stride <= INT32_MAX && a->y_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->x_stride, (long long)a->y_stride);
+    const int stride = (int)(a->x_stride ? a->x_stride : a->d), y_stride = (int)(a->y_stride ? a->y_stride : a->d);
+    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, stride, y_stride, (int)a->d, 0, (float)a->eps,
                   (float)a->shift};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
@@ -312,7 +314,7 @@ status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
     CHECK(a->sum || !a->branch, "a branch needs a place for its sum");
     if (a->rows == 0) return STATUS_OK;
     norm_fwd f = {a->x,           a->branch, a->w,      a->b, a->sum,       a->y, (float *)a->mean,
-                  (float *)a->rstd, a->rows,   (int)a->d,   (int)a->d, 0,    (float)a->eps, 0};
+                  (float *)a->rstd, a->rows,   (int)a->d,   (int)a->d, (int)a->d, 0,    (float)a->eps, 0};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->b) && aligned16(a->sum) &&
                    aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, true>(f, aligned, s)));
@@ -323,9 +325,11 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
-    CHECK(a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->s_stride, (long long)a->dx_stride);
-    const int s_stride = (int)(a->s_stride ? a->s_stride : a->d), dx_stride = (int)(a->dx_stride ? a->dx_stride : a->d);
-    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, s_stride, dx_stride, (int)a->d, 0, (float)a->shift};
+    CHECK(a->dy_stride <= INT32_MAX && a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX, "strides %lld, %lld and %lld",
+          (long long)a->dy_stride, (long long)a->s_stride, (long long)a->dx_stride);
+    const int dy_stride = (int)(a->dy_stride ? a->dy_stride : a->d), s_stride = (int)(a->s_stride ? a->s_stride : a->d),
+              dx_stride = (int)(a->dx_stride ? a->dx_stride : a->d);
+    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, dy_stride, s_stride, dx_stride, (int)a->d, 0, (float)a->shift};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
     return cuda_set_launched(s, "rmsnorm_bwd");
@@ -337,7 +341,7 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     if (a->rows == 0) return STATUS_OK;
     norm_bwd b = {a->dy, a->s,    a->w,    a->dres,   (const float *)a->mean, (const float *)a->rstd,
-                  a->dx, NULL, a->rows, (int)a->d, (int)a->d, (int)a->d, 0,         0};
+                  a->dx, NULL, a->rows, (int)a->d, (int)a->d, (int)a->d, (int)a->d, 0,         0};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, true>(b, aligned, (float *)a->dw, (float *)a->db, s)));
     return cuda_set_launched(s, "layernorm_bwd");

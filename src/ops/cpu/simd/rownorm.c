@@ -13,7 +13,7 @@ struct fwd {
     const void *x, *branch, *w, *b;
     void *sum, *y;
     float *mean, *rstd;
-    int64_t rows, d, x_stride; /* x_stride: d where there is a sum */
+    int64_t rows, d, x_stride, y_stride; /* x_stride: d where there is a sum */
     double eps;
     float shift;
     dtype dt;
@@ -36,7 +36,7 @@ VEC_INLINE float residual(const struct fwd *a, int64_t r, dtype dt, enum kind ki
 
 VEC_INLINE void fwd_row(const struct fwd *a, int64_t r, dtype dt, enum kind kind)
 {
-    const int64_t d = a->d, at = r * d, from = r * a->x_stride;
+    const int64_t d = a->d, at = r * a->y_stride, from = r * a->x_stride;
     float squares = residual(a, r, dt, kind), mean = 0;
     const void *s = a->sum ? a->sum : a->x;
     if (kind == LAYER) {
@@ -96,7 +96,9 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     (void)s;
     struct fwd f = {.x = a->x, .branch = a->branch, .w = a->w, .sum = a->sum, .y = a->y, .rstd = a->rstd};
     CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
+    CHECK(!a->y_stride || a->y_stride >= a->d, "y_stride %lld", (long long)a->y_stride);
     f.x_stride = a->x_stride ? a->x_stride : a->d;
+    f.y_stride = a->y_stride ? a->y_stride : a->d;
     f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.shift = (float)a->shift, f.dt = a->dt;
     return fwd(&f, RMS);
 }
@@ -105,8 +107,8 @@ static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
 {
     (void)s;
     struct fwd f = {.x = a->x, .branch = a->branch, .w = a->w, .b = a->b, .sum = a->sum, .y = a->y};
-    f.mean = a->mean, f.rstd = a->rstd, f.rows = a->rows, f.d = f.x_stride = a->d, f.eps = a->eps,
-    f.dt = a->dt;
+    f.mean = a->mean, f.rstd = a->rstd, f.rows = a->rows, f.d = f.x_stride = f.y_stride = a->d,
+    f.eps = a->eps, f.dt = a->dt;
     return fwd(&f, LAYER);
 }
 
@@ -114,7 +116,7 @@ struct bwd {
     const void *dy, *s, *w, *dres;
     const float *mean, *rstd;
     void *dx;
-    int64_t d, s_stride, dx_stride;
+    int64_t d, dy_stride, s_stride, dx_stride;
     float shift;
     dtype dt;
 };
@@ -129,12 +131,12 @@ VEC_INLINE vf weighted(const struct bwd *a, vf dy, int64_t j, int n, dtype dt, e
 /* One row of dx; dw and db are this chunk's sums, padded to whole vectors. */
 VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dtype dt, enum kind kind)
 {
-    const int64_t d = a->d, at = r * d, at_s = r * a->s_stride, at_dx = r * a->dx_stride;
+    const int64_t d = a->d, at_dy = r * a->dy_stride, at_s = r * a->s_stride, at_dx = r * a->dx_stride;
     const float rstd = a->rstd[r], mean = kind == LAYER ? a->mean[r] : 0;
     vf g_acc = {0}, gx_acc = {0};
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf dy = vec_load(a->dy, at + j, n, dt), xh = (vec_load(a->s, at_s + j, n, dt) - mean) * rstd;
+        vf dy = vec_load(a->dy, at_dy + j, n, dt), xh = (vec_load(a->s, at_s + j, n, dt) - mean) * rstd;
         vf g = weighted(a, dy, j, n, dt, kind);
         gx_acc += g * xh;
         vec_store(dw, j, VEC, DTYPE_F32, vec_load(dw, j, VEC, DTYPE_F32) + dy * xh);
@@ -145,10 +147,10 @@ VEC_INLINE void bwd_row(const struct bwd *a, int64_t r, float *dw, float *db, dt
     const float gx_mean = vec_sum(gx_acc) / (float)d, g_mean = kind == LAYER ? vec_sum(g_acc) / (float)d : 0;
     for (int64_t j = 0; j < d; j += VEC) {
         int n = vec_n(d - j);
-        vf g = weighted(a, vec_load(a->dy, at + j, n, dt), j, n, dt, kind); /* as in g_mean */
+        vf g = weighted(a, vec_load(a->dy, at_dy + j, n, dt), j, n, dt, kind); /* as in g_mean */
         vf xh = (vec_load(a->s, at_s + j, n, dt) - mean) * rstd;
         vf dx = (g - g_mean - xh * gx_mean) * rstd;
-        if (a->dres) dx += vec_load(a->dres, at + j, n, dt);
+        if (a->dres) dx += vec_load(a->dres, r * d + j, n, dt);
         vec_store(a->dx, at_dx + j, n, dt, dx);
     }
 }
@@ -189,6 +191,7 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     (void)s;
     struct bwd b = {.dy = a->dy, .s = a->s, .w = a->w, .dres = a->dres, .rstd = a->rstd, .dx = a->dx};
+    b.dy_stride = a->dy_stride ? a->dy_stride : a->d;
     b.s_stride = a->s_stride ? a->s_stride : a->d;
     b.dx_stride = a->dx_stride ? a->dx_stride : a->d;
     b.d = a->d, b.shift = (float)a->shift, b.dt = a->dt;
@@ -200,7 +203,7 @@ static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     (void)s;
     CHECK(a->mean && a->db, "layernorm_bwd needs mean and db");
     struct bwd b = {.dy = a->dy, .s = a->s, .w = a->w, .dres = a->dres, .mean = a->mean, .rstd = a->rstd};
-    b.dx = a->dx, b.d = b.s_stride = b.dx_stride = a->d, b.dt = a->dt;
+    b.dx = a->dx, b.d = b.dy_stride = b.s_stride = b.dx_stride = a->d, b.dt = a->dt;
     return bwd(&b, a->rows, a->dw, a->db);
 }
 
