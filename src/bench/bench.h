@@ -39,4 +39,13 @@ struct moe_bench {
     bool json;
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;
+
+/* bench p2p, on GPUs. STATUS_DEVICE in a build without CUDA. */
+enum { P2P_RUNS_MAX = 99 };
+struct p2p_bench {
+    int64_t mib, runs, blocks;
+    const char *section;    /* host, pairs, rings, exchange; NULL: all */
+    const char *json;       /* file; NULL: none */
+};
+status cuda_bench_p2p(const struct p2p_bench *b) WARN_UNUSED;
 #endif

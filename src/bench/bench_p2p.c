@@ -1,0 +1,56 @@
+/* Links between the cards of this host, and to the host: cuda_p2p.c measures. */
+#include "base/flags.h"
+#include "bench/bench.h"
+#include "comm/peer.h"
+#include "dev/dev.h"
+
+#include <string.h>
+
+#if !INGOT_CUDA
+status cuda_bench_p2p(const struct p2p_bench *b)
+{
+    struct dev d;
+    (void)b;
+    return dev_open(&d, DEV_CUDA);
+}
+#endif
+
+static status check(const struct p2p_bench *b, const char *device)
+{
+    static const char *const sections[] = {"host", "pairs", "rings", "exchange"};
+    bool known = b->section == NULL;
+    if (device && strcmp(device, "cuda") != 0)
+        return FAIL(STATUS_CONFIG,
+                    "--device=%.40s: bench p2p is about GPUs, cuda; between processes of a host: "
+                    "ingot launch -n 4 -- bench collectives",
+                    device);
+    for (int i = 0; i < 4; i++) known |= b->section && strcmp(b->section, sections[i]) == 0;
+    if (!known) return FAIL(STATUS_CONFIG, "--only=%.40s: host, pairs, rings or exchange", b->section);
+    if (b->mib < 1 || b->mib > 4096) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 4096", (long long)b->mib);
+    if (b->runs < 1 || b->runs > P2P_RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, P2P_RUNS_MAX);
+    if (b->blocks < 1 || b->blocks > PEER_BLOCKS_MAX)
+        return FAIL(STATUS_CONFIG, "--blocks=%lld: 1 to %d", (long long)b->blocks, PEER_BLOCKS_MAX);
+    return STATUS_OK;
+}
+
+status bench_p2p(int argc, char **argv)
+{
+    struct p2p_bench b = {.mib = 256, .runs = 7, .blocks = 64};
+    const char *device = NULL;
+    const struct flag flags[] = {
+        {"device", FLAG_TEXT, &device, "cuda"},
+        {"mib", FLAG_INT, &b.mib, "size of large copies and of the largest exchange in MiB (256)"},
+        {"runs", FLAG_INT, &b.runs, "repetitions; the median counts (7)"},
+        {"blocks", FLAG_INT, &b.blocks, "multiprocessors that an exchange may take (64)"},
+        {"only", FLAG_TEXT, &b.section, "host, pairs, rings or exchange; default: all of them"},
+        {"json", FLAG_TEXT, &b.json, "file for one JSON object per row"}};
+    int help;
+    TRY(flags_parse(
+        "bench p2p [--device cuda] [--mib N] [--runs N] [--blocks N] [--only SECTION] [--json FILE]", flags,
+        (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench p2p takes no argument '%s'", argv[0]);
+    TRY(check(&b, device));
+    return cuda_bench_p2p(&b);
+}

@@ -1,0 +1,200 @@
+// Carries out the schedules of comm/peer.h. Block b of a rank has part b of every chunk, from the first step to the last, and every thread
+// the same floats of each part: what a rank has written itself needs no barrier to be read again, and ranks wait for each other block by
+// block, so that the waits of one block lie behind the copies of others.
+//
+// A wait is one thread per partner that looks at a flag in its own card's memory; the partner has written it there. Release and acquire
+// at system scope, with the block's barrier between the waiting thread and the others, order the data. They are loaded past L1, which
+// knows nothing of other cards' writes.
+extern "C" {
+#include "comm/peer.h"
+#include "dev/cuda_int.h"
+}
+#include <cuda_runtime.h>
+
+namespace {
+
+enum { THREADS = 512, EACH = 4, PART_MIN = 512 };
+enum : unsigned { LOOKS = 1024 }; // between two looks at the clock
+
+struct card_args {
+    peer_schedule schedule;
+    const float *memory[3][PEER_RANKS_MAX]; // by buffer and rank
+    peer_flags *flags[PEER_RANKS_MAX];
+    int64_t vectors; // of four floats, in a chunk
+    int64_t part;    // of a block
+    uint64_t deadline_ns;
+};
+
+__device__ inline uint64_t time_ns()
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+__device__ inline uint32_t flag_load(const uint32_t *flag)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(flag) : "memory");
+    return x;
+}
+
+__device__ inline void flag_store(uint32_t *flag, uint32_t x)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
+}
+
+__device__ inline bool wait_for(const uint32_t *flag, uint32_t value, uint64_t deadline_ns)
+{
+    const uint64_t begin = time_ns();
+    for (unsigned look = 1; int32_t(flag_load(flag) - value) < 0; look++)
+        if (look % LOOKS == 0 && time_ns() - begin > deadline_ns) return false;
+    return true;
+}
+
+// Tells some ranks that this block has come to a step, and waits until those of `wait` have. After a wait that was given up nobody waits
+// any more: the kernel ends with wrong results and says so in `lost`.
+__device__ void meet(const card_args &a, uint32_t tell, uint32_t wait, uint32_t value, bool *lost)
+{
+    const int me = a.schedule.rank, other = int(threadIdx.x), block = int(blockIdx.x);
+    __syncthreads();
+    if (other < a.schedule.ranks) {
+        if (tell >> other & 1) flag_store(&a.flags[other]->told[me][block], value);
+        if ((wait >> other & 1) && !*lost && !wait_for(&a.flags[me]->told[other][block], value, a.deadline_ns)) {
+            a.flags[me]->lost = uint32_t(1 + other);
+            *lost = true;
+        }
+    }
+    __syncthreads();
+}
+
+__device__ inline float4 sum(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+
+__device__ inline float4 *chunk(const card_args &a, int rank, peer_place p)
+{
+    float4 *memory = reinterpret_cast<float4 *>(const_cast<float *>(a.memory[p.buffer][rank]));
+    return memory + p.chunk * a.vectors;
+}
+
+template <bool PLUS>
+__device__ void move_part(const float4 *from, const float4 *plus, float4 *to, int64_t begin, int64_t end)
+{
+    int64_t i = begin + threadIdx.x;
+    for (; i + (EACH - 1) * THREADS < end; i += EACH * THREADS) {
+        float4 x[EACH];
+#pragma unroll
+        for (int u = 0; u < EACH; u++) x[u] = __ldcg(from + i + u * THREADS);
+#pragma unroll
+        for (int u = 0; u < EACH; u++) to[i + u * THREADS] = PLUS ? sum(x[u], __ldcg(plus + i + u * THREADS)) : x[u];
+    }
+    for (; i < end; i += THREADS) to[i] = PLUS ? sum(__ldcg(from + i), __ldcg(plus + i)) : __ldcg(from + i);
+}
+
+// comm.h's order: terms FIRST, FIRST + APART, ...; even ones plus odd ones.
+template <int N, int FIRST, int APART, int R> __device__ inline float4 tree_of(const float4 (&x)[R])
+{
+    if constexpr (N == 1)
+        return x[FIRST];
+    else
+        return sum(tree_of<(N + 1) / 2, FIRST, 2 * APART>(x), tree_of<N / 2, FIRST + APART, 2 * APART>(x));
+}
+
+template <int R> __device__ void tree_part(const card_args &a, peer_place from, float4 *to, int64_t begin, int64_t end)
+{
+    // Each rank begins with its own term, so that not all of them ask the same card first. Exchanging the halves of a node of the tree
+    // changes no bit, and with a power of two that is all that this does.
+    const int turn = (R & (R - 1)) == 0 ? a.schedule.rank : 0;
+    const float4 *term[R];
+#pragma unroll
+    for (int k = 0; k < R; k++) term[k] = chunk(a, k ^ turn, from);
+    int64_t i = begin + threadIdx.x;
+    for (; i + THREADS < end; i += 2 * THREADS) {
+        float4 x[R], y[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) x[k] = __ldcg(term[k] + i), y[k] = __ldcg(term[k] + i + THREADS);
+        to[i] = tree_of<R, 0, 1>(x);
+        to[i + THREADS] = tree_of<R, 0, 1>(y);
+    }
+    for (; i < end; i += THREADS) {
+        float4 x[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) x[k] = __ldcg(term[k] + i);
+        to[i] = tree_of<R, 0, 1>(x);
+    }
+}
+
+template <int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_kernel(const __grid_constant__ card_args a)
+{
+    __shared__ bool lost;
+    const peer_schedule &s = a.schedule;
+    const int block = int(blockIdx.x);
+    const uint32_t base = a.flags[s.rank]->base[block];
+    const int64_t begin = block * a.part, end = begin + a.part < a.vectors ? begin + a.part : a.vectors;
+    if (threadIdx.x == 0) lost = false;
+    for (int k = 0; k < s.step_count; k++) {
+        const peer_step step = s.steps[k];
+        const int moves = step.end - step.begin;
+        meet(a, step.tell, step.wait, base + uint32_t(k) + 1, &lost);
+        for (int i = 0; i < moves; i++) {
+            const peer_move m = s.moves[step.begin + (s.any_order ? (i + block) % moves : i)];
+            const float4 *from = chunk(a, m.rank, m.from), *plus = chunk(a, s.rank, m.plus);
+            float4 *to = chunk(a, s.rank, m.to);
+            if (m.kind == PEER_TREE)
+                tree_part<R>(a, m.from, to, begin, end);
+            else if (m.kind == PEER_ADD)
+                move_part<true>(from, plus, to, begin, end);
+            else if (from != to)
+                move_part<false>(from, nullptr, to, begin, end);
+        }
+    }
+    const uint32_t all = (1u << s.ranks) - 1 - (1u << s.rank); // when they have read everything, this rank's buffers are free
+    meet(a, all, all, base + s.step_count + 1u, &lost);
+    if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
+}
+
+using kernel = void (*)(card_args);
+const kernel kernels[] = {nullptr,
+                          peer_exchange_kernel<1>,
+                          peer_exchange_kernel<2>,
+                          peer_exchange_kernel<3>,
+                          peer_exchange_kernel<4>,
+                          peer_exchange_kernel<5>,
+                          peer_exchange_kernel<6>,
+                          peer_exchange_kernel<7>,
+                          peer_exchange_kernel<8>};
+static_assert(sizeof kernels / sizeof kernels[0] == PEER_RANKS_MAX + 1, "a kernel for every number of ranks");
+
+bool aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % PEER_ALIGN == 0; }
+
+} // namespace
+
+status peer_load(void)
+{
+    cudaFuncAttributes loaded;
+    for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++)
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels[ranks])));
+    return STATUS_OK;
+}
+
+status peer_exchange(const struct peer_exchange_args *a, struct stream *s)
+{
+    const struct peer_schedule *p = a->schedule;
+    card_args args = {*p, {}, {}, a->count / 4, 0, uint64_t(a->deadline_s * 1e9)};
+    CHECK(a->blocks >= 1 && a->blocks <= PEER_BLOCKS_MAX, "%d blocks", a->blocks);
+    CHECK(a->count >= 0 && a->count % 4 == 0, "chunks of %lld floats", (long long)a->count);
+    if (a->count == 0) return STATUS_OK;
+    for (int r = 0; r < p->ranks; r++) {
+        CHECK(aligned(a->in[r]) && aligned(a->out[r]) && aligned(a->work[r]), "buffers of rank %d", r);
+        args.memory[PEER_IN][r] = a->in[r], args.memory[PEER_OUT][r] = a->out[r], args.memory[PEER_WORK][r] = a->work[r];
+        args.flags[r] = a->flags[r];
+    }
+    // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
+    int64_t blocks = (args.vectors + PART_MIN - 1) / PART_MIN;
+    if (blocks > a->blocks) blocks = a->blocks;
+    args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;
+    kernels[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);
+    cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "peer_exchange on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
+}

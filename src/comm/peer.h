@@ -1,0 +1,101 @@
+/* peer: exchanges between the cards of one host by kernels that read each other's memory, without NCCL and without the host.
+ *
+ * Each of R ranks is a card with three buffers in chunks of `count` floats, which the others can read (peer access inside a process, IPC
+ * handles between processes): IN, OUT, and WORK, of peer_schedule.work chunks. R: 1 to PEER_RANKS_MAX.
+ *
+ *   op              IN       OUT      result
+ *   all_to_all      [R]      [R]      OUT[p] = rank p's IN[me]
+ *   all_gather      [1]      [R]      OUT[p] = rank p's IN[0];                     IN may be OUT[me]
+ *   reduce_scatter  [R]      [1]      OUT[0] = sum over p of rank p's IN[me];      OUT may be IN[me]
+ *   all_reduce      [R]      [R]      OUT[c] = sum over p of rank p's IN[c];       OUT may be IN, but for PEER_ONCE
+ *
+ * Sums have the order of comm.h, so the bits of comm_sum: even ranks plus odd ranks, each by the same rule, in F32. In that order partial
+ * sums cannot travel round a ring, so:
+ *
+ *   direct     one step: everything from all others at once. A sum reads all terms and writes once (an all-reduce: its own chunk, then
+ *              the others' sums).
+ *   ring       R - 1 steps, one partner each. Gathers come from the neighbour below alone; the others read in step k from the rank k + 1
+ *              places on, and add up what belongs together as soon as both parts are there.
+ *   hypercube  log2 R steps with partners that differ in one bit; R a power of two. Sums halve what is exchanged in each step, highest bit
+ *              first, which is comm.h's tree; gathers double it; an all-to-all moves half of everything in each step.
+ *   once       all_reduce alone: every rank adds up everything. One wait for the others, R - 1 times the bytes: for what is small.
+ *
+ * A schedule is data: steps of moves, the same for every size, checked by walking through all ranks' lists (tests/comm/test_peer.c). A
+ * kernel carries it out: block b of each rank has part b of every chunk, and deals with the blocks b of the others alone, through flags in
+ * their memory. Nothing is allocated and no argument changes from call to call, so a captured exchange can be replayed. */
+#ifndef INGOT_COMM_PEER_H
+#define INGOT_COMM_PEER_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PEER_RANKS_MAX = 8, PEER_BLOCKS_MAX = 256, PEER_STEPS_MAX = 2 * PEER_RANKS_MAX, PEER_MOVES_MAX = 4 * PEER_RANKS_MAX };
+enum { PEER_ALIGN = 16 };   /* of buffers and of chunks, bytes */
+
+#define PEER_OPS(X) X(ALL_TO_ALL, all_to_all) X(ALL_GATHER, all_gather) X(REDUCE_SCATTER, reduce_scatter) X(ALL_REDUCE, all_reduce)
+enum peer_op {
+#define X(name, text) PEER_##name,
+    PEER_OPS(X)
+#undef X
+    PEER_OP_COUNT
+};
+#define PEER_WAYS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once)
+enum peer_way {
+#define X(name, text) PEER_##name,
+    PEER_WAYS(X)
+#undef X
+    PEER_WAY_COUNT
+};
+const char *peer_op_text(enum peer_op op);
+const char *peer_way_text(enum peer_way way);
+
+/* to = from, from + plus, or the sum of `from` over all ranks. `to` and `plus` are this rank's own. */
+enum peer_buffer { PEER_IN, PEER_OUT, PEER_WORK };
+enum peer_kind { PEER_COPY, PEER_ADD, PEER_TREE };
+struct peer_place {
+    uint8_t buffer, chunk;
+};
+struct peer_move {
+    uint8_t kind;
+    uint8_t rank;               /* whose memory `from` lies in; of PEER_TREE: all ranks' */
+    struct peer_place from, plus, to;
+};
+/* Moves begin .. end - 1, after the ranks of `wait` have come to this step, too; the ranks of `tell` wait for this one. Bits by rank. */
+struct peer_step {
+    uint8_t begin, end;
+    uint8_t wait, tell;
+};
+struct peer_schedule {
+    uint8_t op, rank, ranks;
+    uint8_t any_order;          /* no move of a step needs another one's result: blocks begin at different ones */
+    uint8_t step_count, move_count;
+    uint8_t in, out, work;      /* chunks of the buffers */
+    struct peer_step steps[PEER_STEPS_MAX];
+    struct peer_move moves[PEER_MOVES_MAX];
+};
+/* What `rank` does. STATUS_CONFIG: too many ranks; a hypercube of a number that is no power of two; `once` for another op. */
+status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks) WARN_UNUSED;
+
+/* Flags of one rank of one group, in its card's memory, all zero before the group's first exchange. The others write `told` [rank][block]. */
+struct peer_flags {
+    uint32_t told[PEER_RANKS_MAX][PEER_BLOCKS_MAX];
+    uint32_t base[PEER_BLOCKS_MAX];  /* steps that this rank's blocks have made so far: the same on all ranks */
+    uint32_t lost;      /* 1 + the rank that did not come in time, or 0. Then results are undefined, and the flags of all ranks are to be zeroed */
+};
+
+struct stream;
+/* Every rank queues the same exchanges in the same order with the same count and blocks; what they read lies there when all have come to
+ * them in their streams, and may be overwritten behind them. Pointers are addresses on the card of `s`, which is the current one. */
+struct peer_exchange_args {
+    const struct peer_schedule *schedule;
+    const float *in[PEER_RANKS_MAX], *work[PEER_RANKS_MAX], *out[PEER_RANKS_MAX];  /* of each rank; this rank's out and work are written */
+    struct peer_flags *flags[PEER_RANKS_MAX];
+    int64_t count;      /* floats of a chunk; a multiple of 4 */
+    int blocks;         /* at most; all must run at once: no more than the card has multiprocessors */
+    double deadline_s;  /* of a wait inside the kernel, so that it ends when another card does not come */
+};
+/* Only in builds with CUDA, both. peer_load: once for each card, which is the current one, before the first exchange: a kernel that is
+ * loaded while another card's already waits for it might not be. */
+status peer_load(void) WARN_UNUSED;
+status peer_exchange(const struct peer_exchange_args *a, struct stream *s) WARN_UNUSED;
+#endif
