@@ -22,7 +22,7 @@ dtype optim_moment_dt(enum optim_state state)
     return types[state];
 }
 
-static_assert((int)UPDATE_CHUNK == (int)PARAMS_GRID, "pieces end where the grid of their unit does");
+static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
 /* Where a slice is made of several parts and moments are rounded, a piece ends with its part: it has one place in the whole row. */
 static bool is_cut(const struct params *p, const struct param *row)
@@ -30,15 +30,14 @@ static bool is_cut(const struct params *p, const struct param *row)
     return p->slices > 1 && row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32;
 }
 
-/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid; of a table whole rows. */
+/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid. */
 static int64_t piece_at(const struct params *p, int index, int64_t at)
 {
     const struct param *row = &p->rows[index];
-    const int64_t into = row->offset + at - p->units[row->unit].begin;
+    const struct param_unit *unit = &p->units[row->unit];
+    const int64_t into = row->offset + at - unit->begin, most = unit->grid - into % unit->grid;
     int64_t end = row->count;
     if (is_cut(p, row)) end = at + params_line(p, index, p->slice, at).count;
-    const int64_t most = row->role == ROLE_TABLE ? UPDATE_CHUNK / row->shape[1] * row->shape[1]
-                                                 : UPDATE_CHUNK - into % UPDATE_CHUNK;
     return end - at < most ? end - at : most;
 }
 /* Of elements [from, to) of a row, which begin and end with pieces. */
@@ -49,10 +48,8 @@ static int64_t pieces(const struct params *p, int index, int64_t from, int64_t t
     const int64_t first = piece_at(p, index, from);
     if (first >= to - from) return 1;
     /* Of a model that no machine holds there are more than can be counted one by one. */
-    if (!is_cut(p, row)) {
-        const int64_t whole = row->role == ROLE_TABLE ? first : (int64_t)UPDATE_CHUNK;
-        return 1 + (to - from - first + whole - 1) / whole;
-    }
+    const int64_t whole = p->units[row->unit].grid;
+    if (!is_cut(p, row)) return 1 + (to - from - first + whole - 1) / whole;
     int64_t count = 0;
     for (int64_t at = from; at < to; count++) at += piece_at(p, index, at);
     return count;

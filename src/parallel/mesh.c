@@ -120,12 +120,6 @@ static status check_tensor_run(const struct spec *s)
 static status check_zero(const struct spec *s, const struct mesh_shape *m)
 {
     if (m->zero == 0) return STATUS_OK;
-    if (s->model.engram_layers[0])
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.zero %d: tables of model.engram_layers, updated row by row, are not shared out; "
-            "set it to 0",
-            m->zero);
     if (m->zero < 2) return STATUS_OK;
     const char *with = m->pp > 1 && m->schedule == PIPE_ZB_H1 ? "parallel.schedule: zb_h1"
                        : s->model.hrm_cycles > 0              ? "model.hrm_cycles"

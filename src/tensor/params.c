@@ -171,6 +171,34 @@ void params_free(struct params *p)
     *p = (struct params){0};
 }
 
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y > 0) {
+        const int64_t rest = x % y;
+        x = y, y = rest;
+    }
+    return a / x * b;
+}
+
+/* What a table begins on and a line of its unit's grid is made of: whole blocks and whole rows. */
+static int64_t table_step(const struct param *r)
+{
+    const int64_t step = common_multiple(PARAM_ALIGN, r->shape[1]);
+    CHECK(step <= PARAMS_GRID, "%s: no line of the grid is whole rows of %lld", r->name,
+          (long long)r->shape[1]);
+    return step;
+}
+
+static int64_t grid_of(const struct params *p, const struct param_unit *u)
+{
+    int64_t step = PARAM_ALIGN;
+    for (int i = u->first; i < u->last; i++)
+        if (p->rows[i].role == ROLE_TABLE) step = common_multiple(step, table_step(&p->rows[i]));
+    CHECK(step <= PARAMS_GRID, "tables of a unit have no common grid");
+    return PARAMS_GRID / step * step;
+}
+
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
@@ -179,17 +207,19 @@ static void place_rows(struct params *p)
         struct param_unit *unit = &p->units[u];
         int64_t at = unit->begin = p->total;
         unit->weight = unit->grad = NULL;
+        unit->grid = grid_of(p, unit);
         for (int i = unit->first; i < unit->last; i++) {
             const int64_t room = round_up(p->rows[i].count, PARAM_ALIGN), into = at - unit->begin;
             /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
-            if (p->rows[i].role == ROLE_BALANCE && into % PARAMS_GRID + room > PARAMS_GRID)
-                at = unit->begin + round_up(into, PARAMS_GRID);
+            if (p->rows[i].role == ROLE_BALANCE && into % unit->grid + room > unit->grid)
+                at = unit->begin + round_up(into, unit->grid);
+            if (p->rows[i].role == ROLE_TABLE) at = unit->begin + round_up(into, table_step(&p->rows[i]));
             p->rows[i].offset = at;
             at += room;
             p->rows[i].exact_at = p->exact_count;
             if (p->rows[i].exact && unit->here && p->zero) p->exact_count += p->rows[i].count;
         }
-        unit->count = round_up(at - unit->begin, p->zero ? (int64_t)p->shards * PARAMS_GRID : 1);
+        unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count;
     }
     p->own = p->zero ? p->total / p->shards : p->total;

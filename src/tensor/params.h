@@ -9,13 +9,14 @@
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero.
  *
- * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards PARAMS_GRID elements, and m,
+ * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards grid elements, and m,
  * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
  * alone, that of a unit from begin / shards on. What is not whole then comes and goes with params_enter and params_leave.
  *
  * Rows stand in units: the embedding, each block, and what follows the blocks. Every rank declares the whole model; it stores the units
  * that are `here` (pipeline), and of a row its own slice (tensor parallelism: `split`). The optimizer's pieces of a unit lie on a grid of
- * PARAMS_GRID elements that starts with the unit, so that pieces, and sums over them, do not depend on what else a rank stores. */
+ * PARAMS_GRID elements that starts with the unit, so that pieces, and sums over them, do not depend on what else a rank stores. Where the
+ * unit has a table, whose rows move as a whole, the grid is a little finer, and none of its lines cuts a row. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
@@ -81,7 +82,7 @@ struct param_unit {
     int first, last;            /* rows [first, last) */
     bool here;                  /* this rank stores it */
     bool copy;                  /* so does another, which answers for it in norms and checkpoints */
-    int64_t begin, count;       /* its elements of the flat arrays, padding included: params_lay */
+    int64_t begin, count, grid; /* its elements of the flat arrays, padding included, and of a line of its grid: params_lay */
     void *weight, *grad;        /* where they begin */
     int64_t chunk_first, chunk_count; /* its part of `chunks` */
     int64_t chunk_place;        /* of the first of them among the pieces of the whole model */

@@ -61,7 +61,7 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                 for (int u = 0; u < p->unit_count; u++) {
                     sum += p->units[u].count;
                     if (p->units[u].count > largest) largest = p->units[u].count;
-                    if (zero) assert_true(p->units[u].count % ((int64_t)shards * PARAMS_GRID) == 0);
+                    if (zero) assert_true(p->units[u].count % (shards * p->units[u].grid) == 0);
                 }
                 const double total = (double)p->total, padding = total - (double)p->unique,
                              rope = 64 * 64 * 8;

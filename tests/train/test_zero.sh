@@ -75,6 +75,12 @@ for stage in 2 3; do
     zero tied-mtp 4 $stage --model.mtp_depth=1 --train.precision=bf16 --train.recompute=full
     same "an extra prediction with a tied table and ZeRO $stage" runs/tied-mtp runs/tied-mtp-4-$stage
 done
+# Tables move row by row, and no part ends within a row: also where rows are no power of two.
+variant engram --model.engram_layers=1 --model.engram_dim=48 --model.engram_base=500 --model.engram_heads=2 --model.tied_embeddings=false
+engram=(--model.engram_layers=0-1 --model.engram_dim=16 --model.engram_base=700 --model.engram_heads=4 --model.engram_ngram=2 --train.precision=bf16 --optim.state=bf16)
+run 0 train zero.yaml --run.dir=runs/tables "${engram[@]}"
+zero tables 4 3 "${engram[@]}" --parallel.shard=2
+same "tables in bf16 in two copies" runs/tables runs/tables-4-3
 zero int8 4 1 --optim.state=int8
 run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
 same "moments in 8 bits" runs/int8 runs/int8-4-1
