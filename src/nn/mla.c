@@ -51,8 +51,9 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, tail_at(m) + m->rope, d, BIAS_NONE);
     const int64_t parts[] = {c_at(m), m->rank,
-                             m->rope};            /* q or what it comes from, kv, the shared key's tail */
-    linear_split(&m->in, p, SPLIT_SUM, parts, 3); /* each rank's gradient is what reaches it from its heads */
+                             m->rope}; /* q or what it comes from, kv, the shared key's tail */
+    /* Of what all heads come from, each rank's gradient is what reaches it from its own. */
+    linear_split(&m->in, p, m->q_rank ? SPLIT_SUM : SPLIT_FIRST, parts, 3);
     if (m->q_rank) {
         m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
         params_split(p, m->q_norm, SPLIT_SUM, NULL, 0);

@@ -13,6 +13,7 @@
  *   din, dq, dk, dkv, dq_normed, dc_normed, do_  scratch            gradients of the above
  *   in.weight [W, D], q_norm [Rq], q.weight [H hd, Rq], kv_norm [R], kv.weight [H (dn+dv), R], out.weight [D, H dv]     param
  *
+ * With tensor parallelism H and what is formed for it are those of a rank; c, k_rope and q_a are of all rows on every rank.
  * hd = dn + dr. Selective recomputation forms q, k and v again from in: two products of small depth. Yarn with mscale_all_dim multiplies the
  * scale of the scores (rope_softmax_factor).
  * FLOPs per token: 2 D W + 2 Rq H hd + 2 R H (dn + dv) + 2 H dv D + 2 H (hd + dv) S_eff forward. */

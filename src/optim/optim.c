@@ -24,10 +24,12 @@ dtype optim_moment_dt(enum optim_state state)
 
 static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
-/* Where a slice is made of several parts and moments are rounded, a piece ends with its part: it has one place in the whole row. */
+/* Where a slice is made of several parts a piece ends with its part: it has one place in the whole row, which matters where moments are
+ * rounded, and one rank that answers for it. */
 static bool is_cut(const struct params *p, const struct param *row)
 {
-    return p->slices > 1 && row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32;
+    return p->slices > 1 &&
+           (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32));
 }
 
 /* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid. */
@@ -123,21 +125,21 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
                                    .key = key};
         CHECK(p->moment_dt != DTYPE_U8 || c->begin % PARAM_ALIGN == 0, "%s: a piece begins within a block",
               row->name);
+        if (p->slice > 0 && at >= params_summed(p, index)) c->flags |= UPDATE_COPY;
         place_piece(p, index, at, c++);
     }
     return c;
 }
 
-/* Random bits are drawn for four elements at once. */
+/* A piece is moved by sixteen elements at once, and random bits are drawn for four. */
 static status check_pieces(const struct params *p, const struct update_chunk *c, const struct param *row)
 {
-    if (p->moment_dt == DTYPE_F32 ||
-        (c->begin % 16 == 0 && (c->first | c->stride | c->width | c->into) % 4 == 0))
+    const bool rounded = p->moment_dt != DTYPE_F32;
+    if (c->begin % 16 == 0 && (!rounded || (c->first | c->stride | c->width | c->into) % 4 == 0))
         return STATUS_OK;
-    return FAIL(STATUS_CONFIG,
-                "parallel.tensor %d cuts %s between four elements that are rounded together; use "
-                "optim.state: fp32",
-                p->slices, row->name);
+    return FAIL(STATUS_CONFIG, "parallel.tensor %d cuts %s between elements that move together; use %s",
+                p->slices, row->name,
+                row->split == SPLIT_FIRST ? "another number of ranks" : "optim.state: fp32");
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)

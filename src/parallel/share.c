@@ -2,9 +2,16 @@
 
 #include <string.h>
 
-static bool is_summed(const struct params *p, int row)
+/* What is summed of what this rank answers for: the end of its part of the row. */
+static struct param_held summed(const struct params *p, int row)
 {
-    return p->rows[row].split == SPLIT_SUM && p->units[p->rows[row].unit].here;
+    struct param_held held = params_held(p, row);
+    int64_t skip = params_summed(p, row) - held.from;
+    if (skip < 0) skip = 0;
+    if (skip > held.to - held.from) skip = held.to - held.from;
+    held.from += skip;
+    held.at += skip;
+    return held;
 }
 
 void share_lay(struct share *s, const struct params *p, const struct mesh *mesh, struct arena *a)
@@ -13,8 +20,8 @@ void share_lay(struct share *s, const struct params *p, const struct mesh *mesh,
     if (mesh == NULL || mesh->shape.tp == 1) return;
     s->comm = mesh->tp;
     for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
-        if (is_summed(p, i)) s->count += held.to - held.from;
+        const struct param_held held = summed(p, i);
+        s->count += held.to - held.from;
     }
     s->flat = arena_take(a, (size_t)s->count * sizeof *s->flat, "gradients in parts");
     s->scratch = arena_take(a, comm_sum_scratch(mesh->shape.tp, s->count, DTYPE_F32),
@@ -33,9 +40,9 @@ static void move(const struct share *s, const struct params *p, enum way way)
 {
     float *flat = s->flat;
     for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
+        const struct param_held held = summed(p, i);
         const int64_t count = held.to - held.from;
-        if (!is_summed(p, i) || count == 0) continue;
+        if (count == 0) continue;
         float *grad = held_grad(p, i, &held);
         memcpy(way == PACK ? flat : grad, way == PACK ? grad : flat, (size_t)count * sizeof *grad);
         flat += count;

@@ -4,6 +4,7 @@
  *   NONE               whole            whole, of the same data          nothing            on the first rank
  *   SUM                whole            of its own tokens or heads       summed over ranks  on the first rank
  *   OUT, IN            a slice          of the slice                     nothing            on each rank, its slice
+ *   FIRST              both             its first part as OUT, the others as SUM
  *
  * The sums come last, once per step, after those over data-parallel ranks: so each rank adds up what does not depend on how many of
  * those there are, and, where those share out the state, its own part alone. All rows go in one call. */
@@ -20,6 +21,11 @@ struct share {
 };
 /* Takes the memory, counting or real, after params_lay. mesh NULL: one rank. */
 void share_lay(struct share *s, const struct params *p, const struct mesh *mesh, struct arena *a);
+/* What it takes for `count` elements. */
+static inline size_t share_bytes(int ranks, int64_t count)
+{
+    return (size_t)count * sizeof(float) + comm_sum_scratch(ranks, count, DTYPE_F32);
+}
 /* The sums of these rows' gradients, on every rank. Memory of the host. */
 status share_sum(const struct share *s, const struct params *p) WARN_UNUSED;
 #endif

@@ -1,4 +1,5 @@
 #include "plan/mesh_plan_int.h"
+#include "parallel/share.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -140,7 +141,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
-    double act = 0, set = 0, store = 0, layer_max = 0;
+    double act = 0, set = 0, store = 0, layer_max = 0,
+           summed = last ? s->summed_last + (double)s->modules * s->summed_module : 0;
     const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
                  module = padded(&v->mesh, s->count_module);
     stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
@@ -154,6 +156,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             chunk += l->act;
             store += l->store;
             stage->count += padded(&v->mesh, l->count);
+            summed += l->summed;
             stage->layers++;
             stage->ortho += l->ortho;
             m->scratch = fmax(m->scratch, l->scratch);
@@ -169,6 +172,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
         mesh_state_bytes(precision_of(p), s->moment_bytes, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
     m->grads = stage->count * b.grad + s->grad_other;
+    if (s->tp > 1)
+        m->grads += (double)share_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
     m->optim = stage->count * b.moments;
     struct feed_shape feed = s->feed;
     feed.micro_count = r->micros;

@@ -1,4 +1,5 @@
 #include "plan/mesh_share.h"
+#include "parallel/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +38,12 @@ static void count_rows(struct mesh_share *s, const struct decoder *d)
 {
     for (int i = 0; i < d->params.count; i++) {
         const struct param *r = &d->params.rows[i];
-        const double count = aligned(r->count);
+        const double count = aligned(r->count), summed = (double)(r->count - params_summed(&d->params, i));
         if (r->unit == 0) s->count_first += count;
-        if (r->unit > 0 && r->unit <= s->layers) s->layer[r->unit - 1].count += count;
-        if (r->unit == s->layers + 1) s->count_last += count;
-        if (r->unit == s->layers + 2) s->count_module += count;
+        if (r->unit > 0 && r->unit <= s->layers)
+            s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
+        if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
+        if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
         if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
     }
 }
@@ -138,10 +140,13 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
     }
     const struct mesh_state state = mesh_state_bytes((enum precision)spec->run.train_precision, 0, 0, 1);
     s->modules = spec->model.mtp_depth;
-    double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0;
-    for (int64_t i = 0; i < s->layers; i++) count += s->layer[i].count, layers += s->layer[i].act;
+    double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
+           summed = s->summed_last + (double)s->modules * s->summed_module;
+    for (int64_t i = 0; i < s->layers; i++)
+        count += s->layer[i].count, layers += s->layer[i].act, summed += s->layer[i].summed;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master);
     s->grad_other = (double)m.grad.peak - count * state.grad;
+    if (s->tp > 1) s->grad_other -= (double)share_bytes(s->tp, (int64_t)summed);
     s->moment_bytes = (double)m.optim.peak / count; /* its tables included */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);

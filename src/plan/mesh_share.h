@@ -5,7 +5,7 @@
 #include "plan/mesh_plan.h"
 
 struct mesh_share_layer {
-    double count;               /* parameters, padding included */
+    double count, summed;       /* parameters, padding included; those whose gradients the tp ranks form in part (parallel/share.h) */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
     double ortho;               /* seconds of Muon's products per step; else 0 */
@@ -20,6 +20,7 @@ struct mesh_share {
     double count_first, count_last, count_tied; /* embedding; norm, head; the table that the head shares */
     int64_t modules;
     double count_module;        /* of each extra prediction */
+    double summed_last, summed_module; /* behind the layers, and of each extra prediction */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */

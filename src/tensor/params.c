@@ -54,12 +54,18 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
     for (int i = 0; i < part_count; i++) {
         r->parts[i] = parts[i];
         rows += parts[i];
-        CHECK(split != SPLIT_OUT || parts[i] % slices == 0, "%s: %lld rows for %lld ranks", r->name,
-              (long long)parts[i], (long long)slices);
+        CHECK(!(split == SPLIT_OUT || (split == SPLIT_FIRST && i == 0)) || parts[i] % slices == 0,
+              "%s: %lld rows for %lld ranks", r->name, (long long)parts[i], (long long)slices);
     }
     CHECK(part_count == 0 || (rows > 0 && r->global[0] % rows == 0), "%s: parts of %lld rows", r->name,
           (long long)rows);
-    if (split != SPLIT_OUT && split != SPLIT_IN) return;
+    if (!params_sliced(r)) return;
+    if (split == SPLIT_FIRST) {
+        CHECK(rows == r->global[0], "%s: parts of %lld rows", r->name, (long long)rows);
+        r->shape[0] = rows - parts[0] + parts[0] / slices;
+        r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
+        return;
+    }
     const int axis = split == SPLIT_IN;
     CHECK(axis < r->rank && r->global[axis] % slices == 0, "%s: %lld cannot be dealt to %lld ranks", r->name,
           (long long)r->global[axis], (long long)slices);
@@ -85,7 +91,7 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
             .pitch = part, .global = slice * part, .stride = width, .rows = r->global[0], .width = part};
         return 1;
     }
-    if (r->split != SPLIT_OUT) {
+    if (!params_sliced(r)) {
         blocks[0] = (struct param_block){.pitch = r->count, .stride = r->count, .rows = 1, .width = r->count};
         return 1;
     }
@@ -93,10 +99,11 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
     const int count = r->part_count ? r->part_count : 1;
     const int64_t period = r->part_count ? part_rows(r) : r->global[0];
     for (int i = 0; i < count; i++) {
-        const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = rows / slices;
+        const bool shared = r->split == SPLIT_OUT || i == 0;
+        const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = shared ? rows / slices : rows;
         blocks[i] = (struct param_block){.local = local,
-                                         .pitch = period / slices * width,
-                                         .global = (global + slice * mine) * width,
+                                         .pitch = r->count / (r->global[0] / period),
+                                         .global = (global + (shared ? slice * mine : 0)) * width,
                                          .stride = period * width,
                                          .rows = r->global[0] / period,
                                          .width = mine * width};
@@ -104,6 +111,13 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
         global += rows;
     }
     return count;
+}
+
+int64_t params_summed(const struct params *p, int row)
+{
+    const struct param *r = &p->rows[row];
+    if (r->split == SPLIT_SUM) return 0;
+    return r->split == SPLIT_FIRST ? r->parts[0] / params_slices(p) * r->global[1] : r->count;
 }
 
 struct param_line params_line(const struct params *p, int row, int slice, int64_t at)

@@ -49,6 +49,7 @@ enum split {
     SPLIT_NONE,                 /* all of it, and each forms the whole gradient, from the same data */
     SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
     SPLIT_OUT,                  /* rows: of each of its parts an equal share, each time that they come */
+    SPLIT_FIRST,                /* rows: of its first part an equal share; of the others all, whose gradients are added up as of SUM */
     SPLIT_IN,                   /* columns: an equal share of each row */
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
@@ -130,7 +131,9 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
 /* How ranks share the row that was just added; `parts` [part_count] or NULL. The shares must be whole (CHECK: the spec was checked). */
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
 /* Its slices differ: others are the same on all ranks of a tensor-parallel group. */
-static inline bool params_sliced(const struct param *row) { return row->split == SPLIT_OUT || row->split == SPLIT_IN; }
+static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_OUT; }
+/* The first element of this rank's slice from which on all ranks of the group have the same, and add up their gradients; or its end. */
+int64_t params_summed(const struct params *p, int row);
 /* The logical matrices of a whole row, one behind the other: how many, and one of them, `begin` elements behind the row's first. */
 struct param_matrix { int64_t begin, rows, cols; };
 int64_t params_matrix_count(const struct param *row);

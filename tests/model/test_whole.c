@@ -200,10 +200,11 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
     if (!work_do(&w, &s)) return false;
     char scratch[1 << 14];
     for (int i = 0; i < w.d.params.count && whole->v->dt == DTYPE_F64; i++) {
-        const int64_t count = w.d.params.rows[i].count;
-        if (w.d.params.rows[i].split != SPLIT_SUM) continue;
+        const int64_t from = params_summed(&w.d.params, i), count = w.d.params.rows[i].count - from;
+        if (count == 0) continue;
         if (comm_sum_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
-            comm_sum(mesh.tp, "row", params_grad(&w.d.params, i), count, DTYPE_F64, scratch) != STATUS_OK)
+            comm_sum(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64,
+                     scratch) != STATUS_OK)
             return false;
     }
     if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params) != STATUS_OK) return false;
@@ -324,6 +325,8 @@ static void latent_attention_is_shared_by_heads(void **state)
     snprintf(s.layers, sizeof s.layers, "mla,gqa");
     s.mla_heads = 4, s.mla_q_rank = 12, s.mla_kv_rank = 8, s.mla_nope_dim = 6, s.mla_rope_dim = 4;
     s.mla_value_dim = 5;
+    check(&s, 1e-6);
+    s.mla_q_rank = 0;
     check(&s, 1e-6);
 }
 

@@ -50,6 +50,8 @@ variant() { # variant NAME KEYS...: two and four ranks of one group; two groups 
 variant gpt2 --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true
 variant llama --model.tied_embeddings=false --model.head_count_kv=4 --train.z_loss=1e-4 --train.recompute=full
 variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --train.recompute=selective
+latent="--model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
+variant mla $latent --train.recompute=selective
 variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
 mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.moe_shared_gate=true --model.moe_aux=0.01"
 variant moe $mixture --model.moe_balance_rate=0.001 --train.recompute=full
@@ -64,7 +66,7 @@ ranks wide 8 --parallel.tensor=4 --model.qk_norm=true --model.qkv_bias=true --tr
 same_state "two groups of four" runs/wide runs/qwen3-4
 
 # In BF16 as near as rounding leaves it: one rank in FP32 is no nearer.
-for bf16 in "--train.precision=bf16" "--train.precision=bf16 --optim.state=bf16"; do
+for bf16 in "--train.precision=bf16" "--train.precision=bf16 --optim.state=bf16" "--train.precision=bf16 --optim.state=bf16 --optim.lr=3e-3 $latent"; do
     rm -rf runs/bf16-1 runs/bf16-2
     run 0 train tensor.yaml --run.dir=runs/bf16-1 $bf16
     ranks bf16-2 2 --parallel.tensor=2 $bf16
