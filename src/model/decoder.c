@@ -358,6 +358,7 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
     activations_rows(a, d, b->rows);
     TRY(params_enter(r->params, 0, UNIT_FORWARD));
     TRY(decoder_embed_fwd(d, a, b, r));
+    if (d->hrm) TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD)); /* its norms are there */
     return hrm_begin(d, a, r);
 }
 
@@ -452,7 +453,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         SCOPE("norm.bwd", -1);
         TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0}, a->grad, r));
     }
-    TRY(params_leave(r->params, end));
+    if (!d->hrm) TRY(params_leave(r->params, end));
     const struct mix c = {.rope = &d->rope, .batch = b};
     const int64_t low = d->hrm ? model_pass(&d->spec, 0).to : -1;
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
@@ -466,6 +467,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     SCOPE("embed.bwd", -1);
     if (!early) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(hrm_begin_bwd(d, a, r));
+    if (d->hrm) TRY(params_leave(r->params, end));
     TRY(decoder_embed_bwd(d, a, b, r));
     return params_leave(r->params, 0);
 }

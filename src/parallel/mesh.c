@@ -120,12 +120,16 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
 {
     if (m->zero == 0) return STATUS_OK;
     if (m->zero < 2) return STATUS_OK;
-    const char *with = m->pp > 1 && m->schedule == PIPE_ZB_H1 ? "parallel.schedule: zb_h1"
-                       : s->model.hrm_cycles > 0              ? "model.hrm_cycles"
-                                                              : NULL;
-    if (with)
-        return FAIL(STATUS_CONFIG, "parallel.zero %d does not go together with %s yet; set it to 1 or 0",
-                    m->zero, with);
+    if (m->pp > 1 && m->schedule == PIPE_ZB_H1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.zero %d does not go together with parallel.schedule: zb_h1 yet; set it to 1 or 0",
+            m->zero);
+    if (model_segments(&s->model) > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d: model.hrm_segments %lld add to one gradient, which no rank has whole; "
+                    "set parallel.zero to 1 or 0",
+                    m->zero, (long long)model_segments(&s->model));
     if (m->zero == 3 && s->run.log_sample_prompt[0])
         return FAIL(
             STATUS_CONFIG,
@@ -136,13 +140,11 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
-    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1 || shape->zero > 2))
+    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1))
         return FAIL(STATUS_CONFIG,
                     "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
                     "parallel.%s",
-                    shape->pp > 1   ? "pipeline"
-                    : shape->tp > 1 ? "tensor"
-                                    : "zero: 3");
+                    shape->pp > 1 ? "pipeline" : "tensor");
     if (shape->dp % shape->shard != 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
                     shape->shard, shape->dp);

@@ -7,7 +7,20 @@ static bool power_of_two(int64_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-status sync_check(int64_t groups, int64_t micro_count, int ranks)
+static int logarithm(int64_t n)
+{
+    int levels = 0;
+    while (n > 0 && (n >> levels & 1) == 0) levels++;
+    return levels;
+}
+
+int sync_waiting(int64_t groups)
+{
+    const int levels = logarithm(groups);
+    return levels + (groups >> levels > 1);
+}
+
+status sync_check(int64_t groups, int64_t micro_count, int ranks, enum sync_place place)
 {
     if (micro_count % ranks != 0)
         return FAIL(
@@ -16,7 +29,8 @@ status sync_check(int64_t groups, int64_t micro_count, int ranks)
             "multiple of ranks x train.micro_batch x train.sequence_length",
             (long long)micro_count, ranks);
     if (groups == 0) return STATUS_OK;
-    if (groups % ranks != 0 || !power_of_two(groups / ranks) || groups / ranks > 1 << SYNC_LEVELS_MAX)
+    const bool any = ranks == 1 || place == SYNC_FIRST;
+    if (groups % ranks != 0 || (!any && !power_of_two(groups / ranks)))
         return FAIL(STATUS_CONFIG,
                     "train.gradient_groups %lld must be the number of ranks (%d) times a power of two",
                     (long long)groups, ranks);
@@ -48,20 +62,22 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
     const int ranks = mesh ? mesh->shape.dp : 1;
     *s = (struct sync){
         .mesh = mesh, .groups = groups ? (int)(groups / ranks) : 1, .total = p->zero < 2 ? p->total : p->own};
-    while (1 << s->levels < s->groups) s->levels++;
-    if (s->levels > 0) {
-        s->grads = arena_take(a, (size_t)(s->levels * s->total) * sizeof *s->grads, "gradients of groups");
-        s->losses = arena_take(a, (size_t)s->levels * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
+    s->levels = logarithm(s->groups);
+    s->trees = s->groups >> s->levels;
+    const int waiting = sync_waiting(s->groups);
+    if (waiting > 0) {
+        s->grads = arena_take(a, (size_t)(waiting * s->total) * sizeof *s->grads, "gradients of groups");
+        s->losses = arena_take(a, (size_t)waiting * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
     if (ranks > 1) s->scratch = arena_take(a, scratch_bytes(mesh, p), "gradients on their way");
 }
 
-/* The bits of k in reverse: groups that are added to each other come one after the other. */
+/* Tree by tree; within one, the bits of k in reverse: groups that are added to each other come one after the other. */
 int sync_group(const struct sync *s, int k)
 {
     int group = 0;
     for (int bit = 0; bit < s->levels; bit++) group |= (k >> bit & 1) << (s->levels - 1 - bit);
-    return group;
+    return (k >> s->levels) + s->trees * group;
 }
 
 static status fold(const struct sync *s, int level, enum fold_what what, const struct sync_part *part,
@@ -86,9 +102,12 @@ static status fold(const struct sync *s, int level, enum fold_what what, const s
 status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums,
                       const struct ops *ops, dev_stream stream)
 {
+    const int tree = k >> s->levels, in_tree = k - (tree << s->levels);
     int level = 0;
-    for (; k >> level & 1; level++) TRY(fold(s, level, FOLD_ADD, part, sums, ops, stream));
-    return level < s->levels ? fold(s, level, FOLD_KEEP, part, sums, ops, stream) : STATUS_OK;
+    for (; in_tree >> level & 1; level++) TRY(fold(s, level, FOLD_ADD, part, sums, ops, stream));
+    if (level == s->levels && tree > 0) TRY(fold(s, level, FOLD_ADD, part, sums, ops, stream));
+    const bool last = level == s->levels && tree == s->trees - 1;
+    return last ? STATUS_OK : fold(s, level, FOLD_KEEP, part, sums, ops, stream);
 }
 
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops,

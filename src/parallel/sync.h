@@ -6,7 +6,11 @@
  * with the same G (train.gradient_groups), gradients and losses are the same bits for 1, 2, 4, ... G ranks. One rank with G groups keeps
  * log2(G) more gradients; with a group per rank, which is the default, nobody keeps any.
  *
- * Ranks that are the deepest level of the tree instead (parallel/zero.h) have micro-batches r n to r n + n - 1 of n R = G. */
+ * Ranks that are the deepest level of the tree instead (parallel/zero.h) have micro-batches r n to r n + n - 1 of n R = G.
+ *
+ * G = m 2^k with m odd: such a tree for each residue modulo m, of the micro-batches that have it, and the m sums are added one after
+ * the other. That is the same order for one rank and for ranks that are the deepest level, up to 2^k of them; ranks that come last need
+ * G / R to be a power of two. */
 #ifndef INGOT_PARALLEL_SYNC_H
 #define INGOT_PARALLEL_SYNC_H
 #include "base/arena.h"
@@ -14,18 +18,23 @@
 #include "parallel/mesh.h"
 #include "tensor/params.h"
 
-enum { SYNC_LEVELS_MAX = 10, SYNC_LOSSES = 4 };
+enum { SYNC_LOSSES = 4 };
 struct sync {
     const struct mesh *mesh;    /* not owned; NULL: one rank */
-    int groups, levels;         /* of this rank: a power of two, and its logarithm */
+    int groups;                 /* of this rank: */
+    int levels, trees;          /* trees 2^levels, trees odd */
     int64_t total;              /* elements of a gradient, or of its part that is here (parallel/zero.h) */
-    float *grads;               /* [levels][total] sums that wait for their other half */
-    double *losses;             /* [levels][SYNC_LOSSES] likewise, in the set's memory */
+    float *grads;               /* [sync_waiting][total] sums that wait: for their other half, and for the next tree */
+    double *losses;             /* [sync_waiting][SYNC_LOSSES] likewise, in the set's memory */
     void *scratch;              /* of the largest unit on its way */
 };
 
+/* Where in the tree ranks are added to each other: last, once per step; or first, in every micro-batch. */
+enum sync_place { SYNC_LAST, SYNC_FIRST };
 /* STATUS_CONFIG when G groups (0: a group per rank) cannot be dealt to the ranks, or micro-batches of a step to the groups. */
-status sync_check(int64_t groups, int64_t micro_count, int ranks) WARN_UNUSED;
+status sync_check(int64_t groups, int64_t micro_count, int ranks, enum sync_place place) WARN_UNUSED;
+/* Gradients that wait, most of all at once, where a rank sums so many groups. */
+int sync_waiting(int64_t groups);
 /* Takes the memory, counting or real, for checked numbers. */
 void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const struct params *p, struct arena *a);
 

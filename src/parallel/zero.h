@@ -31,7 +31,7 @@ struct zero {
     struct unit_hooks hooks;
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
     int end;                    /* the unit that follows the blocks */
-    bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions */
+    bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions; or the end at the beginning */
     void *scratch;              /* of params.exact on its way */
 };
 

@@ -140,6 +140,7 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
     }
     const struct mesh_state state = mesh_state_bytes((enum precision)spec->run.train_precision, 0, 0, 1);
     s->modules = spec->model.mtp_depth;
+    s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
            summed = s->summed_last + (double)s->modules * s->summed_module;
     for (int64_t i = 0; i < s->layers; i++)

@@ -21,6 +21,7 @@ struct mesh_share {
     int64_t modules;
     double count_module;        /* of each extra prediction */
     double summed_last, summed_module; /* behind the layers, and of each extra prediction */
+    bool stays;                 /* embedding and end of the model are at work together: zero.h */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */

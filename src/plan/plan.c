@@ -90,7 +90,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                 .grad = &m->grad,
                                 .train = train,
                                 .end = (int)d->spec.layer_count + 1,
-                                .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0});
+                                .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm});
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
         squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);
@@ -280,8 +280,10 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : dp_ranks(mesh);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
-    TRY(sync_check(s->run.train_gradient_groups, step,
-                   (int)dp_ranks(mesh))); /* with one sequence at once, the most there are */
+    TRY(sync_check(s->run.train_gradient_groups, step, (int)dp_ranks(mesh),
+                   mesh && mesh->shape.zero >= 2
+                       ? SYNC_FIRST
+                       : SYNC_LAST)); /* with one sequence at once, the most there are */
     double have = plan_bytes(s, dev), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
@@ -544,7 +546,7 @@ status plan_print(const struct spec *spec, int json)
     choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));
-    TRY(sync_check(s.run.train_gradient_groups, plan_micro_count(&s), 1));
+    TRY(sync_check(s.run.train_gradient_groups, plan_micro_count(&s), 1, SYNC_LAST));
     struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model, NULL));

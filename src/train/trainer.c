@@ -50,7 +50,7 @@ static status resolve_groups(struct trainer *t)
     int64_t *groups = &t->spec.run.train_gradient_groups;
     const int64_t micro_count = plan_micro_count(&t->spec);
     const int zero = t->mesh.shape.zero, ranks = t->mesh.shape.dp;
-    if (zero < 2) return sync_check(*groups, micro_count, ranks);
+    if (zero < 2) return sync_check(*groups, micro_count, ranks, SYNC_LAST);
     if (*groups > 0 && *groups != micro_count)
         return FAIL(
             STATUS_CONFIG,
@@ -58,12 +58,7 @@ static status resolve_groups(struct trainer *t)
             "to their number, %lld, or leave it out",
             zero, (long long)micro_count);
     *groups = micro_count;
-    if (sync_check(*groups, micro_count, ranks) == STATUS_OK) return STATUS_OK;
-    return FAIL(
-        STATUS_CONFIG,
-        "parallel.zero %d takes as many micro-batches as data-parallel ranks, times a power of two: %lld on "
-        "%d ranks are not; change train.batch_tokens, or set parallel.zero to 1",
-        zero, (long long)micro_count, ranks);
+    return sync_check(*groups, micro_count, ranks, SYNC_FIRST);
 }
 
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)

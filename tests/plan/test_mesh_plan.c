@@ -111,6 +111,7 @@ static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_varia
         struct memory m = {0};
         struct plan_lay_args args = plan_args(s, &mesh);
         args.ops = &ops, args.kind = DEV_CPU;
+        if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(s); /* as a run resolves them */
         assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
         assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
         if (fabs(mine->act - (double)m.act.peak) > 0.5)

@@ -21,6 +21,18 @@ run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${hrm[@]}" "${short[@]}" -
 same_state "two ranks" runs/one runs/two
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/shared "${hrm[@]}" "${short[@]}" --train.gradient_groups=2 --parallel.zero=1
 same_state "two ranks that share the state out" runs/one runs/shared
+once=("${hrm[@]}" "${short[@]}" --model.hrm_segments=1 --train.micro_batch=1)
+run 0 train r.yaml --run.dir=runs/once "${once[@]}" --train.gradient_groups=4
+for stage in 2 3; do
+    run 0 launch -n 4 -- train r.yaml --run.dir=runs/once$stage "${once[@]}" --parallel.zero=$stage
+    same_state "one segment with ZeRO $stage" runs/once runs/once$stage
+done
+once+=(--data.packing=documents --train.precision=bf16 --model.tied_embeddings=false --train.recompute=full)
+run 0 train r.yaml --run.dir=runs/honce "${once[@]}" --train.gradient_groups=4
+run 0 launch -n 2 -- train r.yaml --run.dir=runs/honce3 "${once[@]}" --parallel.zero=3
+same_state "one segment and an untied table with ZeRO 3" runs/honce runs/honce3
+run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.zero=2
+check "refused: segments" grep -q 'model.hrm_segments 2 add to one gradient' err
 run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.pipeline=2
 check "refused: a pipeline" grep -q 'hierarchical reasoning is served by data parallelism alone' err
 kill_and_resume killed 1 "${hrm[@]}" "${short[@]}" --data.packing=documents

@@ -107,7 +107,7 @@ refused() { # refused CODE TEXT ARGS...
 }
 refused 2 "cannot be dealt to 3 ranks" launch -n 3 -- train ranks.yaml --run.dir=runs/none
 refused 2 "cannot be dealt to 3 ranks" launch -n 3 -- train ranks.yaml --run.dir=runs/none --train.micro_batch=auto
-refused 2 "times a power of two" plan ranks.yaml --train.gradient_groups=3
+refused 2 "does not divide" plan ranks.yaml --train.gradient_groups=3
 refused 2 "must be the number of ranks (2) times a power of two" launch -n 2 -- train ranks.yaml --run.dir=runs/none --train.gradient_groups=3
 refused 2 "does not divide" train ranks.yaml --run.dir=runs/none --train.gradient_groups=16
 refused 2 "already holds a run" launch -n 2 -- train ranks.yaml --run.dir=runs/whole

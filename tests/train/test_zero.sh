@@ -98,6 +98,16 @@ same "accumulation with ZeRO 1" runs/plain runs/plain-2-1
 zero one 4 3 --train.gradient_groups=0 --model.tied_embeddings=false --data.packing=documents
 same "a micro-batch of each rank" runs/llama runs/one-4-3
 
+# Numbers of micro-batches that are no power of two: three of each of four ranks, six of each of two, all twelve of one.
+run 0 train zero.yaml --run.dir=runs/twelve --train.batch_tokens=384 --train.gradient_groups=12
+for shape in "4 2" "2 3"; do
+    zero twelve $shape --train.batch_tokens=384 --train.gradient_groups=0
+    same "twelve micro-batches on ${shape% *} ranks" runs/twelve "runs/twelve-${shape/ /-}"
+done
+zero twelve-stages 4 2 --train.batch_tokens=384 --train.gradient_groups=0 --parallel.pipeline=2 --model.tied_embeddings=false
+run 0 train zero.yaml --run.dir=runs/twelve-untied --train.batch_tokens=384 --train.gradient_groups=12 --model.tied_embeddings=false
+same "twelve micro-batches on two stages" runs/twelve-untied runs/twelve-stages-4-2
+
 # Together with slices of layers, and with stages: the run of the same mesh without ZeRO, bit for bit, and its checkpoints.
 composed() { # composed NAME KEYS...
     local name=$1
@@ -183,6 +193,7 @@ refused() { # refused TEXT ARGS...
     grep '^error:' err | head -n 1 | grep -qF -- "$text" || fail "$*: the error does not say '$text'"
 }
 refused "set train.gradient_groups to their number, 4" --parallel.zero=2 --train.gradient_groups=2
+refused "(2) times a power of two" --parallel.zero=1 --train.batch_tokens=384 --train.gradient_groups=12
 refused "does nothing without parallel.zero" --parallel.shard=2
 refused "has the model to continue it" --parallel.zero=3 --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
