@@ -84,14 +84,14 @@ static status call(struct collectives *c, enum op op, int64_t count)
     const int64_t part = count / c->ranks;
     const size_t bytes = (size_t)count * sizeof *c->in, share = (size_t)part * sizeof *c->in;
     switch (op) {
-    case OP_ALL_REDUCE: return comm_sum(c->comm, op_names[op], c->out, count, DTYPE_F32, c->scratch);
-    case OP_ALL_GATHER: return comm_all_gather(c->comm, op_names[op], c->in, c->out, share);
+    case OP_ALL_REDUCE: return comm_sum(c->comm, op_names[op], c->out, count, DTYPE_F32, c->scratch, NULL);
+    case OP_ALL_GATHER: return comm_all_gather(c->comm, op_names[op], c->in, c->out, share, NULL);
     case OP_REDUCE_SCATTER:
-        return comm_reduce_scatter(c->comm, op_names[op], c->in, c->out, part, DTYPE_F32, c->scratch);
-    case OP_ALL_TO_ALL: return comm_all_to_all(c->comm, op_names[op], c->in, c->out, share);
+        return comm_reduce_scatter(c->comm, op_names[op], c->in, c->out, part, DTYPE_F32, c->scratch, NULL);
+    case OP_ALL_TO_ALL: return comm_all_to_all(c->comm, op_names[op], c->in, c->out, share, NULL);
     case OP_RING:
-        TRY(comm_send(c->comm, op_names[op], COMM_NEXT, c->in, bytes));
-        return comm_recv(c->comm, op_names[op], COMM_NEXT, c->out, bytes);
+        TRY(comm_send(c->comm, op_names[op], COMM_NEXT, c->in, bytes, NULL));
+        return comm_recv(c->comm, op_names[op], COMM_NEXT, c->out, bytes, NULL);
     case OP_COUNT: break;
     }
     CHECK(false, "collective %d", (int)op);
@@ -127,7 +127,7 @@ static status measure(struct collectives *c, enum op op, int64_t count, int64_t 
         const double begin = clock_s();
         TRY(call(c, op, count));
         const double mine = clock_s() - begin;
-        TRY(comm_all_gather(c->comm, "times", &mine, all, sizeof mine));
+        TRY(comm_all_gather(c->comm, "times", &mine, all, sizeof mine, NULL));
         if (k < 0) {
             TRY(check(c, op, count));
             continue;
@@ -184,7 +184,7 @@ static status run_all(struct collectives *c, const struct collectives_options *o
     if (c->in == NULL || c->out == NULL || c->scratch == NULL)
         return FAIL(STATUS_FIT, "no memory for collectives of %zu bytes", bytes);
     for (int64_t i = 0; i < count; i++) c->in[i] = value_at(c->rank, i);
-    TRY(comm_mail_open(c->comm, bytes, 1));
+    TRY(comm_mail_open(c->comm, bytes, 1, NULL));
     if (c->rank == 0 && !o->json)
         printf("%d ranks, fp32, median of %lld, every element of the results checked\n%-15s %12s %15s %15s "
                "%15s\n",

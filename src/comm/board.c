@@ -1,5 +1,6 @@
 /* Signs of life in shared memory. A thread of each rank counts its beats; a rank that waits looks whether the others' go on. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "comm/board.h"
 
 #include <errno.h>
@@ -20,7 +21,8 @@ enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
 /* Time between two looks that counts: above four of them this process itself stood still. */
 #define LOOK_S 0.05
 /* More silence for ranks of other machines: if the one that relays their signs stands still, that one is named. */
-#define AWAY_S 1.0
+#define AWAY_S  1.0
+#define GUARD_S 2.0
 
 /* One rank's, on its own cache lines. */
 struct slot {
@@ -202,8 +204,51 @@ struct watch {
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ending;
-    pid_t parent; /* whoever started the ranks */
+    pid_t parent;         /* whoever started the ranks */
+    bool guard;           /* under `lock` */
+    struct seen *guarded; /* [ranks], owned: what the heart sees */
+    double over_s;        /* how long all are ended */
+    atomic_bool noticed;  /* that all are ended, by this rank's own calls */
 };
+
+/* It has come (as far as this machine knows), and not left in good order. */
+static bool has_come(const struct board *b, int rank)
+{
+    return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
+}
+
+/* The lowest rank that the others of the board have not heard of for too long, or -1. */
+static int silent_rank(const struct watch *w, struct seen *all, double passed)
+{
+    int silent = -1;
+    for (int r = w->board->ranks - 1; r >= 0; r--) {
+        const struct slot *s = &w->board->slots[r];
+        struct seen *seen = &all[r];
+        const unsigned beats = atomic_load(&s->beats);
+        seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
+        seen->beats = beats;
+        const double limit = COMM_SILENCE_S + (atomic_load(&s->away) ? AWAY_S : 0);
+        if (r != w->rank && seen->silent_s > limit && has_come(w->board, r)) silent = r;
+    }
+    return silent;
+}
+
+/* Once per beat. */
+static void guard_look(struct watch *w)
+{
+    char text[COMM_TEXT];
+    const int silent = silent_rank(w, w->guarded, BEAT_S);
+    if (silent >= 0) {
+        snprintf(text, sizeof text, "rank %d (process %d) gives no sign of life: stopped or dead", silent,
+                 atomic_load(&w->board->slots[silent].pid));
+        if (board_abort(w->board, text)) w->won = true;
+    }
+    w->over_s = board_aborted(w->board) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
+    if (w->over_s < GUARD_S) return;
+    board_reason(w->board, text);
+    log_error("%s; rank %d was queueing work to its card, and is ended", text, w->rank);
+    _exit(STATUS_COMM);
+}
 
 static void *heart(void *arg)
 {
@@ -212,6 +257,7 @@ static void *heart(void *arg)
     while (!w->ending) {
         struct timespec until;
         atomic_fetch_add(&w->board->slots[w->rank].beats, 1);
+        if (w->guard) guard_look(w);
         if (getppid() != w->parent) board_abort(w->board, "whoever started the ranks is gone");
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += (long)(BEAT_S * 1e9);
@@ -237,7 +283,9 @@ status watch_open(struct watch **out, struct board *b, int rank)
     pthread_cond_init(&w->end, &attributes);
     pthread_condattr_destroy(&attributes);
     w->seen = calloc((size_t)b->ranks, sizeof *w->seen);
-    status st = w->seen ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the description of a rank");
+    w->guarded = calloc((size_t)b->ranks, sizeof *w->guarded);
+    status st =
+        w->seen && w->guarded ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the description of a rank");
     if (st == STATUS_OK && pthread_create(&w->heart, NULL, heart, w) != 0)
         st = FAIL(STATUS_COMM, "rank %d: no thread for its heartbeat", rank);
     if (st != STATUS_OK) {
@@ -254,6 +302,7 @@ bool watch_close(struct watch *w, status st)
 {
     if (w == NULL) return false;
     if (w->heart_started) {
+        atomic_store(&w->noticed, true);
         if (st != STATUS_OK && st != STATUS_STOPPED) {
             char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names its culprit */
             if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
@@ -271,8 +320,16 @@ bool watch_close(struct watch *w, status st)
     pthread_mutex_destroy(&w->lock);
     const bool won = w->won;
     free(w->seen);
+    free(w->guarded);
     free(w);
     return won;
+}
+
+void watch_guard(struct watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->guard = true;
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* A rank that does not come has no heart that could be watched. */
@@ -292,9 +349,10 @@ status watch_meet(struct watch *w)
 
 /* ---- ending what others wait for */
 
-static status aborted(const struct watch *w, const struct comm *c, const struct comm_call *call)
+static status aborted(struct watch *w, const struct comm *c, const struct comm_call *call)
 {
     char text[COMM_TEXT], where[COMM_TEXT];
+    atomic_store(&w->noticed, true);
     while (atomic_load(&w->board->abort) == 1) sched_yield();
     snprintf(text, sizeof text, "%s", w->board->abort_text);
     return FAIL(STATUS_COMM, "%s; seen in %.150s", text, comm_call_text(c, call, where));
@@ -303,6 +361,7 @@ static status aborted(const struct watch *w, const struct comm *c, const struct 
 static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
 {
     if (!board_abort(w->board, text)) return aborted(w, c, call);
+    atomic_store(&w->noticed, true);
     w->won = true;
     return FAIL(STATUS_COMM, "%s", text);
 }
@@ -333,12 +392,6 @@ void watch_wait_end(struct watch *w)
     struct slot *s = &w->board->slots[w->rank];
     atomic_fetch_add(&s->turns, 1);
     atomic_store(&s->waits, 0);
-}
-
-/* It has come (as far as this machine knows), and not left in good order. */
-static bool has_come(const struct board *b, int rank)
-{
-    return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
 }
 
 /* All ranks wait, and nothing changes: the calls of some of them do not fit together. */
@@ -382,16 +435,8 @@ status watch_look(struct watch *w, const struct comm *c, const struct comm_call 
     if (board_aborted(w->board)) return aborted(w, c, call);
     const double now = clock_s(), since = now - w->last_s, passed = since < 4 * LOOK_S ? since : LOOK_S;
     w->last_s = now;
-    for (int r = 0; r < w->board->ranks; r++) {
-        const struct slot *s = &w->board->slots[r];
-        struct seen *seen = &w->seen[r];
-        const unsigned beats = atomic_load(&s->beats);
-        seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
-        seen->beats = beats;
-        const double limit = COMM_SILENCE_S + (atomic_load(&s->away) ? AWAY_S : 0);
-        if (r == w->rank || seen->silent_s <= limit || !has_come(w->board, r)) continue;
-        return watch_lost(w, r, "gives no sign of life: stopped or dead", c, call);
-    }
+    const int silent = silent_rank(w, w->seen, passed);
+    if (silent >= 0) return watch_lost(w, silent, "gives no sign of life: stopped or dead", c, call);
     TRY(check_stuck(w, passed, c, call));
     return check_deadline(w, now, c, call);
 }

@@ -49,6 +49,9 @@ status watch_meet(struct watch *w) WARN_UNUSED;
 void watch_wait_begin(struct watch *w);
 void watch_wait_end(struct watch *w);
 status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
+/* From then on the heart looks after the others, too, and when all are ended and this rank does not see it within GUARD_S, ends the process
+ * with the reason and the exit code of STATUS_COMM: a queue of a card that is full blocks whoever queues more, for ever. */
+void watch_guard(struct watch *w);
 /* STATUS_COMM, and everybody is told that a rank (of all) is lost. */
 status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c, const struct comm_call *call);
 #endif

@@ -1,6 +1,7 @@
 /* One static list of calls per step. The first step writes it down; ranks that share a communicator compare what they called there, and
  * every later step is compared with the list, call by call, before anything is sent. */
 #include "comm/calls.h"
+#include "comm/card.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@ struct calls_entry {
     const char *name; /* a literal of the caller */
     uint64_t bytes;
     int op, way, plane;
+    bool queued; /* on a card */
 };
 
 static const char *entry_text(const struct comm *world, const struct calls_entry *e, char text[COMM_TEXT])
@@ -41,11 +43,18 @@ static status learn(struct calls *l, const struct calls_entry *e)
     return STATUS_OK;
 }
 
+static void skip_replayed(struct calls *l)
+{
+    while (l->mode == CALLS_REPLAY && l->at < l->count && l->list[l->at].queued) l->at++;
+}
+
 status calls_note(struct calls *l, const struct comm *c, const struct comm_call *call)
 {
     if (l->mode == CALLS_OFF) return STATUS_OK;
-    const struct calls_entry e = {call->name, call->bytes, (int)call->op, (int)call->way, c->plane};
+    const struct calls_entry e = {call->name,     call->bytes, (int)call->op,
+                                  (int)call->way, c->plane,    call->stream != NULL};
     if (l->mode == CALLS_LEARN) return learn(l, &e);
+    skip_replayed(l);
     if (l->at < l->count && same_entry(&e, &l->list[l->at])) {
         l->at++;
         return STATUS_OK;
@@ -66,13 +75,15 @@ void calls_free(struct calls *l)
 
 /* ---- steps */
 
-void comm_step_begin(struct comm *c, bool first)
+void comm_step_begin(struct comm *c, enum comm_step step)
 {
+    const bool first = step == COMM_STEP_FIRST;
     if (c == NULL) return;
     CHECK(c == c->world, "a step is of all ranks, not of '%s'", c->name);
     c->calls->at = 0;
     if (first) c->calls->count = 0;
-    c->calls->mode = first ? CALLS_LEARN : CALLS_COMPARE;
+    c->calls->mode = first ? CALLS_LEARN : step == COMM_STEP_REPLAY ? CALLS_REPLAY : CALLS_COMPARE;
+    card_calls_begin(c, step == COMM_STEP_REPLAY);
 }
 
 /* FNV-1a over the collectives of one communicator: messages differ from rank to rank. */
@@ -96,7 +107,7 @@ static status compare_ranks(struct comm *c)
     uint64_t mine[COMM_GROUPS] = {0}, (*all)[COMM_GROUPS] = calloc((size_t)c->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the lists of calls of %d ranks", c->ranks);
     for (int p = 0; p < COMM_GROUPS; p++) mine[p] = hash_of(c->calls, p);
-    status st = comm_all_gather(c, "list of calls", mine, all, sizeof mine);
+    status st = comm_all_gather(c, "list of calls", mine, all, sizeof mine, NULL);
     for (int g = -1; g < c->group_count && st == STATUS_OK; g++) {
         const struct comm *group = g < 0 ? c : c->groups[g];
         for (int r = 0; r < group->ranks && st == STATUS_OK; r++) {
@@ -116,7 +127,9 @@ status comm_step_end(struct comm *c)
     struct calls *l = c->calls;
     const bool first = l->mode == CALLS_LEARN;
     char then[COMM_TEXT];
+    skip_replayed(l);
     l->mode = CALLS_OFF;
+    card_calls_end(c);
     if (first) return compare_ranks(c);
     if (l->at == l->count) return STATUS_OK;
     return FAIL(STATUS_COMM, "rank %d: this step ends after %d calls, in the first step %.150s came next",

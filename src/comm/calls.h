@@ -6,7 +6,7 @@
 struct calls {
     struct calls_entry *list; /* of the first step; owned */
     int count, room, at;
-    enum { CALLS_OFF, CALLS_LEARN, CALLS_COMPARE } mode;
+    enum { CALLS_OFF, CALLS_LEARN, CALLS_COMPARE, CALLS_REPLAY } mode;
 };
 /* Called before each call. STATUS_COMM when a step's call is not that of the first step. */
 status calls_note(struct calls *l, const struct comm *c, const struct comm_call *call) WARN_UNUSED;

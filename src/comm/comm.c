@@ -1,7 +1,9 @@
 #include "base/text.h"
 #include "comm/board.h"
 #include "comm/calls.h"
+#include "comm/card.h"
 #include "comm/flight.h"
+#include "dev/dev.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -26,22 +28,24 @@ static status env_number(const char *name, int max, int *value, bool *found)
 
 /* The names under which launchers say which rank this is, of how many. */
 struct launcher {
-    const char *rank, *ranks, *name;
+    const char *rank, *ranks, *local, *name;
     enum comm_by by;
 };
 static const struct launcher launchers[] = {
-    {"INGOT_RANK", "INGOT_RANKS", "ingot launch", COMM_BY_LAUNCH},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun", COMM_BY_MPI},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun", COMM_BY_MPI},
-    {"RANK", "WORLD_SIZE", "torchrun", COMM_BY_TORCHRUN},
+    {"INGOT_RANK", "INGOT_RANKS", "INGOT_LOCAL_RANK", "ingot launch", COMM_BY_LAUNCH},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "mpirun", COMM_BY_MPI},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "srun", COMM_BY_MPI},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "torchrun", COMM_BY_TORCHRUN},
 };
 
 static status read_launcher(const struct launcher *l, struct comm_env *e, bool *found)
 {
-    bool rank, ranks;
+    bool rank, ranks, local;
     *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
     TRY(env_number(l->rank, COMM_RANKS_MAX - 1, &e->rank, &rank));
     TRY(env_number(l->ranks, COMM_RANKS_MAX, &e->ranks, &ranks));
+    TRY(env_number(l->local, COMM_RANKS_MAX - 1, &e->local_rank, &local));
+    if (!local) e->local_rank = e->rank; /* one machine */
     *found = ranks && (rank || l->by == COMM_BY_LAUNCH);
     if (l->by == COMM_BY_LAUNCH ? rank != ranks : false)
         return FAIL(STATUS_CONFIG, "%s and %s do not fit each other: `%s` sets both", l->rank, l->ranks,
@@ -186,6 +190,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     struct comm *c = comm_new("", e->rank, e->ranks);
     if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     c->world = c;
+    c->local_rank = e->local_rank;
     c->planes = 1;
     for (int r = 0; r < c->ranks; r++) c->members[r] = r;
     c->calls = calloc(1, sizeof *c->calls);
@@ -205,7 +210,13 @@ void comm_close(struct comm *c, status st)
 {
     if (c == NULL) return;
     CHECK(c == c->world, "group '%s' is closed with all ranks", c->name);
-    const bool mpi = c->mpi != NULL;
+    const bool mpi = c->mpi != NULL, broken = st != STATUS_OK && st != STATUS_STOPPED;
+    for (int i = c->group_count; i >= 0 && c->driver; i--) {
+        struct comm *g = i == c->group_count ? c : c->groups[i];
+        if (g->card) c->driver->close(g, broken);
+    }
+    if (c->driver) c->driver->stop(c);
+    card_calls_free(&c->cards);
     if (mpi)
         mpi_close(c, st);
     else
@@ -213,7 +224,7 @@ void comm_close(struct comm *c, status st)
     c->groups[c->group_count++] = c; /* the last one */
     for (int i = 0, count = c->group_count; i < count; i++) {
         struct comm *g = c->groups[i];
-        if (g->mail.room > 0) mpi ? mpi_mail_close(g) : local_mail_close(g);
+        if (g->mail.room > 0 && !g->mail.on_card) mpi ? mpi_mail_close(g) : local_mail_close(g);
         comm_free(g);
     }
 }
@@ -234,6 +245,10 @@ int comm_ranks(const struct comm *c)
 {
     return c ? c->ranks : 1;
 }
+int comm_local_rank(const struct comm *c)
+{
+    return c ? c->world->local_rank : 0;
+}
 
 /* ---- collectives */
 
@@ -243,7 +258,7 @@ static status carry_out(struct comm *c, const struct comm_call *what,
     struct comm *world = c->world;
     TRY(calls_note(world->calls, c, what));
     flight_begin(world->flight, c, what);
-    TRY(by(c, what));
+    TRY(what->stream ? card_call(c, what, by) : by(c, what));
     flight_end(world->flight, world->rank);
     return STATUS_OK;
 }
@@ -251,27 +266,26 @@ static status carry_out(struct comm *c, const struct comm_call *what,
 static status call(struct comm *c, struct comm_call what)
 {
     what.sequence = ++c->sequence;
+    if (what.stream) return carry_out(c, &what, c->world->driver->call);
     return carry_out(c, &what, c->mpi ? mpi_call : local_call);
 }
 
-status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes)
+status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes,
+                       struct stream *s)
 {
-    if (c == NULL) {
-        memcpy(recv, send, bytes);
-        return STATUS_OK;
-    }
-    return call(c, (struct comm_call){
-                       .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes});
+    if (c == NULL) { return dev_copy(s, recv, send, bytes); }
+    return call(
+        c, (struct comm_call){
+               .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes, .stream = s});
 }
 
-status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
+status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes,
+                       struct stream *s)
 {
-    if (c == NULL) {
-        if (mine != all) memcpy(all, mine, bytes);
-        return STATUS_OK;
-    }
-    return call(c, (struct comm_call){
-                       .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
+    if (c == NULL) { return mine == all ? STATUS_OK : dev_copy(s, all, mine, bytes); }
+    return call(
+        c, (struct comm_call){
+               .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes, .stream = s});
 }
 
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -284,10 +298,23 @@ status comm_gather(struct comm *c, const char *name, const void *mine, void *all
         c, (struct comm_call){.op = COMM_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
 }
 
-status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes)
+status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes,
+                     struct stream *s)
 {
-    return call(c, (struct comm_call){
-                       .op = COMM_REDUCE_SCATTER, .name = name, .send = x, .recv = all, .bytes = bytes});
+    return call(
+        c, (struct comm_call){
+               .op = COMM_REDUCE_SCATTER, .name = name, .send = x, .recv = all, .bytes = bytes, .stream = s});
+}
+
+status comm_say(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
+{
+    const struct comm_call what = {.op = COMM_ALL_GATHER,
+                                   .name = name,
+                                   .send = mine,
+                                   .recv = all,
+                                   .bytes = bytes,
+                                   .sequence = ++c->sequence};
+    return c->mpi ? mpi_call(c, &what) : local_call(c, &what);
 }
 
 status comm_barrier(struct comm *c, const char *name)
@@ -362,14 +389,14 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 
 /* ---- messages */
 
-status comm_mail_open(struct comm *c, size_t bytes_max, int depth)
+status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
     CHECK(c->mail.room == 0, "the mail of '%s' is open", c->name);
     CHECK(depth > 0 && bytes_max > 0, "%d messages of %zu bytes", depth, bytes_max);
     const uint64_t mine[2] = {bytes_max, (uint64_t)depth};
     uint64_t all[COMM_RANKS_MAX][2];
-    TRY(comm_all_gather(c, "size of messages", mine, all, sizeof mine));
+    TRY(comm_all_gather(c, "size of messages", mine, all, sizeof mine, NULL));
     for (int r = 0; r < c->ranks; r++) {
         char who[COMM_TEXT];
         if (all[r][0] != mine[0] || all[r][1] != mine[1])
@@ -381,29 +408,42 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth)
     c->mail = (struct mail){.bytes_max = bytes_max,
                             .depth = (unsigned)depth,
                             .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
-    status st = c->mpi ? mpi_mail_open(c) : local_mail_open(c);
+    c->mail.on_card = s != NULL;
+    status st = s ? c->world->driver->mail_open(c) : c->mpi ? mpi_mail_open(c) : local_mail_open(c);
     if (st != STATUS_OK) c->mail.room = 0;
     return st;
+}
+
+status comm_mail_settle(struct comm *c, struct stream *s)
+{
+    if (c == NULL || s == NULL || c->mail.room == 0) return STATUS_OK;
+    return c->world->driver->mail_settle(c, s);
 }
 
 static status message(struct comm *c, struct comm_call what)
 {
     CHECK(c, "'%s': one rank has nobody to send to", what.name);
+    CHECK(c->mail.on_card == (what.stream != NULL), "'%s': the mail is elsewhere", what.name);
     CHECK(what.bytes <= c->mail.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
           what.bytes, c->mail.bytes_max);
     uint64_t *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
     what.sequence = ++count[what.way];
+    if (what.stream) return carry_out(c, &what, c->world->driver->message);
     return carry_out(c, &what, c->mpi ? mpi_message : local_message);
 }
 
-status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes)
+status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes,
+                 struct stream *s)
 {
-    return message(
-        c, (struct comm_call){.op = COMM_SEND, .name = name, .way = way, .send = data, .bytes = bytes});
+    return message(c,
+                   (struct comm_call){
+                       .op = COMM_SEND, .name = name, .way = way, .send = data, .bytes = bytes, .stream = s});
 }
 
-status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes)
+status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes,
+                 struct stream *s)
 {
-    return message(
-        c, (struct comm_call){.op = COMM_RECV, .name = name, .way = way, .recv = data, .bytes = bytes});
+    return message(c,
+                   (struct comm_call){
+                       .op = COMM_RECV, .name = name, .way = way, .recv = data, .bytes = bytes, .stream = s});
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct comm;
+struct stream; /* dev/dev.h */
 
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
 enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all ranks among them */
@@ -31,6 +32,7 @@ enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all 
 enum comm_by { COMM_BY_NOBODY, COMM_BY_LAUNCH, COMM_BY_MPI, COMM_BY_TORCHRUN };
 struct comm_env {
     int rank, ranks;
+    int local_rank;     /* among those of this machine */
     enum comm_by by;
     int fd;             /* COMM_BY_LAUNCH: of the shared memory; -1: none */
 };
@@ -47,12 +49,20 @@ void comm_close(struct comm *c, status st);
 status comm_split(struct comm *parent, const char *name, int color, int key, struct comm **out) WARN_UNUSED;
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
+int comm_local_rank(const struct comm *c);   /* among those of this machine */
 
-/* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes; memory of the host. */
+/* Calls with a stream move data in the memory of cards, one card per rank: they are queued on the stream, and done when what is queued there
+ * before them is. Without one (NULL) the data are the host's, and there when the call returns.
+ *
+ * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's card, of which dev_sync looks around from then on
+ * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card; STATUS_DEVICE when NCCL is not there. */
+status comm_cards_open(struct comm *world, struct stream *s) WARN_UNUSED;
+
+/* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = what rank r's send holds for this rank; send and recv are [ranks][bytes] and may not overlap. */
-status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes) WARN_UNUSED;
+status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
-status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
+status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
 /* The same for rank 0 alone; of the others, `all` is memory to work with. */
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
@@ -62,30 +72,34 @@ status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
  * two). F32, F64, or BF16, which is added up in F32 and rounded once. */
 /* x [count] = the sum of all x: every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned to 64. */
 size_t comm_sum_scratch(int ranks, int64_t count, dtype dt);
-status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
+status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
 /* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`: comm_reduce_scratch bytes. */
 size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
-status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch) WARN_UNUSED;
+status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
+status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
 
 /* Messages along the ring of a communicator: rank 0 is next to the last one. Each way is a channel of its own, also between two ranks.
  * One rank alone has nobody to send to: a CHECK, but comm_mail_open of NULL is fine.
  *
  * comm_mail_open: once, collective; room for `depth` unread messages of at most `bytes_max` per way and rank.
- * comm_send: data may be overwritten when it returns; it waits only while `depth` messages of that way are unread (over MPI: not on their
+ * With a stream, mailboxes are in the card's memory, and all messages are on cards.
+ * comm_send: data may be overwritten when it returns (on a card: by what is queued after it); it waits only while `depth` messages of that way are unread (over MPI: not on their
  * way yet).
  * comm_recv: the oldest message that travels `way` to this rank: COMM_NEXT is what the previous rank sent. Name and bytes must be those
  * of comm_send, or all ranks end with both named. */
 enum comm_way { COMM_NEXT, COMM_PREV };
-status comm_mail_open(struct comm *c, size_t bytes_max, int depth) WARN_UNUSED;
-status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes) WARN_UNUSED;
-status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes) WARN_UNUSED;
+status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
+status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
+status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
+/* After the last message of a step, with a stream: its next messages may be in another graph. */
+status comm_mail_settle(struct comm *c, struct stream *s) WARN_UNUSED;
 
 /* The calls of a training step, messages too, are one list: what is called between these two, on c (of all ranks) and its groups, must be
- * the same in every step. `first`: this step writes the list (a trainer's first); its end, a collective, compares the ranks of each
- * communicator. STATUS_COMM names the call that differs, before it is made. NULL: nothing. */
-void comm_step_begin(struct comm *c, bool first);
+ * the same in every step. The first step writes the list; its end, a collective, compares the ranks of each communicator, and queued calls are
+ * compared one by one before they are queued. REPLAY: the queued ones come again, unseen, in a graph. STATUS_COMM names the call that differs, before it is made. NULL: nothing. */
+enum comm_step { COMM_STEP_FIRST, COMM_STEP_AGAIN, COMM_STEP_REPLAY };
+void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
 
 /* When ranks are ended, the last 64 calls of each are written to comm-flight.txt in this directory; before it is known, the last one of

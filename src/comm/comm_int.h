@@ -5,7 +5,7 @@
 
 #define COMM_OPS(X)                                                                                                    \
     X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(REDUCE_SCATTER, "reduce-scatter") X(BARRIER, "barrier")  \
-    X(SPLIT, "split") X(SEND, "send") X(RECV, "receive")
+    X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(WORK, "between calls")
 enum comm_op {
 #define X(name, text) COMM_##name,
     COMM_OPS(X)
@@ -20,14 +20,27 @@ struct comm_call {
     void *recv;         /* of a reduce-scatter: what is to be added up, [ranks][bytes] */
     size_t bytes;
     enum comm_way way;  /* of a message */
+    struct stream *stream; /* data are on cards; NULL: the host's */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
 };
 
+/* Calls since the cards were last known to be idle, or of the step that is replayed. Of the world. */
+struct card_calls {
+    struct card_entry *list;    /* owned */
+    int count, room;
+    int step;                   /* the first so many are the step's, which may be replayed */
+    volatile unsigned char *done; /* [CARD_MARKS] in the host's memory that cards write; the driver's */
+};
+enum { CARD_MARKS = 1 << 15 };  /* what comes later leaves none */
+
+struct card_driver; /* card.h */
+struct card;    /* cuda_card.c */
 struct local;   /* local.c */
 struct mpi;     /* mpi.c */
 struct mail {
     size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
     unsigned depth;
+    bool on_card;               /* kept by the cards' driver */
     uint64_t sent[2], taken[2]; /* messages by way, so far */
     char *memory;               /* local.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
     size_t memory_bytes;
@@ -51,6 +64,10 @@ struct comm {
     struct watch *watch;        /* of the world: its place at the board (board.h) */
     struct flight *flight;      /* of the world: in the board's memory */
     struct calls *calls;        /* of the world: owned */
+    int local_rank;             /* of the world */
+    const struct card_driver *driver; /* of the world: NULL without cards */
+    struct card_calls cards;    /* of the world */
+    struct card *card;          /* the driver's, of this communicator; NULL without cards */
 };
 
 const char *comm_op_text(enum comm_op op);
@@ -60,8 +77,10 @@ const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT])
 const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT]);
 /* The rank of c that a message goes to, or comes from. */
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
-/* An all-to-all whose data the caller adds up. */
-status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes) WARN_UNUSED;
+/* An all-to-all whose data the caller adds up; on cards all but the own part of them. */
+status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
+/* An all-gather of the host's that belongs to no step's list. */
+status comm_say(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 /* Data of each rank for each, not of each for all. */
 static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || op == COMM_REDUCE_SCATTER; }
 

@@ -263,7 +263,7 @@ status local_mail_open(struct comm *c)
     const size_t bytes = 2 * (size_t)c->ranks * channel_bytes(m);
     m->memory_bytes = (bytes + PAGE - 1) / PAGE * PAGE;
     if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
-    TRY(comm_all_gather(c, "place of messages", &at, all, sizeof at));
+    TRY(comm_all_gather(c, "place of messages", &at, all, sizeof at, NULL));
     void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
     if (p == MAP_FAILED)
         return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,

@@ -1,5 +1,5 @@
 /* Sums over ranks in a fixed order, out of exchanges: what belongs to a rank goes there, and is added up there. */
-#include "comm/comm_int.h"
+#include "comm/card.h"
 
 #include <string.h>
 
@@ -76,14 +76,21 @@ size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt)
 }
 
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count,
-                           dtype dt, void *scratch)
+                           dtype dt, void *scratch, struct stream *s)
 {
     const size_t bytes = bytes_of(count, dt);
-    if (c == NULL) {
-        if (out != x) memcpy(out, x, bytes);
-        return STATUS_OK;
-    }
-    TRY(comm_exchange(c, name, x, scratch, bytes));
+    if (c == NULL) return out != x ? dev_copy(s, out, x, bytes) : STATUS_OK;
+    TRY(comm_exchange(c, name, x, scratch, bytes, s));
+    if (s)
+        return c->world->driver->sum(c,
+                                     &(struct card_sum){.x = scratch,
+                                                        .own = (const char *)x + (size_t)c->rank * bytes,
+                                                        .out = out,
+                                                        .count = count,
+                                                        .dt = dt,
+                                                        .ranks = c->ranks,
+                                                        .rank = c->rank},
+                                     s);
     add_up(&(struct terms){.x = scratch, .dt = dt, .apart = count}, c->ranks, count, out);
     return STATUS_OK;
 }
@@ -101,29 +108,47 @@ size_t comm_sum_scratch(int ranks, int64_t count, dtype dt)
     return ranks > 1 ? 2 * bytes_of(slice(ranks, count), dt) * (size_t)ranks : 0;
 }
 
-status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch)
+status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch,
+                struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
     const int64_t part = slice(c->ranks, count);
     const size_t bytes = bytes_of(count, dt), padded = bytes_of(part * c->ranks, dt);
     const bool whole = bytes == padded; /* nothing to pad: no copies */
     char *send = whole ? x : scratch, *recv = (char *)scratch + padded;
+    char *own = send + (size_t)c->rank * bytes_of(part, dt);
     if (!whole) {
-        memcpy(send, x, bytes);
-        memset(send + bytes, 0, padded - bytes);
+        TRY(dev_copy(s, send, x, bytes));
+        TRY(dev_zero(s, send + bytes, padded - bytes));
     }
-    TRY(comm_reduce_scatter(c, name, send, recv, part, dt, recv));
-    TRY(comm_all_gather(c, name, recv, send, bytes_of(part, dt)));
-    if (!whole) memcpy(x, send, bytes);
-    return STATUS_OK;
+    TRY(comm_reduce_scatter(c, name, send, own, part, dt, recv, s));
+    TRY(comm_all_gather(c, name, own, send, bytes_of(part, dt), s));
+    return whole ? STATUS_OK : dev_copy(s, x, send, bytes);
 }
 
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count)
+/* The same between cards, whose communicators have room for so few. */
+static status card_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
+{
+    double *all = c->world->driver->scalars(c);
+    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, s));
+    return c->world->driver->sum(c,
+                                 &(struct card_sum){.x = all,
+                                                    .own = all + (ptrdiff_t)c->rank * count,
+                                                    .out = x,
+                                                    .count = count,
+                                                    .dt = DTYPE_F64,
+                                                    .ranks = c->ranks,
+                                                    .rank = c->rank},
+                                 s);
+}
+
+status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
 {
     double all[COMM_RANKS_MAX * COMM_SCALARS];
     CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);
     if (c == NULL) return STATUS_OK;
-    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x));
+    if (s) return card_sum_f64(c, name, x, count, s);
+    TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, NULL));
     add_up(&(struct terms){.x = all, .dt = DTYPE_F64, .apart = count}, c->ranks, count, x);
     return STATUS_OK;
 }

@@ -28,15 +28,20 @@ static status no_gpu(struct dev *d, bool optional, cudaError_t err)
                 cudaGetErrorName(err));
 }
 
-static status cuda_open(struct dev *d, bool optional)
+static status cuda_open(struct dev *d, bool optional, int local)
 {
     int count = 0;
     struct cudaDeviceProp prop;
     cudaError_t err = cudaGetDeviceCount(&count);
     if (err == cudaSuccess && count == 0) err = cudaErrorNoDevice;
     if (err != cudaSuccess) return no_gpu(d, optional, err);
-    TRY_CUDA(cudaSetDevice(0));
-    TRY_CUDA(cudaGetDeviceProperties(&prop, 0));
+    const int index = count == 1 ? 0 : local; /* of several ranks each may see its own GPU alone */
+    if (index >= count)
+        return FAIL(STATUS_DEVICE,
+                    "rank %d of this machine has no GPU: %d are visible; start at most as many ranks", local,
+                    count);
+    TRY_CUDA(cudaSetDevice(index));
+    TRY_CUDA(cudaGetDeviceProperties(&prop, index));
     TRY_CUDA(cudaDriverGetVersion(&d->driver_version));
     TRY_CUDA(cudaRuntimeGetVersion(&d->runtime_version));
     d->sm = prop.major * 10 + prop.minor;
@@ -48,10 +53,16 @@ static status cuda_open(struct dev *d, bool optional)
     TRY_CUDA(cudaMemGetInfo(&d->bytes_free, &d->bytes_total));
     d->kind = DEV_CUDA;
     d->driver = cuda_driver();
-    d->index = 0;
+    d->index = index;
     d->multiprocessors = prop.multiProcessorCount;
     snprintf(d->name, sizeof d->name, "%s", prop.name);
     cuda_nvtx_open();
+    return STATUS_OK;
+}
+
+static status cuda_address(const struct dev *d, char address[DEV_ADDRESS])
+{
+    TRY_CUDA(cudaDeviceGetPCIBusId(address, DEV_ADDRESS, d->index));
     return STATUS_OK;
 }
 
@@ -129,11 +140,25 @@ static status cuda_sync(struct stream *s)
     return STATUS_OK;
 }
 
-static status cuda_event_open(struct event *e)
+static status cuda_done(struct stream *s, bool *done)
+{
+    const cudaError_t err = cudaStreamQuery(cuda_queue(s));
+    *done = err != cudaErrorNotReady;
+    if (*done) TRY_CUDA(err);
+    return STATUS_OK;
+}
+
+static status cuda_event_open(struct event *e, bool timed)
 {
     cudaEvent_t mark;
-    TRY_CUDA(cudaEventCreate(&mark));
+    TRY_CUDA(cudaEventCreateWithFlags(&mark, timed ? cudaEventDefault : cudaEventDisableTiming));
     e->mark = mark;
+    return STATUS_OK;
+}
+
+static status cuda_stream_wait(struct stream *s, const struct event *e)
+{
+    TRY_CUDA(cudaStreamWaitEvent(cuda_queue(s), (cudaEvent_t)e->mark, 0));
     return STATUS_OK;
 }
 
@@ -199,6 +224,7 @@ const struct dev_driver *cuda_driver(void)
 {
     static const struct dev_driver driver = {
         .open = cuda_open,
+        .address = cuda_address,
         .bytes_used = cuda_bytes_used,
         .memory = cuda_memory,
         .memory_free = cuda_memory_free,
@@ -209,6 +235,8 @@ const struct dev_driver *cuda_driver(void)
         .copy = cuda_copy,
         .zero = cuda_zero,
         .sync = cuda_sync,
+        .done = cuda_done,
+        .stream_wait = cuda_stream_wait,
         .event_open = cuda_event_open,
         .event_close = cuda_event_close,
         .event_record = cuda_event_record,

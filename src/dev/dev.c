@@ -1,10 +1,17 @@
+#include "base/clock.h"
 #include "dev/driver_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 status dev_open(struct dev *d, enum dev_kind kind)
+{
+    return dev_open_local(d, kind, 0);
+}
+
+status dev_open_local(struct dev *d, enum dev_kind kind, int local)
 {
 #if INGOT_CUDA
     const struct dev_driver *driver = cuda_driver();
@@ -16,12 +23,23 @@ status dev_open(struct dev *d, enum dev_kind kind)
         return FAIL(STATUS_DEVICE, "this ingot was built without CUDA; build it where nvcc is on PATH "
                                    "(cmake --preset cuda), or use --machine.device=cpu");
     if (kind == DEV_CPU || driver == NULL) return STATUS_OK;
-    return driver->open(d, kind == DEV_AUTO);
+    return driver->open(d, kind == DEV_AUTO, local);
+}
+
+status dev_address(const struct dev *d, char address[DEV_ADDRESS])
+{
+    memset(address, 0, DEV_ADDRESS);
+    return d->driver ? d->driver->address(d, address) : STATUS_OK;
 }
 
 void dev_close(struct dev *d)
 {
     *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
+}
+
+void dev_measure(struct dev *d)
+{
+    d->bytes_free -= dev_bytes_used(d);
 }
 
 size_t dev_bytes_used(const struct dev *d)
@@ -99,15 +117,45 @@ status dev_zero(struct stream *s, void *to, size_t bytes)
     return STATUS_OK;
 }
 
+/* Looks around between looks at the stream: whoever waits for other ranks must see when they are gone. */
+static status wait_and_look(struct stream *s)
+{
+    const double look_s = 0.05;
+    double last = clock_s();
+    for (bool done = false; !done;) {
+        TRY(s->dev->driver->done(s, &done));
+        const double now = clock_s();
+        if (done || now - last < look_s) {
+            if (!done) usleep(10);
+            continue;
+        }
+        TRY(s->look(s->look_at));
+        last = now;
+    }
+    return STATUS_OK;
+}
+
 status dev_sync(struct stream *s)
 {
+    if (s && s->look) TRY(wait_and_look(s));
     return s ? s->dev->driver->sync(s) : STATUS_OK;
 }
 
 status dev_event_open(const struct dev *d, struct event *e)
 {
     CHECK(d->driver != NULL, "%s has no events", d->name);
-    return d->driver->event_open(e);
+    return d->driver->event_open(e, true);
+}
+
+status dev_fence_open(const struct dev *d, struct event *e)
+{
+    CHECK(d->driver != NULL, "%s has no events", d->name);
+    return d->driver->event_open(e, false);
+}
+
+status dev_stream_wait(struct stream *s, const struct event *e)
+{
+    return s->dev->driver->stream_wait(s, e);
 }
 
 void dev_event_close(const struct dev *d, struct event *e)

@@ -25,7 +25,14 @@ struct dev {
 /* STATUS_DEVICE in one line: no driver, no GPU, an older one than the build serves, a build without CUDA. DEV_AUTO never fails for
  * want of a GPU; a GPU that is there but cannot be used is an error. */
 status dev_open(struct dev *d, enum dev_kind kind) WARN_UNUSED;
+/* The GPU for rank `local` of this machine's ranks: that many-th visible one, or the only one that its launcher lets it see. */
+status dev_open_local(struct dev *d, enum dev_kind kind, int local) WARN_UNUSED;
+/* What names the GPU among all of the machine, whatever is visible: its PCI address; "" on the host. */
+enum { DEV_ADDRESS = 32 };
+status dev_address(const struct dev *d, char address[DEV_ADDRESS]) WARN_UNUSED;
 void dev_close(struct dev *d);
+/* Memory that is free now is what there was: libraries have taken theirs. */
+void dev_measure(struct dev *d);
 /* Bytes of the GPU's memory that are gone since it was opened: arenas, and what CUDA's libraries took. 0 on the host. */
 size_t dev_bytes_used(const struct dev *d);
 
@@ -41,6 +48,8 @@ struct stream {
     void *queue;    /* cudaStream_t */
     void *ops;
     bool sync;      /* wait after every op: the failing op is the one that is named */
+    status (*look)(void *look_at); /* where set, called a few times per second while dev_sync waits: what it fails with ends the wait (comm/) */
+    void *look_at;
 };
 status dev_stream_open(const struct dev *d, struct stream *s) WARN_UNUSED;  /* of a GPU; the host has none */
 void dev_stream_close(struct stream *s);
@@ -59,6 +68,10 @@ struct event { void *mark; };
 status dev_event_open(const struct dev *d, struct event *e) WARN_UNUSED;
 void dev_event_close(const struct dev *d, struct event *e);
 status dev_event_record(struct stream *s, struct event *e) WARN_UNUSED;
+/* A mark without a time, for order alone. */
+status dev_fence_open(const struct dev *d, struct event *e) WARN_UNUSED;
+/* What is queued on s from now on waits for what was queued before the mark was recorded. */
+status dev_stream_wait(struct stream *s, const struct event *e) WARN_UNUSED;
 /* Milliseconds between two recorded events; waits for `end`. */
 status dev_event_ms(const struct dev *d, const struct event *begin, const struct event *end, double *ms) WARN_UNUSED;
 

@@ -4,7 +4,8 @@
 #include "dev/dev.h"
 
 struct dev_driver {
-    status (*open)(struct dev *d, bool optional); /* optional: no GPU leaves d->driver NULL instead of failing */
+    status (*open)(struct dev *d, bool optional, int local); /* optional: no GPU leaves d->driver NULL instead of failing */
+    status (*address)(const struct dev *d, char address[DEV_ADDRESS]);
     size_t (*bytes_used)(const struct dev *d);
     status (*memory)(const struct dev *d, size_t bytes, const char *what, void **out); /* zeroed */
     void (*memory_free)(void *p, size_t bytes);
@@ -15,7 +16,9 @@ struct dev_driver {
     status (*copy)(struct stream *s, void *to, const void *from, size_t bytes);
     status (*zero)(struct stream *s, void *to, size_t bytes);
     status (*sync)(struct stream *s);
-    status (*event_open)(struct event *e);
+    status (*done)(struct stream *s, bool *done); /* everything queued has run, or failed */
+    status (*event_open)(struct event *e, bool timed);
+    status (*stream_wait)(struct stream *s, const struct event *e);
     void (*event_close)(struct event *e);
     status (*event_record)(struct stream *s, struct event *e);
     status (*event_ms)(const struct event *begin, const struct event *end, double *ms);

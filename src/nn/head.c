@@ -110,7 +110,7 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
                                                    .dt = a->y.dt,
                                                    .ldt = logits.dt},
                           r->stream));
-    TRY(comm_all_gather(r->tp, "sums of logits", mine, s->parts.data, bytes));
+    TRY(comm_all_gather(r->tp, "sums of logits", mine, s->parts.data, bytes, r->stream));
     return r->ops->xent_join(
         &(struct xent_join_args){.logits = logits.data,
                                  .dlogits = dlogits.data,

@@ -33,7 +33,7 @@ status whole_gather(struct tensor to, struct tensor part, struct tensor *all, co
     if (to.rank == 0) return STATUS_OK;
     CHECK(to.shape[0] == part.shape[0] * comm_ranks(r->tp), "%lld rows of %d ranks with %lld",
           (long long)to.shape[0], comm_ranks(r->tp), (long long)part.shape[0]);
-    return comm_all_gather(r->tp, "rows of the stream", part.data, to.data, bytes_of(part));
+    return comm_all_gather(r->tp, "rows of the stream", part.data, to.data, bytes_of(part), r->stream);
 }
 
 status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
@@ -42,7 +42,8 @@ status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
     const int64_t count = tensor_count(part);
     CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->in), "no room for %lld sums",
           (long long)count);
-    return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt, w->in.data);
+    return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt, w->in.data,
+                               r->stream);
 }
 
 struct tensor whole_own(struct tensor all, const struct run *r)
@@ -57,5 +58,5 @@ struct tensor whole_own(struct tensor all, const struct run *r)
 status whole_fill(struct tensor all, const char *name, const struct run *r)
 {
     const struct tensor own = whole_own(all, r);
-    return r->tp ? comm_all_gather(r->tp, name, own.data, all.data, bytes_of(own)) : STATUS_OK;
+    return r->tp ? comm_all_gather(r->tp, name, own.data, all.data, bytes_of(own), r->stream) : STATUS_OK;
 }

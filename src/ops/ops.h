@@ -337,7 +337,7 @@ enum update_flag {
     UPDATE_ZERO = 2,            /* leave zeros in g: a gradient that is formed by += alone */
     UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16: one whose gradient is all zeros was not
                                    touched, and keeps weights and moments; the others move at lr row_rate */
-    UPDATE_COPY = 8,            /* for the caller: another rank answers for these elements */
+    UPDATE_COPY = 8,            /* another rank answers for these elements: UPDATE_SQUARES writes a 0 */
     UPDATE_MOMENTUM = 16,       /* momentum alone: p, w and v are left alone */
     UPDATE_WIDTH = 256,
 };

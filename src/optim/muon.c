@@ -285,7 +285,7 @@ static status whole_round(const struct run *r, const struct run_spec *spec, stru
         if (room(m.rows * m.cols, p->dt) > bytes) bytes = room(m.rows * m.cols, p->dt);
     }
     if (rank < t->count) TRY(orthogonalise(r, w, matrix_of(p, t->refs[rank]), gradient(p, t->refs[rank], 0)));
-    TRY(comm_all_gather(t->comm, "steps of muon", w->x[0], w->round, bytes));
+    TRY(comm_all_gather(t->comm, "steps of muon", w->x[0], w->round, bytes, r->stream));
     for (int64_t k = 0; k < t->count; k++)
         TRY(apply_whole(r, spec, t->refs[k], (char *)w->round + (size_t)k * bytes));
     return STATUS_OK;
@@ -302,7 +302,7 @@ static status bring_together(const struct run *r, struct work *w, const struct r
             TRY(dev_copy(r->stream, (char *)w->sent + (size_t)k * piece, gradient(p, t->refs[k], mine.from),
                          (size_t)mine.count * sizeof(float)));
     }
-    TRY(comm_all_to_all(t->comm, "parts for muon", w->sent, w->received, piece));
+    TRY(comm_all_to_all(t->comm, "parts for muon", w->sent, w->received, piece, r->stream));
     for (int s = 0; s < p->shards && rank < t->count; s++) {
         const struct span part = span_by(p, t->refs[rank], s);
         if (part.count > 0)

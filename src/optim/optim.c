@@ -279,7 +279,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     const struct params *p = r->params;
     if (squares->own) {
         TRY(update(r, spec, UPDATE_SQUARES, squares->own));
-        TRY(squares_sum(squares, p, &r->scalars->grad_squares));
+        TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
     TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
@@ -332,7 +332,7 @@ status optim_blame(const struct run *r, struct comm *world)
 {
     int32_t mine, all[COMM_RANKS_MAX];
     TRY(first_bad_row(r, &mine));
-    TRY(comm_all_gather(world, "gradients that are not finite", &mine, all, sizeof mine));
+    TRY(comm_all_gather(world, "gradients that are not finite", &mine, all, sizeof mine, NULL));
     for (int k = 0; k < comm_ranks(world); k++)
         if (all[k] < mine) mine = all[k];
     if (mine == r->params->count)

@@ -1,7 +1,5 @@
 #include "optim/squares.h"
-#include "ops/ops.h"
-
-#include <string.h>
+#include "dev/dev.h"
 
 void squares_lay(struct squares *q, const struct params *p, const struct mesh *mesh, struct arena *a)
 {
@@ -16,20 +14,22 @@ void squares_lay(struct squares *q, const struct params *p, const struct mesh *m
         arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64), "squares on their way");
 }
 
-status squares_sum(const struct squares *q, const struct params *p, double *sum)
+status squares_sum(const struct squares *q, const struct params *p, const struct ops *ops, double *sum,
+                   dev_stream stream)
 {
     const struct mesh *m = q->mesh;
-    memset(q->all, 0, (size_t)q->count * sizeof *q->all);
+    TRY(dev_zero(stream, q->all, (size_t)q->count * sizeof *q->all));
     /* Of ranks that have the same sums the first one answers. */
     for (int u = 0; u < p->unit_count && mesh_replica(m) == 0; u++) {
         const struct param_unit *unit = &p->units[u];
-        double *to = q->all + m->tp_rank * p->chunks_model + unit->chunk_place;
-        for (int64_t c = 0; c < unit->chunk_count; c++)
-            if (!(p->chunks[unit->chunk_first + c].flags & UPDATE_COPY))
-                to[c] = q->own[unit->chunk_first + c];
+        TRY(dev_copy(stream, q->all + m->tp_rank * p->chunks_model + unit->chunk_place,
+                     q->own + unit->chunk_first, (size_t)unit->chunk_count * sizeof *q->all));
     }
-    TRY(comm_sum(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch));
-    *sum = 0;
-    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c];
+    TRY(comm_sum(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch, stream));
+    TRY(dev_zero(stream, sum, sizeof *sum));
+    if (stream)
+        return ops->sum(&(struct sum_args){.x = q->all, .out = sum, .count = q->count, .dt = DTYPE_F64},
+                        stream);
+    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c]; /* the order of UPDATE_WHOLE */
     return STATUS_OK;
 }

@@ -6,6 +6,7 @@
  * ZeRO stage and every depth of a pipeline; one rank alone gets it from UPDATE_WHOLE. */
 #ifndef INGOT_OPTIM_SQUARES_H
 #define INGOT_OPTIM_SQUARES_H
+#include "ops/ops.h"
 #include "parallel/mesh.h"
 #include "tensor/params.h"
 
@@ -18,6 +19,7 @@ struct squares {
 };
 /* Takes the memory, counting or real, after optim_lay. mesh NULL: one rank. */
 void squares_lay(struct squares *q, const struct params *p, const struct mesh *mesh, struct arena *a);
-/* From `own` of this rank to the sum of all, on every rank. Memory of the host. */
-status squares_sum(const struct squares *q, const struct params *p, double *sum) WARN_UNUSED;
+/* From `own` of this rank to *sum, which is where own is, of all, on every rank. A card adds up in an order of its own, which depends on
+ * nothing else either. */
+status squares_sum(const struct squares *q, const struct params *p, const struct ops *ops, double *sum, dev_stream stream) WARN_UNUSED;
 #endif

@@ -1,6 +1,5 @@
 #include "parallel/share.h"
-
-#include <string.h>
+#include "dev/dev.h"
 
 /* What is summed of what this rank answers for: the end of its part of the row. */
 static struct param_held summed(const struct params *p, int row)
@@ -36,7 +35,7 @@ static float *held_grad(const struct params *p, int row, const struct param_held
 }
 
 enum way { PACK, UNPACK };
-static void move(const struct share *s, const struct params *p, enum way way)
+static status move(const struct share *s, const struct params *p, enum way way, struct stream *stream)
 {
     float *flat = s->flat;
     for (int i = 0; i < p->count; i++) {
@@ -44,16 +43,17 @@ static void move(const struct share *s, const struct params *p, enum way way)
         const int64_t count = held.to - held.from;
         if (count == 0) continue;
         float *grad = held_grad(p, i, &held);
-        memcpy(way == PACK ? flat : grad, way == PACK ? grad : flat, (size_t)count * sizeof *grad);
+        TRY(dev_copy(stream, way == PACK ? flat : grad, way == PACK ? grad : flat,
+                     (size_t)count * sizeof *grad));
         flat += count;
     }
+    return STATUS_OK;
 }
 
-status share_sum(const struct share *s, const struct params *p)
+status share_sum(const struct share *s, const struct params *p, struct stream *stream)
 {
     if (s->count == 0) return STATUS_OK;
-    move(s, p, PACK);
-    TRY(comm_sum(s->comm, "gradients in parts", s->flat, s->count, DTYPE_F32, s->scratch));
-    move(s, p, UNPACK);
-    return STATUS_OK;
+    TRY(move(s, p, PACK, stream));
+    TRY(comm_sum(s->comm, "gradients in parts", s->flat, s->count, DTYPE_F32, s->scratch, stream));
+    return move(s, p, UNPACK, stream);
 }

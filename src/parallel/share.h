@@ -26,6 +26,6 @@ static inline size_t share_bytes(int ranks, int64_t count)
 {
     return (size_t)count * sizeof(float) + comm_sum_scratch(ranks, count, DTYPE_F32);
 }
-/* The sums of these rows' gradients, on every rank. Memory of the host. */
-status share_sum(const struct share *s, const struct params *p) WARN_UNUSED;
+/* The sums of these rows' gradients, on every rank. */
+status share_sum(const struct share *s, const struct params *p, struct stream *stream) WARN_UNUSED;
 #endif

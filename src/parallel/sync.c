@@ -1,6 +1,5 @@
 #include "parallel/sync.h"
-
-#include <string.h>
+#include "dev/dev.h"
 
 static bool power_of_two(int64_t n)
 {
@@ -117,31 +116,33 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
 }
 
 /* What is formed by adding alone begins the next step at zero; the optimizer sees to the part that is here. */
-static void clear_others(const struct params *p, const struct param_unit *u)
+static status clear_others(const struct params *p, const struct param_unit *u, dev_stream stream)
 {
     for (int i = u->first; i < u->last; i++) {
         const struct param_held h = params_held(p, i);
         float *g = params_grad(p, i);
         if (p->rows[i].stored) continue;
-        memset(g, 0, (size_t)h.from * sizeof *g);
-        memset(g + h.to, 0, (size_t)(p->rows[i].count - h.to) * sizeof *g);
+        TRY(dev_zero(stream, g, (size_t)h.from * sizeof *g));
+        TRY(dev_zero(stream, g + h.to, (size_t)(p->rows[i].count - h.to) * sizeof *g));
     }
-}
-
-status sync_unit(const struct sync *s, const struct params *p, int unit)
-{
-    const struct param_unit *u = &p->units[unit];
-    if (!u->here || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
-    if (p->zero == 0) return comm_sum(s->mesh->dp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch);
-    const int64_t part = u->count / p->shards;
-    float *own = p->zero == 1 ? (float *)u->grad + p->shard * part : (float *)p->grad + u->begin / p->shards;
-    TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch));
-    TRY(comm_sum(s->mesh->across, "parts of gradients", own, part, DTYPE_F32, s->scratch));
-    if (p->zero == 1) clear_others(p, u);
     return STATUS_OK;
 }
 
-status sync_losses(const struct sync *s, double *losses)
+status sync_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream)
 {
-    return s->mesh ? comm_sum_f64(s->mesh->dp, "losses", losses, SYNC_LOSSES) : STATUS_OK;
+    const struct param_unit *u = &p->units[unit];
+    if (!u->here || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
+    if (p->zero == 0)
+        return comm_sum(s->mesh->dp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
+    const int64_t part = u->count / p->shards;
+    float *own = p->zero == 1 ? (float *)u->grad + p->shard * part : (float *)p->grad + u->begin / p->shards;
+    TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch,
+                            stream));
+    TRY(comm_sum(s->mesh->across, "parts of gradients", own, part, DTYPE_F32, s->scratch, stream));
+    return p->zero == 1 ? clear_others(p, u, stream) : STATUS_OK;
+}
+
+status sync_losses(const struct sync *s, double *losses, dev_stream stream)
+{
+    return s->mesh ? comm_sum_f64(s->mesh->dp, "losses", losses, SYNC_LOSSES, stream) : STATUS_OK;
 }

@@ -51,7 +51,7 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
 struct sync_part { int64_t begin, count; };
 status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums, const struct ops *ops,
                       dev_stream stream) WARN_UNUSED;
-/* The sums of all ranks, on each of them, or on each the part that is its own. Memory of the host. */
-status sync_unit(const struct sync *s, const struct params *p, int unit) WARN_UNUSED;
-status sync_losses(const struct sync *s, double *losses) WARN_UNUSED;
+/* The sums of all ranks, on each of them, or on each the part that is its own. */
+status sync_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream) WARN_UNUSED;
+status sync_losses(const struct sync *s, double *losses, dev_stream stream) WARN_UNUSED;
 #endif

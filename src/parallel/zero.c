@@ -1,6 +1,5 @@
 #include "parallel/zero.h"
-
-#include <string.h>
+#include "dev/dev.h"
 
 static int slot_of(const struct zero *z, int unit)
 {
@@ -43,7 +42,7 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
 {
     const struct params *p = z->params;
     const size_t bytes = (size_t)(p->units[unit].count / p->shards) * dtype_bytes(p->dt);
-    return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes);
+    return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, z->stream);
 }
 
 /* Each rank brings the part that it holds, and zeros. */
@@ -51,14 +50,15 @@ static status gather_exact(struct zero *z)
 {
     const struct params *p = z->params;
     if (p->zero == 0 || p->exact_count == 0) return STATUS_OK;
-    memset(p->exact, 0, (size_t)p->exact_count * sizeof *p->exact);
+    TRY(dev_zero(z->stream, p->exact, (size_t)p->exact_count * sizeof *p->exact));
     for (int i = 0; i < p->count; i++) {
         const struct param_held h = params_held(p, i);
         if (p->rows[i].exact && h.to > h.from)
-            memcpy(p->exact + p->rows[i].exact_at + h.from, (const float *)p->master + h.master,
-                   (size_t)(h.to - h.from) * sizeof *p->exact);
+            TRY(dev_copy(z->stream, p->exact + p->rows[i].exact_at + h.from,
+                         (const float *)p->master + h.master, (size_t)(h.to - h.from) * sizeof *p->exact));
     }
-    return comm_sum(mesh_shards(z->mesh), "weights in fp32", p->exact, p->exact_count, DTYPE_F32, z->scratch);
+    return comm_sum(mesh_shards(z->mesh), "weights in fp32", p->exact, p->exact_count, DTYPE_F32, z->scratch,
+                    z->stream);
 }
 
 status zero_gather(struct zero *z)
@@ -99,12 +99,12 @@ static status load(struct zero *z, int unit)
 }
 
 /* Products store; what is formed by adding alone begins at zero, as does the padding that is summed with the rest. */
-static void open_gradient(struct zero *z, int unit)
+static status open_gradient(struct zero *z, int unit)
 {
     struct params *p = z->params;
     struct param_unit *u = &p->units[unit];
     u->grad = z->slots[slot_of(z, unit)].grad;
-    memset(u->grad, 0, (size_t)u->count * sizeof(float));
+    return dev_zero(z->stream, u->grad, (size_t)u->count * sizeof(float));
 }
 
 static status enter(void *ctx, int unit, enum unit_use use)
@@ -112,8 +112,7 @@ static status enter(void *ctx, int unit, enum unit_use use)
     struct zero *z = ctx;
     /* backward of the embedding does not read its table */
     if (z->params->zero == 3 && (use == UNIT_FORWARD || unit > 0)) TRY(load(z, unit));
-    if (use == UNIT_BACKWARD) open_gradient(z, unit);
-    return STATUS_OK;
+    return use == UNIT_BACKWARD ? open_gradient(z, unit) : STATUS_OK;
 }
 
 static status leave(void *ctx, int unit)
@@ -121,14 +120,15 @@ static status leave(void *ctx, int unit)
     struct zero *z = ctx;
     struct params *p = z->params;
     struct param_unit *u = &p->units[unit];
-    TRY(sync_unit(z->sync, p, unit));
+    TRY(sync_unit(z->sync, p, unit, z->stream));
     u->grad = NULL;
     const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
-    return sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, NULL);
+    return sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, z->stream);
 }
 
-void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops)
+void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops, dev_stream stream)
 {
+    z->stream = stream;
     z->sync = sync;
     z->ops = ops;
     if (z->params->zero < 2) return;

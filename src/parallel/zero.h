@@ -27,6 +27,7 @@ struct zero {
     struct params *params;
     const struct sync *sync;
     const struct ops *ops;
+    dev_stream stream;
     struct zero_slot slots[ZERO_SLOTS];
     struct unit_hooks hooks;
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
@@ -39,7 +40,7 @@ struct zero {
 struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end; bool stays; };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
 /* From then on the decoder's passes over units move what they need. Nothing to do below stage 2. */
-void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops);
+void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops, dev_stream stream);
 /* Before the first pass of a step: what slots hold is not that of this step. */
 void zero_begin(struct zero *z);
 /* After the own parts have changed: whole weights again, under stages 1 and 2. */

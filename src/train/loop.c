@@ -368,7 +368,7 @@ static status stop_asked(struct loop *l, int *number, bool *late)
     double limit = l->spec.run.train_max_minutes * 60;
     const int32_t mine[] = {signals_pending(), limit > 0 && clock_s() - l->start_s > limit};
     int32_t all[COMM_RANKS_MAX][2];
-    TRY(comm_all_gather(l->comm, "stop", mine, all, sizeof mine));
+    TRY(comm_all_gather(l->comm, "stop", mine, all, sizeof mine, NULL));
     *number = 0;
     *late = all[0][1] != 0;
     for (int rank = 0; rank < comm_ranks(l->comm); rank++)
@@ -476,7 +476,7 @@ static status same_step(const struct loop *l)
 {
     const int64_t mine = l->trainer.step;
     int64_t all[COMM_RANKS_MAX];
-    TRY(comm_all_gather(l->comm, "first step", &mine, all, sizeof mine));
+    TRY(comm_all_gather(l->comm, "first step", &mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(l->comm); r++)
         if (all[r] != mine)
             return FAIL(

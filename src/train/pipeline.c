@@ -42,7 +42,7 @@ status pipeline_open(struct trainer *t)
     TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
     TRY(mailbox_depth(p, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
-    return comm_mail_open(t->mesh.pp, p->message, depth);
+    return comm_mail_open(t->mesh.pp, p->message, depth, t->run.stream);
 }
 
 void pipeline_close(struct pipeline *p)
@@ -67,7 +67,7 @@ static status receive(struct trainer *t, enum comm_way way, struct tensor to)
     SCOPE("pipe.wait", -1);
     const double begin = clock_s();
     const status st = comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations",
-                                way, to.data, t->pipeline.message);
+                                way, to.data, t->pipeline.message, t->run.stream);
     t->pipeline.spent[SPENT_WAITED] += clock_s() - begin;
     return st;
 }
@@ -76,7 +76,7 @@ static status pass_on(struct trainer *t, enum comm_way way, struct tensor from)
 {
     SCOPE("pipe.send", -1);
     return comm_send(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way,
-                     from.data, t->pipeline.message);
+                     from.data, t->pipeline.message, t->run.stream);
 }
 
 static status forward(struct turn *w, const struct pipe_action *a)
@@ -118,7 +118,9 @@ static status group_end(struct turn *w, int chunk, int position)
             TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
-    if (by_units) TRY(sync_losses(&t->sync, losses.losses)); /* ranks are the deepest level of the tree */
+    if (by_units)
+        TRY(sync_losses(&t->sync, losses.losses,
+                        t->run.stream)); /* ranks are the deepest level of the tree */
     return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
 }
 
@@ -222,8 +224,9 @@ static status add_halves(struct trainer *t)
     for (int64_t at = 0; at < count; at += piece) {
         const int64_t n = count - at < piece ? count - at : piece;
         const size_t bytes = (size_t)n * sizeof *grad;
-        TRY(comm_send(mesh->pp, "tied table", first ? COMM_PREV : COMM_NEXT, grad + at, bytes));
-        TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes));
+        TRY(comm_send(mesh->pp, "tied table", first ? COMM_PREV : COMM_NEXT, grad + at, bytes,
+                      t->run.stream));
+        TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes, t->run.stream));
         TRY(t->ops.fold(
             &(struct fold_args){.what = FOLD_ADD, .x = grad + at, .kept = other, .count = n, .dt = DTYPE_F32},
             t->run.stream));
@@ -236,7 +239,7 @@ static status gather_times(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
     double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
-    TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent));
+    TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent, NULL));
     for (int r = 0; r < p->schedule.ranks; r++) {
         if (all[r][SPENT_SPAN] > longest) longest = all[r][SPENT_SPAN];
         busy += all[r][SPENT_FORWARD] + all[r][SPENT_DGRAD] + all[r][SPENT_WGRAD];
@@ -250,8 +253,9 @@ static status gather_times(struct trainer *t)
 status pipeline_sums(struct trainer *t)
 {
     TRY(add_halves(t));
-    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES));
-    return gather_times(t);
+    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES, t->run.stream));
+    TRY(comm_mail_settle(t->mesh.pp, t->run.stream));
+    return t->run.stream ? STATUS_OK : gather_times(t); /* a card's times are not the host's */
 }
 
 status pipeline_loss(struct trainer *t)
@@ -262,7 +266,7 @@ status pipeline_loss(struct trainer *t)
         TRY(stage_fwd(&s, &t->feed.micro[0], &t->run));
         TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->run) : pass_on(t, COMM_NEXT, t->acts.x));
     }
-    return STATUS_OK;
+    return comm_mail_settle(t->mesh.pp, t->run.stream);
 }
 
 /* The bubble of the schedule when all stages take the same time, and when each takes what was measured. */

@@ -22,7 +22,8 @@ static void list_arrays(struct state *s)
 static size_t array_bytes(const struct state *s, const struct state_array *a)
 {
     const struct params *p = &s->t->decoder.params;
-    return (size_t)((a->second ? p->total_v : p->total) / a->block) * dtype_bytes(a->dt);
+    const bool whole = a->device == p->weight && p->zero < 3; /* weights that are their own masters */
+    return (size_t)((a->second ? p->total_v : whole ? p->total : p->own) / a->block) * dtype_bytes(a->dt);
 }
 
 static status open_arrays(struct state *s, enum state_use use)
@@ -97,7 +98,8 @@ static status agree_answers(struct state *s)
                     : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
     for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(t, i);
     if (st == STATUS_OK)
-        st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->answers, (size_t)rows * sizeof *mine);
+        st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->answers, (size_t)rows * sizeof *mine,
+                             NULL);
     free(mine);
     return st;
 }
@@ -321,7 +323,7 @@ status state_check(const struct state *s)
     const struct params *p = &s->t->decoder.params;
     const int64_t mine = first_bad(s);
     int64_t all[COMM_RANKS_MAX], first = (int64_t)STATE_ARRAYS * p->count;
-    TRY(comm_all_gather(s->t->mesh.world, "finite", &mine, all, sizeof mine));
+    TRY(comm_all_gather(s->t->mesh.world, "finite", &mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(s->t->mesh.world); r++)
         if (all[r] < first) first = all[r];
     if (first == (int64_t)STATE_ARRAYS * p->count) return STATUS_OK;

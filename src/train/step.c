@@ -40,7 +40,7 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
         SCOPE("train.micro", i);
         t->zero.group = k;
         TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
-        TRY(sync_losses(&t->sync, sums->losses));
+        TRY(sync_losses(&t->sync, sums->losses, t->run.stream));
         TRY(sync_fold_part(&t->sync, k, &none, sums, &t->ops, t->run.stream));
     }
     return STATUS_OK;
@@ -50,8 +50,9 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
 static status sum_ranks(struct trainer *t, const struct sync_sums *sums)
 {
     SCOPE("train.sync", -1);
-    for (int u = 0; u < t->decoder.params.unit_count; u++) TRY(sync_unit(&t->sync, &t->decoder.params, u));
-    return sync_losses(&t->sync, sums->losses);
+    for (int u = 0; u < t->decoder.params.unit_count; u++)
+        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->run.stream));
+    return sync_losses(&t->sync, sums->losses, t->run.stream);
 }
 
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
@@ -67,7 +68,7 @@ static status queue_step(struct trainer *t, int micro_count)
     if (t->mesh.pp) TRY(pipeline_sums(t));
     if (t->mesh.tp) {
         SCOPE("train.share", -1);
-        TRY(share_sum(&t->share, &t->decoder.params));
+        TRY(share_sum(&t->share, &t->decoder.params, t->run.stream));
     }
     TRY(optim_step(&t->run, &t->spec.run, &t->squares, t->spec.model.moe_balance_rate));
     return zero_gather(&t->zero);
@@ -99,7 +100,7 @@ static status share_loads(struct comm *c, struct step_scalars *s)
 {
     const double mine[] = {s->load_max, s->load_min};
     double all[COMM_RANKS_MAX][2];
-    TRY(comm_all_gather(c, "loads of experts", mine, all, sizeof mine));
+    TRY(comm_all_gather(c, "loads of experts", mine, all, sizeof mine, NULL));
     s->load_max = s->load_min = 0;
     for (int r = 0; r < comm_ranks(c); r++) {
         if (all[r][0] == 0) continue; /* has none */
@@ -127,8 +128,10 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     double counts[] = {(double)b->valid, (double)b->padding, 0, 0};
     for (int i = 0; i < b->micro_count; i++)
         counts[2] += (double)b->micro[i].rows, counts[3] += (double)b->micro[i].docs;
-    comm_step_begin(t->mesh.world, t->mode == STEP_FIRST);
-    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 4));
+    comm_step_begin(t->mesh.world, t->mode == STEP_FIRST    ? COMM_STEP_FIRST
+                                   : t->mode == STEP_REPLAY ? COMM_STEP_REPLAY
+                                                            : COMM_STEP_AGAIN);
+    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 4, NULL));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);

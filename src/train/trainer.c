@@ -32,10 +32,12 @@ static status open_device(struct trainer *t, const char *isa)
 {
     struct choose_ops choice = plan_ops(&t->spec, isa);
     struct stream *s = NULL;
-    TRY(dev_open(&t->dev, plan_device(&t->spec)));
+    TRY(dev_open_local(&t->dev, plan_device(&t->spec), comm_local_rank(t->mesh.world)));
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(dev_stream_open(&t->dev, s));
+        TRY(comm_cards_open(t->mesh.world, s));
+        if (t->mesh.world) dev_measure(&t->dev); /* NCCL has taken its part */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
@@ -80,7 +82,10 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
-    zero_open(&t->zero, &t->sync, &t->ops);
+    zero_open(&t->zero, &t->sync, &t->ops, t->run.stream);
+    if (args.use == PLAN_TRAIN && t->run.stream && t->decoder.params.zero && t->decoder.params.balance_count)
+        return FAIL(STATUS_CONFIG, "parallel.zero shares out routers' biases on the CPU alone so far; set "
+                                   "parallel.zero to 0, or --machine.device=cpu");
     if (args.use == PLAN_TRAIN) TRY(optim_chunks(&t->decoder.params, &t->spec.run, t->run.stream));
     return STATUS_OK;
 }
@@ -88,8 +93,6 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     status st = open_device(t, isa);
-    if (st == STATUS_OK && t->mesh.world && t->dev.kind != DEV_CPU)
-        st = FAIL(STATUS_CONFIG, "several ranks train on the CPU alone so far; use --machine.device=cpu");
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
     if (st != STATUS_OK) {
@@ -122,7 +125,7 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->train_micro_batch,
                             run->train_gradient_groups};
     int64_t all[COMM_RANKS_MAX][sizeof mine / sizeof *mine];
-    TRY(comm_all_gather(comm, "configuration", mine, all, sizeof mine));
+    TRY(comm_all_gather(comm, "configuration", mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(comm); r++)
         if (memcmp(all[r], mine, sizeof mine) != 0)
             return FAIL(STATUS_COMM,
@@ -317,7 +320,7 @@ static status agree_damage(void *ctx, bool *damaged)
     const struct trainer *t = ctx;
     const int32_t mine = *damaged;
     int32_t all[COMM_RANKS_MAX];
-    TRY(comm_all_gather(t->mesh.world, "checkpoint is sound", &mine, all, sizeof mine));
+    TRY(comm_all_gather(t->mesh.world, "checkpoint is sound", &mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(t->mesh.world); r++) *damaged |= all[r] != 0;
     return STATUS_OK;
 }
@@ -394,7 +397,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     for (int64_t i = 0; i < (windows + round - 1) / round; i++) {
         struct eval_sums mine, all[COMM_RANKS_MAX];
         TRY_OUT(eval_batch(t, l, &mine));
-        TRY_OUT(comm_all_gather(t->mesh.dp, "evaluation", &mine, all, sizeof mine));
+        TRY_OUT(comm_all_gather(t->mesh.dp, "evaluation", &mine, all, sizeof mine, NULL));
         for (int r = 0; r < ranks; r++) {
             sum += all[r].loss;
             hits += all[r].hits;
@@ -402,7 +405,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         }
     }
     double sums[] = {sum, hits}; /* of the last stage; zeros elsewhere */
-    TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2));
+    TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2, NULL));
     sum = sums[0], hits = sums[1];
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");

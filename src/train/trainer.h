@@ -56,7 +56,7 @@ struct step_result {
     double mtp_loss;                               /* mean over the extra predictions; NaN without them */
     double halt_loss;                              /* of the head that halts, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
-    double bubble;                                 /* of a pipeline: part of the ranks' time without work; else NaN */
+    double bubble;                                 /* of a pipeline: part of the ranks' time without work; else, and on GPUs, NaN */
     int64_t targets, padding;                      /* that counted; tokens of no document */
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */

@@ -21,13 +21,13 @@ static int pass_bytes(struct comm *c, const void *arg)
     for (int round = 0; round < 2 && !bad; round++) { /* the memory is used again */
         for (size_t to = 0; to < ranks; to++)
             for (size_t i = 0; i < bytes; i++) send[to * bytes + i] = sent(me + round, (int)to, i);
-        bad |= comm_all_to_all(c, "all to all", send, recv, bytes) != STATUS_OK;
+        bad |= comm_all_to_all(c, "all to all", send, recv, bytes, NULL) != STATUS_OK;
         for (size_t from = 0; from < ranks; from++)
             for (size_t i = 0; i < bytes; i++)
                 bad |= recv[from * bytes + i] != sent((int)from + round, me, i);
         for (size_t i = 0; i < bytes; i++) recv[(size_t)me * bytes + i] = sent(me + round, -1, i);
-        bad |=
-            comm_all_gather(c, "gather", recv + (size_t)me * bytes, recv, bytes) != STATUS_OK; /* in place */
+        bad |= comm_all_gather(c, "gather", recv + (size_t)me * bytes, recv, bytes, NULL) !=
+               STATUS_OK; /* in place */
         for (size_t from = 0; from < ranks; from++)
             for (size_t i = 0; i < bytes; i++)
                 bad |= recv[from * bytes + i] != sent((int)from + round, -1, i);
@@ -78,8 +78,8 @@ static int sum_parts(struct comm *c, const void *arg)
     void *scratch = malloc(comm_sum_scratch(comm_ranks(c), COUNT, DTYPE_F32) + 1);
     own_sum(whole, &whole_scalar, 0, 1);
     own_sum(x, &scalar, comm_rank(c), comm_ranks(c));
-    int bad = scratch == NULL || comm_sum(c, "sum", x, COUNT, DTYPE_F32, scratch) != STATUS_OK;
-    bad |= comm_sum_f64(c, "scalar", &scalar, 1) != STATUS_OK;
+    int bad = scratch == NULL || comm_sum(c, "sum", x, COUNT, DTYPE_F32, scratch, NULL) != STATUS_OK;
+    bad |= comm_sum_f64(c, "scalar", &scalar, 1, NULL) != STATUS_OK;
     free(scratch);
     return bad || memcmp(x, whole, sizeof x) != 0 || scalar != whole_scalar;
 }
@@ -94,7 +94,7 @@ static int sum_ones(struct comm *c, const void *arg)
 {
     (void)arg;
     double x[2] = {1, comm_rank(c)};
-    if (comm_sum_f64(c, "scalars", x, 2) != STATUS_OK) return 1;
+    if (comm_sum_f64(c, "scalars", x, 2, NULL) != STATUS_OK) return 1;
     return x[0] != comm_ranks(c) || x[1] != comm_ranks(c) * (comm_ranks(c) - 1) / 2.0;
 }
 static void test_any_number(void **state)
@@ -111,7 +111,7 @@ static int differ(struct comm *c, const void *arg)
     (void)arg;
     const size_t bytes = comm_rank(c) == 1 ? 8 : 16;
     if (comm_barrier(c, "before") != STATUS_OK) return 1;
-    if (comm_all_gather(c, "weights", x, all, bytes) != STATUS_COMM) return 1;
+    if (comm_all_gather(c, "weights", x, all, bytes, NULL) != STATUS_COMM) return 1;
     return said("all-gather 'weights' of 8 bytes") && said("of 16 bytes") ? STATUS_COMM : 1;
 }
 static void test_different_calls(void **state)

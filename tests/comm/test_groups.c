@@ -59,11 +59,11 @@ static int sum_scattered(struct comm *c, const void *arg)
     for (int64_t i = 0; i < s->count; i++)
         dtype_store(want, i, s->dt, tree(0, 1, ranks, me * s->count + i, s->dt));
     char *own = y + (size_t)me * bytes; /* in place */
-    OK(comm_reduce_scatter(c, "scattered", y, own, s->count, s->dt, scratch));
+    OK(comm_reduce_scatter(c, "scattered", y, own, s->count, s->dt, scratch, NULL));
     NEED(memcmp(own, want, bytes) == 0);
     /* A sum is what is scattered, gathered. */
-    OK(comm_all_gather(c, "gathered", own, y, bytes));
-    OK(comm_sum(c, "sum", x, ranks * s->count, s->dt, scratch));
+    OK(comm_all_gather(c, "gathered", own, y, bytes, NULL));
+    OK(comm_sum(c, "sum", x, ranks * s->count, s->dt, scratch, NULL));
     NEED(memcmp(x, y, (size_t)ranks * bytes) == 0);
     memset(x, 0, (size_t)ranks * bytes);
     OK(comm_gather(c, "to the first", want, x, bytes));
@@ -112,11 +112,11 @@ static int use_mesh(struct comm *c, const void *arg)
             int32_t mine[2] = {me, round}, both[4];
             const int other = me ^ 1 << k;
             for (int more = 0; more <= (me - (at[k] << k)) % 3; more++)
-                OK(comm_all_gather(axis[k], "numbers", mine, both, sizeof mine));
+                OK(comm_all_gather(axis[k], "numbers", mine, both, sizeof mine, NULL));
             if (axis[k]) NEED(both[2 * !at[k]] == other && both[2 * !at[k] + 1] == round);
         }
     double x[2] = {1, me};
-    OK(comm_sum_f64(plane, "scalars", x, 2));
+    OK(comm_sum_f64(plane, "scalars", x, 2, NULL));
     NEED(x[0] == 4 && x[1] == 4 * (me / 4 * 4) + 6);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         if (sum_scattered(plane, &shapes[i]) || sum_scattered(axis[1], &shapes[i])) return 1;
@@ -161,7 +161,7 @@ static int send_one(struct comm *c, enum comm_way way, int number, unsigned char
 {
     const size_t bytes = length(number);
     for (size_t i = 0; i < bytes; i++) data[i] = letter(comm_rank(c), way, number, i);
-    OK(comm_send(c, way == COMM_NEXT ? "forward" : "back", way, data, bytes));
+    OK(comm_send(c, way == COMM_NEXT ? "forward" : "back", way, data, bytes, NULL));
     memset(data, 0, bytes);
     return 0;
 }
@@ -170,7 +170,7 @@ static int take_one(struct comm *c, enum comm_way way, int number, unsigned char
     const int ranks = comm_ranks(c);
     const int from = (comm_rank(c) + (way == COMM_NEXT ? ranks - 1 : 1)) % ranks;
     const size_t bytes = length(number);
-    OK(comm_recv(c, way == COMM_NEXT ? "forward" : "back", way, data, bytes));
+    OK(comm_recv(c, way == COMM_NEXT ? "forward" : "back", way, data, bytes, NULL));
     for (size_t i = 0; i < bytes; i++) NEED(data[i] == letter(from, way, number, i));
     return 0;
 }
@@ -179,7 +179,7 @@ static int send_around(struct comm *c)
     unsigned char *data = malloc(LONGEST);
     int bad = 0, number = 0;
     NEED(data);
-    OK(comm_mail_open(c, LONGEST, DEPTH));
+    OK(comm_mail_open(c, LONGEST, DEPTH, NULL));
     for (int round = 0; round < 5; round++, number += DEPTH) {
         for (int k = 0; k < DEPTH; k++) /* nobody reads yet: nobody may wait */
             bad |= send_one(c, COMM_NEXT, number + k, data) | send_one(c, COMM_PREV, number + k, data);
@@ -201,7 +201,7 @@ static int exchange_messages(struct comm *c, const void *arg)
     OK(comm_split(c, "half", comm_rank(c) % 2, 0, &half));
     if (send_around(c)) return 1;
     if (half && send_around(half)) return 1;
-    OK(comm_mail_open(NULL, 1, 1));
+    OK(comm_mail_open(NULL, 1, 1, NULL));
     OK(comm_barrier(c, "end"));
     return 0;
 }
@@ -221,7 +221,7 @@ static int differ_in_group(struct comm *c, const void *arg)
     (void)arg;
     OK(comm_split(c, "tensor", comm_rank(c) / 2, 0, &g));
     const char *name = comm_rank(c) == 3 ? "queries" : "keys";
-    const status st = comm_all_gather(g, name, x, all, 16);
+    const status st = comm_all_gather(g, name, x, all, 16, NULL);
     if (comm_rank(c) < 2 && st == STATUS_OK) /* there nothing differs: they may get through */
         NEED(comm_barrier(c, "end") == STATUS_COMM);
     else
@@ -235,10 +235,10 @@ static int differ_in_message(struct comm *c, const void *arg)
 {
     char x[32] = "";
     (void)arg;
-    OK(comm_mail_open(c, 32, 2));
-    OK(comm_send(c, "activations", COMM_NEXT, x, 8));
+    OK(comm_mail_open(c, 32, 2, NULL));
+    OK(comm_send(c, "activations", COMM_NEXT, x, 8, NULL));
     const char *name = comm_rank(c) == 1 ? "gradients" : "activations";
-    if (comm_recv(c, name, COMM_NEXT, x, 8) == STATUS_OK) NEED(comm_barrier(c, "end") == STATUS_COMM);
+    if (comm_recv(c, name, COMM_NEXT, x, 8, NULL) == STATUS_OK) NEED(comm_barrier(c, "end") == STATUS_COMM);
     return said("rank 0 sends 'activations' of 8 bytes to the next rank") &&
                    said("rank 1 asks for 'gradients' of 8 bytes")
                ? STATUS_COMM
@@ -258,15 +258,15 @@ static int lose_five(struct comm *c, const void *arg)
     struct comm *g;
     char x[8] = "", all[32];
     OK(comm_split(c, "data", me / 4, 0, &g));
-    OK(comm_mail_open(c, sizeof x, 1));
+    OK(comm_mail_open(c, sizeof x, 1, NULL));
     if (me == 5) raise(signal);
     status st = STATUS_OK;
-    if (me == 6) st = comm_recv(c, "from five", COMM_NEXT, x, sizeof x);
+    if (me == 6) st = comm_recv(c, "from five", COMM_NEXT, x, sizeof x, NULL);
     if (me == 4)
-        while (st == STATUS_OK) st = comm_send(c, "to five", COMM_NEXT, x, sizeof x);
-    if (me == 7) st = comm_all_gather(g, "with five", x, all, sizeof x);
+        while (st == STATUS_OK) st = comm_send(c, "to five", COMM_NEXT, x, sizeof x, NULL);
+    if (me == 7) st = comm_all_gather(g, "with five", x, all, sizeof x, NULL);
     if (me < 4)
-        while (st == STATUS_OK) st = comm_all_gather(g, "without five", x, all, sizeof x);
+        while (st == STATUS_OK) st = comm_all_gather(g, "without five", x, all, sizeof x, NULL);
     NEED(st == STATUS_COMM);
     NEED(said("rank 5 (process ") && said("no sign of life"));
     return said(me == 6 ? "receive 'from five'" : " '") ? STATUS_COMM : 1;
@@ -293,14 +293,14 @@ static int leave_early(struct comm *c, const void *arg)
 {
     char x[8] = "";
     (void)arg;
-    OK(comm_mail_open(c, sizeof x, 1));
+    OK(comm_mail_open(c, sizeof x, 1, NULL));
     if (comm_rank(c) == 0) {
-        OK(comm_send(c, "last words", COMM_NEXT, x, sizeof x));
+        OK(comm_send(c, "last words", COMM_NEXT, x, sizeof x, NULL));
         return 0;
     }
     usleep(200000);
-    OK(comm_recv(c, "last words", COMM_NEXT, x, sizeof x));
-    NEED(comm_recv(c, "more", COMM_NEXT, x, sizeof x) == STATUS_COMM);
+    OK(comm_recv(c, "last words", COMM_NEXT, x, sizeof x, NULL));
+    NEED(comm_recv(c, "more", COMM_NEXT, x, sizeof x, NULL) == STATUS_COMM);
     return said("rank 0 (process ") && said("has ended before") ? 0 : 1;
 }
 static void test_leaving(void **state)

@@ -57,7 +57,7 @@ static int as_rank(const struct rank *r, int port)
     if (st == STATUS_OK) st = comm_open(&c, &e);
     if (st == STATUS_OK) {
         int all[16];
-        st = comm_all_gather(c, "ranks", &r->rank, all, sizeof r->rank);
+        st = comm_all_gather(c, "ranks", &r->rank, all, sizeof r->rank, NULL);
         for (int i = 0; i < r->ranks; i++) st = all[i] == i ? st : STATUS_INTERNAL;
         comm_close(c, st);
     }

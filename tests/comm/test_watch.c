@@ -17,9 +17,9 @@ static int wait_in_a_circle(struct comm *c, const void *arg)
     struct comm *pair;
     (void)arg;
     if (comm_split(c, "pair", comm_rank(c) / 2, 0, &pair) != STATUS_OK) return 1;
-    if (comm_mail_open(c, sizeof x, 1) != STATUS_OK) return 1;
-    const status st = comm_rank(c) == 3 ? comm_recv(c, "never sent", COMM_NEXT, x, sizeof x)
-                                        : comm_all_gather(pair, "a pair's", x, all, sizeof x);
+    if (comm_mail_open(c, sizeof x, 1, NULL) != STATUS_OK) return 1;
+    const status st = comm_rank(c) == 3 ? comm_recv(c, "never sent", COMM_NEXT, x, sizeof x, NULL)
+                                        : comm_all_gather(pair, "a pair's", x, all, sizeof x, NULL);
     if (comm_rank(c) < 2 && st == STATUS_OK) return comm_barrier(c, "end") == STATUS_COMM ? STATUS_COMM : 1;
     if (st != STATUS_COMM) return 1;
     return said("the ranks wait for each other") && said("rank 0 in collective 5, barrier 'end'") &&
@@ -69,24 +69,24 @@ static status step(struct comm *c, int number, enum fault fault)
     double x = 1;
     const bool wrong = number == 2;
     const bool late = fault == LATE && comm_rank(c) == 1; /* its list has one call less */
-    if (!late) comm_step_begin(c, number == 0);
-    TRY(comm_sum_f64(c, "a", &x, 1));
-    if (late) comm_step_begin(c, number == 0);
+    if (!late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_AGAIN);
+    TRY(comm_sum_f64(c, "a", &x, 1, NULL));
+    if (late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_AGAIN);
     TRY(comm_barrier(c, fault == OTHER_NAME && wrong ? "other" : "b"));
-    if (fault != ONE_LESS || !wrong) TRY(comm_send(c, "message", COMM_NEXT, "abc", 4));
+    if (fault != ONE_LESS || !wrong) TRY(comm_send(c, "message", COMM_NEXT, "abc", 4, NULL));
     if (fault == ONE_MORE && wrong) TRY(comm_barrier(c, "more"));
     TRY(comm_step_end(c));
     char got[4];
-    return comm_recv(c, "message", COMM_NEXT, got, 4); /* outside of the list */
+    return comm_recv(c, "message", COMM_NEXT, got, 4, NULL); /* outside of the list */
 }
 static int do_steps(struct comm *c, const void *arg)
 {
     const size_t k = *(const size_t *)arg;
-    status st = comm_mail_open(c, 4, 1);
+    status st = comm_mail_open(c, 4, 1, NULL);
     for (int number = 0; number < 5 && st == STATUS_OK; number++) {
         st = step(c, number, faults[k].fault);
         if (st == STATUS_OK) st = comm_barrier(c, "between steps");
-        if (number == 3 && st == STATUS_OK) comm_step_begin(c, true); /* another list */
+        if (number == 3 && st == STATUS_OK) comm_step_begin(c, COMM_STEP_FIRST); /* another list */
         if (number == 3 && st == STATUS_OK) st = comm_barrier(c, "b");
         if (number == 3 && st == STATUS_OK) st = comm_step_end(c);
         if (number == 3) return st;
@@ -110,7 +110,7 @@ static int fly(struct comm *c, const void *arg)
     (void)arg;
     comm_flight_dir(c, dir);
     for (int i = 0; i < 70; i++)
-        if (comm_all_gather(c, "many", x, all, sizeof x) != STATUS_OK) return 1;
+        if (comm_all_gather(c, "many", x, all, sizeof x, NULL) != STATUS_OK) return 1;
     if (comm_rank(c) == 1) raise(SIGKILL);
     return comm_barrier(c, "last") == STATUS_COMM ? STATUS_COMM : 1;
 }

@@ -204,10 +204,10 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
         if (count == 0) continue;
         if (comm_sum_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
             comm_sum(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64,
-                     scratch) != STATUS_OK)
+                     scratch, NULL) != STATUS_OK)
             return false;
     }
-    if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params) != STATUS_OK) return false;
+    if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params, NULL) != STATUS_OK) return false;
     good &= near("evaluation", s.eval, whole->sums.eval, tol) & near("hits", s.hits, whole->sums.hits, 0) &
             near("loss", s.loss, whole->sums.loss, tol) & near("costs", s.cost, whole->sums.cost, tol);
     good &= same_gradients(&w, whole->work, tol);

@@ -191,7 +191,7 @@ static status update(const struct update_args *a, dev_stream s)
     for (int64_t c = 0; c < a->chunk_count && a->half != UPDATE_RULE; c++) {
         const double sum = chunk_squares(a, &a->chunks[c]);
         squares += sum;
-        if (a->half == UPDATE_SQUARES) a->squares[c] = sum;
+        if (a->half == UPDATE_SQUARES) a->squares[c] = a->chunks[c].flags & UPDATE_COPY ? 0 : sum;
     }
     if (a->half == UPDATE_SQUARES) return STATUS_OK;
     if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : squares, &factor))

@@ -367,7 +367,7 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
     double sum = 0;
     for (int k = 0; k < NORM_TILES; k++) sum += tile_squares(a, int64_t(blockIdx.x) * NORM_TILES + k, wide);
     sum = block_sum(sum, line);
-    if (threadIdx.x == 0) a.squares[blockIdx.x] = sum;
+    if (threadIdx.x == 0) a.squares[blockIdx.x] = a.chunks[blockIdx.x].flags & UPDATE_COPY ? 0 : sum;
 }
 
 template <update_rule RULE, typename S>

@@ -416,6 +416,8 @@ static status update(const struct update_args *a, dev_stream s)
     double factor;
     if (a->half == UPDATE_SQUARES) {
         chunk_squares(a, 0, a->chunk_count, a->squares);
+        for (int64_t c = 0; c < a->chunk_count; c++)
+            if (a->chunks[c].flags & UPDATE_COPY) a->squares[c] = 0;
         return STATUS_OK;
     }
     if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : all_squares(a), &factor))

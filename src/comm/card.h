@@ -1,0 +1,47 @@
+/* card: calls whose data lie in cards' memory. They are queued on a stream, as ops are, and travel by NCCL between the cards (cuda_card.c);
+ * all other calls, these ranks' meeting among them, go on through the host's memory.
+ *
+ * A queued call has no wait of its own. Who waits for a stream (dev_sync) looks around meanwhile: each call that is over leaves a mark in the
+ * host's memory, so the first one without a mark is the one that the rank is in; when ranks are ended, the cards' kernels are, too.
+ *
+ * Sums are those of comm_sum: slices are exchanged, not added up on the way, and a kernel adds them up in the tree's order. */
+#ifndef INGOT_COMM_CARD_H
+#define INGOT_COMM_CARD_H
+#include "comm/comm_int.h"
+#include "dev/dev.h"
+
+/* What is added up: rank r's data at x + r count, but for `own`, this rank's, which lie elsewhere. */
+struct card_sum {
+    const void *x, *own;
+    void *out;                  /* may be `own` or one of x */
+    int64_t count;
+    dtype dt;
+    int ranks, rank;
+};
+
+struct card_driver {
+    /* Collective over c, whose first rank has made the id. */
+    status (*make_id)(struct comm *world, unsigned char id[128]);
+    status (*open)(struct comm *c, const unsigned char id[128]);
+    /* broken: others may be gone; what is under way is given up. */
+    void (*close)(struct comm *c, bool broken);
+    status (*call)(struct comm *c, const struct comm_call *call);
+    status (*sum)(struct comm *c, const struct card_sum *sum, struct stream *s);
+    double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the card */
+    status (*mark)(struct comm *world, int number, struct stream *s);
+    status (*mail_open)(struct comm *c);
+    status (*message)(struct comm *c, const struct comm_call *call);
+    status (*mail_settle)(struct comm *c, struct stream *s);
+    status (*start)(struct comm *world, struct stream *s);      /* loads NCCL */
+    void (*stop)(struct comm *world);                           /* after all communicators are closed */
+};
+const struct card_driver *cuda_card_driver(void);   /* in builds with CUDA */
+
+/* One queued call: checked against the other ranks' in a first step, noted, carried out, marked. */
+status card_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
+/* Nothing is under way: a list begins. `replay`: the list stays, none of it is done. */
+void card_calls_begin(struct comm *world, bool replay);
+/* What is queued from now on is no step's. */
+void card_calls_end(struct comm *world);
+void card_calls_free(struct card_calls *l);
+#endif
