@@ -3,14 +3,8 @@
 #define INGOT_COMM_CUDA_CARD_H
 #include "comm/card.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
 /* out [count] = the sum over ranks, in the order of comm_sum. STATUS_DEVICE when it cannot be launched. */
 status card_add_up(const struct card_sum *sum, struct stream *s) WARN_UNUSED;
 /* *mark = 1 when what is queued before has run; memory of the host that the card writes. */
 status card_leave_mark(volatile unsigned char *mark, struct stream *s) WARN_UNUSED;
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,6 +1,8 @@
 // Sums over ranks on the card: the slices of all ranks lie side by side, and each element is added up in the tree's order of comm_sum: even
 // ranks plus odd ranks, each by the same rule. F32 and F64 as they are; BF16 in F32, rounded once.
+extern "C" {
 #include "comm/cuda_card.h"
+}
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -121,7 +123,7 @@ template <typename T> void launch_wide(const card_sum *a, struct stream *s)
 
 } // namespace
 
-status card_add_up(const struct card_sum *a, struct stream *s)
+extern "C" status card_add_up(const struct card_sum *a, struct stream *s)
 {
     if (a->count == 0) return STATUS_OK;
     switch (a->dt) {
@@ -133,7 +135,7 @@ status card_add_up(const struct card_sum *a, struct stream *s)
     return launched("sum over ranks");
 }
 
-status card_leave_mark(volatile unsigned char *mark, struct stream *s)
+extern "C" status card_leave_mark(volatile unsigned char *mark, struct stream *s)
 {
     mark_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(mark);
     return launched("mark");

@@ -324,7 +324,7 @@ static status deal_out(const struct run *r, struct work *w, const struct round *
             TRY(dev_copy(r->stream, (char *)w->sent + (size_t)s * piece,
                          (char *)w->x[0] + (size_t)part.from * element, (size_t)part.count * element));
     }
-    return comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece);
+    return comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece, r->stream);
 }
 
 /* Every rank has a part of some, and moves that. */
