@@ -52,9 +52,12 @@ static status make_spec(const struct options *o, struct spec *s)
     return STATUS_OK;
 }
 
-/* One step's data: random tokens, one sequence per document. Memory for all of it is one block, which the caller frees. */
-static int32_t *random_batch(const struct spec *s, int64_t micro, struct step_batch *b, struct batch *parts)
+/* One step's data for this rank: random tokens, one sequence per document. Memory for all of it is one block, which the caller frees. */
+static int32_t *random_batch(const struct trainer *trainer, int64_t micro, struct step_batch *b,
+                             struct batch *parts)
 {
+    const struct spec *s = &trainer->spec;
+    const uint64_t first = (uint64_t)trainer->mesh.dp_rank * (uint64_t)micro; /* each rank has its own */
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch, rows = t * sequences;
     int32_t *memory = malloc((size_t)(micro * (3 * rows + sequences + 1)) * sizeof *memory), *at = memory;
     if (memory == NULL) return NULL;
@@ -62,10 +65,10 @@ static int32_t *random_batch(const struct spec *s, int64_t micro, struct step_ba
         int32_t *tokens = at, *targets = at + rows, *positions = at + 2 * rows, *cu = at + 3 * rows;
         at += 3 * rows + sequences + 1;
         for (int64_t i = 0; i < rows; i++) {
-            tokens[i] =
-                (int32_t)(rng_uniform(1, RNG_TEST, (uint64_t)m, (uint64_t)i) * (double)s->model.vocab_size);
-            targets[i] =
-                (int32_t)(rng_uniform(2, RNG_TEST, (uint64_t)m, (uint64_t)i) * (double)s->model.vocab_size);
+            tokens[i] = (int32_t)(rng_uniform(1, RNG_TEST, first + (uint64_t)m, (uint64_t)i) *
+                                  (double)s->model.vocab_size);
+            targets[i] = (int32_t)(rng_uniform(2, RNG_TEST, first + (uint64_t)m, (uint64_t)i) *
+                                   (double)s->model.vocab_size);
             positions[i] = (int32_t)(i % t);
         }
         for (int64_t i = 0; i <= sequences; i++) cu[i] = (int32_t)(i * t);
@@ -102,9 +105,14 @@ struct timing {
 };
 
 /* MFU in both conventions, beside the rate; nothing for a card whose peak is not known. */
+static double peak_of(const struct trainer *t, const struct options *o)
+{
+    return mfu_peak(t->dev.name, o->precision) * comm_ranks(t->mesh.world);
+}
+
 static void add_mfu(json_t *j, const struct trainer *t, const struct options *o, double tokens_per_s)
 {
-    double peak = mfu_peak(t->dev.name, o->precision);
+    double peak = peak_of(t, o);
     if (peak <= 0) return;
     json_object_set_new(j, "peak_gflops_per_s", json_real(peak / 1e9));
     json_object_set_new(j, "mfu",
@@ -115,7 +123,7 @@ static void add_mfu(json_t *j, const struct trainer *t, const struct options *o,
 
 static void print_mfu(const struct trainer *t, const struct options *o, double tokens_per_s)
 {
-    double peak = mfu_peak(t->dev.name, o->precision);
+    double peak = peak_of(t, o);
     if (peak <= 0) return;
     printf(" mfu=%.3f mfu_full=%.3f", tokens_per_s * plan_model_flops(&t->spec.model, o->sequence) / peak,
            tokens_per_s * mfu_flops_full(&t->spec.model, o->sequence) / peak);
@@ -126,6 +134,8 @@ static void print_result(const struct options *o, const struct trainer *t, const
     const double *seconds = m->seconds;
     double median = seconds[o->steps / 2], tokens = (double)t->spec.run.train_batch_tokens;
     double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
+    const int64_t sequences = o->batch * o->micro * t->mesh.shape.dp;
+    const struct mesh_shape *mesh = &t->mesh.shape;
     struct stage stages[STAGES_MAX];
     double sum = 0;
     for (int64_t i = 0; i < o->steps; i++) sum += seconds[i];
@@ -134,16 +144,19 @@ static void print_result(const struct options *o, const struct trainer *t, const
         json_t *parts = json_object();
         for (int i = 0; i < count; i++)
             json_object_set_new(parts, stages[i].name, json_real(stages[i].percent));
-        json_t *j =
-            json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:o}",
-                      "preset", o->preset, "device", t->ops.name, "precision", o->precision, "batch",
-                      (json_int_t)(o->batch * o->micro), "seq", (json_int_t)o->sequence, "threads",
-                      parallel_threads(), "step_s", median, "tokens_per_s", tokens / median,
-                      "model_gflops_per_s", flops / 1e9, "peak_rss_gib", peak_rss_gib(), "loss_last",
-                      m->last_loss, "planned_bytes", (json_int_t)memory_peak(&t->memory), "device_bytes",
-                      (json_int_t)dev_bytes_used(&t->dev), "cold_start_s", m->cold_s, "step_s_best",
-                      seconds[0], "graph", t->mode == STEP_REPLAY, "stages_percent", parts);
+        json_t *j = json_pack(
+            "{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:o}", "preset",
+            o->preset, "device", t->ops.name, "precision", o->precision, "batch", (json_int_t)sequences,
+            "seq", (json_int_t)o->sequence, "threads", parallel_threads(), "step_s", median, "tokens_per_s",
+            tokens / median, "model_gflops_per_s", flops / 1e9, "peak_rss_gib", peak_rss_gib(), "loss_last",
+            m->last_loss, "planned_bytes", (json_int_t)memory_peak(&t->memory), "device_bytes",
+            (json_int_t)dev_bytes_used(&t->dev), "cold_start_s", m->cold_s, "step_s_best", seconds[0],
+            "graph", t->mode == STEP_REPLAY, "stages_percent", parts);
         add_mfu(j, t, o, tokens / median);
+        if (t->mesh.world)
+            json_object_set_new(j, "mesh",
+                                json_pack("{s:i, s:i, s:i, s:i}", "pp", mesh->pp, "dp", mesh->dp, "tp",
+                                          mesh->tp, "zero", mesh->zero));
         if (m->breakdown.steps) json_object_set_new(j, "breakdown", breakdown_json(&m->breakdown, median));
         json_dumpf(j, stdout, JSON_INDENT(2));
         printf("\n");
@@ -154,11 +167,12 @@ static void print_result(const struct options *o, const struct trainer *t, const
            "tokens_per_s=%.1f gflops_per_s=%.0f "
            "peak_rss_gib=%.2f planned_gib=%.2f device_gib=%.2f cold_start_s=%.2f loss_first=%.4f "
            "loss_last=%.4f%s",
-           o->preset, t->ops.name, o->precision, (long long)(o->batch * o->micro), (long long)o->sequence,
+           o->preset, t->ops.name, o->precision, (long long)sequences, (long long)o->sequence,
            parallel_threads(), median, tokens / median, flops / 1e9, peak_rss_gib(),
            (double)memory_peak(&t->memory) / 1073741824, (double)dev_bytes_used(&t->dev) / 1073741824,
            m->cold_s, m->first_loss, m->last_loss, t->mode == STEP_REPLAY ? " graph" : "");
     print_mfu(t, o, tokens / median);
+    if (t->mesh.world) printf(" pp=%d dp=%d tp=%d zero=%d", mesh->pp, mesh->dp, mesh->tp, mesh->zero);
     printf("\n");
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
@@ -196,7 +210,7 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     m->last_loss = r.loss;
     if (o->breakdown && record_steps(t, b, &m->breakdown) != STATUS_OK) log_warn("%s", status_message());
     qsort(m->seconds, (size_t)o->steps, sizeof *m->seconds, ascending);
-    print_result(o, t, m);
+    if (comm_rank(t->mesh.world) == 0) print_result(o, t, m);
     return STATUS_OK;
 }
 
@@ -210,6 +224,32 @@ static bool kernels_wanted(const struct trainer *t)
     else
         return true;
     return false;
+}
+
+static status bench_rank(struct options *o, struct comm *world)
+{
+    struct spec s;
+    struct trainer t;
+    struct step_batch b;
+    struct timing m = {.begin_s = clock_s()};
+    TRY(make_spec(o, &s));
+    /* --batch and --micro are of each rank that has data of its own */
+    const int64_t others = s.run.parallel_tensor * s.run.parallel_pipeline;
+    if (comm_ranks(world) > others) s.run.train_batch_tokens *= comm_ranks(world) / others;
+    parallel_threads_set((int)o->threads);
+    TRY(trainer_open_rank(&t, &s, o->isa, world));
+    o->breakdown = o->breakdown && kernels_wanted(&t);
+    struct batch *parts = calloc((size_t)o->micro, sizeof *parts);
+    m.seconds = calloc((size_t)o->steps, sizeof *m.seconds);
+    int32_t *tokens = parts && m.seconds ? random_batch(&t, o->micro, &b, parts) : NULL;
+    status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
+    if (st == STATUS_OK) st = run_steps(o, &t, &b, &m);
+    kernels_close();
+    free(tokens);
+    free(m.seconds);
+    free(parts);
+    trainer_close(&t);
+    return st;
 }
 
 status bench_train(int argc, char **argv)
@@ -249,23 +289,11 @@ status bench_train(int argc, char **argv)
     o.rest = argv;
     if (o.steps < 1 || o.steps > 10000 || o.micro < 1 || o.micro > 4096)
         return FAIL(STATUS_CONFIG, "--steps is 1 to 10000, --micro 1 to 4096");
-    struct spec s;
-    struct trainer t;
-    struct step_batch b;
-    struct timing m = {.begin_s = clock_s()};
-    TRY(make_spec(&o, &s));
-    parallel_threads_set((int)o.threads);
-    TRY(trainer_open(&t, &s, NULL, o.isa));
-    o.breakdown = o.breakdown && kernels_wanted(&t);
-    struct batch *parts = calloc((size_t)o.micro, sizeof *parts);
-    m.seconds = calloc((size_t)o.steps, sizeof *m.seconds);
-    int32_t *tokens = parts && m.seconds ? random_batch(&s, o.micro, &b, parts) : NULL;
-    status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
-    if (st == STATUS_OK) st = run_steps(&o, &t, &b, &m);
-    kernels_close();
-    free(tokens);
-    free(m.seconds);
-    free(parts);
-    trainer_close(&t);
+    struct comm_env env;
+    struct comm *world;
+    TRY(comm_env_read(&env));
+    TRY(comm_open(&world, &env));
+    const status st = bench_rank(&o, world);
+    comm_close(world, st);
     return st;
 }

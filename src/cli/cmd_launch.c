@@ -286,10 +286,11 @@ status cmd_launch(int argc, char **argv)
     if (restarts < 0) return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)restarts);
     if (argc == 0)
         return FAIL(STATUS_CONFIG, "launch: what shall the ranks run? `ingot launch -n 4 -- train RUN.yaml`");
-    const bool bench = argc > 1 && strcmp(argv[0], "bench") == 0 && strcmp(argv[1], "collectives") == 0;
+    const bool bench = argc > 1 && strcmp(argv[0], "bench") == 0 &&
+                       (strcmp(argv[1], "collectives") == 0 || strcmp(argv[1], "train") == 0);
     if (strcmp(argv[0], "train") != 0 && !bench)
         return FAIL(STATUS_CONFIG,
-                    "launch: '%.40s' does not run on several ranks; `train` and `bench collectives` do",
+                    "launch: '%.40s' does not run on several ranks; `train`, `bench train` and `bench collectives` do",
                     argv[0]);
     struct comm_env here;
     TRY(comm_env_read(&here));
