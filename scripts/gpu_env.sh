@@ -33,7 +33,7 @@ gpu_find() {
     [ -n "${INGOT:-}" ] && ingot=$INGOT
     [ -x "$ingot" ] || ingot=
     # cuDNN's parts and the run-time compiler lie in directories of their own
-    for dir in $(gpu_library_dirs libcublasLt.so.13 libcudnn.so.9 libnvrtc.so.13 libcupti.so.13); do
+    for dir in $(gpu_library_dirs libcublasLt.so.13 libcudnn.so.9 libnvrtc.so.13 libcupti.so.13 libnccl.so.2); do
         dirs=$dirs${dirs:+:}$dir
     done
     export LIBRARY_PATH_BEFORE=${LD_LIBRARY_PATH:-}

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
+# out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_ranks.sh INGOT [PART]...
+#   parts: data zero tensor pipe moved kill refused     (default: all)      Exit 77: fewer than two GPUs.
+. "$(dirname "$0")/../shell.sh"
+shift
+parts=" ${*:-data zero tensor pipe moved kill refused} "
+part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
+if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
+    echo "fewer than two GPUs"
+    exit 77
+fi
+export HOME=$work NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
+make_corpus
+cat >ranks.yaml <<'YAML'
+model: {layer_count: 4, hidden_size: 256, ffn_size: 512, head_count: 4, head_count_kv: 2, context_length: 64}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
+train: {micro_batch: 2, batch_tokens: 1024, steps: 10, precision: bf16, gradient_groups: 8}
+optim: {lr: 1e-3, warmup_steps: 2}
+eval: {every: 5, tokens: 2000}
+ckpt: {every: 5}
+machine: {threads: 2, device: cuda}
+YAML
+one() { # one NAME KEYS...: on one GPU
+    local name=$1
+    shift
+    rm -rf "runs/$name"
+    run 0 train ranks.yaml --run.dir="runs/$name" "$@"
+}
+two() { # two NAME KEYS...
+    local name=$1 begin=$SECONDS
+    shift
+    rm -rf "runs/$name"
+    run 0 launch -n 2 -- train ranks.yaml --run.dir="runs/$name" "$@"
+    check "$name: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' "runs/$name/log.txt"
+    echo "     $name $((SECONDS - begin)) s"
+}
+# What a step says, of which a GPU forms the norm in another order where the gradients lie apart.
+told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|val_loss|val_accuracy)":[-+.eE0-9]+'; }
+equal() { # equal NAME A B
+    [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
+    [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
+    same_state "$1" "$2" "$3"
+}
+near() { # near NAME BOUND A B: every loss within BOUND of itself
+    told "$3" | grep '"loss"' | cut -d: -f2 >losses.1
+    told "$4" | grep '"loss"' | cut -d: -f2 >losses.2
+    [ "$(wc -l <losses.1)" -ge 10 ] && [ "$(wc -l <losses.1)" -eq "$(wc -l <losses.2)" ] || { fail "$1: too few losses"; return; }
+    paste losses.1 losses.2 | awk -v name="$1" -v bound="$2" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= worst)) worst = d }
+        END { printf "%s %s: %.2e of %.0e\n", worst <= bound ? "ok  " : "FAIL", name, worst, bound; exit !(worst <= bound) }' || failed=1
+}
+
+one bf16
+one fp32 --train.precision=fp32
+if part data; then
+    two dp.bf16
+    equal "two ranks, bf16" runs/bf16 runs/dp.bf16
+    two dp.fp32 --train.precision=fp32
+    equal "two ranks, fp32" runs/fp32 runs/dp.fp32
+    two dp.eager --train.graph=false
+    equal "two ranks, no graph" runs/bf16 runs/dp.eager
+    one packed --data.packing=documents --model.tied_embeddings=true --optim.state=int8
+    two dp.packed --data.packing=documents --model.tied_embeddings=true --optim.state=int8
+    equal "two ranks, documents, int8 moments" runs/packed runs/dp.packed
+fi
+if part zero; then
+    for stage in 1 2 3; do
+        two zero$stage --parallel.zero=$stage
+        equal "ZeRO $stage" runs/bf16 runs/zero$stage
+    done
+    two zero3.fp32 --parallel.zero=3 --train.precision=fp32 --train.graph=false
+    equal "ZeRO 3, fp32, no graph" runs/fp32 runs/zero3.fp32
+    one muon --optim.name=muon
+    two dp.muon --optim.name=muon
+    equal "two ranks, Muon" runs/muon runs/dp.muon
+fi
+if part tensor; then
+    two tp.fp32 --train.precision=fp32 --parallel.tensor=2
+    near "two slices of each matrix, fp32" 1e-5 runs/fp32 runs/tp.fp32
+    two tp.bf16 --parallel.tensor=2
+    near "two slices of each matrix, bf16" 1e-2 runs/bf16 runs/tp.bf16
+    two tp.again --parallel.tensor=2 --train.graph=false
+    equal "two slices, no graph" runs/tp.bf16 runs/tp.again
+fi
+if part pipe; then
+    for schedule in gpipe 1f1b zb_h1; do
+        two pp.$schedule --parallel.pipeline=2 --parallel.schedule=$schedule
+        equal "two stages, $schedule" runs/bf16 runs/pp.$schedule
+    done
+    two pp.interleaved --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.chunks=2
+    equal "two stages, interleaved" runs/bf16 runs/pp.interleaved
+fi
+if part moved; then
+    two moved --train.steps=10 --parallel.zero=3 --ckpt.every=5
+    rm -rf runs/moved/ckpt/step-00000010
+    "$ingot" train ranks.yaml --run.dir=runs/moved --resume >out 2>err || fail "one GPU does not go on where two with ZeRO 3 were"
+    equal "ZeRO 3, then one GPU" runs/bf16 runs/moved
+    rm -rf runs/moved/ckpt/step-00000010
+    run 0 launch -n 2 -- train ranks.yaml --run.dir=runs/moved --resume --parallel.pipeline=2
+    equal "then two stages" runs/bf16 runs/moved
+fi
+if part kill; then
+    for signal in KILL STOP; do
+        rm -rf runs/killed
+        "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 >out 2>err &
+        job=$!
+        wait_for_step runs/killed 200 $job || fail "no step 200 before SIG$signal"
+        victim=$(pgrep -P $job | tail -n 1)
+        begin=$(date +%s%N)
+        kill -$signal "$victim"
+        wait $job
+        code=$?
+        ms=$((($(date +%s%N) - begin) / 1000000))
+        kill -CONT "$victim" 2>/dev/null
+        echo "     SIG$signal: exit $code after $ms ms: $(grep '^error:' err | head -n 1)"
+        [ $ms -lt 10000 ] || fail "SIG$signal: the others end after $ms ms"
+        [ $signal = KILL ] || [ $code -eq 10 ] || fail "SIG$signal: exit $code, not 10"
+        grep -q "^error:.*rank [01]" err || fail "SIG$signal: nobody is named"
+    done
+fi
+if part refused; then
+    ranks=$(($(nvidia-smi -L | grep -c '^GPU') + 1))
+    "$ingot" launch -n $ranks -- train ranks.yaml --run.dir=runs/many --train.batch_tokens=$((ranks * 1024)) --train.gradient_groups=0 >out 2>err
+    code=$?
+    [ $code -eq 11 ] || fail "more ranks than GPUs: exit $code"
+    grep -q 'has no GPU' err || fail "more ranks than GPUs: $(cat err)"
+    CUDA_VISIBLE_DEVICES=0 "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/same >out 2>err
+    [ $? -eq 2 ] || fail "two ranks on one GPU: another exit code"
+    grep -q 'have the same GPU' err || fail "two ranks on one GPU: $(cat err)"
+fi
+[ $failed -eq 0 ] && echo "all passed"
+exit $failed
