@@ -290,7 +290,8 @@ status cmd_launch(int argc, char **argv)
                        (strcmp(argv[1], "collectives") == 0 || strcmp(argv[1], "train") == 0);
     if (strcmp(argv[0], "train") != 0 && !bench)
         return FAIL(STATUS_CONFIG,
-                    "launch: '%.40s' does not run on several ranks; `train`, `bench train` and `bench collectives` do",
+                    "launch: '%.40s' does not run on several ranks; `train`, `bench train` and `bench "
+                    "collectives` do",
                     argv[0]);
     struct comm_env here;
     TRY(comm_env_read(&here));

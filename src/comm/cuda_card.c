@@ -10,16 +10,10 @@
 #include <cuda_runtime_api.h>
 #include <assert.h>
 #include <dlfcn.h>
-#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NCCL_CALLS(X)                                                                                        \
-    X(ncclGetVersion)                                                                                        \
-    X(ncclGetUniqueId)                                                                                       \
-    X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort) X(ncclAllGather) X(ncclSend) X(ncclRecv)   \
-        X(ncclGroupStart) X(ncclGroupEnd) X(ncclGetErrorString) X(ncclGetLastError)
 struct nccl {
     void *lib;
 #define X(f) __typeof__(&f) f##_;
