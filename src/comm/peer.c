@@ -63,6 +63,11 @@ static void copy(struct peer_schedule *s, int rank, struct peer_place from, stru
     move(s, (struct peer_move){.kind = PEER_COPY, .rank = (uint8_t)rank, .from = from, .to = to});
 }
 
+static void put(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place to)
+{
+    move(s, (struct peer_move){.kind = PEER_PUT, .rank = (uint8_t)rank, .from = from, .to = to});
+}
+
 static void add(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place plus,
                 struct peer_place to)
 {
@@ -96,26 +101,19 @@ static void copy_own(struct peer_schedule *s)
 
 /* ---- direct */
 
-static void direct_gather(struct peer_schedule *s)
+/* All have come: their OUT may be written. In place, a rank's OUT[me] was its IN[me], which nobody but this rank reads, and has. */
+static void direct(struct peer_schedule *s)
 {
     step_begin(s);
     step_all(s);
+    s->any_order = s->op == PEER_ALL_TO_ALL || s->op == PEER_ALL_GATHER;
+    if (!s->any_order) tree(s, place(PEER_IN, s->rank), sum_of(s));
     copy_own(s);
-    for (int k = 1; k < s->ranks; k++) {
+    for (int k = 1; k < s->ranks && s->op != PEER_REDUCE_SCATTER; k++) {
         const int p = (s->rank + k) % s->ranks;
-        copy(s, p, s->op == PEER_ALL_TO_ALL ? place(PEER_IN, s->rank) : part_of(s, p), place(PEER_OUT, p));
+        put(s, p, s->op == PEER_ALL_TO_ALL ? place(PEER_IN, p) : part_of(s, s->rank),
+            place(PEER_OUT, s->rank));
     }
-}
-
-static void direct(struct peer_schedule *s)
-{
-    s->any_order = true;
-    if (s->op == PEER_REDUCE_SCATTER || s->op == PEER_ALL_REDUCE) {
-        step_begin(s);
-        step_all(s);
-        tree(s, place(PEER_IN, s->rank), sum_of(s));
-    }
-    if (s->op != PEER_REDUCE_SCATTER) direct_gather(s);
 }
 
 static void once(struct peer_schedule *s)

@@ -12,8 +12,8 @@
  * Sums have the order of comm.h, so the bits of comm_sum: even ranks plus odd ranks, each by the same rule, in F32. In that order partial
  * sums cannot travel round a ring, so:
  *
- *   direct     one step: everything from all others at once. A sum reads all terms and writes once (an all-reduce: its own chunk, then
- *              the others' sums).
+ *   direct     one step, all others at once. What is not summed is written into the others' memory, where stores are faster than loads and
+ *              fill a link with a fourth of the blocks; a sum reads all terms (an all-reduce: of its own chunk, which it then gives to all).
  *   ring       R - 1 steps, one partner each. Gathers come from the neighbour below alone; the others read in step k from the rank k + 1
  *              places on, and add up what belongs together as soon as both parts are there.
  *   hypercube  log2 R steps with partners that differ in one bit; R a power of two. Sums halve what is exchanged in each step, highest bit
@@ -49,15 +49,15 @@ enum peer_way {
 const char *peer_op_text(enum peer_op op);
 const char *peer_way_text(enum peer_way way);
 
-/* to = from, from + plus, or the sum of `from` over all ranks. `to` and `plus` are this rank's own. */
+/* to = from, from + plus, or the sum of `from` over all ranks. `to` and `plus` are this rank's own, but for PEER_PUT, whose `from` is. */
 enum peer_buffer { PEER_IN, PEER_OUT, PEER_WORK };
-enum peer_kind { PEER_COPY, PEER_ADD, PEER_TREE };
+enum peer_kind { PEER_COPY, PEER_PUT, PEER_ADD, PEER_TREE };
 struct peer_place {
     uint8_t buffer, chunk;
 };
 struct peer_move {
     uint8_t kind;
-    uint8_t rank;               /* whose memory `from` lies in; of PEER_TREE: all ranks' */
+    uint8_t rank;               /* whose memory `from` lies in; of PEER_PUT: `to`; of PEER_TREE: all ranks' */
     struct peer_place from, plus, to;
 };
 /* Moves begin .. end - 1, after the ranks of `wait` have come to this step, too; the ranks of `tell` wait for this one. Bits by rank. */
@@ -88,7 +88,8 @@ struct stream;
  * them in their streams, and may be overwritten behind them. Pointers are addresses on the card of `s`, which is the current one. */
 struct peer_exchange_args {
     const struct peer_schedule *schedule;
-    const float *in[PEER_RANKS_MAX], *work[PEER_RANKS_MAX], *out[PEER_RANKS_MAX];  /* of each rank; this rank's out and work are written */
+    const float *in[PEER_RANKS_MAX], *work[PEER_RANKS_MAX];    /* of each rank; this rank's work is written */
+    float *out[PEER_RANKS_MAX];
     struct peer_flags *flags[PEER_RANKS_MAX];
     int64_t count;      /* floats of a chunk; a multiple of 4 */
     int blocks;         /* at most; all must run at once: no more than the card has multiprocessors */

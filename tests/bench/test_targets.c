@@ -150,7 +150,7 @@ static void a_report_is_written_whole_or_not_at_all(void **state)
          .bus_gbs = 208,
          .graph = true,
          .unjudged = true},
-        {.what = "flag_latency", .from = 0, .to = 1, .cards = 2, .bytes = 4, .us = 1.1}};
+        {.what = "host_latency_to", .from = 0, .to = -1, .cards = 2, .bytes = 4, .us = 1.1}};
     (void)state;
     assert_int_equal(p2p_report_open(&r, "p2p", "NVIDIA H200", path), STATUS_OK);
     assert_int_equal(p2p_report_row(&r, &rows[0], text), TARGET_PASS);

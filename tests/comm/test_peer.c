@@ -71,9 +71,10 @@ static void set_up(struct job *j)
 
 static void carry_out(struct job *j, int rank, const struct peer_move *m)
 {
-    float *to = at(j, rank, m->to);
-    const float from = m->kind == PEER_TREE ? 0 : *at(j, m->rank, m->from);
-    if (m->kind == PEER_COPY) *to = from;
+    const bool put = m->kind == PEER_PUT;
+    float *to = at(j, put ? m->rank : rank, m->to);
+    const float from = m->kind == PEER_TREE ? 0 : *at(j, put ? rank : m->rank, m->from);
+    if (m->kind == PEER_COPY || put) *to = from;
     if (m->kind == PEER_ADD) *to = from + *at(j, rank, m->plus);
     if (m->kind != PEER_TREE) return;
     float x[PEER_RANKS_MAX] = {0};
@@ -183,8 +184,8 @@ static void tells_and_waits_fit(void **state)
             }
 }
 
-/* Chunks that a rank reads from others: what makes a way fast or slow. */
-static int chunks_read(enum peer_op op, enum peer_way way, int ranks)
+/* Chunks that a rank reads from others, and writes to them: what makes a way fast or slow. */
+static int chunks_moved(enum peer_op op, enum peer_way way, int ranks)
 {
     struct peer_schedule s;
     int count = 0;
@@ -198,14 +199,14 @@ static void traffic_is_as_the_header_says(void **state)
 {
     (void)state;
     for (enum peer_way way = PEER_DIRECT; way <= PEER_HYPERCUBE; way++) {
-        assert_int_equal(chunks_read(PEER_ALL_GATHER, way, 8), 7);
-        assert_int_equal(chunks_read(PEER_REDUCE_SCATTER, way, 8), 7);
-        assert_int_equal(chunks_read(PEER_ALL_REDUCE, way, 8), 14);
+        assert_int_equal(chunks_moved(PEER_ALL_GATHER, way, 8), 7);
+        assert_int_equal(chunks_moved(PEER_REDUCE_SCATTER, way, 8), 7);
+        assert_int_equal(chunks_moved(PEER_ALL_REDUCE, way, 8), 14);
     }
-    assert_int_equal(chunks_read(PEER_ALL_TO_ALL, PEER_DIRECT, 8), 7);
-    assert_int_equal(chunks_read(PEER_ALL_TO_ALL, PEER_RING, 8), 7);
-    assert_int_equal(chunks_read(PEER_ALL_TO_ALL, PEER_HYPERCUBE, 8), 12); /* half of all, three times */
-    assert_int_equal(chunks_read(PEER_ALL_REDUCE, PEER_ONCE, 8), 56);
+    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_DIRECT, 8), 7);
+    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_RING, 8), 7);
+    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_HYPERCUBE, 8), 12); /* half of all, three times */
+    assert_int_equal(chunks_moved(PEER_ALL_REDUCE, PEER_ONCE, 8), 56);
 }
 
 static void what_cannot_be_is_refused(void **state)

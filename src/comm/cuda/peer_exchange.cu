@@ -137,8 +137,9 @@ template <int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_ker
         meet(a, step.tell, step.wait, base + uint32_t(k) + 1, &lost);
         for (int i = 0; i < moves; i++) {
             const peer_move m = s.moves[step.begin + (s.any_order ? (i + block) % moves : i)];
-            const float4 *from = chunk(a, m.rank, m.from), *plus = chunk(a, s.rank, m.plus);
-            float4 *to = chunk(a, s.rank, m.to);
+            const bool put = m.kind == PEER_PUT;
+            const float4 *from = chunk(a, put ? s.rank : m.rank, m.from), *plus = chunk(a, s.rank, m.plus);
+            float4 *to = chunk(a, put ? m.rank : s.rank, m.to);
             if (m.kind == PEER_TREE)
                 tree_part<R>(a, m.from, to, begin, end);
             else if (m.kind == PEER_ADD)
@@ -147,7 +148,8 @@ template <int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_ker
                 move_part<false>(from, nullptr, to, begin, end);
         }
     }
-    const uint32_t all = (1u << s.ranks) - 1 - (1u << s.rank); // when they have read everything, this rank's buffers are free
+    // When the others have come, too, they have read everything and written what they had for this rank.
+    const uint32_t all = (1u << s.ranks) - 1 - (1u << s.rank);
     meet(a, all, all, base + s.step_count + 1u, &lost);
     if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
 }
