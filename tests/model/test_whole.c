@@ -203,8 +203,8 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
         const int64_t from = params_summed(&w.d.params, i), count = w.d.params.rows[i].count - from;
         if (count == 0) continue;
         if (comm_sum_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
-            comm_sum(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64,
-                     scratch, NULL) != STATUS_OK)
+            comm_sum(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64, scratch,
+                     NULL) != STATUS_OK)
             return false;
     }
     if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params, NULL) != STATUS_OK) return false;
