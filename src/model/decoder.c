@@ -341,14 +341,14 @@ status decoder_embed_bwd(const struct decoder *d, struct activations *a, const s
     return embed_bwd(&d->embed, b, dx, r);
 }
 
-status decoder_head(const struct decoder *d, struct activations *a, enum head_use use,
-                    const struct head_loss_args *given, const struct run *r)
+status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *given,
+                    const struct run *r)
 {
     struct head_loss_args args = *given;
-    TRY(whole_gather(a->ends.in, a->y, &args.y, r));
-    args.dy = use == HEAD_GRADIENT ? whole_out(&a->ends, a->dy) : (struct tensor){0};
+    TRY(whole_gather(a->ends.in, given->y, &args.y, r));
+    if (given->dy.data) args.dy = whole_out(&a->ends, given->dy);
     TRY(head_loss(&d->head, &a->head, &args, r));
-    return use == HEAD_GRADIENT ? whole_sum(&a->ends, a->dy, r) : STATUS_OK;
+    return given->dy.data ? whole_sum(&a->ends, given->dy, r) : STATUS_OK;
 }
 
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -418,8 +418,9 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    return decoder_head(d, a, HEAD_LOSS,
-                        &(struct head_loss_args){.targets = b->targets,
+    return decoder_head(d, a,
+                        &(struct head_loss_args){.y = a->y,
+                                                 .targets = b->targets,
                                                  .grad_scale = &r->scalars->grad_scale,
                                                  .loss_sum = &r->scalars->loss_sum,
                                                  .z_loss = z_loss,
@@ -439,8 +440,10 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
-        TRY(decoder_head(d, a, HEAD_GRADIENT,
-                         &(struct head_loss_args){.targets = hrm_targets(d, a, b, segment),
+        TRY(decoder_head(d, a,
+                         &(struct head_loss_args){.y = a->y,
+                                                  .dy = a->dy,
+                                                  .targets = hrm_targets(d, a, b, segment),
                                                   .grad_scale = &r->scalars->grad_scale,
                                                   .loss_sum = &r->scalars->loss_sum,
                                                   .accum = more ? ACCUM_ADD : r->accum,

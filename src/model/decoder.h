@@ -107,13 +107,11 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) W
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
 
-/* Embedding and head, which see the rows of all ranks: from tokens to a->x, from a->grad to the table's gradient, and the loss of a->y,
- * whose gradient, where it is wanted, is a->dy (what `args` says of y and dy does not count). */
+/* Embedding and head, which see the rows of all ranks: from tokens to a->x, from a->grad to the table's gradient, and the loss of args.y,
+ * of which, as of args.dy, this rank has its rows. */
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
 status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
-enum head_use { HEAD_LOSS, HEAD_GRADIENT };
-status decoder_head(const struct decoder *d, struct activations *a, enum head_use use, const struct head_loss_args *args,
-                    const struct run *r) WARN_UNUSED;
+status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args, const struct run *r) WARN_UNUSED;
 
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,

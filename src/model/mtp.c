@@ -21,8 +21,10 @@ static void module_init(struct mtp *m, struct params *p, const struct model_spec
     }
     snprintf(name, sizeof name, "%s.e_proj", layer);
     linear_init(&m->e, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
+    linear_split(&m->e, p, SPLIT_SUM, NULL, 0);
     snprintf(name, sizeof name, "%s.h_proj", layer);
     linear_init(&m->h, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
+    linear_split(&m->h, p, SPLIT_SUM, NULL, 0);
     block_init(&m->block, p, spec, layer, spec->layer_count + index);
 }
 
@@ -38,20 +40,21 @@ status mtp_init(struct decoder *d)
 
 static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct lay *l)
 {
-    const int64_t d = m->norm.d;
+    const struct lay part = whole_part(l);
+    const int64_t d = m->norm.d, n = part.n;
     struct arena *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
-    struct lay kept = *l;
+    struct lay kept = part;
     kept.recompute = RECOMPUTE_NONE; /* the last norm's output is kept, and so are its statistics */
     s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
     s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
-    s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, l->n, d);
-    s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, l->n, d);
+    s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, n, d);
+    s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, n, d);
     norm_lay(&m->norm, &s->norm, &kept);
-    s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, l->n, d);
-    s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, l->n, d);
-    s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, l->n, d);
-    norm_lay(&m->enorm, &s->enorm, l);
-    norm_lay(&m->hnorm, &s->hnorm, l);
+    s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, n, d);
+    s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, n, d);
+    s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
+    norm_lay(&m->enorm, &s->enorm, &part);
+    norm_lay(&m->hnorm, &s->hnorm, &part);
     block_lay(&m->block, &s->block, l);
 }
 
@@ -73,10 +76,13 @@ void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows)
 {
     for (int64_t i = 0; a->mtp && i < d->spec.mtp_depth; i++) {
         struct mtp_saved *s = &a->mtp[i];
-        struct tensor *all[] = {&s->tokens,     &s->targets,   &s->embedded,   &s->e,          &s->h,
-                                &s->s,          &s->y,         &s->enorm.mean, &s->enorm.rstd, &s->hnorm.mean,
-                                &s->hnorm.rstd, &s->norm.mean, &s->norm.rstd};
-        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) tensor_rows(all[k], rows);
+        struct tensor *ids[] = {&s->tokens, &s->targets},
+                      *all[] = {&s->embedded,   &s->e,          &s->h,          &s->s,
+                                &s->y,          &s->enorm.mean, &s->enorm.rstd, &s->hnorm.mean,
+                                &s->hnorm.rstd, &s->norm.mean,  &s->norm.rstd};
+        for (size_t k = 0; k < sizeof ids / sizeof ids[0]; k++) tensor_rows(ids[k], rows);
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+            tensor_rows(all[k], rows / s->block.whole.shares);
         block_rows(&d->mtp[i].block, &s->block, rows);
     }
 }
@@ -103,7 +109,8 @@ static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_sa
     const struct tensor none = {0};
     const struct batch ahead = seen(b, s);
     const struct embed table = table_alone(d);
-    TRY(embed_fwd(&table, &ahead, s->embedded, r));
+    TRY(embed_fwd(&table, &ahead, whole_out(&s->block.whole, s->embedded), r));
+    TRY(whole_sum(&s->block.whole, s->embedded, r));
     TRY(norm_fwd(&m->enorm, &s->enorm, s->embedded, none, none, s->e, r));
     return norm_fwd(&m->hnorm, &s->hnorm, h, none, none, s->h, r);
 }
@@ -148,14 +155,14 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : a->s;
     const bool last = i == d->spec.mtp_depth - 1;
     TRY(params_enter(r->params, m->unit, UNIT_BACKWARD));
-    TRY(head_loss(&d->head, &a->head,
-                  &(struct head_loss_args){.y = s->y,
-                                           .dy = a->dy,
-                                           .targets = s->targets.data,
-                                           .grad_scale = &r->scalars->mtp_scale,
-                                           .loss_sum = &r->scalars->mtp_loss_sum,
-                                           .accum = last ? r->accum : ACCUM_ADD},
-                  r));
+    TRY(decoder_head(d, a,
+                     &(struct head_loss_args){.y = s->y,
+                                              .dy = a->dy,
+                                              .targets = s->targets.data,
+                                              .grad_scale = &r->scalars->mtp_scale,
+                                              .loss_sum = &r->scalars->mtp_loss_sum,
+                                              .accum = last ? r->accum : ACCUM_ADD},
+                     r));
     TRY(norm_bwd(&m->norm, &s->norm, s->s, a->dy, last ? none : a->grad, a->grad, r));
     TRY(block_again(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
     TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, r));
@@ -165,7 +172,9 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     TRY(norm_bwd(&m->enorm, &s->enorm, s->embedded, a->dy, none, a->dy, r));
     const struct batch ahead = seen(c->batch, s);
     const struct embed table = table_alone(d);
-    TRY(embed_bwd(&table, &ahead, a->dy, r));
+    struct tensor dx;
+    TRY(whole_gather(s->block.whole.out, a->dy, &dx, r));
+    TRY(embed_bwd(&table, &ahead, dx, r));
     TRY(linear_wgrad(&m->h, s->h, a->grad, r));
     TRY(linear_dgrad(&m->h, a->grad, a->dy, r));
     TRY(norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r));

@@ -7,6 +7,8 @@
  * Embedding and head are the model's. The block is layer L + k - 1 of model.layers. Rows whose token t + k is not in their document
  * have an embedding of zeros and no target; every mixer is causal, so no other row sees them.
  *
+ * With tensor parallelism a rank has its rows of all of these [N, D], and whole E and H, of whose gradients it forms its rows' part.
+ *
  * The loss is weight / K times the sum over k of the cross-entropies, each divided by the step's valid targets of the head, as in
  * the paper; no z-loss. Evaluation and generation pass the modules over. Kept per token and module beside the block's own (decoder.h), in
  * elements: s D, y D, two ids always; e D, ne D, nh D under recompute none. */

@@ -130,8 +130,10 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
         SCOPE("head.loss", -1);
-        TRY(decoder_head(d, a, HEAD_GRADIENT,
-                         &(struct head_loss_args){.targets = b->targets,
+        TRY(decoder_head(d, a,
+                         &(struct head_loss_args){.y = a->y,
+                                                  .dy = a->dy,
+                                                  .targets = b->targets,
                                                   .grad_scale = &r->scalars->grad_scale,
                                                   .loss_sum = &r->scalars->loss_sum,
                                                   .accum = r->accum,
@@ -170,8 +172,9 @@ status stage_loss(const struct stage_at *s, const struct batch *b, const struct 
 {
     SCOPE("head.loss", -1);
     TRY(enter_table(s, r));
-    return decoder_head(s->decoder, s->acts, HEAD_LOSS,
-                        &(struct head_loss_args){.targets = b->targets,
+    return decoder_head(s->decoder, s->acts,
+                        &(struct head_loss_args){.y = s->acts->y,
+                                                 .targets = b->targets,
                                                  .grad_scale = &r->scalars->grad_scale,
                                                  .loss_sum = &r->scalars->loss_sum,
                                                  .hits = &r->scalars->hits},

@@ -33,8 +33,7 @@ static status check_tensor(const struct model_spec *m, int tp)
     const struct {
         bool used;
         const char *what;
-    } whole[] = {{m->engram_layers[0] != 0, "tables of model.engram_layers"},
-                 {m->mtp_depth > 0, "model.mtp_depth"}};
+    } whole[] = {{m->engram_layers[0] != 0, "tables of model.engram_layers"}};
     for (size_t i = 0; i < sizeof whole / sizeof whole[0] && tp > 1; i++)
         if (whole[i].used)
             return FAIL(STATUS_CONFIG, "parallel.tensor %d: %s are not shared out yet; set it to 1", tp,

@@ -199,6 +199,8 @@ struct passes {
     struct layer_time compute;
 };
 
+enum { MODULE_TRANSFERS = 14 }; /* of the stream, for an extra prediction */
+
 static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct mesh_share *s,
                                  int chunk)
 {
@@ -229,6 +231,10 @@ static struct passes rank_passes(const struct mesh_variant *v, int rank, const s
         t.tp_exposed += 2 * s->gather_s;
         layer_time_add(&t.compute, &ends[k]->forward, 1);
         layer_time_add(&t.compute, &ends[k]->backward, 1);
+    }
+    if (at == stages - 1) { /* their compute is the head's */
+        t.backward += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
+        t.tp_exposed += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
     }
     return t;
 }
@@ -408,7 +414,8 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
     return st;
 }
 
-/* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model. */
+/* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model; an extra prediction is a
+ * layer with both ends. */
 static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
@@ -416,8 +423,9 @@ static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, stru
     const int ends = (r->slowest == 0) + (r->slowest == v->mesh.pp - 1);
     const double layer =
         traffic_tensor_bytes(&tp, s->stream_bytes) * (v->recompute == RECOMPUTE_FULL ? 1.4 : 1);
+    const double modules = r->slowest == v->mesh.pp - 1 ? (double)s->modules * MODULE_TRANSFERS : 0;
     r->tp.bytes = r->micros * (r->stages[r->slowest].layers * layer +
-                               2 * ends * traffic_gather_bytes(&tp, s->stream_bytes));
+                               (2 * ends + modules) * traffic_gather_bytes(&tp, s->stream_bytes));
     r->tp.seconds =
         v->mesh.tp > 1 ? r->tp.bytes / traffic_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
 }

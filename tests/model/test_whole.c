@@ -88,7 +88,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
         activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
         return false;
     share_lay(&w->share, &w->d.params, mesh, &w->grad);
-    w->scalars = (struct step_scalars){.grad_scale = 0.05};
+    w->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
     w->run = (struct run){
         .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .tp = mesh ? mesh->tp : NULL};
     return init_weights(&w->d, &w->run, 7) == STATUS_OK;
@@ -96,7 +96,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
 
 /* Evaluation's hits and loss, then a step's loss and gradients. */
 struct sums {
-    double eval, hits, loss, cost;
+    double eval, hits, loss, cost, extra;
 };
 static bool work_do(struct work *w, struct sums *s)
 {
@@ -105,7 +105,7 @@ static bool work_do(struct work *w, struct sums *s)
     s->eval = w->scalars.loss_sum, s->hits = w->scalars.hits;
     w->scalars.loss_sum = 0;
     if (decoder_fwd_bwd(&w->d, &w->a, &b, 0.01, &w->run) != STATUS_OK) return false;
-    s->loss = w->scalars.loss_sum, s->cost = w->scalars.aux_sum;
+    s->loss = w->scalars.loss_sum, s->cost = w->scalars.aux_sum, s->extra = w->scalars.mtp_loss_sum;
     return true;
 }
 
@@ -209,7 +209,8 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
     }
     if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params, NULL) != STATUS_OK) return false;
     good &= near("evaluation", s.eval, whole->sums.eval, tol) & near("hits", s.hits, whole->sums.hits, 0) &
-            near("loss", s.loss, whole->sums.loss, tol) & near("costs", s.cost, whole->sums.cost, tol);
+            near("loss", s.loss, whole->sums.loss, tol) & near("costs", s.cost, whole->sums.cost, tol) &
+            near("extra predictions", s.extra, whole->sums.extra, tol);
     good &= same_gradients(&w, whole->work, tol);
     work_close(&w);
     return good;
@@ -374,6 +375,16 @@ static void grouped_experts_are_shared_by_width(void **state)
     check(&s, 1e-6);
 }
 
+static void extra_predictions_are_shared(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.mtp_depth = 2, s.tied_embeddings = true;
+    check(&s, 1e-6);
+    s.tied_embeddings = false, s.position = POS_LEARNED, s.norm = NORM_LAYERNORM;
+    check(&s, 1e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +395,7 @@ int main(void)
         cmocka_unit_test(delta_rules_are_shared_by_heads),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
         cmocka_unit_test(states_are_shared_by_groups),
+        cmocka_unit_test(extra_predictions_are_shared),
         cmocka_unit_test(experts_are_shared_by_width),
         cmocka_unit_test(grouped_experts_are_shared_by_width),
     };

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # All meshes of up to eight ranks with 1, 2 or 4 along each axis, in every ZeRO stage, with schedules of both families.
 . "$(dirname "$0")/meshes.sh"
-for model in llama gpt2 qwen3 moe mla mamba; do
+for model in llama gpt2 qwen3 moe mtp mla mamba; do
     reference $model
     for dp in 1 2 4; do for tp in 1 2 4; do for pp in 1 2 4; do
         ranks=$((dp * tp * pp))
         [ $ranks -gt 1 ] && [ $ranks -le 8 ] || continue
+        [ $pp -eq 1 ] || [ $model != mtp ] || continue # which is refused
         for zero in 0 1 2 3; do
             [ $zero -eq 0 ] || [ $dp -gt 1 ] || continue
             mesh $model $dp $tp $pp $zero

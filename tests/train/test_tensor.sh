@@ -53,6 +53,8 @@ variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --trai
 latent="--model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
 variant mla $latent --train.recompute=selective
 variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
+variant mtp --model.mtp_depth=2 --train.recompute=full
+near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
 mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.moe_shared_gate=true --model.moe_aux=0.01"
 variant moe $mixture --model.moe_balance_rate=0.001 --train.recompute=full
 near "loads of experts" load_max 1e-9 runs/moe-2 runs/moe-1
