@@ -34,89 +34,89 @@ static double initial(const struct param *row, uint64_t seed, uint64_t key, int6
     }
 }
 
-/* `to`: the slice's elements. */
-static status fill(const struct params *p, int index, uint64_t seed, void *to, const struct run *r)
+/* Elements [from, to) of a rank's slice of a row, to go to `at`. */
+struct stretch {
+    int row;
+    int64_t from, to;
+    char *at;
+};
+
+static status fill(const struct params *p, const struct stretch *part, uint64_t seed, const struct run *r)
 {
-    const struct param *row = &p->rows[index];
+    const struct param *row = &p->rows[part->row];
     const dtype acc = dtype_acc(p->dt);
-    const size_t bytes = (size_t)row->count * dtype_bytes(acc);
+    const size_t bytes = (size_t)(part->to - part->from) * dtype_bytes(acc);
     void *values = malloc(bytes);
     if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
     const uint64_t key = name_key(row);
-    for (int64_t k = 0; k < row->count; k++)
-        dtype_store(values, k, acc, initial(row, seed, key, params_line(p, index, p->slice, k).global));
-    status st = dev_upload(r->stream, to, values, bytes);
+    for (int64_t k = part->from; k < part->to; k++)
+        dtype_store(values, k - part->from, acc,
+                    initial(row, seed, key, params_line(p, part->row, p->slice, k).global));
+    status st = dev_upload(r->stream, part->at, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
 }
 
-/* At once where its lines are together in the slice, too; else line by line. */
-static status draw_block(const struct params *p, int index, const struct param_block *b, double std,
-                         uint64_t seed, char *to, const struct run *r)
+/* At once where whole lines are together in the slice, too; else line by line. */
+static status draw_block(const struct params *p, const struct stretch *part, const struct param_block *b,
+                         double std, uint64_t seed, const struct run *r)
 {
     const dtype acc = dtype_acc(p->dt);
-    const int64_t at_once = b->pitch == b->width ? b->rows : 1;
-    for (int64_t k = 0; k < b->rows; k += at_once)
+    for (int64_t k = 0, lines; k < b->rows; k += lines) {
+        const int64_t line = b->local + k * b->pitch, line_end = line + b->width,
+                      begin = line > part->from ? line : part->from,
+                      end = line_end < part->to ? line_end : part->to, whole = (part->to - line) / b->width;
+        lines = 1;
+        if (begin == line && b->pitch == b->width && whole > 1)
+            lines = whole < b->rows - k ? whole : b->rows - k;
+        if (begin >= end) continue;
         TRY(r->ops->normal(
-            &(struct normal_args){.x = to + (size_t)(b->local + k * b->pitch) * dtype_bytes(acc),
-                                  .count = at_once * b->width,
-                                  .first = b->global + k * b->stride,
+            &(struct normal_args){.x = part->at + (size_t)(begin - part->from) * dtype_bytes(acc),
+                                  .count = end - begin + (lines - 1) * b->width,
+                                  .first = b->global + k * b->stride + begin - line,
                                   .width = b->width,
                                   .stride = b->stride,
                                   .std = std,
                                   .seed = seed,
-                                  .key = name_key(&p->rows[index]),
+                                  .key = name_key(&p->rows[part->row]),
                                   .dt = acc},
             r->stream));
+    }
     return STATUS_OK;
 }
 
-static status draw(const struct params *p, int index, double std, uint64_t seed, char *to,
+static status draw(const struct params *p, const struct stretch *part, double std, uint64_t seed,
                    const struct run *r)
 {
     struct param_block blocks[PARAM_PARTS];
-    const int count = params_blocks(p, index, p->slice, blocks);
-    for (int b = 0; b < count; b++) TRY(draw_block(p, index, &blocks[b], std, seed, to, r));
+    const int count = params_blocks(p, part->row, p->slice, blocks);
+    for (int b = 0; b < count; b++) TRY(draw_block(p, part, &blocks[b], std, seed, r));
     return STATUS_OK;
 }
 
-static status begin_row(struct decoder *d, int index, uint64_t seed, void *to, const struct run *r)
+static status begin_part(struct decoder *d, const struct stretch *part, uint64_t seed, const struct run *r)
 {
     const struct params *p = &d->params;
-    const struct param *row = &p->rows[index];
+    const struct param *row = &p->rows[part->row];
     if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
         row->role == ROLE_STEP || row->role == ROLE_BALANCE)
-        return fill(p, index, seed, to, r);
+        return fill(p, part, seed, r);
     double std = d->spec.init_std;
     if (row->zero) std = 0;
     if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
-    return draw(p, index, std, seed, to, r);
-}
-
-/* A row of which this rank has a part. Memory of the host. */
-static status begin_part(struct decoder *d, int index, uint64_t seed, const struct run *r)
-{
-    const struct params *p = &d->params;
-    const struct param_held held = params_held(p, index);
-    if (held.from == held.to) return STATUS_OK;
-    float *values = malloc((size_t)p->rows[index].count * sizeof *values);
-    if (values == NULL)
-        return FAIL(STATUS_FIT, "no memory for the initial values of %s", p->rows[index].name);
-    status st = begin_row(d, index, seed, values, r);
-    if (st == STATUS_OK)
-        memcpy((float *)p->master + held.master, values + held.from,
-               (size_t)(held.to - held.from) * sizeof *values);
-    free(values);
-    return st;
+    return draw(p, part, std, seed, r);
 }
 
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 {
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
-        if (!p->units[p->rows[i].unit].here) continue;
-        TRY(p->zero ? begin_part(d, i, seed, r) : begin_row(d, i, seed, params_master(p, i), r));
+        const struct param_held held = params_held(p, i);
+        const size_t element = dtype_bytes(dtype_acc(p->dt));
+        const struct stretch part = {i, held.from, held.to,
+                                     (char *)p->master + (size_t)held.master * element};
+        if (held.from < held.to) TRY(begin_part(d, &part, seed, r));
     }
     return init_sync(d, r);
 }
