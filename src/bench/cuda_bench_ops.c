@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "ops/cuda/ops_cuda.h"
+#include "ops/quant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -272,25 +273,34 @@ static status run_sum(struct call *k)
     CALL(sum, .x = in(k, DTYPE_F32, k->shape->rows), .out = &k->card->tables.scalars->loss_sum,
          .count = k->shape->rows, .dt = DTYPE_F32);
 }
-/* Gradients are read twice: the norm needs all of them before the first weight changes. */
-static status update(struct call *k, enum update_rule rule)
+/* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type `sdt`; of 8 bits with scales. */
+static status update(struct call *k, enum update_rule rule, dtype sdt)
 {
-    const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK;
-    float *v = rule == UPDATE_ADAMW ? both(k, DTYPE_F32, n) : NULL;
-    if (k->phase == FILL && v)
-        return dev_zero(&k->card->s, v, sizeof *v * (size_t)n); /* no negative squares */
+    const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK, blocks = n / QUANT_BLOCK;
+    const bool two = rule == UPDATE_ADAMW, codes = sdt == DTYPE_U8;
+    float *m_scale = codes ? both(k, DTYPE_F32, blocks) : NULL,
+          *v_scale = codes && two ? both(k, DTYPE_F32, blocks) : NULL;
+    void *v = two ? both(k, sdt, n) : NULL;
+    if (k->phase == FILL && v) /* no negative squares */
+        return v_scale ? dev_zero(&k->card->s, v_scale, sizeof *v_scale * (size_t)blocks)
+                       : dev_zero(&k->card->s, v, dtype_bytes(sdt) * (size_t)n);
     CALL(update, .rule = rule, .p = both(k, DTYPE_F32, n), .g = take(k, DTYPE_F32, n, 2 * (double)n),
-         .m = both(k, DTYPE_F32, n), .v = v, .w = k->dt == DTYPE_BF16 ? out(k, DTYPE_BF16, n) : NULL,
-         .chunks = k->card->tables.chunks, .chunk_count = n / UPDATE_CHUNK, .beta1 = 0.9, .beta2 = 0.95,
-         .eps = 1e-8, .weight_decay = 0.1, .clip = 1, .scalars = k->card->tables.scalars, .sdt = DTYPE_F32);
+         .m = both(k, sdt, n), .v = v, .m_scale = m_scale, .v_scale = v_scale,
+         .w = k->dt == DTYPE_BF16 ? out(k, DTYPE_BF16, n) : NULL, .chunks = k->card->tables.chunks,
+         .chunk_count = n / UPDATE_CHUNK, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+         .clip = 1, .scalars = k->card->tables.scalars, .sdt = sdt);
 }
 static status run_adamw(struct call *k)
 {
-    return update(k, UPDATE_ADAMW);
+    return update(k, UPDATE_ADAMW, DTYPE_F32);
+}
+static status run_8bit(struct call *k)
+{
+    return update(k, UPDATE_ADAMW, DTYPE_U8);
 }
 static status run_lion(struct call *k)
 {
-    return update(k, UPDATE_LION);
+    return update(k, UPDATE_LION, DTYPE_F32);
 }
 
 static const struct {
@@ -320,6 +330,7 @@ static const struct {
     {"xent", run_xent},
     {"sum", run_sum},
     {"adamw", run_adamw},
+    {"8bit_adamw", run_8bit},
     {"lion", run_lion},
 };
 
