@@ -10,8 +10,8 @@ if(INGOT_CUDA_FOUND)
   set_target_properties(ingot_core PROPERTIES CUDA_ARCHITECTURES "${INGOT_CUDA_ARCHS}")
   target_include_directories(ingot_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(ingot_core PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})
-  # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/cuda_libs.h), NCCL when several ranks have one (comm/cuda_card.c).
-  set_source_files_properties(src/ops/cuda/cuda_libs.c src/comm/cuda_card.c PROPERTIES
+  # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/cuda_libs.h), NCCL when several ranks have one (comm/cuda_nccl.c).
+  set_source_files_properties(src/ops/cuda/cuda_libs.c src/comm/cuda_nccl.c PROPERTIES
     COMPILE_DEFINITIONS "INGOT_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
   if(INGOT_CUDA_SOURCES)
     add_library(ingot_cuda STATIC ${INGOT_CUDA_SOURCES})

@@ -40,8 +40,16 @@ struct moe_bench {
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;
 
+/* bench collectives on GPUs, one rank each. STATUS_DEVICE in a build without CUDA. */
+struct collectives_bench {
+    int64_t bytes_min, bytes_max, runs;
+    const char *op, *path;  /* all_reduce, ...; comm, plain, symmetric, engines, peer; NULL: all of them */
+    bool json;
+};
+status cuda_bench_collectives(const struct collectives_bench *b) WARN_UNUSED;
+
 /* bench p2p, on GPUs. STATUS_DEVICE in a build without CUDA. */
-enum { P2P_RUNS_MAX = 99 };
+enum { P2P_RUNS_MAX = 101 };  /* and of collectives */
 struct p2p_bench {
     int64_t mib, runs, blocks;
     const char *section;    /* host, pairs, rings, exchange; NULL: all */

@@ -1,4 +1,4 @@
-/* What the ranks of a job move between them: every collective over a range of sizes, checked in every element, with the rates as
+/* What the ranks of a job move between them (on GPUs: cuda_collectives.c): every collective over a range of sizes, checked in every element, with the rates as
  * nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md):
  *
  *   op              S, bytes           algorithm bandwidth   bus bandwidth
@@ -6,6 +6,7 @@
  *   all_gather      of the result      S / t                 S / t * (n-1)/n
  *   reduce_scatter  of the input       S / t                 S / t * (n-1)/n
  *   all_to_all      of the input       S / t                 S / t * (n-1)/n
+ *   broadcast       of the array       S / t                 S / t
  *   ring            of a message       S / t                 S / t            every rank to the next one, all at once
  *
  * t is the time of the slowest rank, the median of the runs. Sums are checked for their bits: the order of additions is part of comm.h. */
@@ -14,16 +15,19 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/bench.h"
+#include "bench/targets.h"
 #include "comm/comm.h"
+#include "dev/dev.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_MAX = 101, SEED = 7, GROWTH = 4 };
+enum { SEED = 7, GROWTH = 4 };
 #define OPS(X)                                                                                               \
     X(all_reduce, ALL_REDUCE)                                                                                \
-    X(all_gather, ALL_GATHER) X(reduce_scatter, REDUCE_SCATTER) X(all_to_all, ALL_TO_ALL) X(ring, RING)
+    X(all_gather, ALL_GATHER)                                                                                \
+    X(reduce_scatter, REDUCE_SCATTER) X(all_to_all, ALL_TO_ALL) X(broadcast, BROADCAST) X(ring, RING)
 enum op {
 #define X(name, value) OP_##value,
     OPS(X)
@@ -63,6 +67,7 @@ static float expected(const struct collectives *c, enum op op, int64_t i, int64_
     switch (op) {
     case OP_ALL_GATHER: return value_at((int)(i / part), i % part);
     case OP_ALL_TO_ALL: return value_at((int)(i / part), c->rank * part + i % part);
+    case OP_BROADCAST: return value_at(0, i);
     case OP_RING: return value_at((c->rank + c->ranks - 1) % c->ranks, i);
     case OP_ALL_REDUCE:
     case OP_REDUCE_SCATTER:
@@ -89,6 +94,7 @@ static status call(struct collectives *c, enum op op, int64_t count)
     case OP_REDUCE_SCATTER:
         return comm_reduce_scatter(c->comm, op_names[op], c->in, c->out, part, DTYPE_F32, c->scratch, NULL);
     case OP_ALL_TO_ALL: return comm_all_to_all(c->comm, op_names[op], c->in, c->out, share, NULL);
+    case OP_BROADCAST: return comm_broadcast(c->comm, op_names[op], c->out, bytes, NULL);
     case OP_RING:
         TRY(comm_send(c->comm, op_names[op], COMM_NEXT, c->in, bytes, NULL));
         return comm_recv(c->comm, op_names[op], COMM_NEXT, c->out, bytes, NULL);
@@ -120,9 +126,11 @@ static int ascending(const void *a, const void *b)
 /* *seconds: median over the runs of the slowest rank's time. The first call is not timed, and is checked. */
 static status measure(struct collectives *c, enum op op, int64_t count, int64_t runs, double *seconds)
 {
-    double times[RUNS_MAX], all[COMM_RANKS_MAX];
+    double times[P2P_RUNS_MAX], all[COMM_RANKS_MAX];
     for (int64_t k = -1; k < runs; k++) {
-        if (op == OP_ALL_REDUCE) memcpy(c->out, c->in, (size_t)count * sizeof *c->in);
+        if (k < 0) memset(c->out, 0xFF, (size_t)count * sizeof *c->out);
+        if (op == OP_ALL_REDUCE || (op == OP_BROADCAST && c->rank == 0))
+            memcpy(c->out, c->in, (size_t)count * sizeof *c->in);
         TRY(comm_barrier(c->comm, "together"));
         const double begin = clock_s();
         TRY(call(c, op, count));
@@ -141,19 +149,7 @@ static status measure(struct collectives *c, enum op op, int64_t count, int64_t 
     return STATUS_OK;
 }
 
-static double bus_factor(enum op op, int ranks)
-{
-    if (op == OP_RING) return 1;
-    return (op == OP_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) / ranks;
-}
-
-struct collectives_options {
-    int64_t bytes_min, bytes_max, runs;
-    const char *op;
-    bool json;
-};
-
-static status run_op(struct collectives *c, enum op op, const struct collectives_options *o)
+static status run_op(struct collectives *c, enum op op, const struct collectives_bench *o)
 {
     for (int64_t bytes = o->bytes_min; bytes <= o->bytes_max; bytes *= GROWTH) {
         const int64_t unit = 16 * c->ranks, count = (bytes / 4 + unit - 1) / unit * unit;
@@ -165,16 +161,17 @@ static status run_op(struct collectives *c, enum op op, const struct collectives
         if (o->json)
             printf("{\"bench\":\"collectives\",\"op\":\"%s\",\"ranks\":%d,\"bytes\":%.0f,\"us\":%.2f,"
                    "\"algorithm_gbs\":%.4f,\"bus_gbs\":%.4f,\"checked\":true}\n",
-                   op_names[op], c->ranks, moved, seconds * 1e6, rate, rate * bus_factor(op, c->ranks));
+                   op_names[op], c->ranks, moved, seconds * 1e6, rate,
+                   rate * target_bus_factor(op_names[op], c->ranks));
         else
             printf("%-15s %12s %12.1f us %10.3f GB/s %10.3f GB/s\n", op_names[op], text_bytes(size, moved),
-                   seconds * 1e6, rate, rate * bus_factor(op, c->ranks));
+                   seconds * 1e6, rate, rate * target_bus_factor(op_names[op], c->ranks));
         fflush(stdout);
     }
     return STATUS_OK;
 }
 
-static status run_all(struct collectives *c, const struct collectives_options *o)
+static status run_all(struct collectives *c, const struct collectives_bench *o)
 {
     const int64_t unit = 16 * c->ranks, count = (o->bytes_max / 4 + unit - 1) / unit * unit;
     const size_t bytes = (size_t)count * sizeof *c->in;
@@ -194,48 +191,89 @@ static status run_all(struct collectives *c, const struct collectives_options *o
     return STATUS_OK;
 }
 
-static status check_options(const struct collectives_options *o)
+#if !INGOT_CUDA
+status cuda_bench_collectives(const struct collectives_bench *b)
 {
-    bool known = o->op == NULL;
-    for (int i = 0; i < OP_COUNT; i++) known |= o->op && strcmp(o->op, op_names[i]) == 0;
-    if (!known)
-        return FAIL(STATUS_CONFIG, "--op=%.40s: all_reduce, all_gather, reduce_scatter, all_to_all or ring",
+    struct dev d;
+    (void)b;
+    return dev_open(&d, DEV_CUDA);
+}
+#endif
+
+static bool is_one_of(const char *word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0) return true;
+    return false;
+}
+
+static status check_options(const struct collectives_bench *o, const char *device)
+{
+    static const char *const paths[] = {"comm", "plain", "symmetric", "engines", "peer"};
+    const bool cuda = strcmp(device, "cuda") == 0;
+    if (!cuda && strcmp(device, "cpu") != 0)
+        return FAIL(STATUS_CONFIG, "--device=%.40s: cpu or cuda", device);
+    if (o->op && !is_one_of(o->op, op_names, OP_COUNT))
+        return FAIL(STATUS_CONFIG,
+                    "--op=%.40s: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or ring",
                     o->op);
+    if (o->op && cuda && strcmp(o->op, op_names[OP_RING]) == 0)
+        return FAIL(STATUS_CONFIG, "--op=ring is for the host's memory; between GPUs: ingot bench p2p");
+    if (o->path && !cuda) return FAIL(STATUS_CONFIG, "--path=%.40s is for --device=cuda", o->path);
+    if (o->path && !is_one_of(o->path, paths, 5))
+        return FAIL(STATUS_CONFIG, "--path=%.40s: comm, plain, symmetric, engines or peer", o->path);
     if (o->bytes_min < 4 || o->bytes_min > o->bytes_max || o->bytes_max > (int64_t)1 << 32)
         return FAIL(STATUS_CONFIG, "--min-bytes=%lld --max-bytes=%lld: 4 <= min <= max <= 4 GiB",
                     (long long)o->bytes_min, (long long)o->bytes_max);
-    if (o->runs < 1 || o->runs > RUNS_MAX)
-        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)o->runs, RUNS_MAX);
+    if (o->runs < 1 || o->runs > P2P_RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)o->runs, P2P_RUNS_MAX);
     return STATUS_OK;
 }
 
-status bench_collectives(int argc, char **argv)
+static status run_on_host(const struct collectives_bench *o, const struct comm_env *env)
 {
-    struct collectives_options o = {.bytes_min = 1024, .bytes_max = 16 << 20, .runs = 11};
-    const struct flag flags[] = {
-        {"op", FLAG_TEXT, &o.op, "all_reduce, all_gather, reduce_scatter, all_to_all or ring; default: all"},
-        {"min-bytes", FLAG_INT, &o.bytes_min, "smallest size; each next one is four times as large (1024)"},
-        {"max-bytes", FLAG_INT, &o.bytes_max, "largest size, up to 4 GiB (16 MiB)"},
-        {"runs", FLAG_INT, &o.runs, "timed calls of each size; the median counts (11)"},
-        {"json", FLAG_SWITCH, &o.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench collectives [--op OP] [--min-bytes N] [--max-bytes N] [--runs N] [--json]", flags,
-                    5, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench collectives takes no argument '%s'", argv[0]);
-    TRY(check_options(&o));
-    struct comm_env env;
     struct collectives c = {0};
-    TRY(comm_env_read(&env));
-    if (env.ranks == 1)
-        return FAIL(STATUS_CONFIG,
-                    "bench collectives needs several ranks: ingot launch -n 4 -- bench collectives");
-    TRY(comm_open(&c.comm, &env));
+    TRY(comm_open(&c.comm, env));
     c.rank = comm_rank(c.comm), c.ranks = comm_ranks(c.comm);
-    status st = run_all(&c, &o);
+    status st = run_all(&c, o);
     comm_close(c.comm, st);
     free(c.in);
     free(c.out);
     free(c.scratch);
     return st;
+}
+
+status bench_collectives(int argc, char **argv)
+{
+    struct collectives_bench o = {.bytes_min = 1024, .runs = 11};
+    const char *device = "cpu";
+    const struct flag flags[] = {
+        {"device", FLAG_TEXT, &device, "cpu: the host's memory (default); cuda: a GPU for each rank"},
+        {"op", FLAG_TEXT, &o.op,
+         "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or ring; default: all of them"},
+        {"path", FLAG_TEXT, &o.path,
+         "on GPUs: comm (what training calls), plain, symmetric or engines (NCCL), peer (own kernels); "
+         "default: "
+         "all"},
+        {"min-bytes", FLAG_INT, &o.bytes_min, "smallest size; each next one is four times as large (1024)"},
+        {"max-bytes", FLAG_INT, &o.bytes_max, "largest size, up to 4 GiB (16 MiB; 1 GiB on GPUs)"},
+        {"runs", FLAG_INT, &o.runs, "timed calls of each size; the median counts (11)"},
+        {"json", FLAG_SWITCH, &o.json, "one JSON object per line"}};
+    int help;
+    TRY(flags_parse(
+        "bench collectives [--device cpu|cuda] [--op OP] [--path PATH] [--min-bytes N] [--max-bytes N] "
+        "[--runs N] [--json]",
+        flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
+    if (help) return STATUS_OK;
+    if (argc > 0) return FAIL(STATUS_CONFIG, "bench collectives takes no argument '%s'", argv[0]);
+    const bool cuda = strcmp(device, "cuda") == 0;
+    if (o.bytes_max == 0) o.bytes_max = cuda ? 1 << 30 : 16 << 20;
+    TRY(check_options(&o, device));
+    struct comm_env env;
+    TRY(comm_env_read(&env));
+    if (env.ranks == 1)
+        return FAIL(STATUS_CONFIG,
+                    "bench collectives needs several ranks: ingot launch -n 4 -- bench collectives%s",
+                    cuda ? " --device cuda" : "");
+    return cuda ? cuda_bench_collectives(&o) : run_on_host(&o, &env);
 }

@@ -298,6 +298,14 @@ status comm_gather(struct comm *c, const char *name, const void *mine, void *all
         c, (struct comm_call){.op = COMM_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
 }
 
+status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, struct stream *s)
+{
+    if (c == NULL) return STATUS_OK;
+    return call(c,
+                (struct comm_call){
+                    .op = COMM_BROADCAST, .name = name, .send = x, .recv = x, .bytes = bytes, .stream = s});
+}
+
 status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes,
                      struct stream *s)
 {

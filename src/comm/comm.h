@@ -65,6 +65,8 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
 /* The same for rank 0 alone; of the others, `all` is memory to work with. */
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
+/* x [bytes] = rank 0's. */
+status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
 
 /* Sums over ranks, in an order that depends on their number alone: ranks 0, 2, 4, ... by this rule, plus ranks 1, 3, 5, ... by this rule.

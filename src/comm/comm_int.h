@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 
 #define COMM_OPS(X)                                                                                                    \
-    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(REDUCE_SCATTER, "reduce-scatter") X(BARRIER, "barrier")  \
+    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(BARRIER, "barrier")  \
     X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(WORK, "between calls")
 enum comm_op {
 #define X(name, text) COMM_##name,

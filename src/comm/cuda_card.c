@@ -6,20 +6,12 @@
  * Messages of a way have communicators of two ranks, a stream and mailboxes of their own at either end: a send waits for nobody but for
  * room, so ways cannot wait for each other. The mailboxes' events order them with the caller's stream. */
 #include "comm/cuda_card.h"
+#include "comm/cuda_nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <assert.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct nccl {
-    void *lib;
-#define X(f) __typeof__(&f) f##_;
-    NCCL_CALLS(X)
-#undef X
-};
 
 enum { MAIL_CTAS = 4 }; /* of the card's multiprocessors that a message may take */
 /* One end of one way to or from a neighbour. */
@@ -51,43 +43,7 @@ struct card {
                         cudaGetErrorName(try_err_));                                                         \
     } while (0)
 
-static status failed(const struct nccl *n, const char *what, ncclResult_t err)
-{
-    return FAIL(STATUS_COMM, "NCCL, %s: %s (%.200s)", what, n->ncclGetErrorString_(err),
-                n->ncclGetLastError_(NULL));
-}
-#define TRY_NCCL(n, what, call)                                                                              \
-    do {                                                                                                     \
-        ncclResult_t try_err_ = (call);                                                                      \
-        if (try_err_ != ncclSuccess) return failed(n, what, try_err_);                                       \
-    } while (0)
-
 /* ---- the library */
-
-static status load(struct nccl *n)
-{
-    enum { OLDEST = 21803 };
-    n->lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (n->lib == NULL) n->lib = dlopen(INGOT_CUDA_LIBRARY_DIR "/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (n->lib == NULL)
-        return FAIL(
-            STATUS_DEVICE,
-            "libnccl.so.2 cannot be loaded (%s): several ranks with GPUs need NCCL; install it, or name its "
-            "directory in LD_LIBRARY_PATH",
-            dlerror());
-    void *f;
-#define X(name)                                                                                              \
-    f = dlsym(n->lib, #name);                                                                                \
-    if (f == NULL) return FAIL(STATUS_DEVICE, "libnccl.so.2 has no %s: it is too old", #name);               \
-    memcpy(&n->name##_, &f, sizeof f);
-    NCCL_CALLS(X)
-#undef X
-    int version = 0;
-    TRY_NCCL(n, "version", n->ncclGetVersion_(&version));
-    if (version < OLDEST)
-        return FAIL(STATUS_DEVICE, "NCCL %d is too old: 2.18.3 or newer is needed", version);
-    return STATUS_OK;
-}
 
 static status card_start(struct comm *world, struct stream *s)
 {
@@ -100,7 +56,7 @@ static status card_start(struct comm *world, struct stream *s)
     card->loaded = n;
     card->nccl = n;
     card->stream = s;
-    TRY(load(n));
+    TRY(nccl_load(n));
     TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(card->marks, 0, CARD_MARKS);
     world->cards.done = card->marks;
@@ -112,7 +68,7 @@ static void card_stop(struct comm *world)
     struct card *card = world->card;
     if (card == NULL) return;
     if (card->marks) (void)cudaFreeHost(card->marks);
-    if (card->loaded && card->loaded->lib) dlclose(card->loaded->lib);
+    if (card->loaded) nccl_unload(card->loaded);
     free(card->loaded);
     free(card);
     world->card = NULL;
@@ -122,23 +78,7 @@ static void card_stop(struct comm *world)
 
 static status make_id(struct comm *world, unsigned char id[128])
 {
-    ncclUniqueId unique;
-    const struct nccl *n = world->card->nccl;
-    static_assert(sizeof unique == 128, "NCCL's id");
-    TRY_NCCL(n, "id", n->ncclGetUniqueId_(&unique));
-    memcpy(id, &unique, sizeof unique);
-    return STATUS_OK;
-}
-
-static status init(const struct nccl *n, ncclComm_t *comm, const unsigned char id[128], int ranks, int rank,
-                   int ctas)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId unique;
-    memcpy(&unique, id, sizeof unique);
-    if (ctas > 0) config.maxCTAs = ctas;
-    TRY_NCCL(n, "communicator", n->ncclCommInitRankConfig_(comm, ranks, unique, rank, &config));
-    return STATUS_OK;
+    return nccl_make_id(world->card->nccl, id);
 }
 
 static status card_open(struct comm *c, const unsigned char id[128])
@@ -152,7 +92,7 @@ static status card_open(struct comm *c, const unsigned char id[128])
     }
     struct card *card = c->card;
     TRY_CUDA(cudaMalloc((void **)&card->scalars, (size_t)c->ranks * COMM_SCALARS * sizeof *card->scalars));
-    return init(card->nccl, &card->comm, id, c->ranks, c->rank, 0);
+    return nccl_init(card->nccl, &card->comm, id, c->ranks, c->rank, NULL);
 }
 
 static void end(const struct nccl *n, ncclComm_t comm, bool broken)
@@ -225,6 +165,11 @@ static status card_collective(struct comm *c, const struct comm_call *call)
     const cudaStream_t q = call->stream->queue;
     if (call->bytes == 0) return STATUS_OK;
     if (comm_op_splits(call->op)) return exchange(c, call, q);
+    if (call->op == COMM_BROADCAST) {
+        TRY_NCCL(n, call->name,
+                 n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm, q));
+        return STATUS_OK;
+    }
     CHECK(call->op == COMM_ALL_GATHER, "%s '%s' between cards", comm_op_text(call->op), call->name);
     TRY_NCCL(n, call->name,
              n->ncclAllGather_(call->send, call->recv, call->bytes, ncclUint8, c->card->comm, q));
@@ -265,7 +210,9 @@ static status channel_open(struct comm *c, struct channel *ch, const unsigned ch
         TRY(dev_fence_open(d, &ch->ready[i]));
     }
     TRY_CUDA(cudaMalloc((void **)&ch->slots, depth * c->mail.bytes_max));
-    return init(c->card->nccl, &ch->comm, id, 2, end_of_it, MAIL_CTAS);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = MAIL_CTAS;
+    return nccl_init(c->card->nccl, &ch->comm, id, 2, end_of_it, &config);
 }
 
 /* The ways from each rank, one after the other: both ends of each come to it in the same order. */

@@ -2,12 +2,6 @@
 #ifndef INGOT_COMM_CUDA_CARD_H
 #define INGOT_COMM_CUDA_CARD_H
 #include "comm/card.h"
-#include <nccl.h>
-
-#define NCCL_CALLS(X)                                                                                                  \
-    X(ncclGetVersion) X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort)                 \
-    X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclGetErrorString)                   \
-    X(ncclGetLastError)
 
 /* out [count] = the sum over ranks, in the order of comm_sum. STATUS_DEVICE when it cannot be launched. */
 status card_add_up(const struct card_sum *sum, struct stream *s) WARN_UNUSED;

@@ -204,6 +204,13 @@ static status compare(struct comm *c)
     return STATUS_OK;
 }
 
+/* Ranks whose data this one reads. */
+static int ranks_read(const struct comm *c, enum comm_op op)
+{
+    if (op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
+    return op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
+}
+
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
  * is called. */
 status local_call(struct comm *c, const struct comm_call *call)
@@ -215,12 +222,14 @@ status local_call(struct comm *c, const struct comm_call *call)
     comm_header_fill(&place(c, c->rank)->call, call);
     for (size_t done = 0; done == 0 || done < call->bytes; done += room) {
         const size_t part = call->bytes - done < room ? call->bytes - done : room;
-        for (int r = 0; r < (split ? c->ranks : 1) && part > 0; r++)
+        const int to = split                                       ? c->ranks
+                       : call->op == COMM_BROADCAST && c->rank > 0 ? 0
+                                                                   : 1; /* pieces written */
+        for (int r = 0; r < to && part > 0; r++)
             memcpy(buffer(c, c->rank) + (size_t)r * room, send + (size_t)r * call->bytes + done, part);
         TRY(barrier(c, call));
         if (done == 0) TRY(compare(c));
-        const int from =
-            call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks; /* ranks whose data are read */
+        const int from = ranks_read(c, call->op);
         for (int r = 0; r < from && part > 0; r++)
             memcpy(recv + (size_t)r * call->bytes + done, buffer(c, r) + (split ? (size_t)c->rank * room : 0),
                    part);

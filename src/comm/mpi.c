@@ -44,6 +44,7 @@ struct mpi {
                      handle comm, handle *request);
     int (*iallgather)(const void *send, int count, handle type, void *recv, int recv_count, handle recv_type,
                       handle comm, handle *request);
+    int (*ibcast)(void *data, int count, handle type, int root, handle comm, handle *request);
     int (*split)(handle comm, int color, int key, handle *out);
     int (*isend)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
     int (*irecv)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
@@ -78,6 +79,7 @@ static status load(struct mpi *m)
                    {"MPI_Type_commit", &m->type_commit},
                    {"MPI_Ialltoall", &m->ialltoall},
                    {"MPI_Iallgather", &m->iallgather},
+                   {"MPI_Ibcast", &m->ibcast},
                    {"MPI_Comm_split", &m->split},
                    {"MPI_Isend", &m->isend},
                    {"MPI_Irecv", &m->irecv},
@@ -135,7 +137,7 @@ static status wait_for(struct comm *c, handle *request, const struct comm_call *
     return st;
 }
 
-/* `bytes` from each to each (all-to-all), or of each to all. */
+/* `bytes` from each to each (all-to-all), from the first to all, or of each to all. */
 static status pass(struct comm *c, const struct comm_call *call, const void *send, void *recv, size_t bytes)
 {
     const struct mpi *m = c->mpi;
@@ -145,9 +147,13 @@ static status pass(struct comm *c, const struct comm_call *call, const void *sen
     handle request;
     if (count > INT_MAX)
         return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, bytes);
-    int failed = comm_op_splits(call->op)
-                     ? m->ialltoall(send, (int)count, type, recv, (int)count, type, c->handle, &request)
-                     : m->iallgather(send, (int)count, type, recv, (int)count, type, c->handle, &request);
+    int failed;
+    if (call->op == COMM_BROADCAST)
+        failed = m->ibcast(recv, (int)count, type, 0, c->handle, &request);
+    else if (comm_op_splits(call->op))
+        failed = m->ialltoall(send, (int)count, type, recv, (int)count, type, c->handle, &request);
+    else
+        failed = m->iallgather(send, (int)count, type, recv, (int)count, type, c->handle, &request);
     return failed ? broken(c, call) : wait_for(c, &request, call);
 }
 

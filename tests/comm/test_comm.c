@@ -31,6 +31,9 @@ static int pass_bytes(struct comm *c, const void *arg)
         for (size_t from = 0; from < ranks; from++)
             for (size_t i = 0; i < bytes; i++)
                 bad |= recv[from * bytes + i] != sent((int)from + round, -1, i);
+        for (size_t i = 0; i < bytes; i++) recv[i] = me == 0 ? sent(round, -2, i) : 0;
+        bad |= comm_broadcast(c, "from the first", recv, bytes, NULL) != STATUS_OK;
+        for (size_t i = 0; i < bytes; i++) bad |= recv[i] != sent(round, -2, i);
         bad |= comm_barrier(c, "end") != STATUS_OK;
     }
     free(send);
