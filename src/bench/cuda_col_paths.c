@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { IN, OUT, ONCE_BYTES = 128 << 10 };
+enum { IN, OUT };
 
 static size_t whole(size_t bytes)
 {
@@ -170,13 +170,14 @@ static status offer_memory(struct col *c, struct offer *mine)
     return STATUS_OK;
 }
 
+static const enum peer_op peer_ops[] = {[COL_ALL_REDUCE] = PEER_ALL_REDUCE,
+                                        [COL_ALL_GATHER] = PEER_ALL_GATHER,
+                                        [COL_REDUCE_SCATTER] = PEER_REDUCE_SCATTER,
+                                        [COL_ALL_TO_ALL] = PEER_ALL_TO_ALL};
+
 /* Addresses of the others' buffers here; they lie in their memory as this rank's do in its own. */
 static status map_memory(struct col *c, const struct offer *all)
 {
-    static const enum peer_op ops[] = {[COL_ALL_REDUCE] = PEER_ALL_REDUCE,
-                                       [COL_ALL_GATHER] = PEER_ALL_GATHER,
-                                       [COL_REDUCE_SCATTER] = PEER_REDUCE_SCATTER,
-                                       [COL_ALL_TO_ALL] = PEER_ALL_TO_ALL};
     char *const base = (char *)c->memory.base;
     for (int r = 0; r < c->ranks; r++) {
         if (!all[r].offered || all[r].local_rank != r)
@@ -191,9 +192,10 @@ static status map_memory(struct col *c, const struct offer *all)
         c->peers.out[r] = (float *)(there + ((char *)c->out - base));
         c->peers.flags[r] = (struct peer_flags *)(there + ((char *)c->flags - base));
     }
-    for (enum col_op op = 0; op < COL_BROADCAST; op++)
-        TRY(peer_schedule_fill(&c->schedules[op], ops[op], PEER_DIRECT, c->rank, c->ranks));
-    TRY(peer_schedule_fill(&c->once, PEER_ALL_REDUCE, PEER_ONCE, c->rank, c->ranks));
+    for (enum col_op op = 0; op < COL_BROADCAST; op++) {
+        TRY(peer_schedule_fill(&c->schedules[op], peer_ops[op], PEER_DIRECT, c->rank, c->ranks));
+        TRY(peer_schedule_fill(&c->little[op], peer_ops[op], PEER_LITTLE, c->rank, c->ranks));
+    }
     c->peers.blocks = c->dev.multiprocessors < 64 ? c->dev.multiprocessors : 64;
     c->peers.deadline_s = COMM_SILENCE_S;
     return STATUS_OK;
@@ -229,9 +231,9 @@ static bool peer_serves(const struct col *c, enum col_op op)
 static status peer_call(struct col *c, enum col_op op, int64_t count)
 {
     struct peer_exchange_args a = c->peers;
-    const bool once = op == COL_ALL_REDUCE && count * (int64_t)sizeof(float) <= ONCE_BYTES;
-    a.schedule = once ? &c->once : &c->schedules[op];
     a.count = count / c->ranks;
+    const bool little = peer_way_serves(PEER_LITTLE, peer_ops[op], c->ranks, a.count);
+    a.schedule = little ? &c->little[op] : &c->schedules[op];
     return peer_exchange(&a, &c->s);
 }
 

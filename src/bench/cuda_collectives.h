@@ -37,7 +37,7 @@ struct col {
     ncclComm_t nccl_comm;
     ncclWindow_t windows[2];
     struct peer_flags *flags;
-    struct peer_schedule schedules[COL_OP_COUNT], once; /* once: an all-reduce of little */
+    struct peer_schedule schedules[COL_OP_COUNT], little[COL_OP_COUNT];
     struct peer_exchange_args peers; /* without schedule and count */
     void *mapped[PEER_RANKS_MAX];
 };

@@ -159,7 +159,8 @@ static status card_open(struct p2p *p, int i, const struct dev *first)
     for (int j = 0; j < p->cards; j++) TRY(dev_stream_open(&c->dev, &c->to[j]));
     TRY(dev_event_open(&c->dev, &c->begin));
     TRY(dev_event_open(&c->dev, &c->end));
-    TRY(dev_arena_reserve(&c->dev, &c->memory, "bench p2p", 4 * p->bytes + ((size_t)1 << 20)));
+    TRY(dev_arena_reserve(&c->dev, &c->memory, "bench p2p",
+                          4 * p->bytes + sizeof *c->flags + ((size_t)1 << 20)));
     c->in = arena_take(&c->memory, p->bytes, "in");
     c->out = arena_take(&c->memory, p->bytes, "out");
     c->work = arena_take(&c->memory, 2 * p->bytes, "work");

@@ -119,12 +119,6 @@ static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
     return st;
 }
 
-static bool serves(enum peer_op op, enum peer_way way, int ranks)
-{
-    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
-    return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
-}
-
 /* All ways of an op at one size; the best one is judged. */
 static status run_size(struct p2p *p, enum peer_op op, int ranks, int64_t count)
 {
@@ -132,7 +126,7 @@ static status run_size(struct p2p *p, enum peer_op op, int ranks, int64_t count)
     int best = -1;
     for (int way = 0; way < PEER_WAY_COUNT; way++) {
         struct exchange e = {.op = op, .way = (enum peer_way)way, .ranks = ranks, .count = count};
-        if (!serves(op, e.way, ranks)) continue;
+        if (!peer_way_serves(e.way, op, ranks, count)) continue;
         for (int r = 0; r < ranks; r++) TRY(peer_schedule_fill(&e.schedule[r], op, e.way, r, ranks));
         TRY(measure_and_close(p, &e, &us[way]));
         if (best < 0 || us[way] < us[best]) best = way;

@@ -1,8 +1,6 @@
 /* Schedules of exchanges between cards: who reads what from whom, and when. The kernel that carries them out is cuda/peer_exchange.cu. */
 #include "comm/peer.h"
 
-#include <stdbool.h>
-
 static const char *const op_texts[] = {
 #define X(name, text) #text,
     PEER_OPS(X)
@@ -294,6 +292,14 @@ static void hypercube(struct peer_schedule *s)
 
 /* ---- all */
 
+bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count)
+{
+    if (ranks > PEER_RANKS_MAX) return false;
+    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
+    if (way == PEER_LITTLE) return count * (op == PEER_ALL_REDUCE ? ranks : 1) <= PEER_LITTLE_FLOATS;
+    return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
+}
+
 status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks)
 {
     CHECK(rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
@@ -308,7 +314,9 @@ status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_wa
     *s = (struct peer_schedule){.op = (uint8_t)op, .rank = (uint8_t)rank, .ranks = (uint8_t)ranks};
     s->in = (uint8_t)(op == PEER_ALL_GATHER ? 1 : ranks);
     s->out = (uint8_t)(op == PEER_REDUCE_SCATTER ? 1 : ranks);
-    if (ranks == 1) {
+    if (way == PEER_LITTLE) {
+        s->little = true;
+    } else if (ranks == 1) {
         step_begin(s);
         copy(s, 0, place(PEER_IN, 0), place(PEER_OUT, 0));
     } else if (way == PEER_DIRECT) {

@@ -18,7 +18,9 @@
  *              places on, and add up what belongs together as soon as both parts are there.
  *   hypercube  log2 R steps with partners that differ in one bit; R a power of two. Sums halve what is exchanged in each step, highest bit
  *              first, which is comm.h's tree; gathers double it; an all-to-all moves half of everything in each step.
- *   once       all_reduce alone: every rank adds up everything. One wait for the others, R - 1 times the bytes: for what is small.
+ *   once       all_reduce alone: every rank adds up everything. One wait for the others, R - 1 times the bytes.
+ *   little     what is small: every eight bytes travel with a number of the exchange into a box in the others' memory, and who waits looks at
+ *              them. One way through the link and no wait at the end; PEER_LITTLE floats of a chunk at most (an all-reduce: of all chunks).
  *
  * A schedule is data: steps of moves, the same for every size, checked by walking through all ranks' lists (tests/comm/test_peer.c). A
  * kernel carries it out: block b of each rank has part b of every chunk, and deals with the blocks b of the others alone, through flags in
@@ -26,10 +28,12 @@
 #ifndef INGOT_COMM_PEER_H
 #define INGOT_COMM_PEER_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { PEER_RANKS_MAX = 8, PEER_BLOCKS_MAX = 256, PEER_STEPS_MAX = 2 * PEER_RANKS_MAX, PEER_MOVES_MAX = 4 * PEER_RANKS_MAX };
+enum { PEER_LITTLE_BLOCKS = 32, PEER_LITTLE_THREADS = 512, PEER_LITTLE_FLOATS = 2 * PEER_LITTLE_BLOCKS * PEER_LITTLE_THREADS };
 enum { PEER_ALIGN = 16 };   /* of buffers and of chunks, bytes */
 
 #define PEER_OPS(X) X(ALL_TO_ALL, all_to_all) X(ALL_GATHER, all_gather) X(REDUCE_SCATTER, reduce_scatter) X(ALL_REDUCE, all_reduce)
@@ -39,7 +43,7 @@ enum peer_op {
 #undef X
     PEER_OP_COUNT
 };
-#define PEER_WAYS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once)
+#define PEER_WAYS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once) X(LITTLE, little)
 enum peer_way {
 #define X(name, text) PEER_##name,
     PEER_WAYS(X)
@@ -67,12 +71,15 @@ struct peer_step {
 };
 struct peer_schedule {
     uint8_t op, rank, ranks;
+    uint8_t little;             /* no steps */
     uint8_t any_order;          /* no move of a step needs another one's result: blocks begin at different ones */
     uint8_t step_count, move_count;
     uint8_t in, out, work;      /* chunks of the buffers */
     struct peer_step steps[PEER_STEPS_MAX];
     struct peer_move moves[PEER_MOVES_MAX];
 };
+/* Has a way this op, among so many ranks, for chunks of so many floats? */
+bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count);
 /* What `rank` does. STATUS_CONFIG: too many ranks; a hypercube of a number that is no power of two; `once` for another op. */
 status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks) WARN_UNUSED;
 
@@ -80,7 +87,9 @@ status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_wa
 struct peer_flags {
     uint32_t told[PEER_RANKS_MAX][PEER_BLOCKS_MAX];
     uint32_t base[PEER_BLOCKS_MAX];  /* steps that this rank's blocks have made so far: the same on all ranks */
+    uint32_t littles[PEER_LITTLE_BLOCKS];
     uint32_t lost;      /* 1 + the rank that did not come in time, or 0. Then results are undefined, and the flags of all ranks are to be zeroed */
+    uint32_t boxes[2][PEER_RANKS_MAX][PEER_LITTLE_BLOCKS][PEER_LITTLE_THREADS][4]; /* by turns; two floats, each with its exchange's number */
 };
 
 struct stream;

@@ -206,19 +206,14 @@ static void run(struct job *j)
                             cudaMemcpyDefault));
 }
 
-static bool serves(enum peer_op op, enum peer_way way, int count)
-{
-    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
-    return way != PEER_HYPERCUBE || (count & (count - 1)) == 0;
-}
-
 static void exchanges_give_every_rank_its_result(void **state)
 {
     (void)state;
     for (int n = 1; n <= PEER_RANKS_MAX; n++, clear_flags()) /* flags count what one group has done */
         for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
             for (enum peer_way way = 0; way < PEER_WAY_COUNT; way++)
-                for (int k = 0; k < COUNTS && serves(op, way, n); k++) {
+                for (int k = 0; k < COUNTS; k++) {
+                    if (!peer_way_serves(way, op, n, counts[k])) continue;
                     const int side = (n + cards - 1) / cards, most = multiprocessors / side;
                     struct job j = {.op = op, .way = way, .ranks = n, .count = counts[k]};
                     j.blocks = k % 2 ? 1 + k : most < 16 ? most : 16;

@@ -139,10 +139,10 @@ static void expect(struct job *j)
         }
 }
 
-static bool serves(enum peer_op op, enum peer_way way, int ranks)
+/* Ways with steps to walk through. */
+static bool walks(enum peer_op op, enum peer_way way, int ranks)
 {
-    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
-    return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
+    return way != PEER_LITTLE && peer_way_serves(way, op, ranks, 1);
 }
 
 static void every_order_gives_every_rank_its_result(void **state)
@@ -153,7 +153,7 @@ static void every_order_gives_every_rank_its_result(void **state)
             for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++)
                 for (int in_place = 0; in_place < 2; in_place++) {
                     struct job j = {.op = op, .way = way, .ranks = ranks, .in_place = in_place};
-                    if (!serves(op, way, ranks)) continue;
+                    if (!walks(op, way, ranks)) continue;
                     if (in_place && (op == PEER_ALL_TO_ALL || way == PEER_ONCE)) continue;
                     for (uint64_t order = 0; order < ORDERS; order++) {
                         walk(&j, order);
@@ -170,7 +170,7 @@ static void tells_and_waits_fit(void **state)
         for (enum peer_way way = 0; way < PEER_WAY_COUNT; way++)
             for (int ranks = 2; ranks <= PEER_RANKS_MAX; ranks++) {
                 struct job j = {.op = op, .way = way, .ranks = ranks};
-                if (!serves(op, way, ranks)) continue;
+                if (!walks(op, way, ranks)) continue;
                 set_up(&j);
                 for (int r = 0; r < ranks; r++)
                     for (int k = 0; k < j.cards[r].s.step_count; k++) {
@@ -218,6 +218,10 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_DIRECT, 0, PEER_RANKS_MAX + 1),
                      STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "at most 8"));
+    assert_false(peer_way_serves(PEER_HYPERCUBE, PEER_ALL_GATHER, 6, 4));
+    assert_false(peer_way_serves(PEER_RING, PEER_ALL_GATHER, PEER_RANKS_MAX + 1, 4));
+    assert_true(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, PEER_LITTLE_FLOATS));
+    assert_false(peer_way_serves(PEER_LITTLE, PEER_ALL_REDUCE, 4, PEER_LITTLE_FLOATS));
     assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_ONCE, 0, 4), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "all_reduce"));
 }

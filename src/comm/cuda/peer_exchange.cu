@@ -154,7 +154,84 @@ template <int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_ker
     if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
 }
 
+// The pair of floats of a packet, when both come with this number.
+__device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
+{
+    uint32_t a, b, m, n;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(m), "=r"(b), "=r"(n) : "l"(at) : "memory");
+    *x = make_float2(__uint_as_float(a), __uint_as_float(b));
+    return m == number && n == number;
+}
+
+__device__ inline void packet_store(uint32_t *at, uint32_t number, float2 x)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(__float_as_uint(x.x)), "r"(number),
+                 "r"(__float_as_uint(x.y)), "r"(number)
+                 : "memory");
+}
+
+__device__ bool packet_wait(const uint32_t *at, uint32_t number, float2 *x, uint64_t deadline_ns)
+{
+    const uint64_t begin = time_ns();
+    for (unsigned look = 1; !packet_load(at, number, x); look++)
+        if (look % LOOKS == 0 && time_ns() - begin > deadline_ns) return false;
+    return true;
+}
+
+__device__ inline float2 sum(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+template <int N, int FIRST, int APART, int R> __device__ inline float2 tree_of(const float2 (&x)[R])
+{
+    if constexpr (N == 1)
+        return x[FIRST];
+    else
+        return sum(tree_of<(N + 1) / 2, FIRST, 2 * APART>(x), tree_of<N / 2, FIRST + APART, 2 * APART>(x));
+}
+
+// Little: thread i of all has pair i. A box is written again two exchanges later, when what came in between has shown that its owner had read
+// it: a rank sends only what follows its last exchange in the stream. So nobody waits at the end.
+template <int R> __global__ void __launch_bounds__(PEER_LITTLE_THREADS, 1) peer_little_kernel(const __grid_constant__ card_args a)
+{
+    const int me = a.schedule.rank, block = int(blockIdx.x), thread = int(threadIdx.x), op = a.schedule.op;
+    const bool splits = op == PEER_ALL_TO_ALL || op == PEER_REDUCE_SCATTER;
+    const int64_t chunk = 2 * a.vectors, pairs = op == PEER_ALL_REDUCE ? chunk * R : chunk;
+    const int64_t i = int64_t(block) * PEER_LITTLE_THREADS + thread;
+    peer_flags *mine = a.flags[me];
+    const uint32_t number = mine->littles[block] + 1, turn = number % 2;
+    const float2 *in = reinterpret_cast<const float2 *>(a.memory[PEER_IN][me]);
+    float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[PEER_OUT][me]));
+    float2 x[R];
+    if (i < pairs) {
+#pragma unroll
+        for (int k = 1; k < R; k++) {
+            const int p = (me + k) % R;
+            packet_store(a.flags[p]->boxes[turn][me][block][thread], number, in[splits ? p * chunk + i : i]);
+        }
+#pragma unroll
+        for (int p = 0; p < R; p++)
+            if (p == me)
+                x[p] = in[splits ? p * chunk + i : i];
+            else if (!packet_wait(mine->boxes[turn][p][block][thread], number, &x[p], a.deadline_ns))
+                mine->lost = uint32_t(1 + p);
+        if (op == PEER_ALL_REDUCE || op == PEER_REDUCE_SCATTER)
+            out[i] = tree_of<R, 0, 1>(x);
+        else
+#pragma unroll
+            for (int p = 0; p < R; p++) out[p * chunk + i] = x[p];
+    }
+    __syncthreads();
+    if (thread == 0) mine->littles[block] = number;
+}
+
 using kernel = void (*)(card_args);
+const kernel littles[] = {nullptr,
+                          peer_little_kernel<1>,
+                          peer_little_kernel<2>,
+                          peer_little_kernel<3>,
+                          peer_little_kernel<4>,
+                          peer_little_kernel<5>,
+                          peer_little_kernel<6>,
+                          peer_little_kernel<7>,
+                          peer_little_kernel<8>};
 const kernel kernels[] = {nullptr,
                           peer_exchange_kernel<1>,
                           peer_exchange_kernel<2>,
@@ -166,6 +243,14 @@ const kernel kernels[] = {nullptr,
                           peer_exchange_kernel<8>};
 static_assert(sizeof kernels / sizeof kernels[0] == PEER_RANKS_MAX + 1, "a kernel for every number of ranks");
 
+status launched(struct stream *s)
+{
+    cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "peer_exchange on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
+}
+
 bool aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % PEER_ALIGN == 0; }
 
 } // namespace
@@ -173,8 +258,10 @@ bool aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % PEER_ALIGN
 status peer_load(void)
 {
     cudaFuncAttributes loaded;
-    for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++)
+    for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++) {
         TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels[ranks])));
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(littles[ranks])));
+    }
     return STATUS_OK;
 }
 
@@ -190,13 +277,17 @@ status peer_exchange(const struct peer_exchange_args *a, struct stream *s)
         args.memory[PEER_IN][r] = a->in[r], args.memory[PEER_OUT][r] = a->out[r], args.memory[PEER_WORK][r] = a->work[r];
         args.flags[r] = a->flags[r];
     }
+    if (p->little) {
+        const int64_t pairs = a->count / 2 * (p->op == PEER_ALL_REDUCE ? p->ranks : 1);
+        CHECK(2 * pairs <= PEER_LITTLE_FLOATS, "%lld floats are not little", (long long)(2 * pairs));
+        const unsigned grid = unsigned((pairs + PEER_LITTLE_THREADS - 1) / PEER_LITTLE_THREADS);
+        littles[p->ranks]<<<grid, PEER_LITTLE_THREADS, 0, cuda_queue(s)>>>(args);
+        return launched(s);
+    }
     // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
     int64_t blocks = (args.vectors + PART_MIN - 1) / PART_MIN;
     if (blocks > a->blocks) blocks = a->blocks;
     args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;
     kernels[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);
-    cudaError_t err = cudaGetLastError();
-    if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
-    if (err == cudaSuccess) return STATUS_OK;
-    return FAIL(STATUS_DEVICE, "peer_exchange on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
+    return launched(s);
 }
