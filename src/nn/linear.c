@@ -151,13 +151,17 @@ void deferred_fini(struct deferred *q)
     *q = (struct deferred){0};
 }
 
-status deferred_run(struct deferred *q, const struct run *r)
+status deferred_run(const struct deferred *q, int first, int last, const struct run *r)
 {
     for (int i = 0; i < q->count; i++) {
         const struct deferred_item *item = &q->items[i];
-        TRY(wgrad(item->m, item->x, item->dy, r));
+        if (item->m->w >= first && item->m->w < last) TRY(wgrad(item->m, item->x, item->dy, r));
     }
+    return STATUS_OK;
+}
+
+void deferred_empty(struct deferred *q)
+{
     q->count = 0;
     arena_release(&q->copies, 0);
-    return STATUS_OK;
 }

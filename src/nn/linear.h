@@ -40,6 +40,7 @@ struct deferred {
 struct deferred_lay { const struct params *params; int first, last; int64_t n; dtype dt; struct arena *a; };
 status deferred_lay(struct deferred *q, const struct deferred_lay *l) WARN_UNUSED;
 void deferred_fini(struct deferred *q);
-/* Does them; then it is empty. */
-status deferred_run(struct deferred *q, const struct run *r) WARN_UNUSED;
+/* Does those whose weights are among the rows [first, last); and makes it empty. */
+status deferred_run(const struct deferred *q, int first, int last, const struct run *r) WARN_UNUSED;
+void deferred_empty(struct deferred *q);
 #endif

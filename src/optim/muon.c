@@ -73,33 +73,38 @@ status muon_claim(struct params *p)
     return list_matrices(p, count);
 }
 
-/* What a rank has of a matrix whose row ranks share out: elements [from, from + count) of it. */
+/* What one of the ranks that share a layer has of a matrix: elements [local, local + count) of its slice of the row, in lines of `width`,
+ * which in the matrix begin at `at` and are `stride` apart. */
+struct slab {
+    int64_t local, count, at, width, stride;
+};
+static struct slab slab_by(const struct params *p, struct param_ref ref, int slice)
+{
+    const struct param *row = &p->rows[ref.row];
+    const struct param_matrix m = matrix_of(p, ref);
+    const int64_t slices = params_slices(p), all = m.rows * m.cols, part = m.cols / slices;
+    if (slices == 1 || !params_sliced(row)) return (struct slab){m.begin, all, 0, all, all};
+    if (row->split == SPLIT_IN)
+        return (struct slab){m.begin / slices, m.rows * part, slice * part, part, m.cols};
+    struct param_block blocks[PARAM_PARTS];
+    const int count = params_blocks(p, ref.row, slice, blocks);
+    const struct param_block *b = &blocks[ref.matrix % count];
+    const int64_t period = ref.matrix / count;
+    return (struct slab){b->local + period * b->pitch, b->width, b->global + period * b->stride - m.begin,
+                         b->width, b->width};
+}
+
+/* What one of the ranks that share out the state has of such a slab: elements [from, from + count) of it. */
 struct span {
     int64_t from, count;
 };
 static struct span span_by(const struct params *p, struct param_ref ref, int shard)
 {
-    const struct param_matrix m = matrix_of(p, ref);
+    const struct slab b = slab_by(p, ref, p->slice);
     const struct param_held h = params_held_by(p, ref.row, shard);
-    const int64_t count = m.rows * m.cols, from = h.from > m.begin ? h.from - m.begin : 0,
-                  to = h.to - m.begin < count ? h.to - m.begin : count;
+    const int64_t from = h.from > b.local ? h.from - b.local : 0,
+                  to = h.to - b.local < b.count ? h.to - b.local : b.count;
     return (struct span){from, to > from ? to - from : 0};
-}
-
-/* Places of the largest matrix and of the largest square: two of each, in turn input and output of a product. Of several ranks that have
- * everything, what they gather in a round; of those that have parts, what they exchange in a round, and a gradient that has come together. */
-struct work {
-    void *x[2], *square[2], *round, *sent, *received;
-    float *whole;
-    size_t bytes;
-};
-static size_t room(int64_t count, dtype dt)
-{
-    return ((size_t)count * dtype_bytes(dt) + ALIGN - 1) / ALIGN * ALIGN;
-}
-static int ranks_of(const struct params *p, const struct mesh *mesh)
-{
-    return p->zero ? p->shards : mesh ? mesh->shape.dp : 1;
 }
 
 /* The most that one rank has of one of `count` matrices. */
@@ -113,10 +118,19 @@ static int64_t largest_span(const struct params *p, const struct param_ref *refs
         }
     return most;
 }
+static int64_t largest_slab(const struct params *p, const struct param_ref *refs, int64_t count)
+{
+    int64_t most = 0;
+    for (int64_t k = 0; k < count; k++) {
+        const struct slab b = slab_by(p, refs[k], p->slice);
+        if (b.count > most) most = b.count;
+    }
+    return most;
+}
 
 struct muon_most muon_most(const struct params *p)
 {
-    struct muon_most most = {0};
+    struct muon_most most = {.slab = largest_slab(p, p->ortho, p->ortho_count)};
     for (int64_t k = 0; k < p->ortho_count; k++) {
         const struct param_matrix m = matrix_of(p, p->ortho[k]);
         if (m.rows * m.cols > most.count) most.count = m.rows * m.cols;
@@ -125,44 +139,65 @@ struct muon_most muon_most(const struct params *p)
     return most;
 }
 
+/* Places of the largest matrix and of the largest square: two of each, in turn input and output of a product. A gradient that comes
+ * together; slabs that ranks of a layer exchange in a round; parts of slabs that ranks which share out the state exchange, or what those
+ * that have everything gather. */
+struct work {
+    void *x[2], *square[2], *round;
+    float *whole;
+    char *slabs, *others, *sent, *received;
+    size_t bytes;
+};
+static size_t room(int64_t count, dtype dt)
+{
+    return ((size_t)count * dtype_bytes(dt) + ALIGN - 1) / ALIGN * ALIGN;
+}
 static void *take(char *at, size_t *bytes, size_t count)
 {
     void *place = at ? at + *bytes : NULL;
     *bytes += count;
     return place;
 }
-static struct work work_at(char *at, struct muon_most most, dtype dt, int ranks, int64_t piece)
+static struct work work_at(char *at, const struct muon_most *most, dtype dt, const struct muon_ranks *by)
 {
-    const size_t x = room(most.count, dt), square = room(most.side * most.side, dt);
+    const size_t x = room(most->count, dt), square = room(most->side * most->side, dt),
+                 slabs = by->slices > 1 ? (size_t)by->slices * room(most->slab, DTYPE_F32) : 0,
+                 pieces = (size_t)by->ranks * room(by->piece, DTYPE_F32);
     struct work w = {0};
     for (int k = 0; k < 2; k++) {
         w.x[k] = take(at, &w.bytes, x);
         w.square[k] = take(at, &w.bytes, square);
     }
-    if (piece > 0) {
-        w.whole = take(at, &w.bytes, room(most.count, DTYPE_F32));
-        w.sent = take(at, &w.bytes, (size_t)ranks * room(piece, DTYPE_F32));
-        w.received = take(at, &w.bytes, (size_t)ranks * room(piece, DTYPE_F32));
-    } else if (ranks > 1) {
-        w.round = take(at, &w.bytes, (size_t)ranks * x);
+    if (by->slices > 1 || by->piece > 0) w.whole = take(at, &w.bytes, room(most->count, DTYPE_F32));
+    w.slabs = take(at, &w.bytes, slabs);
+    w.others = take(at, &w.bytes, slabs);
+    if (by->piece > 0) {
+        w.sent = take(at, &w.bytes, pieces);
+        w.received = take(at, &w.bytes, pieces);
+    } else if (by->ranks > 1) {
+        w.round = take(at, &w.bytes, (size_t)by->ranks * room(most->slab, dt));
     }
     return w;
 }
-static struct work work_of(const struct params *p, int ranks)
+static struct muon_ranks ranks_of(const struct params *p, const struct mesh *mesh)
 {
-    return work_at(p->work, muon_most(p), p->dt, ranks,
-                   p->zero ? largest_span(p, p->ortho, p->ortho_count) : 0);
+    if (p->zero == 0)
+        return (struct muon_ranks){.ranks = mesh ? mesh->shape.dp : 1, .slices = (int)params_slices(p)};
+    return (struct muon_ranks){.ranks = p->shards,
+                               .slices = (int)params_slices(p),
+                               .piece = largest_span(p, p->ortho, p->ortho_count)};
 }
 
-size_t muon_bytes(struct muon_most most, dtype dt, int ranks, int64_t piece)
+size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by)
 {
-    return work_at(NULL, most, dt, ranks, piece).bytes;
+    return work_at(NULL, most, dt, by).bytes;
 }
 
 void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a)
 {
-    p->work = NULL;
-    p->work = arena_take(a, work_of(p, ranks_of(p, mesh)).bytes, "products of muon");
+    const struct muon_most most = muon_most(p);
+    const struct muon_ranks by = ranks_of(p, mesh);
+    p->work = arena_take(a, muon_bytes(&most, p->dt, &by), "products of muon");
 }
 
 /* One round: from w->x[0] to w->x[1]. */
@@ -227,11 +262,11 @@ static status orthogonalise(const struct run *r, struct work *w, struct param_ma
     return STATUS_OK;
 }
 
-/* Where elements of a matrix that are here lie: in the gradients, and in the weights that products read. */
+/* Where elements of this rank's slab that are here lie: in the gradients, and in the weights that products read. */
 static int64_t place_of(const struct params *p, struct param_ref ref, int64_t from, int whole_below)
 {
     const struct param_held h = params_held(p, ref.row);
-    const int64_t at = matrix_of(p, ref).begin + from;
+    const int64_t at = slab_by(p, ref, p->slice).local + from;
     return p->zero < whole_below ? p->rows[ref.row].offset + at : h.at + at - h.from;
 }
 static const float *gradient(const struct params *p, struct param_ref ref, int64_t from)
@@ -246,11 +281,13 @@ static status apply(const struct run *r, const struct run_spec *spec, struct par
     const struct params *p = r->params;
     const struct param_matrix m = matrix_of(p, ref);
     const struct param_held h = params_held(p, ref.row);
-    const int64_t longer = m.rows > m.cols ? m.rows : m.cols;
+    const int64_t longer = m.rows > m.cols ? m.rows : m.cols,
+                  at = slab_by(p, ref, p->slice).local + span.from;
+    if (span.count == 0) return STATUS_OK;
     return r->ops->ortho_step(
         &(struct ortho_step_args){
             .x = x,
-            .p = (float *)p->master + h.master + m.begin + span.from - h.from,
+            .p = (float *)p->master + h.master + at - h.from,
             .w = p->dt == DTYPE_BF16 ? (bf16 *)p->weight + place_of(p, ref, span.from, 3) : NULL,
             .count = span.count,
             .scale = 0.2 * sqrt((double)longer),
@@ -259,88 +296,157 @@ static status apply(const struct run *r, const struct run_spec *spec, struct par
             .dt = p->dt},
         r->stream);
 }
-static status apply_whole(const struct run *r, const struct run_spec *spec, struct param_ref ref,
-                          const void *x)
-{
-    const struct param_matrix m = matrix_of(r->params, ref);
-    return apply(r, spec, ref, (struct span){0, m.rows * m.cols}, x);
-}
 
-/* Matrices of the list, one for each rank; the last round may have none for some. */
+/* Matrices of the list: one for each of `ranks`, or for each rank and slice, those of a slice one behind the other; the last round may have
+ * none for some. */
 struct round {
     const struct param_ref *refs; /* [count] */
     int64_t count;
-    struct comm *comm;
+    int ranks;
+    struct comm *comm; /* of the ranks */
 };
-
-/* Every rank has all of each matrix, and moves all of it. */
-static status whole_round(const struct run *r, const struct run_spec *spec, struct work *w,
-                          const struct round *t)
+static struct round of_slice(const struct round *t, int slice)
 {
-    const struct params *p = r->params;
+    const int64_t before = (int64_t)slice * t->ranks, left = t->count - before;
+    struct round part = *t;
+    part.refs = t->refs + before;
+    part.count = left < 0 ? 0 : left < t->ranks ? left : t->ranks;
+    return part;
+}
+/* The one of this rank; NULL: none. */
+static const struct param_ref *own(const struct round *t)
+{
     const int rank = comm_rank(t->comm);
-    size_t bytes = 0;
-    for (int64_t k = 0; k < t->count; k++) {
-        const struct param_matrix m = matrix_of(p, t->refs[k]);
-        if (room(m.rows * m.cols, p->dt) > bytes) bytes = room(m.rows * m.cols, p->dt);
-    }
-    if (rank < t->count) TRY(orthogonalise(r, w, matrix_of(p, t->refs[rank]), gradient(p, t->refs[rank], 0)));
-    TRY(comm_all_gather(t->comm, "steps of muon", w->x[0], w->round, bytes, r->stream));
-    for (int64_t k = 0; k < t->count; k++)
-        TRY(apply_whole(r, spec, t->refs[k], (char *)w->round + (size_t)k * bytes));
-    return STATUS_OK;
+    return rank < t->count ? t->refs + rank : NULL;
 }
 
-/* The gradient of this rank's matrix, from the parts that all have of it. */
-static status bring_together(const struct run *r, struct work *w, const struct round *t, size_t piece)
+/* This rank's slab of the gradient of its matrix, from the parts that all have of it. */
+static status bring_together(const struct run *r, const struct work *w, const struct round *t, float *slab)
 {
     const struct params *p = r->params;
-    const int rank = comm_rank(t->comm);
+    const struct param_ref *mine = own(t);
+    const size_t piece = room(largest_span(p, t->refs, t->count), DTYPE_F32);
     for (int64_t k = 0; k < t->count; k++) {
-        const struct span mine = span_by(p, t->refs[k], rank);
-        if (mine.count > 0)
-            TRY(dev_copy(r->stream, (char *)w->sent + (size_t)k * piece, gradient(p, t->refs[k], mine.from),
-                         (size_t)mine.count * sizeof(float)));
+        const struct span part = span_by(p, t->refs[k], p->shard);
+        if (part.count > 0)
+            TRY(dev_copy(r->stream, w->sent + (size_t)k * piece, gradient(p, t->refs[k], part.from),
+                         (size_t)part.count * sizeof(float)));
     }
     TRY(comm_all_to_all(t->comm, "parts for muon", w->sent, w->received, piece, r->stream));
-    for (int s = 0; s < p->shards && rank < t->count; s++) {
-        const struct span part = span_by(p, t->refs[rank], s);
+    for (int s = 0; mine && s < p->shards; s++) {
+        const struct span part = span_by(p, *mine, s);
         if (part.count > 0)
-            TRY(dev_copy(r->stream, w->whole + part.from, (char *)w->received + (size_t)s * piece,
+            TRY(dev_copy(r->stream, slab + part.from, w->received + (size_t)s * piece,
                          (size_t)part.count * sizeof(float)));
     }
     return STATUS_OK;
 }
 
-/* The parts that this rank has of all steps, from the ranks that made them. */
-static status deal_out(const struct run *r, struct work *w, const struct round *t, size_t piece)
+/* The parts that this rank has of all steps, from the ranks that have their slabs: applied. */
+static status deal_out(const struct run *r, const struct run_spec *spec, const struct work *w,
+                       const struct round *t, const char *slab)
 {
     const struct params *p = r->params;
-    const int rank = comm_rank(t->comm);
-    const size_t element = dtype_bytes(p->dt);
-    for (int s = 0; s < p->shards && rank < t->count; s++) {
-        const struct span part = span_by(p, t->refs[rank], s);
+    const struct param_ref *mine = own(t);
+    const size_t element = dtype_bytes(p->dt), piece = room(largest_span(p, t->refs, t->count), p->dt);
+    for (int s = 0; mine && s < p->shards; s++) {
+        const struct span part = span_by(p, *mine, s);
         if (part.count > 0)
-            TRY(dev_copy(r->stream, (char *)w->sent + (size_t)s * piece,
-                         (char *)w->x[0] + (size_t)part.from * element, (size_t)part.count * element));
+            TRY(dev_copy(r->stream, w->sent + (size_t)s * piece, slab + (size_t)part.from * element,
+                         (size_t)part.count * element));
     }
-    return comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece, r->stream);
+    TRY(comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece, r->stream));
+    for (int64_t k = 0; k < t->count; k++)
+        TRY(apply(r, spec, t->refs[k], span_by(p, t->refs[k], p->shard), w->received + (size_t)k * piece));
+    return STATUS_OK;
 }
 
-/* Every rank has a part of some, and moves that. */
-static status parts_round(const struct run *r, const struct run_spec *spec, struct work *w,
-                          const struct round *t)
+/* The same where every rank has all of the slabs, and moves all. */
+static status gather(const struct run *r, const struct run_spec *spec, const struct work *w,
+                     const struct round *t, const void *slab)
 {
     const struct params *p = r->params;
-    const int rank = comm_rank(t->comm);
-    const int64_t most = largest_span(p, t->refs, t->count);
-    const size_t piece = room(most, p->dt);
-    TRY(bring_together(r, w, t, room(most, DTYPE_F32)));
-    if (rank < t->count) TRY(orthogonalise(r, w, matrix_of(p, t->refs[rank]), w->whole));
-    TRY(deal_out(r, w, t, piece));
+    const size_t bytes = room(largest_slab(p, t->refs, t->count), p->dt);
+    if (t->comm) TRY(comm_all_gather(t->comm, "steps of muon", slab, w->round, bytes, r->stream));
     for (int64_t k = 0; k < t->count; k++) {
-        const struct span mine = span_by(p, t->refs[k], rank);
-        if (mine.count > 0) TRY(apply(r, spec, t->refs[k], mine, (char *)w->received + (size_t)k * piece));
+        const struct span all = {0, slab_by(p, t->refs[k], p->slice).count};
+        TRY(apply(r, spec, t->refs[k], all, t->comm ? (const char *)w->round + (size_t)k * bytes : slab));
+    }
+    return STATUS_OK;
+}
+
+/* Between a matrix and a slab of it. */
+enum way { INTO_MATRIX, FROM_MATRIX };
+static status move_slab(const struct run *r, const struct slab *b, char *matrix, char *slab, size_t element,
+                        enum way way)
+{
+    const size_t bytes = (size_t)b->width * element;
+    for (int64_t line = 0; line * b->width < b->count; line++) {
+        char *in = matrix + (size_t)(b->at + line * b->stride) * element, *out = slab + (size_t)line * bytes;
+        TRY(dev_copy(r->stream, way == INTO_MATRIX ? in : out, way == INTO_MATRIX ? out : in, bytes));
+    }
+    return STATUS_OK;
+}
+
+/* Ranks of a layer: slabs of the gradients of `t`, one for each slice, become the whole gradient of this slice's; and its step becomes the
+ * slabs of all steps. */
+static status join(const struct run *r, const struct work *w, const struct param_ref *mine, size_t piece)
+{
+    const struct params *p = r->params;
+    TRY(comm_all_to_all(r->tp, "slices for muon", w->slabs, w->others, piece, r->stream));
+    for (int s = 0; mine && s < p->slices; s++) {
+        const struct slab b = slab_by(p, *mine, s);
+        TRY(move_slab(r, &b, (char *)w->whole, w->others + (size_t)s * piece, sizeof(float), INTO_MATRIX));
+    }
+    return STATUS_OK;
+}
+static status cut(const struct run *r, const struct work *w, const struct param_ref *mine, size_t piece)
+{
+    const struct params *p = r->params;
+    for (int s = 0; mine && s < p->slices; s++) {
+        const struct slab b = slab_by(p, *mine, s);
+        TRY(move_slab(r, &b, w->x[0], w->slabs + (size_t)s * piece, dtype_bytes(p->dt), FROM_MATRIX));
+    }
+    return comm_all_to_all(r->tp, "slices of muon's steps", w->slabs, w->others, piece, r->stream);
+}
+
+/* The gradient of this rank's matrix of a round, whole. */
+static status gradient_of(const struct run *r, const struct work *w, const struct round *t, const float **g)
+{
+    const struct params *p = r->params;
+    const int slices = (int)params_slices(p);
+    const size_t piece = room(largest_slab(p, t->refs, t->count), DTYPE_F32);
+    const struct round mine = of_slice(t, p->slice);
+    *g = w->whole;
+    if (slices == 1 && p->zero == 0 && own(t)) *g = gradient(p, *own(t), 0);
+    for (int j = 0; j < slices && (slices > 1 || p->zero > 0); j++) {
+        const struct round part = of_slice(t, j);
+        float *slab = slices > 1 ? (float *)(void *)(w->slabs + (size_t)j * piece) : w->whole;
+        if (p->zero > 0)
+            TRY(bring_together(r, w, &part, slab));
+        else if (own(&part))
+            TRY(dev_copy(r->stream, slab, gradient(p, *own(&part), 0),
+                         (size_t)slab_by(p, *own(&part), p->slice).count * sizeof *slab));
+    }
+    return slices > 1 ? join(r, w, own(&mine), piece) : STATUS_OK;
+}
+
+static status one_round(const struct run *r, const struct run_spec *spec, struct work w,
+                        const struct round *t)
+{
+    const struct params *p = r->params;
+    const int slices = (int)params_slices(p);
+    const size_t piece = room(largest_slab(p, t->refs, t->count), p->dt);
+    const struct round mine = of_slice(t, p->slice);
+    const float *g;
+    TRY(gradient_of(r, &w, t, &g));
+    if (own(&mine)) TRY(orthogonalise(r, &w, matrix_of(p, *own(&mine)), g));
+    if (slices > 1) TRY(cut(r, &w, own(&mine), piece));
+    for (int j = 0; j < slices; j++) {
+        const struct round part = of_slice(t, j);
+        const char *slab = slices > 1 ? w.others + (size_t)j * piece : w.x[0];
+        if (part.count > 0)
+            TRY(p->zero > 0 ? deal_out(r, spec, &w, &part, slab) : gather(r, spec, &w, &part, slab));
     }
     return STATUS_OK;
 }
@@ -349,18 +455,19 @@ status muon_step(const struct run *r, const struct run_spec *spec, const struct 
 {
     SCOPE("optim.muon", -1);
     const struct params *p = r->params;
-    const int ranks = ranks_of(p, mesh);
-    struct work w = work_of(p, ranks);
-    struct round t = {.comm = p->zero ? mesh_shards(mesh) : mesh ? mesh->dp : NULL};
-    for (int64_t k = 0; k < p->ortho_count; k += ranks) {
-        t.refs = p->ortho + k;
-        t.count = p->ortho_count - k < ranks ? p->ortho_count - k : ranks;
-        if (t.comm) {
-            TRY(p->zero ? parts_round(r, spec, &w, &t) : whole_round(r, spec, &w, &t));
-            continue;
-        }
-        TRY(orthogonalise(r, &w, matrix_of(p, *t.refs), gradient(p, *t.refs, 0)));
-        TRY(apply_whole(r, spec, *t.refs, w.x[0]));
+    const struct muon_most most = muon_most(p);
+    const struct muon_ranks by = ranks_of(p, mesh);
+    const struct work w = work_at(p->work, &most, p->dt, &by);
+    const int64_t at_once = (int64_t)by.ranks * by.slices;
+    for (int64_t k = 0; k < p->ortho_count; k += at_once) {
+        const int64_t left = p->ortho_count - k;
+        TRY(one_round(r, spec, w,
+                      &(struct round){.refs = p->ortho + k,
+                                      .count = left < at_once ? left : at_once,
+                                      .ranks = by.ranks,
+                                      .comm = p->zero ? mesh_shards(mesh)
+                                              : mesh  ? mesh->dp
+                                                      : NULL}));
     }
     return STATUS_OK;
 }

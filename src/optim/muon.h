@@ -14,8 +14,10 @@
  * Data-parallel ranks share the matrices out, whole: in the order of their cost, rank r of R takes those numbered r modulo R, so that the
  * R matrices of a round are much alike; their steps X are gathered after each round, and every rank applies all of them. Ranks that share
  * out the state (ZeRO) have parts of u and of the weights: before a round the parts of each matrix travel to the rank that makes its step,
- * and afterwards the parts of the step back to those that have the weights; with several copies (HSDP) each copy does so for itself. What
- * is dealt out is the work: the bits are those of one rank.
+ * and afterwards the parts of the step back to those that have the weights; with several copies (HSDP) each copy does so for itself. Ranks
+ * that share a layer (tensor parallelism) have slabs of its matrices: rows, or columns. A round then has T times as many matrices, and slabs
+ * are exchanged between the parts' travel and the products, and again behind them. What is dealt out is the work: the bits are those of
+ * one rank, or of one rank that has the same gradients.
  *
  * FLOPs of a matrix, n its shorter side, k the longer: 5 (4 n^2 k + 2 n^3). */
 #ifndef INGOT_OPTIM_MUON_H
@@ -25,11 +27,12 @@
 
 /* Says which rows are Muon's (param.ortho), and lists their matrices: before params_lay. */
 status muon_claim(struct params *p) WARN_UNUSED;
-/* The largest of them: its elements; and the longest of all shorter sides. */
-struct muon_most { int64_t count, side; };
+/* Elements of the largest of them, and of the largest part that a rank of its layer has; the longest of all shorter sides. */
+struct muon_most { int64_t count, slab, side; };
 struct muon_most muon_most(const struct params *p);
-/* Bytes that the products take, when a rank of `ranks` has all of each matrix (piece 0), or of some `piece` elements at most. */
-size_t muon_bytes(struct muon_most most, dtype dt, int ranks, int64_t piece);
+/* Bytes that the products take on a rank. `piece`: elements that one which shares out the state has of a slab, at most; 0: all have all. */
+struct muon_ranks { int ranks, slices; int64_t piece; };
+size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by);
 /* Takes params.work: counting or real. mesh NULL: one rank. */
 void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
 /* Queues the steps of all matrices, after `update` has left u in the place of their gradients. Several ranks: memory of the host. */

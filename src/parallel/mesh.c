@@ -119,11 +119,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
 {
     if (m->zero == 0) return STATUS_OK;
     if (m->zero < 2) return STATUS_OK;
-    if (m->pp > 1 && m->schedule == PIPE_ZB_H1)
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.zero %d does not go together with parallel.schedule: zb_h1 yet; set it to 1 or 0",
-            m->zero);
     if (model_segments(&s->model) > 1)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero %d: model.hrm_segments %lld add to one gradient, which no rank has whole; "

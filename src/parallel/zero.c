@@ -8,6 +8,16 @@ static int slot_of(const struct zero *z, int unit)
     return z->stays ? 2 : 0;
 }
 
+/* Elements of the rows that are kept of the blocks before `unit`. */
+static int64_t kept_before(const struct params *p, int unit)
+{
+    int64_t count = 0;
+    for (int u = 1; u < unit; u++)
+        for (int i = p->units[u].first; i < p->units[u].last && p->units[u].here; i++)
+            if (!p->rows[i].linear) count += p->rows[i].count;
+    return count;
+}
+
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
 {
     int64_t counts[ZERO_SLOTS] = {0};
@@ -28,6 +38,9 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
             z->slots[s].weight = arena_take(l->param, n * dtype_bytes(p->dt), "weights of a unit");
         if (l->train) z->slots[s].grad = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
     }
+    if (l->train && l->stores > 0)
+        z->kept = arena_take(l->grad, (size_t)(l->stores * kept_before(p, l->end)) * sizeof *z->kept,
+                             "gradients of halves");
 }
 
 /* This rank's part of a unit's whole array, and its bytes. */
@@ -107,12 +120,29 @@ static status open_gradient(struct zero *z, int unit)
     return dev_zero(z->stream, u->grad, (size_t)u->count * sizeof(float));
 }
 
+enum way { KEEP, BRING };
+static status move_kept(const struct zero *z, int unit, enum way way)
+{
+    const struct params *p = z->params;
+    float *kept = z->kept + z->store * kept_before(p, z->end) + kept_before(p, unit);
+    for (int i = p->units[unit].first; i < p->units[unit].last; i++) {
+        const size_t bytes = (size_t)p->rows[i].count * sizeof *kept;
+        float *grad = params_grad(p, i);
+        if (p->rows[i].linear) continue;
+        TRY(dev_copy(z->stream, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
+        kept += p->rows[i].count;
+    }
+    return STATUS_OK;
+}
+
 static status enter(void *ctx, int unit, enum unit_use use)
 {
     struct zero *z = ctx;
+    const bool again = use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* its products read no weights */
     /* backward of the embedding does not read its table */
-    if (z->params->zero == 3 && (use == UNIT_FORWARD || unit > 0)) TRY(load(z, unit));
-    return use == UNIT_BACKWARD ? open_gradient(z, unit) : STATUS_OK;
+    if (z->params->zero == 3 && !again && (use == UNIT_FORWARD || unit > 0)) TRY(load(z, unit));
+    if (use == UNIT_BACKWARD) TRY(open_gradient(z, unit));
+    return again ? move_kept(z, unit, BRING) : STATUS_OK;
 }
 
 static status leave(void *ctx, int unit)
@@ -120,6 +150,11 @@ static status leave(void *ctx, int unit)
     struct zero *z = ctx;
     struct params *p = z->params;
     struct param_unit *u = &p->units[unit];
+    if (z->half == ZERO_INPUTS && unit > 0 && unit < z->end) {
+        TRY(move_kept(z, unit, KEEP));
+        u->grad = NULL;
+        return STATUS_OK;
+    }
     TRY(sync_unit(z->sync, p, unit, z->stream));
     u->grad = NULL;
     const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};

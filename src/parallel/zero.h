@@ -17,6 +17,9 @@
 #include "parallel/sync.h"
 
 enum { ZERO_SLOTS = 3 };
+/* What a backward forms of a block's gradients: all; or, of schedules that put products off (pipe.h: BI and W), first what is not put off,
+ * which is kept until the rest joins it. */
+enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
     void *weight;
     float *grad;
@@ -31,13 +34,16 @@ struct zero {
     struct zero_slot slots[ZERO_SLOTS];
     struct unit_hooks hooks;
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
+    enum zero_half half;
+    int store;                  /* of the halves: which of the rank's stores */
+    float *kept;                /* [stores][elements of all rows of blocks that are no weights of linears] */
     int end;                    /* the unit that follows the blocks */
     bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions; or the end at the beginning */
     void *scratch;              /* of params.exact on its way */
 };
 
 /* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */
-struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end; bool stays; };
+struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end, stores; bool stays; };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
 /* From then on the decoder's passes over units move what they need. Nothing to do below stage 2. */
 void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops, dev_stream stream);

@@ -97,8 +97,6 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && v->mesh.dp == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
-    if (p->spec.run.optim_name == OPTIM_MUON && v->mesh.tp > 1) /* of a run, spec_check says it */
-        return FAIL(STATUS_CONFIG, "optim.name muon needs whole matrices: tp 1");
     if (sequences % (v->mesh.dp * v->micro_batch) != 0)
         return FAIL(STATUS_CONFIG,
                     "train.batch_tokens holds %lld sequences: not a multiple of dp %d x micro_batch %lld",
@@ -127,11 +125,9 @@ static double padded(const struct mesh_shape *m, double count)
 static double muon_scratch(const struct mesh_shape *m, const struct mesh_share *s, double layer)
 {
     const int64_t part = (int64_t)layer / m->shard;
-    return (double)muon_bytes(s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16,
-                              m->zero > 0 ? m->shard : m->dp,
-                              m->zero == 0            ? 0
-                              : part < s->ortho.count ? part
-                                                      : s->ortho.count);
+    struct muon_ranks by = {.ranks = m->dp, .slices = m->tp};
+    if (m->zero > 0) by = (struct muon_ranks){m->shard, m->tp, part < s->ortho.slab ? part : s->ortho.slab};
+    return (double)muon_bytes(&s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
 }
 
 /* A rank's layers, chunk by chunk: sums over them. */
@@ -141,7 +137,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
-    double act = 0, set = 0, store = 0, layer_max = 0,
+    double act = 0, set = 0, store = 0, kept = 0, layer_max = 0,
            summed = last ? s->summed_last + (double)s->modules * s->summed_module : 0;
     const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
                  module = padded(&v->mesh, s->count_module);
@@ -155,10 +151,11 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             const struct mesh_share_layer *l = &s->layer[i];
             chunk += l->act;
             store += l->store;
+            kept += l->kept;
             stage->count += padded(&v->mesh, l->count);
             summed += l->summed;
             stage->layers++;
-            stage->ortho += l->ortho;
+            stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : v->mesh.dp);
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
         }
@@ -180,13 +177,14 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
     m->grads += sync_waiting(groups) * stage->count * b.grad; /* sums that wait for their other half */
-    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 (which have no pipeline) a layer at work and the ends of the model, which
+    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 a layer at work and the ends of the model, which
      * share a place unless both are at work together (parallel/zero.h). */
     if (last) layer_max = fmax(layer_max, module);
     const double unit = fmax(layer_max, fmax(first ? front : 0, last ? back : 0));
     const double ends = s->stays ? front + back : fmax(front, back);
     if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
     if (v->mesh.zero >= 2) m->buffers += (layer_max + ends) * 4;
+    if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
     if (v->mesh.zero >= 3) m->buffers += (layer_max + ends) * s->weight_bytes;
     if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));

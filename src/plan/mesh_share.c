@@ -44,6 +44,7 @@ static void count_rows(struct mesh_share *s, const struct decoder *d)
             s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
         if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
         if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
+        if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
     }
 }
@@ -176,7 +177,6 @@ static void time_layers(struct mesh_share *s, const struct spec *spec, const str
         layer_time_add(&sum->backward, &t.backward, segments);
         layer_time_add(&sum->again, &t.again, segments);
         sum->wgrad = segments * t.wgrad;
-        if (spec->run.optim_name == OPTIM_MUON) s->layer[i].ortho = layer_times_ortho(&shape, i);
     }
     s->embed = layer_times_embed(&shape);
     s->head = layer_times_head(&shape, segments * (1 + modules));
@@ -214,6 +214,12 @@ status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, co
                              .layer = calloc((size_t)spec.model.layer_count, sizeof *s->layer),
                              .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *
                                              (double)dtype_bytes(args.dt)};
+    /* Muon's matrices are whole, whoever has slices of them. */
+    const struct layer_shape whole = {.model = &spec.model,
+                                      .machine = a->cluster->machine,
+                                      .precision = (enum precision)spec.run.train_precision};
+    for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
+        s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
     status st = s->layer ? lay_bytes(s, &spec, &args) : FAIL(STATUS_FIT, "no memory to plan with");
     local = spec;
     divide(&local.model, v->mesh.tp);

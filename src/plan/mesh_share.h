@@ -6,6 +6,7 @@
 
 struct mesh_share_layer {
     double count, summed;       /* parameters, padding included; those whose gradients the tp ranks form in part (parallel/share.h) */
+    double kept;                /* of rows whose gradients no schedule puts off: zero.h */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
     double ortho;               /* seconds of Muon's products per step; else 0 */

@@ -69,6 +69,16 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     if (args->kind == DEV_CUDA) TRY(check_gpu(&d->spec));
     struct ops cpu;
     ops_oracle(&cpu);
+    struct lay l = {.n = args->tokens,
+                    .docs_max = args->docs_max ? args->docs_max : args->tokens,
+                    .len_max = args->len_max ? args->len_max : args->tokens,
+                    .ops = args->ops ? args->ops : &cpu,
+                    .dt = args->dt,
+                    .mode = train ? LAY_TRAIN : LAY_FORWARD,
+                    .recompute = args->recompute,
+                    .act = &m->act,
+                    .scratch = &m->scratch};
+    TRY(count_sets(args, &l));
     struct feed_shape feed = plan_feed(args);
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
@@ -90,6 +100,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                 .grad = &m->grad,
                                 .train = train,
                                 .end = (int)d->spec.layer_count + 1,
+                                .stores = l.stores,
                                 .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm});
     if (train) optim_lay(&d->params, &m->optim);
     if (train)
@@ -102,16 +113,6 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         muon_lay(&d->params, args->mesh, &m->scratch);
         arena_release(&m->scratch, mark);
     }
-    struct lay l = {.n = args->tokens,
-                    .docs_max = args->docs_max ? args->docs_max : args->tokens,
-                    .len_max = args->len_max ? args->len_max : args->tokens,
-                    .ops = args->ops ? args->ops : &cpu,
-                    .dt = args->dt,
-                    .mode = train ? LAY_TRAIN : LAY_FORWARD,
-                    .recompute = args->recompute,
-                    .act = &m->act,
-                    .scratch = &m->scratch};
-    TRY(count_sets(args, &l));
     return activations_lay(a, d, &l);
 }
 

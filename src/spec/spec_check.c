@@ -249,18 +249,13 @@ static status check_schedule(const struct spec *s)
     return STATUS_OK;
 }
 
-/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move, and slices would be other blocks.
- * Muon needs its matrices whole. */
+/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move, and slices would be other blocks. */
 static status check_optim(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
     if (r->optim_state == OPTIM_STATE_INT8 && r->parallel_tensor > 1)
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with parallel.tensor %lld; use optim.state: bf16",
-                    (ll)r->parallel_tensor);
-    if (r->optim_name == OPTIM_MUON && r->parallel_tensor > 1)
-        return FAIL(STATUS_CONFIG,
-                    "optim.name muon does not go with parallel.tensor %lld: it needs whole matrices",
                     (ll)r->parallel_tensor);
     if (s->run.optim_state == OPTIM_STATE_INT8 && s->model.engram_layers[0])
         return FAIL(STATUS_CONFIG,

@@ -103,6 +103,12 @@ static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
     return layer >= part->layers[chunk].begin && layer < part->layers[chunk].end;
 }
 
+/* Gradients of a unit go when it is left; ranks are the deepest level of the tree. */
+static bool by_units(const struct trainer *t)
+{
+    return t->decoder.params.zero >= 2;
+}
+
 /* The chunk's gradients are those of the whole group now: they take their place in the tree. The losses go with the last chunk. */
 static status group_end(struct turn *w, int chunk, int position)
 {
@@ -110,17 +116,14 @@ static status group_end(struct turn *w, int chunk, int position)
     const struct params *p = &t->decoder.params;
     const int k = position / w->per_group;
     const struct sync_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
-    const bool by_units = p->zero >= 2; /* their gradients have gone already, when each was left */
     if (position % w->per_group != w->per_group - 1) return STATUS_OK;
-    for (int u = 0; u < p->unit_count && !by_units; u++) {
+    for (int u = 0; u < p->unit_count && !by_units(t); u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk))
             TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
-    if (by_units)
-        TRY(sync_losses(&t->sync, losses.losses,
-                        t->run.stream)); /* ranks are the deepest level of the tree */
+    if (by_units(t)) TRY(sync_losses(&t->sync, losses.losses, t->run.stream));
     return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
 }
 
@@ -146,10 +149,20 @@ static status weights(struct turn *w, int micro)
     CHECK(micro == w->wgrads && micro < w->dgrads, "W of micro-batch %d after %d, with %d BI", micro,
           w->wgrads, w->dgrads);
     accumulate(w, micro);
-    TRY(deferred_run(&t->acts.stages->stores[store_of(w, micro)], &t->run));
+    t->zero.group = micro / w->per_group;
+    t->zero.half = ZERO_WEIGHTS;
+    t->zero.store = store_of(w, micro);
+    struct deferred *store = &t->acts.stages->stores[t->zero.store];
+    for (int64_t i = t->decoder.part.layers[0].end - 1; i >= t->decoder.part.layers[0].begin; i--) {
+        const struct param_unit *unit = &t->decoder.params.units[i + 1];
+        TRY(params_enter(&t->decoder.params, i + 1, UNIT_BACKWARD));
+        TRY(deferred_run(store, unit->first, unit->last, &t->run));
+        TRY(params_leave(&t->decoder.params, i + 1));
+    }
+    deferred_empty(store);
     t->pipeline.spent[SPENT_WGRAD] += clock_s() - begin;
     w->wgrads++;
-    return group_end(w, 0, micro);
+    return by_units(t) ? STATUS_OK : group_end(w, 0, micro);
 }
 
 static status backward(struct turn *w, const struct pipe_action *a)
@@ -157,8 +170,9 @@ static status backward(struct turn *w, const struct pipe_action *a)
     struct trainer *t = w->t;
     const struct stage_at s = stage_of(t, a);
     const bool halves = a->what == PIPE_BI;
-    /* Another group of gradients must not begin before the one before has ended. */
-    while (halves && a->micro % w->per_group == 0 && w->wgrads < w->dgrads) TRY(weights(w, w->wgrads));
+    /* Another group of gradients must not begin before the one before has ended, where both are formed in one place. */
+    while (halves && !by_units(t) && a->micro % w->per_group == 0 && w->wgrads < w->dgrads)
+        TRY(weights(w, w->wgrads));
     if (!stage_last(&s)) TRY(receive(t, COMM_PREV, t->acts.grad));
     {
         SCOPE("stage.bwd", a->micro);
@@ -168,6 +182,8 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
         t->zero.group = a->micro / w->per_group;
+        t->zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
+        t->zero.store = a->store;
         t->run.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
         const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->run);
         t->run.defer = NULL;
@@ -176,7 +192,7 @@ static status backward(struct turn *w, const struct pipe_action *a)
     }
     if (!stage_first(&s)) TRY(pass_on(t, COMM_PREV, t->acts.grad));
     w->dgrads += halves;
-    return halves ? STATUS_OK : group_end(w, a->chunk, a->micro);
+    return halves && !by_units(t) ? STATUS_OK : group_end(w, a->chunk, a->micro);
 }
 
 status pipeline_run(struct trainer *t, int micro_count)

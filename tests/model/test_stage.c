@@ -174,7 +174,8 @@ static void run_stages(struct rank *ranks, int pp, int chunks, const struct data
         for (int m = 0; m < all->store_count; m++) {
             k->run.accum = m == 0 ? ACCUM_STORE : ACCUM_ADD;
             k->run.defer = NULL;
-            assert_int_equal(deferred_run(&all->stores[m], &k->run), STATUS_OK);
+            assert_int_equal(deferred_run(&all->stores[m], 0, k->d.params.count, &k->run), STATUS_OK);
+            deferred_empty(&all->stores[m]);
         }
     }
 }

@@ -365,20 +365,11 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_string_equal(status_message(),
                         "run.yaml: optim.state int8 does not go with model.engram_layers, whose "
                         "tables move row by row; use optim.state: bf16");
-    char *sliced[] = {"optim.state=int8", "parallel.tensor=2"},
-         *muon[] = {"optim.name=muon", "parallel.tensor=2"},
-         *shards[] = {"optim.name=muon", "parallel.zero=1"};
+    char *sliced[] = {"optim.state=int8", "parallel.tensor=2"};
     assert_int_equal(load(&s, tiny, 2, sliced), STATUS_CONFIG);
     assert_string_equal(
         status_message(),
         "run.yaml: optim.state int8 does not go with parallel.tensor 2; use optim.state: bf16");
-    assert_int_equal(load(&s, tiny, 2, muon), STATUS_CONFIG);
-    assert_string_equal(
-        status_message(),
-        "run.yaml: optim.name muon does not go with parallel.tensor 2: it needs whole matrices");
-    assert_int_equal(load(&s, tiny, 2, shards), STATUS_CONFIG);
-    assert_string_equal(status_message(),
-                        "run.yaml: optim.name muon does not go with parallel.zero 1 yet; set it to 0");
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
     assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
 }

@@ -10,7 +10,7 @@ for model in llama gpt2 qwen3 moe mtp mla mamba; do
         for zero in 0 1 2 3; do
             [ $zero -eq 0 ] || [ $dp -gt 1 ] || continue
             mesh $model $dp $tp $pp $zero
-            [ $pp -eq 1 ] || [ $zero -gt 1 ] || mesh $model $dp $tp $pp $zero --parallel.schedule=zb_h1
+            [ $pp -eq 1 ] || mesh $model $dp $tp $pp $zero --parallel.schedule=zb_h1
         done
     done; done; done
 done

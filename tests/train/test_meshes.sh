@@ -8,6 +8,7 @@ mesh llama 2 2 2 2 --parallel.schedule=interleaved --parallel.chunks=2
 mesh llama 1 4 2 0 --parallel.schedule=gpipe
 mesh gpt2 2 1 4 1
 mesh gpt2 2 1 2 3
+mesh gpt2 2 1 2 3 --parallel.schedule=zb_h1
 mesh gpt2 2 4 1 3
 mesh gpt2 4 1 1 3
 mesh gpt2 1 2 4 0 --parallel.schedule=zb_h1
@@ -23,6 +24,8 @@ mesh mla 2 2 2 0
 mesh mla 2 2 2 2
 mesh mamba 1 4 2 0
 mesh mamba 2 4 1 3
+mesh qwen3 2 1 4 2 --parallel.schedule=zb_h1
+mesh llama 2 2 2 3 --parallel.schedule=zb_h1
 moved llama "4 1 1 3" "1 1 4 0" "2 1 2 2" "1 1 1 0"
 moved qwen3 "1 4 1 0" "4 1 1 2" "2 2 2 1" "2 1 1 0"
 exit $failed

@@ -59,6 +59,14 @@ mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --mode
 variant moe $mixture --model.moe_balance_rate=0.001 --train.recompute=full
 near "loads of experts" load_max 1e-9 runs/moe-2 runs/moe-1
 near "costs of routers" aux_loss 1e-5 runs/moe-4 runs/moe-1
+# Muon's matrices come together from rows, columns, experts and whole copies, and with ZeRO from parts of them.
+muon="--optim.name=muon --optim.lr=1e-3 --train.gradient_groups=4 --model.layers=gqa/moe,mla/mlp --model.head_count_kv=4 --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.tied_embeddings=false"
+muon="$muon --model.mla_heads=4 --model.mla_q_rank=16 --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=4 --model.mla_value_dim=8"
+variant muon $muon
+for stage in 1 3; do
+    ranks muon-zero$stage 4 --parallel.tensor=2 --parallel.zero=$stage $muon
+    same_state "muon with tensor parallelism and ZeRO $stage" runs/muon-zero$stage runs/muon-2
+done
 [ "$(values runs/llama-2 loss)" != "$(values runs/llama-1 loss)" ] || fail "two ranks sum as one does: nothing was shared"
 
 # The same run twice, and eight ranks.
