@@ -170,7 +170,7 @@ static status measure(struct col *c, enum col_op op, int64_t count, bool graph, 
 static void print_row(struct col *c, enum col_op op, const struct best *b, bool graph, bool last)
 {
     char size[32], verdict[TARGET_TEXT], what[48];
-    const char *name = op_names[op];
+    const char *name = op_names[op], *kind = c->one_host ? "%s_graph" : "net_%s";
     struct target t;
     struct p2p_row row = {.what = name,
                           .op = name,
@@ -184,16 +184,14 @@ static void print_row(struct col *c, enum col_op op, const struct best *b, bool 
                           .unjudged = !last};
     row.gbs = (double)b->bytes / row.us * 1e-3;
     row.bus_gbs = row.gbs * target_bus_factor(name, c->ranks);
-    snprintf(what, sizeof what, "%s_graph", name);
-    if (last && graph && target_find(c->report.card, what, b->bytes, TARGET_US, &t)) row.what = what;
-    snprintf(verdict, sizeof verdict, "net_%s", name);
-    if (last && comm_local_rank(c->comm) != c->rank) row.what = verdict;
-    char said[TARGET_TEXT];
-    p2p_report_row(&c->report, &row, said);
+    snprintf(what, sizeof what, kind, name);
+    if (last && (!c->one_host || (graph && target_find(c->report.card, what, b->bytes, TARGET_US, &t))))
+        row.what = what;
+    p2p_report_row(&c->report, &row, verdict);
     if (c->b->json) return;
     printf("%-15s %-10s %-6s %12s %12.2f us %10.3f GB/s %10.3f GB/s  %s\n", name, row.way,
            graph ? "graph" : "queued", text_bytes(size, (double)b->bytes), row.us, row.gbs, row.bus_gbs,
-           said);
+           verdict);
     fflush(stdout);
 }
 
@@ -205,7 +203,6 @@ static void print_best(struct col *c, struct best best[COL_OP_COUNT][SIZES_MAX],
         for (int k = 0; k < sizes; k++) {
             const struct best *b = &best[op][k];
             if (b->path[0] == NULL) continue;
-            /* little is judged from a graph, much by whichever is faster */
             print_row(c, op, b, b->us[1] < b->us[0], true);
         }
     if (c->b->json) return;
@@ -292,6 +289,17 @@ static status run_paths(struct col *c)
 
 /* ---- a rank */
 
+static status find_hosts(struct col *c)
+{
+    const int32_t mine = comm_local_rank(c->comm);
+    int32_t all[COMM_RANKS_MAX];
+    TRY(comm_all_gather(c->comm, "places", &mine, all, sizeof mine, NULL));
+    c->one_host = true;
+    for (int r = 0; r < c->ranks; r++)
+        c->one_host &= all[r] == r; /* the first rank of another host is its 0 */
+    return STATUS_OK;
+}
+
 /* Two buffers and twice as much to work with; a tenth of the memory is NCCL's and others'. */
 static status size_memory(struct col *c)
 {
@@ -320,6 +328,7 @@ static status open_rank(struct col *c)
     TRY(p2p_load());
     TRY(nccl_load(&c->nccl));
     TRY(comm_cards_open(c->comm, &c->s));
+    TRY(find_hosts(c));
     TRY(size_memory(c));
     TRY(p2p_report_open(&c->report, "collectives", c->dev.name, NULL));
     c->report.to_stdout = c->b->json && c->rank == 0;

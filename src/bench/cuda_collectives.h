@@ -21,6 +21,7 @@ struct col {
     const struct collectives_bench *b;
     struct comm *comm;
     int rank, ranks;
+    bool one_host;              /* all ranks are on it */
     struct dev dev;
     struct stream s;
     struct event begin, end;
