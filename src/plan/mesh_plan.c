@@ -130,6 +130,19 @@ static double muon_scratch(const struct mesh_shape *m, const struct mesh_share *
     return (double)muon_bytes(&s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
 }
 
+/* What Muon exchanges of a layer's matrices (optim/muon.h): gradients and steps, or without ZeRO and slices steps alone. */
+static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape *m,
+                              const struct mesh_share *s, double matrices)
+{
+    const int shard = m->zero > 0 ? m->shard : m->dp;
+    const struct axis dp = traffic_axis(&p->cluster, shard, m->tp * (m->dp / shard)),
+                      tp = traffic_axis(&p->cluster, m->tp, 1);
+    const double there_and_back = (4 + s->weight_bytes) * matrices / shard;
+    if (matrices == 0) return 0;
+    return traffic_gather_s(&dp, m->zero > 0 ? there_and_back : s->weight_bytes * matrices) +
+           traffic_gather_s(&tp, there_and_back);
+}
+
 /* A rank's layers, chunk by chunk: sums over them. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
 {
@@ -156,6 +169,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             summed += l->summed;
             stage->layers++;
             stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : v->mesh.dp);
+            stage->exchange += muon_exchange_s(p, &v->mesh, s, l->matrices);
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
         }
@@ -397,7 +411,7 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
-        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count) + stage->ortho);
+        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count) + stage->ortho + stage->exchange);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;

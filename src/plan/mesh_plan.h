@@ -45,7 +45,7 @@ struct mesh_stage {
     double count;               /* parameters, before sharding over dp */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, with what is sent and not hidden */
-    double ortho;               /* seconds of Muon's products per step */
+    double ortho, exchange;     /* seconds of Muon's products per step, and of what ranks exchange for them */
 };
 /* An axis, on the rank where it takes longest. Per step. */
 struct mesh_traffic {

@@ -45,6 +45,8 @@ static void count_rows(struct mesh_share *s, const struct decoder *d)
         if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
         if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
+        if (r->unit > 0 && r->unit <= s->layers && r->ortho)
+            s->layer[r->unit - 1].matrices += (double)r->count;
         if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
     }
 }

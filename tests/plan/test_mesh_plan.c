@@ -321,6 +321,7 @@ static void muon_takes_its_products(void **state)
         struct mesh_plan *p = open_plan(&s, "h200");
         assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
         optim[i] = r.optim - r.stages[0].ortho;
+        assert_true(r.stages[0].exchange == 0);
         const double n = 2048, matrices[] = {3072, 2048, 16384, 8192}; /* qkv, out, gate and up, down */
         double flops = 0;
         for (int k = 0; k < 4; k++) flops += 16 * 5 * (4 * n * n * matrices[k] + 2 * n * n * n);
@@ -329,6 +330,13 @@ static void muon_takes_its_products(void **state)
         p = open_plan(&s, "8xh200");
         assert_int_equal(mesh_plan_one(p, &many, &r), STATUS_OK);
         near(r.stages[0].ortho, i ? flops / 8 / (0.70 * 989.4e12) : 0, 1e-6); /* dealt out to all of them */
+        /* gradients in fp32 and steps in bf16 of half a matrix, between two halves of ranks, and of a fourth to two slices */
+        double elements = 0;
+        for (int k = 0; k < 4; k++) elements += 8 * n * matrices[k] / 2;
+        const double least = 2 * 6 * elements / 2 / 2 / 450e9;
+        if (i && !(r.stages[0].exchange > least && r.stages[0].exchange < 2 * least + 1e-3))
+            fail_msg("%g s, at least %g", r.stages[0].exchange, least);
+        assert_true(i || r.stages[0].exchange == 0);
         mesh_plan_close(p);
     }
     assert_true(optim[1] < optim[0]); /* one moment less to move */
