@@ -196,7 +196,7 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t n)
     whole_rows(&s->whole, n);
     mixer_rows(&m->mixer, &s->mixer, n);
     ffn_rows(&m->ffn, &s->ffn, n);
-    if (m->remembers) engram_rows(&s->engram, n);
+    if (m->remembers) engram_rows(&s->engram, n, part);
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
@@ -218,7 +218,7 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 {
     struct tensor x = io->x, branch = io->branch;
     if (m->remembers) {
-        TRY(engram_fwd(&m->engram, &s->engram, c, x, branch, r));
+        TRY(engram_fwd(&m->engram, &s->engram, c, x, branch, &s->whole, r));
         x = s->engram.sum, branch = s->engram.out;
     }
     return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
@@ -303,7 +303,7 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
-    if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, r));
+    if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, &s->whole, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL) {
         TRY(branch_mixer_fwd(m, s, c, branch, r));
@@ -323,7 +323,7 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
     TRY(branch_mixer_bwd(m, s, c, g, dy, r));
     TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r));
-    return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, r) : STATUS_OK;
+    return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, &s->whole, r) : STATUS_OK;
 }
 
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,

@@ -30,16 +30,29 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
         m->hash.offsets[i] = m->hash.offsets[i - 1] + m->hash.primes[i - 1];
     draw_multipliers(&m->hash, spec, layer);
     m->table = params_add(p, ROLE_TABLE, 0, m->rows, m->width, "%s.table.weight", name);
-    snprintf(full, sizeof full, "%s.k", name);
-    linear_init(&m->k, p, full, ROLE_MATRIX, d, per_token * m->width, BIAS_NONE);
-    snprintf(full, sizeof full, "%s.v", name);
-    linear_init(&m->v, p, full, ROLE_RESIDUAL, d, per_token * m->width, BIAS_NONE);
-    snprintf(full, sizeof full, "%s.k_norm", name);
-    norm_init(&m->k_norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
-    snprintf(full, sizeof full, "%s.h_norm", name);
-    norm_init(&m->h_norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
-    snprintf(full, sizeof full, "%s.u_norm", name);
-    norm_init(&m->u_norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
+    params_split(p, m->table, SPLIT_IN, NULL, 0);
+    struct {
+        struct linear *linear;
+        enum role role;
+        const char *name;
+    } const products[] = {{&m->k, ROLE_MATRIX, "k"}, {&m->v, ROLE_RESIDUAL, "v"}};
+    for (int i = 0; i < 2; i++) {
+        struct linear *linear = products[i].linear;
+        snprintf(full, sizeof full, "%s.%s", name, products[i].name);
+        linear_init(linear, p, full, products[i].role, d, per_token * m->width, BIAS_NONE);
+        p->rows[linear->w].columns = m->width;
+        linear_split(linear, p, SPLIT_IN, NULL, 0);
+    }
+    struct {
+        struct norm_block *norm;
+        const char *name;
+    } const norms[] = {{&m->k_norm, "k_norm"}, {&m->h_norm, "h_norm"}, {&m->u_norm, "u_norm"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(full, sizeof full, "%s.%s", name, norms[i].name);
+        norm_init(norms[i].norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
+        params_split(p, norms[i].norm->w, SPLIT_SUM, NULL, 0);
+    }
+    m->width /= params_slices(p); /* from here on those of this rank */
     m->conv = params_add(p, ROLE_CONV, 0, d, ENGRAM_CONV, "%s.conv.weight", name);
     p->rows[m->conv].zero = true;
 }
@@ -48,15 +61,16 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
 {
     *s = (struct engram_saved){0};
     struct arena *kept = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
-    const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = l->n, d = m->d;
+    const struct lay part = whole_part(l);
+    const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
     const dtype acc = dtype_acc(l->dt);
     /* The stream may lie in the scratch that all layers share, behind two rows' width (s2 of block_lay), while h and nh are formed of
      * it: they come first. */
     s->h = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "stream before engram", l->dt, 2, n, d);
     s->nh = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
-    norm_lay(&m->h_norm, &s->h_norm, l);
-    s->ids = tensor_take(cheap, "n-gram rows", DTYPE_I32, 2, n, per_token);
-    s->e = tensor_take(cheap, "n-gram embeddings", l->dt, 2, n, per_token * m->width);
+    norm_lay(&m->h_norm, &s->h_norm, &part);
+    s->ids = tensor_take(cheap, "n-gram rows", DTYPE_I32, 2, l->n, per_token);
+    s->e = tensor_take(cheap, "n-gram embeddings", l->dt, 2, l->n, per_token * m->width);
     s->k = tensor_take(kept, "engram keys", l->dt, 2, n, d);
     s->v = tensor_take(kept, "engram values", l->dt, 2, n, d);
     s->u = tensor_take(kept, "gated values", l->dt, 2, n, d);
@@ -65,23 +79,24 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
     s->delta = tensor_take(kept, "engram scores", acc, 1, n);
     s->sum = tensor_take(l->scratch, "stream and gated values", l->dt, 2, n, d);
     s->out = tensor_take(l->scratch, "engram convolution", l->dt, 2, n, d);
-    norm_lay(&m->k_norm, &s->k_norm, l);
-    norm_lay(&m->u_norm, &s->u_norm, l);
+    norm_lay(&m->k_norm, &s->k_norm, &part);
+    norm_lay(&m->u_norm, &s->u_norm, &part);
     if (l->mode != LAY_TRAIN) return;
-    s->dx = tensor_take(l->scratch, "engram gradient", l->dt, 2, n, d);
+    s->dx = tensor_take(l->scratch, "engram gradient", l->dt, 2, l->n, d);
     s->dk = tensor_take(l->scratch, "key gradient", l->dt, 2, n, d);
     s->dh = tensor_take(l->scratch, "stream norm gradient", l->dt, 2, n, d);
     s->dv = tensor_take(l->scratch, "value gradient", l->dt, 2, n, d);
-    s->de = tensor_take(l->scratch, "n-gram embedding gradient", acc, 2, n, per_token * m->width);
+    s->de = tensor_take(l->scratch, "n-gram embedding gradient", acc, 2, l->n, per_token * m->width);
 }
 
-void engram_rows(struct engram_saved *s, int64_t rows)
+void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
 {
-    struct tensor *all[] = {&s->ids, &s->h,   &s->e,           &s->k,           &s->v,
-                            &s->u,   &s->nk,  &s->nh,          &s->x,           &s->delta,
-                            &s->sum, &s->out, &s->k_norm.rstd, &s->h_norm.rstd, &s->u_norm.rstd,
-                            &s->dx,  &s->dk,  &s->dh,          &s->dv,          &s->de};
+    struct tensor *all[] = {&s->ids, &s->e, &s->dx, &s->de},
+                  *here[] = {&s->h,           &s->k,           &s->v,           &s->u,   &s->nk, &s->nh,
+                             &s->x,           &s->delta,       &s->sum,         &s->out, &s->dk, &s->dh,
+                             &s->k_norm.rstd, &s->h_norm.rstd, &s->u_norm.rstd, &s->dv};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++) tensor_rows(here[i], part);
 }
 
 /* The rows of the tables that the tokens read, side by side. */
@@ -107,6 +122,14 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
                              r->stream);
 }
 
+/* k or v of this rank's rows. */
+static status project(const struct linear *m, const struct engram_saved *s, struct tensor to,
+                      const struct whole *w, const struct run *r)
+{
+    TRY(linear_fwd(m, s->e, whole_out(w, to), r));
+    return whole_sum(w, to, r);
+}
+
 static status gate(const struct engram *m, struct engram_saved *s, const struct run *r)
 {
     return r->ops->ngram_gate_fwd(&(struct ngram_gate_fwd_args){.a = s->nk.data,
@@ -124,48 +147,51 @@ static status gate(const struct engram *m, struct engram_saved *s, const struct 
 
 /* From the stream in s->h, with its norm, to s->sum and s->out. */
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b,
-                   const struct engram_carry *carry, const struct run *r)
+                   const struct engram_carry *carry, const struct whole *w, const struct run *r)
 {
     const struct tensor none = {0};
+    struct tensor x;
     TRY(look_up(m, s, b, carry->tokens, r));
-    TRY(linear_fwd(&m->k, s->e, s->k, r));
-    TRY(linear_fwd(&m->v, s->e, s->v, r));
+    TRY(project(&m->k, s, s->k, w, r));
+    TRY(project(&m->v, s, s->v, w, r));
     TRY(norm_fwd(&m->k_norm, &s->k_norm, s->k, none, none, s->nk, r));
     TRY(gate(m, s, r));
     TRY(norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r));
-    return r->ops->conv_fwd(&(struct conv_fwd_args){.x = s->x.data,
-                                                    .w = params_weight(r->params, m->conv),
-                                                    .before = carry->before,
-                                                    .y = s->out.data,
-                                                    .x_stride = m->d,
-                                                    .y_stride = m->d,
-                                                    .cu_seqlens = b->cu_seqlens,
-                                                    .docs = b->docs,
-                                                    .rows = b->rows,
-                                                    .channels = m->d,
-                                                    .width = ENGRAM_CONV,
-                                                    .dilation = m->hash.order,
-                                                    .dt = s->x.dt},
-                            r->stream);
+    TRY(whole_gather(w->in, s->x, &x, r));
+    TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = x.data,
+                                                 .w = params_weight(r->params, m->conv),
+                                                 .before = carry->before,
+                                                 .y = whole_out(w, s->out).data,
+                                                 .x_stride = m->d,
+                                                 .y_stride = m->d,
+                                                 .cu_seqlens = b->cu_seqlens,
+                                                 .docs = b->docs,
+                                                 .rows = b->rows,
+                                                 .channels = m->d,
+                                                 .width = ENGRAM_CONV,
+                                                 .dilation = m->hash.order,
+                                                 .dt = x.dt},
+                         r->stream));
+    return whole_keep(w, s->out, r);
 }
 
 status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x,
-                  struct tensor branch, const struct run *r)
+                  struct tensor branch, const struct whole *w, const struct run *r)
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
-    return engram_core(m, s, c->batch, &(struct engram_carry){0}, r);
+    return engram_core(m, s, c->batch, &(struct engram_carry){0}, w, r);
 }
 
 status engram_again(const struct engram *m, struct engram_saved *s, enum recompute policy,
-                    const struct mix *c, const struct run *r)
+                    const struct mix *c, const struct whole *w, const struct run *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
     TRY(norm_fwd(&m->h_norm, &s->h_norm, s->h, none, none, s->nh, r));
     TRY(look_up(m, s, c->batch, NULL, r));
     if (policy == RECOMPUTE_FULL) {
-        TRY(linear_fwd(&m->k, s->e, s->k, r));
-        TRY(linear_fwd(&m->v, s->e, s->v, r));
+        TRY(project(&m->k, s, s->k, w, r));
+        TRY(project(&m->v, s, s->v, w, r));
     }
     TRY(norm_fwd(&m->k_norm, &s->k_norm, s->k, none, none, s->nk, r));
     if (policy == RECOMPUTE_FULL) TRY(gate(m, s, r));
@@ -173,21 +199,16 @@ status engram_again(const struct engram *m, struct engram_saved *s, enum recompu
 }
 
 /* From dk and dv to the projections' and the tables' gradients. */
-static status tables_bwd(const struct engram *m, struct engram_saved *s, const struct run *r)
+static status tables_bwd(const struct engram *m, struct engram_saved *s, const struct whole *w,
+                         const struct run *r)
 {
-    TRY(linear_wgrad(&m->k, s->e, s->dk, r));
-    TRY(linear_wgrad(&m->v, s->e, s->dv, r));
-    TRY(linear_dgrad(&m->k, s->dk, s->de, r));
-    TRY(r->ops->gemm(&(struct gemm_args){.a = s->dv.data,
-                                         .b = params_weight(r->params, m->v.w),
-                                         .c = s->de.data,
-                                         .m = s->dv.shape[0],
-                                         .n = m->v.in,
-                                         .k = m->v.out,
-                                         .accum = ACCUM_ADD,
-                                         .dt = s->dv.dt,
-                                         .cdt = s->de.dt},
-                     r->stream));
+    struct tensor dk, dv;
+    TRY(whole_gather(w->in, s->dk, &dk, r));
+    TRY(whole_gather(w->out, s->dv, &dv, r));
+    TRY(linear_wgrad(&m->k, s->e, dk, r));
+    TRY(linear_wgrad(&m->v, s->e, dv, r));
+    TRY(linear_dgrad(&m->k, dk, s->de, r));
+    TRY(linear_dgrad_add(&m->v, dv, s->de, r));
     return r->ops->embed_bwd(&(struct embed_bwd_args){.tokens = s->ids.data,
                                                       .dx = s->de.data,
                                                       .dtable = params_grad(r->params, m->table),
@@ -199,12 +220,15 @@ static status tables_bwd(const struct engram *m, struct engram_saved *s, const s
 }
 
 status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
-                  const struct run *r)
+                  const struct whole *w, const struct run *r)
 {
     const struct batch *b = c->batch;
-    const struct tensor none = {0};
-    TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = g.data,
-                                                 .x = s->x.data,
+    const struct tensor none = {0}, dx = whole_own(s->dx, r);
+    struct tensor x, dout;
+    TRY(whole_gather(w->in, s->x, &x, r));
+    TRY(whole_gather(w->out, g, &dout, r));
+    TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = dout.data,
+                                                 .x = x.data,
                                                  .w = params_weight(r->params, m->conv),
                                                  .dx = s->dx.data,
                                                  .dw = params_grad(r->params, m->conv),
@@ -219,8 +243,8 @@ status engram_bwd(const struct engram *m, struct engram_saved *s, const struct m
                                                  .dilation = m->hash.order,
                                                  .dt = g.dt},
                          r->stream));
-    TRY(norm_bwd(&m->u_norm, &s->u_norm, s->u, s->dx, g, s->dx, r));
-    TRY(r->ops->ngram_gate_bwd(&(struct ngram_gate_bwd_args){.du = s->dx.data,
+    TRY(norm_bwd(&m->u_norm, &s->u_norm, s->u, dx, g, dx, r));
+    TRY(r->ops->ngram_gate_bwd(&(struct ngram_gate_bwd_args){.du = dx.data,
                                                              .a = s->nk.data,
                                                              .b = s->nh.data,
                                                              .v = s->v.data,
@@ -228,11 +252,11 @@ status engram_bwd(const struct engram *m, struct engram_saved *s, const struct m
                                                              .da = s->dk.data,
                                                              .db = s->dh.data,
                                                              .dv = s->dv.data,
-                                                             .rows = b->rows,
+                                                             .rows = g.shape[0],
                                                              .d = m->d,
                                                              .dt = g.dt},
                                r->stream));
     TRY(norm_bwd(&m->k_norm, &s->k_norm, s->k, s->dk, none, s->dk, r));
-    TRY(tables_bwd(m, s, r));
+    TRY(tables_bwd(m, s, w, r));
     return norm_bwd(&m->h_norm, &s->h_norm, s->h, s->dh, g, g, r);
 }

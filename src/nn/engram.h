@@ -15,6 +15,9 @@
  *   dx, dk, dh, dv, de  scratch of backward; de in A, because two products add up in it
  *   table    [rows, dh]        param of role TABLE          dtable += the rows' gradients, in token order
  *
+ * With t ranks that share it a rank has dh / t columns of the tables and of what k and v make of them, for all tokens; k and v are sums over
+ * ranks, and the rest is of its T / t rows, but the convolution, which looks back beyond them: every rank does it for all rows.
+ *
  * Head j of order n has a table of its own, of a prime number of rows (spec/ngram.c), all in one parameter. The gradient array is
  * dense; the optimizer passes over rows that no token of the step read (ops.h: UPDATE_ROWS). FLOPs per token: 4 R dh D. */
 #ifndef INGOT_NN_ENGRAM_H
@@ -22,32 +25,36 @@
 #include "nn/linear.h"
 #include "nn/mix.h"
 #include "nn/norm.h"
+#include "nn/whole.h"
 
 enum { ENGRAM_CONV = 4 };   /* taps */
 struct engram {
     struct linear k, v;
     struct norm_block k_norm, h_norm, u_norm;
     int table, conv;
-    int64_t d, width, rows; /* width of the table's rows; rows of the table */
+    int64_t d, width, rows; /* width of the table's rows that are here; rows of the table */
     struct ngram_hash hash;
     const int32_t *map;     /* [vocab], of the op set's memory; NULL: ids are hashed as they are */
 };
 struct engram_saved {
     struct tensor ids, h, e, k, v, u, nk, nh, x, delta, sum, out;
     struct norm_saved k_norm, h_norm, u_norm;
-    struct tensor dx, dk, dh, dv, de;   /* scratch of backward */
+    struct tensor dx, dk, dh, dv, de;   /* scratch of backward; dx is of all rows on every rank */
 };
 
 void engram_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l);
-void engram_rows(struct engram_saved *s, int64_t rows);
-/* The stream x + branch (data NULL: x) into s->sum and s->out, which are to be added. */
+/* rows of all ranks, of which `part` are of the stream here. */
+void engram_rows(struct engram_saved *s, int64_t rows, int64_t part);
+/* The stream x + branch (data NULL: x) into s->sum and s->out, which are to be added. w: memory to exchange rows with. */
 status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x, struct tensor branch,
-                  const struct run *r) WARN_UNUSED;
+                  const struct whole *w, const struct run *r) WARN_UNUSED;
 /* What `policy` did not keep, before engram_bwd. */
-status engram_again(const struct engram *m, struct engram_saved *s, enum recompute policy, const struct mix *c, const struct run *r) WARN_UNUSED;
+status engram_again(const struct engram *m, struct engram_saved *s, enum recompute policy, const struct mix *c, const struct whole *w,
+                    const struct run *r) WARN_UNUSED;
 /* g: gradient of s->sum + s->out in, of the stream out. */
-status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g, const struct run *r) WARN_UNUSED;
+status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g, const struct whole *w,
+                  const struct run *r) WARN_UNUSED;
 
 /* Rows that the convolution looks back on. */
 static inline int64_t engram_look_back(const struct engram *m) { return (ENGRAM_CONV - 1) * m->hash.order; }
@@ -69,5 +76,5 @@ struct engram_carry {
     const void *before;
 };
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b, const struct engram_carry *carry,
-                   const struct run *r) WARN_UNUSED;
+                   const struct whole *w, const struct run *r) WARN_UNUSED;
 #endif

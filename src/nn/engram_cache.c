@@ -41,6 +41,7 @@ status engram_step(const struct engram *m, struct engram_saved *s, struct engram
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
     TRY(engram_core(m, s, c->batch,
-                    &(struct engram_carry){.tokens = k->tokens.data, .before = k->before.data}, r));
+                    &(struct engram_carry){.tokens = k->tokens.data, .before = k->before.data},
+                    &(struct whole){.shares = 1}, r));
     return engram_cache_fill(m, s, k, at, r);
 }

@@ -1,4 +1,5 @@
 #include "nn/whole.h"
+#include "dev/dev.h"
 
 struct lay whole_part(const struct lay *l)
 {
@@ -59,4 +60,10 @@ status whole_fill(struct tensor all, const char *name, const struct run *r)
 {
     const struct tensor own = whole_own(all, r);
     return r->tp ? comm_all_gather(r->tp, name, own.data, all.data, bytes_of(own), r->stream) : STATUS_OK;
+}
+
+status whole_keep(const struct whole *w, struct tensor part, const struct run *r)
+{
+    if (w->out.rank == 0) return STATUS_OK;
+    return dev_copy(r->stream, part.data, whole_own(w->out, r).data, bytes_of(part));
 }

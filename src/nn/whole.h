@@ -27,6 +27,8 @@ status whole_gather(struct tensor to, struct tensor part, struct tensor *all, co
 static inline struct tensor whole_out(const struct whole *w, struct tensor part) { return w->out.rank ? w->out : part; }
 /* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->in. */
 status whole_sum(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
+/* The same where all ranks have formed all of w->out. */
+status whole_keep(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
 
 /* What all must have the same bits of: each rank forms its rows, whole_own, of what is gathered in its place. */
 struct tensor whole_own(struct tensor all, const struct run *r);

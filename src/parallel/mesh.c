@@ -30,14 +30,10 @@ static status check_tensor(const struct model_spec *m, int tp)
         if (shared[i].used && shared[i].value % tp != 0)
             return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.%s %lld", tp, shared[i].key,
                         (long long)shared[i].value);
-    const struct {
-        bool used;
-        const char *what;
-    } whole[] = {{m->engram_layers[0] != 0, "tables of model.engram_layers"}};
-    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && tp > 1; i++)
-        if (whole[i].used)
-            return FAIL(STATUS_CONFIG, "parallel.tensor %d: %s are not shared out yet; set it to 1", tp,
-                        whole[i].what);
+    if (tp > 1 && m->engram_layers[0] && m->engram_dim % (16 * tp) != 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.tensor %d: model.engram_dim %lld is no multiple of 16 for each of the ranks",
+                    tp, (long long)m->engram_dim);
     return STATUS_OK;
 }
 

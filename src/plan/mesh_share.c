@@ -25,7 +25,7 @@ static void divide(struct model_spec *m, int tp)
     if (m->mla_heads == 0) m->mla_heads = m->head_count;
     int64_t *const shared[] = {&m->head_count, &m->head_count_kv,   &m->gdn_key_heads, &m->gdn_value_heads,
                                &m->mla_heads,  &m->mamba_heads,     &m->mamba_groups,  &m->ffn_size,
-                               &m->moe_size,   &m->moe_shared_size, &m->vocab_size};
+                               &m->moe_size,   &m->moe_shared_size, &m->engram_dim,    &m->vocab_size};
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) *shared[i] /= tp;
 }
 

@@ -86,9 +86,14 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
     const struct param *r = &p->rows[row];
     const int64_t slices = p->slices ? p->slices : 1, width = r->rank > 1 ? r->global[1] : 1;
     if (r->split == SPLIT_IN) {
-        const int64_t part = width / slices;
-        blocks[0] = (struct param_block){
-            .pitch = part, .global = slice * part, .stride = width, .rows = r->global[0], .width = part};
+        const int64_t columns = r->columns ? r->columns : width, part = columns / slices;
+        CHECK(columns % slices == 0 && width % columns == 0, "%s: %lld columns for %lld ranks", r->name,
+              (long long)columns, (long long)slices);
+        blocks[0] = (struct param_block){.pitch = part,
+                                         .global = slice * part,
+                                         .stride = columns,
+                                         .rows = r->global[0] * (width / columns),
+                                         .width = part};
         return 1;
     }
     if (!params_sliced(r)) {

@@ -50,7 +50,7 @@ enum split {
     SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
     SPLIT_OUT,                  /* rows: of each of its parts an equal share, each time that they come */
     SPLIT_FIRST,                /* rows: of its first part an equal share; of the others all, whose gradients are added up as of SUM */
-    SPLIT_IN,                   /* columns: an equal share of each row */
+    SPLIT_IN,                   /* columns: an equal share of each row, or of each `columns` of it */
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
 enum { PARAM_ALIGN = 256 }; /* a block of moments in 8 bits belongs to one row */
@@ -65,6 +65,7 @@ struct param {
     enum split split;
     int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
     int64_t parts[PARAM_PARTS]; /* rows of each, of the whole; all of them come again until the rows end: of each expert */
+    int64_t columns;            /* of SPLIT_IN: so many at a time, which come again, are shared out; 0: all of them at once */
     bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
     bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
     int64_t no_v;               /* elements of `ortho` rows before it that are here: what is here of its v begins so much further in front */
@@ -132,8 +133,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
 /* Its slices differ: others are the same on all ranks of a tensor-parallel group. */
 static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_OUT; }
-/* The first element of this rank's slice from which on all ranks of the group have the same, and add up their gradients; or its end. */
-int64_t params_summed(const struct params *p, int row);
+int64_t params_summed(const struct params *p, int row); /* the first element of which gradients are parts of a sum, as all behind it; or the end */
 /* The logical matrices of a whole row, one behind the other: how many, and one of them, `begin` elements behind the row's first. */
 struct param_matrix { int64_t begin, rows, cols; };
 int64_t params_matrix_count(const struct param *row);

@@ -181,6 +181,8 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
         m->vocab_size = 520, m->hidden_size = 256, m->head_count = m->head_count_kv = 4, m->ffn_size = 512;
         m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
         m->moe_shared_gate = true, m->mtp_depth = pp == 1;
+        snprintf(m->engram_layers, sizeof m->engram_layers, "1");
+        m->engram_heads = 2, m->engram_dim = 64, m->engram_base = 50;
         m->mla_kv_rank = 64, m->mla_nope_dim = 32, m->mla_rope_dim = 16, m->mla_value_dim = 32;
         m->mamba_heads = 16, m->mamba_head_dim = 32, m->mamba_groups = 4, m->mamba_state = 16;
         s.run.train_recompute = (int)policy, s.run.train_micro_batch = 4;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every pair of sizes along two axes of a mesh, every ZeRO stage and every schedule at least once; slow_all_meshes.sh has all of them.
 . "$(dirname "$0")/meshes.sh"
-for model in llama gpt2 qwen3 moe mtp mla mamba; do reference $model; done
+for model in llama gpt2 qwen3 moe engram mtp mla mamba; do reference $model; done
 mesh llama 4 1 2 3
 mesh llama 2 2 2 0
 mesh llama 2 2 2 2 --parallel.schedule=interleaved --parallel.chunks=2
@@ -18,6 +18,8 @@ mesh qwen3 4 1 1 2
 mesh qwen3 2 1 2 1 --parallel.schedule=zb_h1
 mesh moe 2 2 2 0
 mesh moe 2 2 2 3
+mesh engram 2 2 2 0
+mesh engram 2 2 2 3
 mesh mtp 2 4 1 0
 mesh mtp 2 4 1 3
 mesh mla 2 2 2 0

@@ -40,7 +40,7 @@ variant() { # variant NAME KEYS...: two and four ranks of one group; two groups 
     for n in 2 4; do
         near "$name on $n ranks" loss 1e-5 "runs/$name-$n" "runs/$name-1"
         near "$name on $n ranks" val_loss 1e-5 "runs/$name-$n" "runs/$name-1"
-        near "$name on $n ranks" grad_norm 1e-4 "runs/$name-$n" "runs/$name-1" # after 20 steps of slightly other weights
+        near "$name on $n ranks" grad_norm "${norms:-1e-4}" "runs/$name-$n" "runs/$name-1" # after 20 steps of slightly other weights
     done
     same_state "$name: two groups of two" "runs/$name-2x2" "runs/$name-2"
     for key in loss val_loss grad_norm; do
@@ -53,6 +53,8 @@ variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --trai
 latent="--model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
 variant mla $latent --train.recompute=selective
 variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
+tables="--model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.lr=1e-3 --optim.table_rate=1" # as in meshes.sh
+norms=1e-3 variant engram $tables --train.recompute=full
 variant mtp --model.mtp_depth=2 --train.recompute=full
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
 mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.moe_shared_gate=true --model.moe_aux=0.01"
@@ -76,7 +78,8 @@ ranks wide 8 --parallel.tensor=4 --model.qk_norm=true --model.qkv_bias=true --tr
 same_state "two groups of four" runs/wide runs/qwen3-4
 
 # In BF16 as near as rounding leaves it: one rank in FP32 is no nearer.
-for bf16 in "--train.precision=bf16" "--train.precision=bf16 --optim.state=bf16" "--train.precision=bf16 --optim.state=bf16 --optim.lr=3e-3 $latent"; do
+for bf16 in "--train.precision=bf16" "--train.precision=bf16 --optim.state=bf16" "--train.precision=bf16 --optim.state=bf16 --optim.lr=3e-3 $latent" \
+    "--train.precision=bf16 --optim.state=bf16 $tables"; do
     rm -rf runs/bf16-1 runs/bf16-2
     run 0 train tensor.yaml --run.dir=runs/bf16-1 $bf16
     ranks bf16-2 2 --parallel.tensor=2 $bf16
@@ -124,6 +127,7 @@ refused "does not divide model.ffn_size 66" --model.ffn_size=66
 refused "does not divide model.vocab_size 322" --model.vocab_size=322
 refused "does not divide the 30 tokens of a micro-batch" --train.micro_batch=1 --train.sequence_length=30 --train.batch_tokens=240 --train.gradient_groups=0
 refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
+refused "model.engram_dim 32 is no multiple of 16 for each of the ranks" $tables --model.engram_dim=32
 refused "does not divide model.moe_size 18" $mixture --model.moe_size=18
 refused "does not divide model.moe_shared_size 6" $mixture --model.moe_shared_size=6
 refused "no rank has the whole model to continue log.sample_prompt" --log.sample_prompt=the
