@@ -128,6 +128,13 @@ static status cuda_copy(struct stream *s, void *to, const void *from, size_t byt
     return STATUS_OK;
 }
 
+static status cuda_copy_lines(struct stream *s, const struct dev_lines *l)
+{
+    TRY_CUDA(cudaMemcpy2DAsync(l->to, l->to_stride, l->from, l->from_stride, l->bytes, l->count,
+                               cudaMemcpyDeviceToDevice, cuda_queue(s)));
+    return STATUS_OK;
+}
+
 static status cuda_zero(struct stream *s, void *to, size_t bytes)
 {
     TRY_CUDA(cudaMemsetAsync(to, 0, bytes, cuda_queue(s)));
@@ -233,6 +240,7 @@ const struct dev_driver *cuda_driver(void)
         .stream_open = cuda_stream_open,
         .stream_close = cuda_stream_close,
         .copy = cuda_copy,
+        .copy_lines = cuda_copy_lines,
         .zero = cuda_zero,
         .sync = cuda_sync,
         .done = cuda_done,

@@ -109,6 +109,15 @@ status dev_copy(struct stream *s, void *to, const void *from, size_t bytes)
     return copy(s, to, from, bytes);
 }
 
+status dev_copy_lines(struct stream *s, const struct dev_lines *l)
+{
+    if (l->bytes == 0 || l->count == 0) return STATUS_OK;
+    if (s) return s->dev->driver->copy_lines(s, l);
+    for (size_t k = 0; k < l->count; k++)
+        memcpy((char *)l->to + k * l->to_stride, (const char *)l->from + k * l->from_stride, l->bytes);
+    return STATUS_OK;
+}
+
 status dev_zero(struct stream *s, void *to, size_t bytes)
 {
     if (bytes == 0) return STATUS_OK;

@@ -59,6 +59,9 @@ void dev_stream_close(struct stream *s);
 status dev_upload(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
 status dev_download(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
 status dev_copy(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;    /* on the device */
+/* `count` lines of `bytes` each, which begin so many bytes apart; on the device. */
+struct dev_lines { void *to; const void *from; size_t to_stride, from_stride, bytes, count; };
+status dev_copy_lines(struct stream *s, const struct dev_lines *l) WARN_UNUSED;
 status dev_zero(struct stream *s, void *to, size_t bytes) WARN_UNUSED;
 /* Waits until everything queued has run, and surfaces what failed in it. */
 status dev_sync(struct stream *s) WARN_UNUSED;

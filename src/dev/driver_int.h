@@ -14,6 +14,7 @@ struct dev_driver {
     status (*stream_open)(struct stream *s);
     void (*stream_close)(struct stream *s);
     status (*copy)(struct stream *s, void *to, const void *from, size_t bytes);
+    status (*copy_lines)(struct stream *s, const struct dev_lines *l);
     status (*zero)(struct stream *s, void *to, size_t bytes);
     status (*sync)(struct stream *s);
     status (*done)(struct stream *s, bool *done); /* everything queued has run, or failed */

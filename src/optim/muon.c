@@ -380,12 +380,16 @@ enum way { INTO_MATRIX, FROM_MATRIX };
 static status move_slab(const struct run *r, const struct slab *b, char *matrix, char *slab, size_t element,
                         enum way way)
 {
-    const size_t bytes = (size_t)b->width * element;
-    for (int64_t line = 0; line * b->width < b->count; line++) {
-        char *in = matrix + (size_t)(b->at + line * b->stride) * element, *out = slab + (size_t)line * bytes;
-        TRY(dev_copy(r->stream, way == INTO_MATRIX ? in : out, way == INTO_MATRIX ? out : in, bytes));
-    }
-    return STATUS_OK;
+    const size_t width = (size_t)b->width * element, stride = (size_t)b->stride * element;
+    struct dev_lines l = {.to = matrix + (size_t)b->at * element,
+                          .from = slab,
+                          .to_stride = stride,
+                          .from_stride = width,
+                          .bytes = width,
+                          .count = (size_t)(b->count / b->width)};
+    if (way == FROM_MATRIX)
+        l = (struct dev_lines){slab, matrix + (size_t)b->at * element, width, stride, width, l.count};
+    return dev_copy_lines(r->stream, &l);
 }
 
 /* Ranks of a layer: slabs of the gradients of `t`, one for each slice, become the whole gradient of this slice's; and its step becomes the

@@ -35,6 +35,6 @@ struct muon_ranks { int ranks, slices; int64_t piece; };
 size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by);
 /* Takes params.work: counting or real. mesh NULL: one rank. */
 void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
-/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. Several ranks: memory of the host. */
+/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. */
 status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 #endif

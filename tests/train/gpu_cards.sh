@@ -74,10 +74,20 @@ if part zero; then
     one muon --optim.name=muon
     two dp.muon --optim.name=muon
     equal "two ranks, Muon" runs/muon runs/dp.muon
+    one mtp --model.mtp_depth=1
+    for stage in 1 3; do
+        two muon$stage --optim.name=muon --parallel.zero=$stage
+        equal "Muon with ZeRO $stage" runs/muon runs/muon$stage
+        two mtp$stage --model.mtp_depth=1 --parallel.zero=$stage
+        equal "an extra prediction with ZeRO $stage" runs/mtp runs/mtp$stage
+    done
 fi
 if part tensor; then
     two tp.fp32 --train.precision=fp32 --parallel.tensor=2
     near "two slices of each matrix, fp32" 1e-5 runs/fp32 runs/tp.fp32
+    one muon.fp32 --train.precision=fp32 --optim.name=muon
+    two tp.muon --train.precision=fp32 --optim.name=muon --parallel.tensor=2
+    near "two slices of each matrix, Muon" 1e-4 runs/muon.fp32 runs/tp.muon
     two tp.bf16 --parallel.tensor=2
     near "two slices of each matrix, bf16" 1e-2 runs/bf16 runs/tp.bf16
     two tp.again --parallel.tensor=2 --train.graph=false
