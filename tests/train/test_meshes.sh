@@ -30,4 +30,9 @@ mesh qwen3 2 1 4 2 --parallel.schedule=zb_h1
 mesh llama 2 2 2 3 --parallel.schedule=zb_h1
 moved llama "4 1 1 3" "1 1 4 0" "2 1 2 2" "1 1 1 0"
 moved qwen3 "1 4 1 0" "4 1 1 2" "2 2 2 1" "2 1 1 0"
+moved moe "2 4 1 3" "1 1 2 0" "1 2 1 0" "2 1 1 1"
+moved engram "1 2 2 0" "4 1 1 3" "2 4 1 1" "1 1 1 0"
+moved mtp "2 2 1 2" "1 1 1 0" "1 4 1 0" "4 1 1 1"
+moved mla "1 2 2 0" "2 1 1 3" "2 4 1 2" "1 1 2 0"
+moved mamba "2 2 1 1" "1 1 1 0" "1 4 2 0" "2 1 1 2"
 exit $failed
