@@ -8,26 +8,31 @@
 #include <stdlib.h>
 
 enum { RUNS_MAX = 101 };
-enum way { ON_DEVICE, TO_DEVICE, TO_HOST, WAYS };
-static const char *const way_names[WAYS] = {"device to device", "host to device", "device to host"};
+enum way { ON_DEVICE, TO_DEVICE, TO_HOST, BOTH_WAYS, WAYS };
+static const char *const way_names[WAYS] = {"device to device", "host to device", "device to host",
+                                            "both ways, each"};
 
 struct copies {
-    struct stream s;
-    struct event begin, end;
-    struct arena memory;
-    void *from, *to, *host;
+    struct stream s, back; /* back: the other way of both */
+    struct event begin, end, over;
+    struct arena memory, host_memory;
+    void *from, *to, *host, *host_back;
     size_t bytes;
 };
 
 static status copies_open(struct copies *c, const struct dev *d)
 {
     TRY(dev_stream_open(d, &c->s));
+    TRY(dev_stream_open(d, &c->back));
     TRY(dev_event_open(d, &c->begin));
     TRY(dev_event_open(d, &c->end));
+    TRY(dev_event_open(d, &c->over));
     TRY(dev_arena_reserve(d, &c->memory, "bench copy", 2 * (c->bytes + ARENA_ALIGN)));
     c->from = arena_take(&c->memory, c->bytes, "source");
     c->to = arena_take(&c->memory, c->bytes, "destination");
-    TRY(dev_pinned_open(d, c->bytes, &c->host));
+    TRY(dev_pinned_arena(d, &c->host_memory, "bench copy", 2 * (c->bytes + ARENA_ALIGN)));
+    c->host = arena_take(&c->host_memory, c->bytes, "source");
+    c->host_back = arena_take(&c->host_memory, c->bytes, "destination");
     uint32_t x = 1, *words = c->host; /* zeros draw less power */
     for (size_t i = 0; i < c->bytes / sizeof *words; i++) words[i] = x = x * 1664525u + 1013904223u;
     TRY(dev_upload(&c->s, c->from, c->host, c->bytes));
@@ -37,11 +42,22 @@ static status copies_open(struct copies *c, const struct dev *d)
 static void copies_close(struct copies *c, const struct dev *d)
 {
     if (c->s.queue == NULL) return;
-    if (c->host) dev_pinned_close(d, c->host);
+    arena_free(&c->host_memory);
     arena_free(&c->memory);
     dev_event_close(d, &c->begin);
     dev_event_close(d, &c->end);
+    dev_event_close(d, &c->over);
+    dev_stream_close(&c->back);
     dev_stream_close(&c->s);
+}
+
+static status both_ways(struct copies *c)
+{
+    TRY(dev_stream_wait(&c->back, &c->begin));
+    TRY(dev_download(&c->back, c->host_back, c->from, c->bytes));
+    TRY(dev_event_record(&c->back, &c->over));
+    TRY(dev_upload(&c->s, c->to, c->host, c->bytes));
+    return dev_stream_wait(&c->s, &c->over);
 }
 
 static status timed(struct copies *c, enum way way, double *ms)
@@ -49,7 +65,8 @@ static status timed(struct copies *c, enum way way, double *ms)
     TRY(dev_event_record(&c->s, &c->begin));
     if (way == ON_DEVICE) TRY(dev_copy(&c->s, c->to, c->from, c->bytes));
     if (way == TO_DEVICE) TRY(dev_upload(&c->s, c->to, c->host, c->bytes));
-    if (way == TO_HOST) TRY(dev_download(&c->s, c->host, c->from, c->bytes));
+    if (way == TO_HOST) TRY(dev_download(&c->s, c->host_back, c->from, c->bytes));
+    if (way == BOTH_WAYS) TRY(both_ways(c));
     TRY(dev_event_record(&c->s, &c->end));
     return dev_event_ms(c->s.dev, &c->begin, &c->end, ms);
 }

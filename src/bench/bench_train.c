@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "observe/kernels.h"
 #include "observe/observe.h"
+#include "plan/machine.h"
 #include "plan/mfu.h"
 #include "train/trainer.h"
 
@@ -157,6 +158,8 @@ static void print_result(const struct options *o, const struct trainer *t, const
             json_object_set_new(j, "mesh",
                                 json_pack("{s:i, s:i, s:i, s:i}", "pp", mesh->pp, "dp", mesh->dp, "tp",
                                           mesh->tp, "zero", mesh->zero));
+        json_object_set_new(j, "micro_batch", json_integer((json_int_t)t->spec.run.train_micro_batch));
+        json_object_set_new(j, "host_bytes", json_integer((json_int_t)t->memory.host.peak));
         if (m->breakdown.steps) json_object_set_new(j, "breakdown", breakdown_json(&m->breakdown, median));
         json_dumpf(j, stdout, JSON_INDENT(2));
         printf("\n");
@@ -173,7 +176,8 @@ static void print_result(const struct options *o, const struct trainer *t, const
            m->cold_s, m->first_loss, m->last_loss, t->mode == STEP_REPLAY ? " graph" : "");
     print_mfu(t, o, tokens / median);
     if (t->mesh.world) printf(" pp=%d dp=%d tp=%d zero=%d", mesh->pp, mesh->dp, mesh->tp, mesh->zero);
-    printf("\n");
+    if (t->memory.host.peak > 0) printf(" host_gib=%.2f", (double)t->memory.host.peak / 1073741824);
+    printf(" micro_batch=%lld\n", (long long)t->spec.run.train_micro_batch);
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
     if (m->breakdown.steps) breakdown_print(stdout, &m->breakdown, median);
@@ -209,6 +213,7 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     stages_stop();
     m->last_loss = r.loss;
     if (o->breakdown && record_steps(t, b, &m->breakdown) != STATUS_OK) log_warn("%s", status_message());
+    m->breakdown.link_rate = machine_host_both(machine_of_card(t->dev.name));
     qsort(m->seconds, (size_t)o->steps, sizeof *m->seconds, ascending);
     if (comm_rank(t->mesh.world) == 0) print_result(o, t, m);
     return STATUS_OK;
@@ -239,9 +244,11 @@ static status bench_rank(struct options *o, struct comm *world)
     parallel_threads_set((int)o->threads);
     TRY(trainer_open_rank(&t, &s, o->isa, world));
     o->breakdown = o->breakdown && kernels_wanted(&t);
-    struct batch *parts = calloc((size_t)o->micro, sizeof *parts);
+    const int64_t micro =
+        plan_micro_count(&t.spec) / t.mesh.shape.dp; /* train.micro_batch=auto is a number now */
+    struct batch *parts = calloc((size_t)micro, sizeof *parts);
     m.seconds = calloc((size_t)o->steps, sizeof *m.seconds);
-    int32_t *tokens = parts && m.seconds ? random_batch(&t, o->micro, &b, parts) : NULL;
+    int32_t *tokens = parts && m.seconds ? random_batch(&t, micro, &b, parts) : NULL;
     status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
     if (st == STATUS_OK) st = run_steps(o, &t, &b, &m);
     kernels_close();

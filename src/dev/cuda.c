@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { SM_MIN = 80 };
 
@@ -107,6 +108,26 @@ static status cuda_pinned(size_t bytes, void **out)
 static void cuda_pinned_free(void *p)
 {
     (void)cudaFreeHost(p);
+}
+
+static status cuda_pin(const struct dev *d, void *p, size_t bytes, const char *what)
+{
+    cudaError_t err = cudaHostRegister(p, bytes, cudaHostRegisterPortable);
+    if (err == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return FAIL(STATUS_FIT,
+                    "the host cannot lock %.1f MiB of memory in place for %s (%s); `ingot plan` shows how "
+                    "much is asked for",
+                    (double)bytes / 1048576, d->name, what);
+    }
+    TRY_CUDA(err);
+    return STATUS_OK;
+}
+
+static void cuda_pinned_unmap(void *p, size_t bytes)
+{
+    (void)cudaHostUnregister(p);
+    (void)munmap(p, bytes);
 }
 
 static status cuda_stream_open(struct stream *s)
@@ -237,6 +258,8 @@ const struct dev_driver *cuda_driver(void)
         .memory_free = cuda_memory_free,
         .pinned = cuda_pinned,
         .pinned_free = cuda_pinned_free,
+        .pin = cuda_pin,
+        .pinned_unmap = cuda_pinned_unmap,
         .stream_open = cuda_stream_open,
         .stream_close = cuda_stream_close,
         .copy = cuda_copy,

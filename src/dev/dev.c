@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "dev/driver_int.h"
 
 #include <stdio.h>
@@ -71,6 +72,30 @@ void dev_pinned_close(const struct dev *d, void *p)
         d->driver->pinned_free(p);
     else
         free(p);
+}
+
+/* First touch decides where pages lie and costs the most: all threads share it. */
+static void touch(char *p, size_t size)
+{
+    enum { STRIDE = 1 << 25, PAGE = 4096 };
+    PARALLEL_CHUNKS(c, chunk_count((int64_t)size, STRIDE))
+    {
+        const struct span s = chunk_span(c, (int64_t)size, STRIDE);
+        for (int64_t at = s.begin; at < s.end; at += PAGE) ((volatile char *)p)[at] = 0;
+    }
+}
+
+status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, size_t size)
+{
+    TRY(arena_reserve(a, name, size));
+    if (d->driver == NULL || size == 0) return STATUS_OK;
+    touch(a->base, a->size);
+    const status st = d->driver->pin(d, a->base, a->size, name);
+    if (st == STATUS_OK)
+        a->release = d->driver->pinned_unmap;
+    else
+        arena_free(a);
+    return st;
 }
 
 status dev_stream_open(const struct dev *d, struct stream *s)

@@ -41,6 +41,8 @@ status dev_arena_reserve(const struct dev *d, struct arena *a, const char *name,
 /* Host memory that the GPU copies from and to without staging; plain memory on the host. */
 status dev_pinned_open(const struct dev *d, size_t size, void **out) WARN_UNUSED;
 void dev_pinned_close(const struct dev *d, void *p);
+/* The same as an arena of `size` zeroed bytes, in huge pages where there are any: much of a host's memory, which all threads touch first. */
+status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, size_t size) WARN_UNUSED;
 
 /* An in-order queue of the device. `ops` belongs to the op set that was opened on it (ops/cuda). */
 struct stream {

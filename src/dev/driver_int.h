@@ -11,6 +11,8 @@ struct dev_driver {
     void (*memory_free)(void *p, size_t bytes);
     status (*pinned)(size_t bytes, void **out);
     void (*pinned_free)(void *p);
+    status (*pin)(const struct dev *d, void *p, size_t bytes, const char *what); /* memory of the host that is there */
+    void (*pinned_unmap)(void *p, size_t bytes);            /* undoes pin, and gives the memory back */
     status (*stream_open)(struct stream *s);
     void (*stream_close)(struct stream *s);
     status (*copy)(struct stream *s, void *to, const void *from, size_t bytes);

@@ -108,6 +108,13 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
     return draw(p, part, std, seed, r);
 }
 
+/* Where this rank's part of the master weights is on the device: in the place of the gradients, which is as large and free before the first
+ * step, when the host keeps them. */
+static float *on_device(const struct params *p)
+{
+    return params_host_master(p) ? p->grad : p->master;
+}
+
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 {
     struct params *p = &d->params;
@@ -115,25 +122,49 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
         const struct param_held held = params_held(p, i);
         const size_t element = dtype_bytes(dtype_acc(p->dt));
         const struct stretch part = {i, held.from, held.to,
-                                     (char *)p->master + (size_t)held.master * element};
+                                     (char *)on_device(p) + (size_t)held.master * element};
         if (held.from < held.to) TRY(begin_part(d, &part, seed, r));
     }
+    if (params_host_master(p))
+        TRY(dev_download(r->stream, p->master, p->grad, (size_t)p->own * sizeof(float)));
     return init_sync(d, r);
+}
+
+/* What is read in fp32, out of master weights that are whole (else parallel/zero.h gathers it). */
+static status copy_exact(const struct params *p, const struct run *r)
+{
+    for (int i = 0; i < p->count && p->zero == 0; i++) {
+        const struct param *row = &p->rows[i];
+        if (row->exact && p->units[row->unit].here)
+            TRY(dev_copy(r->stream, p->exact + row->exact_at, on_device(p) + row->offset,
+                         (size_t)row->count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+static status round_weights(const struct params *p, const struct run *r)
+{
+    struct cast_args a = {
+        .x = on_device(p), .y = p->weight, .count = p->own, .from = DTYPE_F32, .to = DTYPE_BF16};
+    if (p->zero == 0 || p->zero == 3) return r->ops->cast(&a, r->stream);
+    for (int u = 0; u < p->unit_count; u++) {
+        const struct param_unit *unit = &p->units[u];
+        a.count = unit->count / p->shards;
+        a.x = on_device(p) + unit->begin / p->shards;
+        a.y = (bf16 *)p->weight + unit->begin + p->shard * a.count;
+        if (unit->here) TRY(r->ops->cast(&a, r->stream));
+    }
+    return STATUS_OK;
 }
 
 status init_sync(struct decoder *d, const struct run *r)
 {
     const struct params *p = &d->params;
-    struct cast_args a = {
-        .x = p->master, .y = p->weight, .count = p->own, .from = DTYPE_F32, .to = DTYPE_BF16};
+    const size_t bytes = (size_t)p->own * sizeof(float);
     if (p->dt != DTYPE_BF16) return STATUS_OK;
-    if (p->zero == 0 || p->zero == 3) return r->ops->cast(&a, r->stream);
-    for (int u = 0; u < p->unit_count; u++) {
-        const struct param_unit *unit = &p->units[u];
-        a.count = unit->count / p->shards;
-        a.x = (const float *)p->master + unit->begin / p->shards;
-        a.y = (bf16 *)p->weight + unit->begin + p->shard * a.count;
-        if (unit->here) TRY(r->ops->cast(&a, r->stream));
-    }
-    return STATUS_OK;
+    if (!params_host_master(p)) return round_weights(p, r);
+    TRY(dev_upload(r->stream, p->grad, p->master, bytes));
+    TRY(round_weights(p, r));
+    TRY(copy_exact(p, r));
+    return dev_zero(r->stream, p->grad, bytes);
 }

@@ -19,6 +19,21 @@ static int by_start(const void *a, const void *b)
     return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
 }
 
+/* Copies each way, sorted by start: the time in which one is under way, their bytes. */
+static void add_links(struct breakdown_sum *sum, const struct activity *a, int64_t count)
+{
+    int64_t covered_to[LINK_COUNT] = {INT64_MIN, INT64_MIN, INT64_MIN};
+    for (int64_t i = 0; i < count; i++) {
+        const enum kernel_link way = a[i].link;
+        if (way == LINK_NONE) continue;
+        const int64_t from = a[i].start_ns > covered_to[way] ? a[i].start_ns : covered_to[way];
+        if (a[i].end_ns > from) sum->link_ns[way] += a[i].end_ns - from;
+        if (a[i].end_ns > covered_to[way]) covered_to[way] = a[i].end_ns;
+        sum->link_bytes[way] += (double)a[i].bytes;
+        sum->link_count[way]++;
+    }
+}
+
 void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
                    const enum kernel_part *parts, int64_t wall_ns, int64_t steps)
 {
@@ -37,6 +52,7 @@ void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
         sum->part_count[part]++;
         busy_ns += own;
     }
+    add_links(sum, a, count);
     if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different moments */
     sum->part_ns[KERNEL_GAP] += wall_ns - busy_ns;
     sum->wall_ns += wall_ns;
@@ -71,6 +87,10 @@ void breakdown_mean(struct breakdown *out, const struct breakdown_sum *sum, cons
         out->parts[i] = (struct breakdown_part){.seconds = shares[i] * 1e-9 / steps,
                                                 .percent = percents[i],
                                                 .kernels = (double)sum->part_count[i] / steps};
+    for (int way = 0; way < LINK_COUNT; way++)
+        out->links[way] = (struct breakdown_link){.bytes = sum->link_bytes[way] / steps,
+                                                  .seconds = (double)sum->link_ns[way] * 1e-9 / steps,
+                                                  .copies = (double)sum->link_count[way] / steps};
     out->step_s = (double)sum->wall_ns * 1e-9 / steps;
     out->busy_s = out->step_s - out->parts[KERNEL_GAP].seconds;
     out->kernel_count = costliest(list, sum, names->count);
@@ -92,6 +112,45 @@ static double plain_gaps(const struct breakdown *b, double plain_s)
     return plain_s > b->busy_s ? plain_s - b->busy_s : 0;
 }
 
+static const char *const link_texts[LINK_COUNT] = {"", "host to device", "device to host"};
+static const char *const link_keys[LINK_COUNT] = {"", "host_to_device", "device_to_host"};
+
+/* Bytes/s while copies that way are under way. */
+static double link_speed(const struct breakdown_link *l)
+{
+    return l->seconds > 0 ? l->bytes / l->seconds : 0;
+}
+
+/* A step's scalars and tokens are no use of the link. */
+enum { LINK_SHOWN = 16 << 20 };
+
+static void print_links(FILE *out, const struct breakdown *b)
+{
+    for (int way = LINK_UP; way < LINK_COUNT; way++) {
+        const struct breakdown_link *l = &b->links[way];
+        if (l->bytes < LINK_SHOWN) continue;
+        fprintf(out, "  link, %-14s %8.3f GB/step in %9.3f ms (%.1f %% of it): %6.1f GB/s", link_texts[way],
+                l->bytes * 1e-9, l->seconds * 1e3, 100 * l->seconds / b->step_s, link_speed(l) * 1e-9);
+        if (b->link_rate > 0)
+            fprintf(out, ", %.0f %% of the %.1f that it allows each way", 100 * link_speed(l) / b->link_rate,
+                    b->link_rate * 1e-9);
+        fprintf(out, "\n");
+    }
+}
+
+static json_t *links_json(const struct breakdown *b)
+{
+    json_t *links = json_object();
+    for (int way = LINK_UP; way < LINK_COUNT; way++) {
+        const struct breakdown_link *l = &b->links[way];
+        json_object_set_new(links, link_keys[way],
+                            json_pack("{s:f, s:f, s:f, s:f}", "bytes", l->bytes, "ms", l->seconds * 1e3,
+                                      "copies", l->copies, "gbs", link_speed(l) * 1e-9));
+    }
+    if (b->link_rate > 0) json_object_set_new(links, "allowed_gbs", json_real(b->link_rate * 1e-9));
+    return links;
+}
+
 void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
 {
     if (b->steps == 0) {
@@ -107,6 +166,7 @@ void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
     if (plain_s > 0)
         fprintf(out, "  without recording a step takes %.3f ms, of which gaps are %.3f ms (%.1f %%)\n",
                 plain_s * 1e3, plain_gaps(b, plain_s) * 1e3, 100 * plain_gaps(b, plain_s) / plain_s);
+    print_links(out, b);
     if (b->lost) fprintf(out, "  %lld activities were lost: the gaps are too large\n", (long long)b->lost);
     fprintf(out, "  %8s %10s %7s  the %d costliest of %d kernels\n", "calls", "mean us", "%", b->kernel_count,
             b->kernel_kinds);
@@ -130,9 +190,9 @@ json_t *breakdown_json(const struct breakdown *b, double plain_s)
                                                  kernel_part_key(k->part), "calls", k->calls, "mean_us",
                                                  k->mean_s * 1e6, "percent", k->percent));
     }
-    json_t *root = json_pack("{s:I, s:f, s:f, s:I, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
+    json_t *root = json_pack("{s:I, s:f, s:f, s:I, s:o, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
                              b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "lost", (json_int_t)b->lost,
-                             "parts", parts, "kernels", kernels);
+                             "parts", parts, "links", links_json(b), "kernels", kernels);
     if (plain_s > 0) {
         json_object_set_new(root, "plain_step_ms", json_real(plain_s * 1e3));
         json_object_set_new(root, "plain_gaps_percent", json_real(100 * plain_gaps(b, plain_s) / plain_s));

@@ -134,6 +134,12 @@ static void put_activity(const char *name, uint64_t start, uint64_t end, struct 
     kernels_put(name ? name : "unnamed kernel", a, cupti.offset_ns);
 }
 
+static enum kernel_link copy_link(uint8_t kind)
+{
+    if (kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD) return LINK_UP;
+    return kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? LINK_DOWN : LINK_NONE;
+}
+
 static void read_record(const CUpti_Activity *record)
 {
     switch (record->kind) {
@@ -147,8 +153,11 @@ static void read_record(const CUpti_Activity *record)
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const memcpy_record *m = (const void *)record;
         put_activity(copy_name(m->copyKind), m->start, m->end,
-                     (struct activity){
-                         .node = m->graphNodeId, .stream = m->streamId, .correlation = m->correlationId});
+                     (struct activity){.node = m->graphNodeId,
+                                       .stream = m->streamId,
+                                       .correlation = m->correlationId,
+                                       .link = copy_link(m->copyKind),
+                                       .bytes = m->bytes});
         break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {

@@ -231,6 +231,7 @@ static void tell(struct activity *a)
                                      .scope = a->scope < 0 ? "" : kernels.scopes.text[a->scope],
                                      .start_ns = a->start_ns,
                                      .end_ns = a->end_ns,
+                                     .bytes = a->link != LINK_NONE ? (int64_t)a->bytes : 0,
                                      .stream = a->stream});
 }
 

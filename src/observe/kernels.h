@@ -45,6 +45,9 @@ void kernel_name_short(const char *name, char *out, size_t size);
 const char *kernel_part_text(enum kernel_part part);    /* "matrix products" */
 const char *kernel_part_key(enum kernel_part part);     /* "products" */
 
+/* Which way a copy goes between host and device. */
+enum kernel_link { LINK_NONE, LINK_UP, LINK_DOWN, LINK_COUNT };
+
 /* The mean recorded step. An instant in which several kernels run counts for the one that began first, so the parts add up to the
  * step; `percent` of the parts is in tenths that add to exactly 100. */
 enum { BREAKDOWN_KERNELS = 20, KERNEL_NAME_BYTES = 96 };
@@ -55,6 +58,10 @@ struct breakdown {
     struct breakdown_part {
         double seconds, percent, kernels; /* per step */
     } parts[KERNEL_PART_COUNT];
+    struct breakdown_link {
+        double bytes, seconds, copies; /* per step; seconds: in which a copy that way was under way, whatever ran beside it */
+    } links[LINK_COUNT];
+    double link_rate;               /* bytes/s each way that the link allows, for print and JSON: the caller's; 0: not known */
     int kernel_count;               /* of the list below; the kernels that cost most, most first */
     int kernel_kinds;               /* different kernels that ran */
     struct breakdown_kernel {

@@ -21,12 +21,16 @@ struct activity {
     uint32_t stream, correlation;
     int name;                   /* in a set of names */
     int scope;                  /* in another; -1: not known */
+    enum kernel_link link;      /* of a copy */
+    uint64_t bytes;             /* of a copy with a link */
 };
 
 /* breakdown.c: sums over all recorded steps. */
 struct breakdown_sum {
     int64_t steps, wall_ns, lost;
     int64_t part_ns[KERNEL_PART_COUNT], part_count[KERNEL_PART_COUNT];
+    int64_t link_ns[LINK_COUNT], link_count[LINK_COUNT];
+    double link_bytes[LINK_COUNT];
     struct breakdown_row {
         int64_t count, ns, alone_ns; /* ns: of the step, alone_ns: of the kernel, whatever ran beside it */
     } rows[NAMES_MAX];               /* by name */

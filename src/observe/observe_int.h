@@ -79,6 +79,7 @@ struct trace_device_event {
     const char *name;
     const char *part, *scope; /* which part of the step; the scopes it was queued in, "" when not known */
     int64_t start_ns, end_ns; /* clock_ns() */
+    int64_t bytes;            /* of a copy over the link to the host; else 0 */
     uint32_t stream;
 };
 void trace_device_event(const struct trace_device_event *e);

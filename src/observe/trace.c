@@ -127,6 +127,16 @@ static void put_stream(uint32_t stream)
     trace.streams[stream] = true;
 }
 
+/* Bytes of a copy, and its rate in MB/s: bytes over microseconds. */
+static void put_copy(const struct trace_device_event *e)
+{
+    const int64_t ns = e->end_ns - e->start_ns;
+    put(",\"bytes\":");
+    put_int(e->bytes, 1);
+    put(",\"mb_s\":");
+    put_int(ns > 0 ? (int64_t)((double)e->bytes * 1e3 / (double)ns) : 0, 1);
+}
+
 void trace_device_event(const struct trace_device_event *e)
 {
     pthread_mutex_lock(&trace.lock);
@@ -140,7 +150,9 @@ void trace_device_event(const struct trace_device_event *e)
         put_name(e->part);
         put("\",\"scope\":\"");
         put_name(e->scope);
-        put("\"}}");
+        put("\"");
+        if (e->bytes > 0) put_copy(e);
+        put("}}");
     }
     pthread_mutex_unlock(&trace.lock);
 }

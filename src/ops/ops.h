@@ -330,7 +330,8 @@ struct step_scalars {
  * the random bits depend on seed, step, the row's key and the element's index in the whole row, so they are the same for every set, every
  * cut into chunks, and every way in which ranks share the row.
  * Where ranks share the gradients it comes in two halves: UPDATE_SQUARES, whose sums are added up over the ranks, in chunk order too, and
- * UPDATE_RULE with that sum. On the CPU the bits are those of UPDATE_WHOLE; a GPU's fused launch adds up in another order. */
+ * UPDATE_RULE with that sum. On the CPU the bits are those of UPDATE_WHOLE; a GPU's fused launch adds up in another order. Where the state
+ * passes through the device in parts, UPDATE_NORM over all chunks, then UPDATE_RULE over some at a time: the bits of UPDATE_WHOLE. */
 enum { UPDATE_CHUNK = 16384 };  /* elements, at most */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
@@ -368,6 +369,7 @@ enum update_half {
     UPDATE_WHOLE,
     UPDATE_SQUARES,             /* squares = sum of g^2 of each chunk, and nothing else */
     UPDATE_RULE,                /* all but the norm, which comes from scalars.grad_squares */
+    UPDATE_NORM,                /* the norm alone, into scalars.grad_squares: reads g, and no other array */
 };
 struct update_args {
     enum update_rule rule;

@@ -141,7 +141,7 @@ struct combine_gate_bwd_args {
  *   b_e += rate sign(mean(c) - c_e), sign(0) = 0;   c = 0;   scalars: load_max, load_min = of all c_e / mean(c)
  * Routers without slots are left out; if grad_norm is not finite (ops.h: update), nothing changes. */
 struct balance_args {
-    float *bias, *load;             /* flat arrays, as update's p and g */
+    float *bias, *load;             /* flat arrays, as update's p and g; a row's element i has bias[i - no_v] */
     const struct update_chunk *rows;    /* [row_count], in the set's memory: one per router, at most MOE_EXPERTS_MAX elements each */
     int64_t row_count;
     double rate;

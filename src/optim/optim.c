@@ -142,7 +142,7 @@ static status check_pieces(const struct params *p, const struct update_chunk *c,
                 row->split == SPLIT_FIRST ? "another number of ranks" : "optim.state: fp32");
 }
 
-status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
+status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
 {
     CHECK(p->chunks != NULL, "no place for the optimizer's table");
     const int64_t count = p->chunk_count + p->balance_count;
@@ -160,12 +160,15 @@ status optim_chunks(struct params *p, const struct run_spec *spec, dev_stream s)
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         const struct param_held held = params_held(p, i);
         if (row->role == ROLE_BALANCE && held.to > held.from)
-            *b++ = (struct update_chunk){.begin = held.at, .count = (int32_t)row->count};
+            *b++ = (struct update_chunk){.begin = held.at,
+                                         .count = (int32_t)row->count,
+                                         .no_v = params_host_master(p) ? held.at - row->exact_at : 0};
         if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
         for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
     CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
           (long long)(b - table), (long long)count);
+    if (st == STATUS_OK && o) st = offload_cut(o, table, p->chunk_count);
     if (st == STATUS_OK) st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
     if (st == STATUS_OK && p->balance_count > 0)
         st = dev_upload(s, p->balance, table + p->chunk_count, (size_t)p->balance_count * sizeof *table);
@@ -272,25 +275,49 @@ static status balance_parts(const struct run *r, struct balance_args a)
     return STATUS_OK;
 }
 
+/* Routers' biases are read where they are updated, on the device; their master weights follow. */
+static status keep_biases(const struct run *r)
+{
+    const struct params *p = r->params;
+    for (int i = 0; i < p->count; i++) {
+        const struct param *row = &p->rows[i];
+        if (row->role != ROLE_BALANCE || !p->units[row->unit].here) continue;
+        TRY(dev_download(r->stream, (float *)p->master + row->offset, p->exact + row->exact_at,
+                         (size_t)row->count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+/* The rule, over what lies on the device or piece by piece. */
+static status move_weights(const struct run *r, const struct run_spec *spec, struct offload *o, bool has_norm)
+{
+    if (o == NULL || !o->on) return update(r, spec, has_norm ? UPDATE_RULE : UPDATE_WHOLE, NULL);
+    const struct update_args all = update_args_of(r, spec, UPDATE_RULE, NULL);
+    if (!has_norm) TRY(update(r, spec, UPDATE_NORM, NULL));
+    return offload_update(o, r, &all);
+}
+
 status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares,
-                  double balance_rate)
+                  struct offload *o, double balance_rate)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
+    const bool apart = params_host_master(p);
     if (squares->own) {
         TRY(update(r, spec, UPDATE_SQUARES, squares->own));
         TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
-    TRY(update(r, spec, squares->own ? UPDATE_RULE : UPDATE_WHOLE, NULL));
+    TRY(move_weights(r, spec, o, squares->own != NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
     if (p->balance_count == 0) return STATUS_OK;
-    const struct balance_args all = {.bias = p->master,
+    const struct balance_args all = {.bias = apart ? p->exact : p->master,
                                      .load = p->grad,
                                      .rows = p->balance,
                                      .row_count = p->balance_count,
                                      .rate = balance_rate,
                                      .scalars = r->scalars};
-    return p->zero ? balance_parts(r, all) : r->ops->balance(&all, r->stream);
+    TRY(p->zero ? balance_parts(r, all) : r->ops->balance(&all, r->stream));
+    return apart ? keep_biases(r) : STATUS_OK;
 }
 
 /* Where the summed gradient of what this rank holds of a row begins. */

@@ -39,6 +39,8 @@ const char *cluster_text(char buf[64], const struct cluster *c);
 
 /* The row of a card by the driver's name; NULL when there is none. */
 const struct machine *machine_of_card(const char *card);
+/* Bytes/s each way between a card and its host while both ways are busy; 0 for a row that is not there. */
+double machine_host_both(const struct machine *m);
 double machine_peak(const struct machine *m, enum precision precision);  /* FLOP/s; 0: not known */
 /* FLOP/s of a product whose smallest side is `width`; of attention over sequences of `tokens`. */
 double machine_product_rate(const struct machine *m, enum precision precision, double width);

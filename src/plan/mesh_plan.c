@@ -1,4 +1,5 @@
 #include "plan/mesh_plan_int.h"
+#include "optim/optim.h"
 #include "parallel/share.h"
 
 #include <math.h>
@@ -75,6 +76,18 @@ struct mesh_state mesh_state_bytes(enum precision precision, double moments, int
     return s;
 }
 
+struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int zero, int shards)
+{
+    const enum optim_state kind = (enum optim_state)r->optim_state;
+    struct mesh_state s = mesh_state_bytes((enum precision)r->train_precision, moments, zero, shards);
+    if (!r->memory_offload_optimizer) return s;
+    const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
+    s.host = s.master +
+             optim_moments((enum optim)r->optim_name) * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
+    s.master = 0;
+    return s;
+}
+
 double mesh_memory_sum(const struct mesh_memory *m)
 {
     double sum = 0;
@@ -97,6 +110,9 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && v->mesh.dp == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
+    if (p->spec.run.memory_offload_optimizer && p->cluster.machine->kind != DEV_CUDA)
+        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs cards; %s has none",
+                    p->cluster.machine->name);
     if (sequences % (v->mesh.dp * v->micro_batch) != 0)
         return FAIL(STATUS_CONFIG,
                     "train.batch_tokens holds %lld sequences: not a multiple of dp %d x micro_batch %lld",
@@ -179,13 +195,13 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     /* A pipeline's sets are as large as the largest chunk and hold the final sum; one micro-batch alone holds each layer once. */
     m->act = s->act_fixed + (last ? s->act_last : 0) +
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store - s->sum_bytes : act);
-    const struct mesh_state b =
-        mesh_state_bytes(precision_of(p), s->moment_bytes, v->mesh.zero, v->mesh.shard);
+    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
     m->grads = stage->count * b.grad + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)share_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
     m->optim = stage->count * b.moments;
+    stage->host = stage->count * b.host;
     struct feed_shape feed = s->feed;
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
@@ -303,12 +319,14 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     return c;
 }
 
-/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. */
+/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. What lies in host memory
+ * comes up and goes back at once, behind which the rest is hidden. */
 static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
                       double count)
 {
-    const struct mesh_state b = mesh_state_bytes(precision_of(p), s->moment_bytes, 0, 1);
+    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
     const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
+    if (b.host > 0) return count * b.host / machine_host_both(p->cluster.machine);
     return count * bytes / (v->mesh.zero > 0 ? v->mesh.shard : 1) / p->cluster.machine->stream_rate;
 }
 

@@ -25,8 +25,11 @@ struct mesh_variant {
 /* Bytes per parameter of a rank, of `moments` bytes, sharded over `shards`. With bf16 and AdamW in sum: 18, 6 + 12/D, 2 + 16/D, 18/D for ZeRO 0 to 3. */
 struct mesh_state {
     double weight, master, grad, moments;
+    double host;                /* in host memory: memory.offload_optimizer */
 };
 struct mesh_state mesh_state_bytes(enum precision precision, double moments, int zero, int shards);
+/* The same of a run; `moments`: of the device, what passes through it included. */
+struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int zero, int shards);
 
 #define MESH_MEMORY(X)                                                                                       \
     X(weights, "weights") X(grads, "gradients") X(optim, "optimizer") X(act, "activations")                  \
@@ -43,6 +46,7 @@ struct mesh_stage {
     int layers;                 /* of all its chunks */
     int slots, stores;          /* sets of activations of a chunk that it holds; of products that are put off (zb_h1) */
     double count;               /* parameters, before sharding over dp */
+    double host;                /* bytes of the optimizer's state in host memory */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, with what is sent and not hidden */
     double ortho, exchange;     /* seconds of Muon's products per step, and of what ranks exchange for them */

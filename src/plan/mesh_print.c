@@ -116,6 +116,20 @@ static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
     }
 }
 
+static void print_host(const struct mesh_result *r)
+{
+    char a[32], b[32];
+    double most = 0, sum = 0;
+    for (int i = 0; i < r->variant.mesh.pp; i++) {
+        most = fmax(most, r->stages[i].host);
+        sum += r->stages[i].host * r->variant.mesh.dp * r->variant.mesh.tp;
+    }
+    if (sum > 0)
+        printf("host memory  %s per rank at most, %s of all: master weights and moments, once up and back "
+               "per step\n",
+               text_bytes(a, most), text_bytes(b, sum));
+}
+
 static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
 {
     char text[192], a[32];
@@ -123,6 +137,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     double most = -1, next = -1;
     printf("\n%s\n", variant_text(text, r));
     print_stages(p, r);
+    print_host(r);
     printf("\nstep         %.1f ms, %s tokens/s, MFU %.1f %%\n", 1e3 * r->step,
            text_count(a, r->tokens_per_s), 100 * r->mfu);
 #define X(name, text, seconds)                                                                               \
@@ -166,11 +181,11 @@ static json_t *result_json(const struct mesh_result *r)
 #define X(name, text) json_object_set_new(memory, #name, json_real(s->memory.name));
         MESH_MEMORY(X)
 #undef X
-        json_array_append_new(stages,
-                              json_pack("{s:i, s:i, s:f, s:o, s:f, s:f, s:f}", "layers", s->layers, "slots",
-                                        s->slots, "parameters", s->count, "memory_bytes", memory,
-                                        "memory_bytes_sum", mesh_memory_sum(&s->memory), "forward_seconds",
-                                        s->forward, "backward_seconds", s->backward));
+        json_array_append_new(
+            stages, json_pack("{s:i, s:i, s:f, s:f, s:o, s:f, s:f, s:f}", "layers", s->layers, "slots",
+                              s->slots, "parameters", s->count, "host_bytes", s->host, "memory_bytes", memory,
+                              "memory_bytes_sum", mesh_memory_sum(&s->memory), "forward_seconds", s->forward,
+                              "backward_seconds", s->backward));
     }
 #define X(name, text, seconds) json_object_set_new(parts, #name, json_real(seconds));
     STEP_PARTS(X)

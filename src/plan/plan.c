@@ -80,6 +80,10 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                     .scratch = &m->scratch};
     TRY(count_sets(args, &l));
     struct feed_shape feed = plan_feed(args);
+    if (args->offload && args->kind != DEV_CUDA)
+        return FAIL(STATUS_CONFIG,
+                    "memory.offload_optimizer needs a card, and this run is on the CPU, where all "
+                    "of the state is in host memory already: leave it out");
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     TRY(decoder_lay_params(
@@ -89,11 +93,15 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                       .moments = train ? optim_moments(args->optim) : 0,
                                       .positions = args->positions,
                                       .stream = args->stream,
-                                      .arenas = {.param = &m->param, .grad = &m->grad, .optim = &m->optim}}));
+                                      .arenas = {.param = &m->param,
+                                                 .grad = &m->grad,
+                                                 .optim = &m->optim,
+                                                 .host = train && args->offload ? &m->host : NULL}}));
     struct sync counted;
     struct squares counted_squares;
     struct share counted_share;
     struct zero counted_zero;
+    struct offload counted_offload;
     zero_lay(args->zero ? args->zero : &counted_zero, &d->params,
              &(struct zero_lay){.mesh = args->mesh,
                                 .param = &m->param,
@@ -103,6 +111,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                 .stores = l.stores,
                                 .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm});
     if (train) optim_lay(&d->params, &m->optim);
+    if (train) offload_lay(args->places ? args->places : &counted_offload, &d->params, &m->optim);
     if (train)
         squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);
     if (train) share_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
@@ -134,12 +143,36 @@ static void name_arenas(struct memory *m)
 #define X(field, category, text) m->field.name = category;
     MEMORY_LIST(X)
 #undef X
+    m->host.name = "host optimizer";
 }
 
-static status check_fit(const struct memory *m, double have)
+static double read_number(const char *path)
 {
-    if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
+    FILE *f = fopen(path, "r");
+    char text[64] = "";
+    if (f == NULL) return 0;
+    char *got = fgets(text, sizeof text, f);
+    fclose(f);
+    return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
+}
+
+static double host_bytes(void)
+{
+    const double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const double limit = read_number("/sys/fs/cgroup/memory.max");
+    return limit > 0 && limit < physical ? limit : physical;
+}
+
+/* `have` of the device, `host` of its host; 0: not known. */
+static status check_fit(const struct memory *m, double have, double host)
+{
     char a[32], b[32];
+    if (host > 0 && (double)m->host.peak > host)
+        return FAIL(STATUS_FIT,
+                    "memory.offload_optimizer needs %s of the host's memory, which has %s: use optim.state: "
+                    "bf16 or int8, or optim.name: lion",
+                    text_bytes(a, (double)m->host.peak), text_bytes(b, host));
+    if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
     return FAIL(STATUS_FIT,
                 "the run needs %s, the machine has %s: lower train.micro_batch, or use "
                 "train.recompute=selective or full; `ingot plan` shows what takes it",
@@ -154,12 +187,16 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
     name_arenas(m);
     TRY(plan_lay(&count, d, a, args));
     forget_counting(d, a);
-    TRY(check_fit(&count, args->bytes_max));
+    TRY(check_fit(&count, args->bytes_max, host_bytes()));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
 #define X(field, category, text) TRY(dev_arena_reserve(dev, &m->field, category, count.field.peak));
     MEMORY_LIST(X)
 #undef X
+    TRY(dev_pinned_arena(dev, &m->host, m->host.name, count.host.peak));
     TRY(plan_lay(m, d, a, args));
+    CHECK(m->host.peak == count.host.peak, "%s: planned %zu bytes, laid out %zu", m->host.name,
+          count.host.peak, m->host.peak);
+    m->host.sealed = true;
 #define X(field, category, text)                                                                             \
     CHECK(m->field.peak == count.field.peak, "%s: planned %zu bytes, laid out %zu", category,                \
           count.field.peak, m->field.peak);                                                                  \
@@ -174,6 +211,7 @@ void memory_free(struct memory *m)
 #define X(field, category, text) arena_free(&m->field);
     MEMORY_LIST(X)
 #undef X
+    arena_free(&m->host);
 }
 
 size_t memory_peak(const struct memory *m)
@@ -190,25 +228,13 @@ int64_t plan_micro_count(const struct spec *s)
     return s->run.train_batch_tokens / (s->run.train_micro_batch * s->run.train_sequence_length);
 }
 
-static double read_number(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char text[64] = "";
-    if (f == NULL) return 0;
-    char *got = fgets(text, sizeof text, f);
-    fclose(f);
-    return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
-}
-
 double plan_bytes(const struct spec *s, const struct dev *dev)
 {
     /* Kernels of CUDA's libraries are loaded when they are first used: about 0.4 GiB for cuBLASLt and cuDNN on an H200. */
     const double libraries = 512 * 1048576.0;
     if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
     if (dev->kind == DEV_CUDA) return dev->bytes_free ? (double)dev->bytes_free - libraries : 0;
-    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double limit = read_number("/sys/fs/cgroup/memory.max");
-    return limit > 0 && limit < physical ? limit : physical;
+    return host_bytes();
 }
 
 static int64_t dp_ranks(const struct mesh *mesh)
@@ -233,7 +259,8 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .len_max = t,
                                   .micro_count = (int)(plan_micro_count(s) / dp_ranks(mesh)),
                                   .mesh = mesh,
-                                  .gradient_groups = s->run.train_gradient_groups};
+                                  .gradient_groups = s->run.train_gradient_groups,
+                                  .offload = s->run.memory_offload_optimizer};
 }
 
 enum dev_kind plan_device(const struct spec *s)
@@ -473,6 +500,10 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     else
         printf("  %-12s %12s   on %s; machine.memory_gib tells its memory\n", "sum",
                text_bytes(a, (double)memory_peak(m)), machine->name);
+    if (m->host.peak > 0)
+        printf("  %-12s %12s   in the host's memory, beside the sum: master weights, moments "
+               "(memory.offload_optimizer)\n",
+               "host", text_bytes(a, (double)m->host.peak));
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
@@ -497,12 +528,12 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
 #define X(field, text) json_object_set_new(parts, #field, json_real(f.field));
     FLOP_LIST(X)
 #undef X
-    json_t *root =
-        json_pack("{s:I, s:I, s:o, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
-                  "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory,
-                  "memory_bytes_sum", (json_int_t)memory_peak(m), "machine_bytes", have, "fits",
-                  have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
-                  "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
+    json_t *root = json_pack(
+        "{s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
+        "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory, "memory_bytes_sum",
+        (json_int_t)memory_peak(m), "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
+        have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
+        "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -558,7 +589,7 @@ status plan_print(const struct spec *spec, int json)
             print_json(&s, &m, &d, have);
         else
             print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
-        st = check_fit(&m, have);
+        st = check_fit(&m, have, dev.bytes_total > 0 ? host_bytes() : 0);
     }
     activations_fini(&a);
     decoder_fini(&d);

@@ -6,13 +6,14 @@
 #include "model/decoder.h"
 #include "model/feed.h"
 #include "ops/choose.h"
+#include "optim/offload.h"
 #include "optim/squares.h"
 #include "parallel/share.h"
 #include "parallel/zero.h"
 
 /*  arena   category        what lies there */
 #define MEMORY_LIST(X)                                                                                       \
-    X(param, "parameters", "fp32 master weights, bf16 copy, rope tables")                                    \
+    X(param, "parameters", "fp32 master weights where they are not offloaded, bf16 copy, rope tables")                                    \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
@@ -22,6 +23,7 @@ struct memory {
 #define X(name, category, text) struct arena name;
     MEMORY_LIST(X)
 #undef X
+    struct arena host; /* of a GPU run: state of the optimizer in pinned memory of the host (memory.offload_optimizer) */
 };
 
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
@@ -43,6 +45,8 @@ struct plan_lay_args {
     struct squares *squares;       /* likewise */
     struct share *share;       /* likewise */
     struct zero *zero;         /* likewise */
+    bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */
+    struct offload *places;    /* of what is offloaded: laid out, too; NULL: only counted */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */
@@ -54,7 +58,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
 status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
-size_t memory_peak(const struct memory *m); /* bytes, all arenas */
+size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device */
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);

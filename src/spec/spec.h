@@ -54,7 +54,7 @@ struct spec {
 struct spec_origin;
 
 /* Reads PATH (YAML) and overrides ("--train.steps=100", with or without the dashes), fills defaults and presets, resolves, checks.
- * YAML: sections model, run, data, train, optim, eval, ckpt, log, machine; `model: {preset: small}` (or --model.preset=small) starts
+ * YAML: sections model, run, data, train, optim, parallel, memory, eval, ckpt, log, machine; `model: {preset: small}` (or --model.preset=small) starts
  * from a preset. Later wins: defaults, preset (the command line's, else the file's), keys of the file, keys of the command line. A
  * length (train.steps, train.tokens) or run.name on the command line replaces the file's other length or run.dir. STATUS_CONFIG with file:line:column and the nearest key on any mistake. path may be NULL: overrides only. `origin` may be
  * NULL; else the caller frees it. Both are written only on success. */

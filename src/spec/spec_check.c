@@ -264,6 +264,24 @@ static status check_optim(const struct spec *s)
     return STATUS_OK;
 }
 
+static status check_offload(const struct spec *s)
+{
+    const struct run_spec *r = &s->run;
+    if (!r->memory_offload_optimizer) return STATUS_OK;
+    if (r->optim_name == OPTIM_MUON)
+        return FAIL(STATUS_CONFIG,
+                    "memory.offload_optimizer does not go with optim.name muon, which needs whole matrices "
+                    "on the card; use adamw or lion");
+    if (r->parallel_zero > 0)
+        return FAIL(STATUS_CONFIG,
+                    "memory.offload_optimizer does not go with parallel.zero %lld yet; set it to 0",
+                    (ll)r->parallel_zero);
+    if (r->machine_device == DEVICE_CPU)
+        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs a card; with machine.device: cpu all of "
+                                   "the state is in host memory already: leave it out");
+    return STATUS_OK;
+}
+
 status spec_check(const struct spec *s)
 {
     TRY(model_spec_check(&s->model));
@@ -277,5 +295,6 @@ status spec_check(const struct spec *s)
         return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
     TRY(check_batch(s));
     TRY(check_optim(s));
+    TRY(check_offload(s));
     return check_schedule(s);
 }

@@ -236,7 +236,8 @@ static void place_rows(struct params *p)
             p->rows[i].offset = at;
             at += room;
             p->rows[i].exact_at = p->exact_count;
-            if (p->rows[i].exact && unit->here && p->zero) p->exact_count += p->rows[i].count;
+            if (p->rows[i].exact && unit->here && (p->zero || params_host_master(p)))
+                p->exact_count += p->rows[i].count;
         }
         unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count;
@@ -273,27 +274,31 @@ void params_lay(struct params *p, const struct params_lay_args *a)
               a->moment_dt == DTYPE_U8,
           "moments of %s", dtype_name(a->moment_dt));
     const struct params_arenas *to = &a->arenas;
+    struct arena *state = to->host ? to->host : to->optim;
+    p->dt = a->dt;
+    p->moment_dt = a->moment_dt;
+    p->moments = a->moments;
+    p->host_state = to->host != NULL;
     place_rows(p);
     place_v(p);
     const size_t total = (size_t)p->total, n = (size_t)p->own, n_v = (size_t)p->total_v,
                  acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
     const size_t weights = p->zero < 3 ? total : n;
-    p->dt = a->dt;
-    p->moment_dt = a->moment_dt;
-    p->master = arena_take(to->param, (a->dt == dtype_acc(a->dt) ? weights : n) * acc, "master weights");
+    p->master = arena_take(params_host_master(p) ? to->host : to->param,
+                           (a->dt == dtype_acc(a->dt) ? weights : n) * acc, "master weights");
     p->weight = a->dt == dtype_acc(a->dt)
                     ? p->master
                     : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
     p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
     if (a->with_grad) p->grad = arena_take(to->grad, (p->zero < 2 ? total : n) * acc, "gradients");
-    if (a->moments >= 1) p->m = arena_take(to->optim, n * moment, "first moment");
-    if (a->moments >= 2) p->v = arena_take(to->optim, n_v * moment, "second moment");
+    if (a->moments >= 1) p->m = arena_take(state, n * moment, "first moment");
+    if (a->moments >= 2) p->v = arena_take(state, n_v * moment, "second moment");
     const size_t per_scale = PARAM_ALIGN / sizeof(float);
     const bool scales = a->moment_dt == DTYPE_U8;
     if (a->moments >= 1 && scales)
-        p->m_scale = arena_take(to->optim, n / per_scale, "scales of the first moment");
+        p->m_scale = arena_take(state, n / per_scale, "scales of the first moment");
     if (a->moments >= 2 && scales)
-        p->v_scale = arena_take(to->optim, n_v / per_scale, "scales of the second moment");
+        p->v_scale = arena_take(state, n_v / per_scale, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++) {
         p->units[u].weight = p->zero < 3 ? unit_at(p->weight, &p->units[u], a->dt) : NULL;
         p->units[u].grad = p->zero < 2 ? unit_at(p->grad, &p->units[u], dtype_acc(a->dt)) : NULL;

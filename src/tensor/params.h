@@ -8,6 +8,7 @@
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero.
+ * With `host_state` (optim/offload.h) moments, their scales and master, unless it is weight, are memory of the host, whatever the device.
  *
  * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards grid elements, and m,
  * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
@@ -112,8 +113,8 @@ struct params {
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
-    float *exact;               /* [exact_count] with `zero`: whole copies of the master weights of `exact` rows */
-    int64_t exact_count;
+    bool host_state; int moments; /* what the optimizer alone reads is the host's; moments of a parameter: params_lay */
+    float *exact; int64_t exact_count; /* with `zero`, or a master in host memory: whole copies of the master weights of `exact` rows */
     dtype moment_dt;
     void *m, *v;
     float *m_scale, *v_scale;   /* with moments in 8 bits */
@@ -156,7 +157,7 @@ struct param_held params_held_by(const struct params *p, int row, int shard);
 void params_free(struct params *p);
 
 /* Takes the arrays: counting or real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference; `with_grad` likewise 0 without training. */
-struct params_arenas { struct arena *param, *grad, *optim; };
+struct params_arenas { struct arena *param, *grad, *optim, *host /* NULL: no host_state */; };
 struct params_lay_args {
     dtype dt, moment_dt;        /* moment_dt: F32, BF16 or U8 where there are moments */
     int with_grad, moments;
@@ -164,6 +165,8 @@ struct params_lay_args {
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
 
+/* The device has no master weights but those that are on their way. */
+static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt != dtype_acc(p->dt); }
 static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
 static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)
 {
@@ -195,6 +198,6 @@ static inline void *params_master(const struct params *p, int row)
 }
 static inline void *params_exact(const struct params *p, int row)
 {
-    return p->zero ? p->exact + p->rows[row].exact_at : params_master(p, row);
+    return p->zero || params_host_master(p) ? p->exact + p->rows[row].exact_at : params_master(p, row);
 }
 #endif

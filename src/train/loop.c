@@ -8,6 +8,7 @@
 #include "data/tokenizer.h"
 #include "observe/env.h"
 #include "observe/kernels.h"
+#include "plan/machine.h"
 #include "plan/mfu.h"
 #include "train/forecast.h"
 #include "train/restore.h"
@@ -196,6 +197,11 @@ static void print_banner(const struct loop *l)
     supply_tell(&l->train);
     log_info("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory), reserved,
              text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
+    if (t->memory.host.peak > 0)
+        log_info("host      planned %zu bytes, measured %zu (%s): master weights and moments; %s per step "
+                 "each way",
+                 t->memory.host.peak, t->memory.host.size, text_bytes(a, (double)t->memory.host.size),
+                 text_bytes(b, offload_bytes(&t->offload)));
     log_info("compute   %s FLOPs per token (3 x forward)",
              text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
 }
@@ -348,6 +354,7 @@ static void device_times_after(struct loop *l)
 static void device_times_close(struct loop *l, const char *path)
 {
     kernels_breakdown(&l->breakdown);
+    l->breakdown.link_rate = machine_host_both(machine_of_card(l->trainer.dev.name));
     kernels_close();
     if (l->breakdown.steps == 0) return;
     json_t *j = breakdown_json(&l->breakdown, 0);
@@ -430,6 +437,9 @@ static void memory_facts(struct loop *l)
     observe_fact(l->observe, "measured_bytes." category, (double)m->field.size);
     MEMORY_LIST(X)
 #undef X
+    if (m->host.peak == 0) return;
+    observe_fact(l->observe, "planned_bytes.host", (double)m->host.peak);
+    observe_fact(l->observe, "measured_bytes.host", (double)m->host.size);
 }
 
 static void finish(struct loop *l, const struct loop_options *o, status st)

@@ -9,12 +9,14 @@ enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part, at once */
 static void list_arrays(struct state *s)
 {
     const struct params *p = &s->t->decoder.params;
+    const bool host = s->t->run.stream == NULL, state = host || p->host_state,
+               master = host || params_host_master(p);
     const struct state_array all[STATE_ARRAYS] = {
-        {"master", p->master, DTYPE_F32, 1, false},
-        {"m", p->m, p->moment_dt, 1, false},
-        {"v", p->v, p->moment_dt, 1, true},
-        {"m_scale", p->m_scale, DTYPE_F32, PARAM_ALIGN, false},
-        {"v_scale", p->v_scale, DTYPE_F32, PARAM_ALIGN, true},
+        {"master", p->master, master, DTYPE_F32, 1, false},
+        {"m", p->m, state, p->moment_dt, 1, false},
+        {"v", p->v, state, p->moment_dt, 1, true},
+        {"m_scale", p->m_scale, state, DTYPE_F32, PARAM_ALIGN, false},
+        {"v_scale", p->v_scale, state, DTYPE_F32, PARAM_ALIGN, true},
     };
     memcpy(s->list, all, sizeof all);
 }
@@ -29,11 +31,10 @@ static size_t array_bytes(const struct state *s, const struct state_array *a)
 static status open_arrays(struct state *s, enum state_use use)
 {
     struct stream *stream = s->t->run.stream;
-    s->owned = stream != NULL;
     for (int i = 0; i < STATE_ARRAYS; i++) {
         const size_t bytes = array_bytes(s, &s->list[i]);
-        if (stream == NULL) s->arrays[i] = s->list[i].device;
-        if (stream == NULL || s->list[i].device == NULL) continue;
+        if (s->list[i].host) s->arrays[i] = s->list[i].device;
+        if (s->list[i].host || s->list[i].device == NULL) continue;
         s->arrays[i] = malloc(bytes);
         if (s->arrays[i] == NULL)
             return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
@@ -45,8 +46,8 @@ static status open_arrays(struct state *s, enum state_use use)
 status state_upload(const struct state *s)
 {
     struct trainer *t = s->t;
-    for (int i = 0; i < STATE_ARRAYS && s->owned; i++)
-        if (s->arrays[i])
+    for (int i = 0; i < STATE_ARRAYS; i++)
+        if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     TRY(init_sync(&t->decoder, &t->run));
     TRY(zero_gather(&t->zero));
@@ -278,7 +279,8 @@ status state_open(struct state *s, struct trainer *t, enum state_use use)
 
 void state_close(struct state *s)
 {
-    for (int i = 0; i < STATE_ARRAYS && s->owned; i++) free(s->arrays[i]);
+    for (int i = 0; i < STATE_ARRAYS; i++)
+        if (!s->list[i].host) free(s->arrays[i]);
     free(s->answers);
     free(s->sent);
     free(s->received);

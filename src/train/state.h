@@ -12,6 +12,7 @@ enum { STATE_ARRAYS = 5 };
 struct state_array {
     const char *prefix;
     void *device;   /* NULL: not laid out */
+    bool host;      /* memory of the host all the same: params.host_state */
     dtype dt;
     int64_t block;  /* elements of a parameter that share one of these: 1, or PARAM_ALIGN for scales */
     bool second;    /* of the second moment, which `ortho` rows have none of */
@@ -20,8 +21,7 @@ struct state_answer { int64_t from, count; }; /* elements of the slice of a row 
 struct state {
     struct trainer *t;
     struct state_array list[STATE_ARRAYS];
-    void *arrays[STATE_ARRAYS];     /* the same in host memory: themselves on the CPU, copies of what a GPU holds */
-    bool owned;
+    void *arrays[STATE_ARRAYS];     /* the same in host memory: themselves where they are there, copies of what a GPU holds */
     struct state_answer *answers;   /* [ranks][rows], of several ranks that save */
     char *sent, *received;
     struct ckpt_item *items;

@@ -60,6 +60,7 @@ static status queue_step(struct trainer *t, int micro_count)
 {
     const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
     const bool whole = t->decoder.params.zero < 2;
+    TRY(offload_begin(&t->offload, &t->run));
     if (t->mesh.pp)
         TRY(pipeline_run(t, micro_count));
     else
@@ -70,7 +71,7 @@ static status queue_step(struct trainer *t, int micro_count)
         SCOPE("train.share", -1);
         TRY(share_sum(&t->share, &t->decoder.params, t->run.stream));
     }
-    TRY(optim_step(&t->run, &t->spec.run, &t->squares, t->spec.model.moe_balance_rate));
+    TRY(optim_step(&t->run, &t->spec.run, &t->squares, &t->offload, t->spec.model.moe_balance_rate));
     return zero_gather(&t->zero);
 }
 

@@ -72,6 +72,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     args.squares = &t->squares;
     args.share = &t->share;
     args.zero = &t->zero;
+    args.places = &t->offload;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;
@@ -86,7 +87,9 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     if (args.use == PLAN_TRAIN && t->run.stream && t->decoder.params.zero && t->decoder.params.balance_count)
         return FAIL(STATUS_CONFIG, "parallel.zero shares out routers' biases on the CPU alone so far; set "
                                    "parallel.zero to 0, or --machine.device=cpu");
-    if (args.use == PLAN_TRAIN) TRY(optim_chunks(&t->decoder.params, &t->spec.run, t->run.stream));
+    TRY(offload_open(&t->offload, t->run.stream));
+    if (args.use == PLAN_TRAIN)
+        TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->run.stream));
     return STATUS_OK;
 }
 
@@ -162,6 +165,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
+    offload_close(&t->offload);
     pipeline_close(&t->pipeline);
     feed_close(&t->feed);
     activations_fini(&t->acts);

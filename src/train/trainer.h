@@ -27,6 +27,7 @@ struct trainer {
     struct sync sync;
     struct squares squares;
     struct zero zero;
+    struct offload offload;
     struct pipeline pipeline;
     struct share share;
     struct graph graph;

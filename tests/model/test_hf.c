@@ -147,7 +147,7 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
         run_spec_default(&spec);
         spec.optim_lr = 1e-3, spec.optim_beta1 = 0.9, spec.optim_beta2 = 0.95, spec.optim_eps = 1e-8,
         spec.optim_weight_decay = 0.1, spec.train_clip = 1;
-        ok(optim_chunks(&f->d.params, &spec, NULL));
+        ok(optim_chunks(&f->d.params, &spec, NULL, NULL));
         const float *want = hf_expected(&f->hf, "losses", HF_STEPS);
         for (int step = 0; step < HF_STEPS; step++) {
             f->scalars.loss_sum = 0;
@@ -156,7 +156,7 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
             double sum = f->scalars.loss_sum;
             f->scalars.lr = spec.optim_lr;
             optim_scalars(&spec, step, &f->scalars);
-            ok(optim_step(&f->run, &spec, &(struct squares){0}, 0));
+            ok(optim_step(&f->run, &spec, &(struct squares){0}, NULL, 0));
             if (!(fabs(sum / T - (double)want[step]) <= 1e-4))
                 fail_msg("%s: step %d: loss %.6f, torch has %.6f", f->hf.name, step, sum / T,
                          (double)want[step]);

@@ -84,6 +84,34 @@ static void parts_and_gaps_are_the_wall_time(void **state)
     names_free(&names);
 }
 
+/* Of each way: the time in which a copy is under way, whatever else is, and its bytes. */
+static void copies_over_the_link_have_a_rate_each_way(void **state)
+{
+    (void)state;
+    struct names names = {0};
+    struct breakdown_sum *sum = sum_make(&names);
+    struct activity a[] = {
+        {.start_ns = 0, .end_ns = 400, .name = COPY, .link = LINK_UP, .bytes = 6000},
+        {.start_ns = 100, .end_ns = 900, .name = GEMM},
+        {.start_ns = 200, .end_ns = 300, .name = COPY, .link = LINK_UP, .bytes = 100}, /* beside the first */
+        {.start_ns = 300, .end_ns = 500, .name = COPY, .link = LINK_DOWN, .bytes = 1000},
+        {.start_ns = 300, .end_ns = 900, .name = COPY}, /* on the device */
+        {.start_ns = 800, .end_ns = 1000, .name = COPY, .link = LINK_UP, .bytes = 2000},
+    };
+    breakdown_add(sum, a, 6, parts, 1000, 1);
+    breakdown_add(sum, a, 6, parts, 1000, 1);
+    struct breakdown b;
+    breakdown_mean(&b, sum, &names, parts);
+    close_to(b.links[LINK_UP].seconds, 600e-9);
+    close_to(b.links[LINK_UP].bytes, 8100);
+    close_to(b.links[LINK_UP].copies, 3);
+    close_to(b.links[LINK_DOWN].seconds, 200e-9);
+    close_to(b.links[LINK_DOWN].bytes, 1000);
+    assert_int_equal(tenths(&b), 1000);
+    free(sum);
+    names_free(&names);
+}
+
 static void a_step_shorter_than_its_kernels_has_no_gaps(void **state)
 {
     (void)state;
@@ -188,10 +216,15 @@ static void fake_flush(void)
                                   .scope = -1},
                 offset);
     kernels_put_link(call, fake.scope_copy);
-    kernels_put(
-        "memset",
-        (struct activity){.start_ns = at, .end_ns = at + 1000, .stream = 9, .correlation = call, .scope = -1},
-        offset);
+    kernels_put("memset",
+                (struct activity){.start_ns = at,
+                                  .end_ns = at + 1000,
+                                  .stream = 9,
+                                  .correlation = call,
+                                  .scope = -1,
+                                  .link = LINK_UP,
+                                  .bytes = 40000},
+                offset);
     kernels_put("nvjet_tst",
                 (struct activity){.start_ns = at + 1000,
                                   .end_ns = at + 3000,
@@ -257,6 +290,9 @@ static void expect_trace(const char *text)
             assert_string_equal(name, "memset");
             assert_string_equal(event_text(e, "scope"), "train.step");
             assert_int_equal(stream, 9);
+            json_t *args = json_object_get(e, "args");
+            assert_int_equal(json_integer_value(json_object_get(args, "bytes")), 40000);
+            assert_int_equal(json_integer_value(json_object_get(args, "mb_s")), 40000);
             assert_true(start >= host_start); /* it began in the scope: the clocks agree */
         }
     }
@@ -317,6 +353,9 @@ static void a_breakdown_is_shown_as_text_and_json(void **state)
     b.parts[KERNEL_PRODUCT] = (struct breakdown_part){0.09, 90.0, 24};
     b.parts[KERNEL_GAP] = (struct breakdown_part){0.01, 10.0, 0};
     b.kernels[0] = (struct breakdown_kernel){"nvjet_tst", KERNEL_PRODUCT, 24, 0.00375, 90};
+    b.links[LINK_UP] = (struct breakdown_link){2e9, 0.05, 12};
+    b.links[LINK_DOWN] = (struct breakdown_link){1e3, 1e-6, 1}; /* scalars: not worth a line */
+    b.link_rate = 50e9;
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
     breakdown_print(f, &b, 0.092);
@@ -324,9 +363,16 @@ static void a_breakdown_is_shown_as_text_and_json(void **state)
     assert_non_null(strstr(text, "matrix products        90.000    90.0"));
     assert_non_null(strstr(text, "gaps are 2.000 ms (2.2 %)"));
     assert_non_null(strstr(text, "nvjet_tst (matrix products)"));
+    assert_non_null(strstr(text,
+                           "host to device    2.000 GB/step in    50.000 ms (50.0 % of it):   40.0 GB/s, "
+                           "80 % of the 50.0 that it allows each way"));
+    assert_null(strstr(text, "device to host"));
     free(text);
     json_t *j = breakdown_json(&b, 0.092);
     close_to(json_number_value(json_object_get(j, "step_ms")), 100);
+    json_t *up = json_object_get(json_object_get(j, "links"), "host_to_device");
+    close_to(json_number_value(json_object_get(up, "gbs")), 40);
+    close_to(json_number_value(json_object_get(up, "bytes")), 2e9);
     json_t *parts_of = json_object_get(j, "parts");
     close_to(json_number_value(json_object_get(json_object_get(parts_of, "products"), "percent")), 90);
     assert_int_equal(json_array_size(json_object_get(j, "kernels")), 1);
@@ -347,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_gaps_are_the_wall_time),
+        cmocka_unit_test(copies_over_the_link_have_a_rate_each_way),
         cmocka_unit_test(a_step_shorter_than_its_kernels_has_no_gaps),
         cmocka_unit_test(any_step_adds_up),
         cmocka_unit_test(kernels_reach_trace_and_breakdown),

@@ -60,7 +60,7 @@ static void fixture_lay(struct fixture *f, enum optim kind, enum optim_state sta
                                                 .arenas = {&f->param, &f->grad, &f->optim}});
     optim_lay(&f->p, &f->optim);
     if (kind == OPTIM_MUON) muon_lay(&f->p, NULL, &f->work);
-    assert_int_equal(optim_chunks(&f->p, &f->spec, NULL), STATUS_OK);
+    assert_int_equal(optim_chunks(&f->p, &f->spec, NULL, NULL), STATUS_OK);
 }
 
 static void fixture_close(struct fixture *f)
@@ -76,7 +76,7 @@ static void take_step(struct fixture *f, int step)
 {
     f->scalars = (struct step_scalars){.lr = f->spec.optim_lr};
     optim_scalars(&f->spec, step, &f->scalars);
-    assert_int_equal(optim_step(&f->run, &f->spec, &(struct squares){0}, 0), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, &f->spec, &(struct squares){0}, NULL, 0), STATUS_OK);
 }
 
 static double largest_difference(const float *a, const float *b, int64_t count)

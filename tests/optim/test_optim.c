@@ -82,10 +82,10 @@ static void fixture_close(struct fixture *f)
 
 static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
 {
-    assert_int_equal(optim_chunks(&f->p, r, NULL), STATUS_OK);
+    assert_int_equal(optim_chunks(&f->p, r, NULL, NULL), STATUS_OK);
     f->scalars = (struct step_scalars){.lr = 0.1};
     optim_scalars(r, step, &f->scalars);
-    assert_int_equal(optim_step(&f->run, r, &(struct squares){0}, 0), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, r, &(struct squares){0}, NULL, 0), STATUS_OK);
 }
 
 static void only_matrices_and_tables_decay(void **state)
@@ -138,10 +138,10 @@ static void a_routers_bias_moves_by_the_loads_alone(void **state)
     float *load = params_grad(&f.p, 4), *bias = params_master(&f.p, 4);
     load[0] = 900, load[1] = 100, load[2] = 500;
     ((float *)params_grad(&f.p, 1))[0] = 3;
-    assert_int_equal(optim_chunks(&f.p, &r, NULL), STATUS_OK);
+    assert_int_equal(optim_chunks(&f.p, &r, NULL, NULL), STATUS_OK);
     f.scalars = (struct step_scalars){.lr = 0.1};
     optim_scalars(&r, 0, &f.scalars);
-    assert_int_equal(optim_step(&f.run, &r, &(struct squares){0}, 0.25), STATUS_OK);
+    assert_int_equal(optim_step(&f.run, &r, &(struct squares){0}, NULL, 0.25), STATUS_OK);
     near(f.scalars.grad_norm, 3);
     assert_true(bias[0] == 0.75f && bias[1] == 1.25f && bias[2] == 1);
     assert_true(load[0] == 0 && load[1] == 0 && load[2] == 0);

@@ -94,6 +94,40 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
+/* A card of machine.def whose optimizer's state lies in its host's memory: what the card has, what the host has, and how long the way
+ * there and back is, both ways at once. */
+static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        struct spec s = spec_of("nano", 64, 8);
+        struct mesh_result with, without;
+        s.run.train_precision = half ? PRECISION_BF16 : PRECISION_FP32;
+        struct mesh_plan *p = open_plan(&s, "h200");
+        assert_int_equal(mesh_plan_given(p, &without), STATUS_OK);
+        mesh_plan_close(p);
+        s.run.memory_offload_optimizer = true;
+        p = open_plan(&s, "h200");
+        assert_int_equal(mesh_plan_given(p, &with), STATUS_OK);
+        struct mesh_variant shared = with.variant;
+        shared.mesh.zero = 1;
+        struct mesh_result refused;
+        assert_int_equal(mesh_plan_one(p, &shared, &refused), STATUS_CONFIG);
+        mesh_plan_close(p);
+        const double n = with.stages[0].count, host = half ? 12 : 8, slots = 3. / 16 * host;
+        near(with.stages[0].host, n * host, 1e-9);
+        assert_true(without.stages[0].host == 0);
+        near(mesh_result_bytes(&without) - mesh_result_bytes(&with), n * (host - slots), 0.02);
+        near(with.optim, n * host / (0.91 * 55.5e9), 1e-9);
+    }
+    struct spec s = spec_of("nano", 64, 8);
+    s.run.memory_offload_optimizer = true;
+    struct mesh_plan *p = open_plan(&s, "cpu");
+    struct mesh_result r;
+    assert_int_equal(mesh_plan_given(p, &r), STATUS_CONFIG);
+    mesh_plan_close(p);
+}
+
 /* Ranks of every stage of a variant against plan_lay at their places: act and scratch byte for byte; the optimizer's tables and what tp
  * ranks sum are spread evenly here, which is all the difference of the others. */
 static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v, const char *what)
@@ -459,6 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_is_divided_by_its_formula),
         cmocka_unit_test(one_device_is_todays_plan),
+        cmocka_unit_test(offloaded_state_is_the_hosts_and_takes_the_links_time),
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
         cmocka_unit_test(stages_hold_the_whole_model),

@@ -99,6 +99,66 @@ static void moments_take_what_their_type_says(void **state)
     }
 }
 
+/* The device keeps 6 bytes of a parameter with bf16, and 8 with fp32, whose master weights are the weights; the rest is the host's, but for
+ * slots of three pieces, a sixteenth of the arrays each. What activations take does not change. */
+static void an_offloaded_state_is_the_hosts(void **state)
+{
+    (void)state;
+    static const double moments[] = {
+        [OPTIM_STATE_FP32] = 8, [OPTIM_STATE_BF16] = 4, [OPTIM_STATE_INT8] = 2 + 2. / 64};
+    for (int k = 0; k < 6; k++) {
+        struct spec s;
+        struct decoder d;
+        struct activations a = {0};
+        struct memory m[2] = {};
+        const int kind = k % 3;
+        const bool half = k < 3;
+        double n = 0;
+        assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
+        run_spec_default(&s.run);
+        s.model.vocab_size = 8192;
+        s.run.train_steps = 1;
+        s.run.optim_state = kind;
+        s.run.train_precision = half ? PRECISION_BF16 : PRECISION_FP32;
+        spec_resolve(&s);
+        for (int off = 0; off < 2; off++) {
+            s.run.memory_offload_optimizer = off;
+            struct plan_lay_args args = plan_args(&s, NULL);
+            args.kind = DEV_CUDA;
+            assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
+            assert_int_equal(plan_lay(&m[off], &d, &a, &args), STATUS_OK);
+            n = (double)d.params.total;
+            activations_fini(&a);
+            decoder_fini(&d);
+        }
+        const double host = (half ? 4 : 0) + moments[kind];
+        assert_int_equal(m[0].host.peak, 0);
+        assert_true(fabs((double)m[1].host.peak / n - host) < 0.01);
+        const double saved = (double)(memory_peak(&m[0]) - memory_peak(&m[1])) / n, slots = 3. / 16 * host;
+        if (fabs(saved - (host - slots)) > 0.1)
+            fail_msg("%g bytes of a parameter went, not %g", saved, host - slots);
+        assert_int_equal(m[0].act.peak, m[1].act.peak);
+        assert_int_equal(m[0].grad.peak, m[1].grad.peak);
+    }
+}
+
+static void a_plan_for_the_cpu_refuses_to_offload(void **state)
+{
+    (void)state;
+    struct model_spec spec;
+    struct decoder d;
+    struct activations a = {0};
+    struct memory m = {0};
+    assert_int_equal(preset_find("nano", &spec), STATUS_OK);
+    spec.vocab_size = 512;
+    const struct plan_lay_args args = {
+        .use = PLAN_TRAIN, .dt = DTYPE_F32, .tokens = 8, .positions = 8, .kind = DEV_CPU, .offload = true};
+    assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
+    assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "needs a card"));
+    decoder_fini(&d);
+}
+
 /* Method: a machine that holds the plan of n sequences and one byte less than that of the next divisor gets n; one that holds less than
  * one sequence is told so. */
 static void the_largest_micro_batch_that_fits_is_chosen(void **state)
@@ -338,6 +398,8 @@ int main(void)
         cmocka_unit_test(every_preset_has_the_parameters_of_its_formula),
         cmocka_unit_test(reserved_bytes_equal_planned_bytes),
         cmocka_unit_test(moments_take_what_their_type_says),
+        cmocka_unit_test(an_offloaded_state_is_the_hosts),
+        cmocka_unit_test(a_plan_for_the_cpu_refuses_to_offload),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Training on a GPU, from outside: it follows the CPU, its runs are equal bit for bit however they are cut, captured or recomputed, and
-# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits kill errors   (default: all)
+# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits offload kill errors   (default: all)
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-follow nano bits kill errors} "
+parts=" ${*:-follow nano bits offload kill errors} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 
 export HOME=$work # the products' algorithms, timed once, are remembered below it
@@ -148,6 +148,42 @@ WAYS
     done
 fi
 
+# The optimizer's state in host memory: the same bits, whatever it holds; on a graph or not, and from one day to the next.
+if part offload; then
+    shape="--data.packing=documents --model.hidden_size=128 --model.ffn_size=192 --model.head_dim=64 --train.steps=8 --eval.every=0 --ckpt.every=5"
+    hybrid="--model.layers=gdn/moe,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=16 --model.gdn_value_dim=16
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_router=sigmoid --model.moe_balance_rate=0.01"
+    while IFS='|' read -r name keys more; do
+        [ "$keys" = hybrid ] && keys="--train.precision=bf16 $hybrid"
+        if [ "$keys" ]; then
+            # shellcheck disable=SC2086
+            trained off.a $gpu $shape $keys
+            before=$keys
+        fi
+        # shellcheck disable=SC2086
+        trained off.b $gpu $shape $before --memory.offload_optimizer=true $more
+        same_run "offloaded, $name" runs/off.a runs/off.b
+        check "offloaded, $name: planned is measured" grep -qE 'host +planned ([0-9]+) bytes, measured \1 ' runs/off.b/log.txt
+        check "offloaded, $name: nothing was refused a capture" bash -c '! grep -q "cannot be captured" runs/off.b/log.txt'
+        echo "     offloaded, $name"
+    done <<'WAYS'
+adamw in bf16|--train.precision=bf16|
+no graph||--train.graph=false
+adamw in bf16, bf16 moments|--train.precision=bf16 --optim.state=bf16|
+adamw in bf16, int8 moments|--train.precision=bf16 --optim.state=int8|
+lion in bf16, bf16 moments|--train.precision=bf16 --optim.name=lion --optim.state=bf16 --optim.lr=1e-3|
+adamw in fp32, int8 moments|--train.precision=fp32 --optim.state=int8|
+routers and decay rates|hybrid|
+WAYS
+    # the last run of the list goes on from step 5 the other way: there and back
+    for way in false true; do
+        rm -rf runs/off.b/ckpt/step-00000008
+        # shellcheck disable=SC2086
+        run 0 train r.yaml --run.dir=runs/off.b --resume $gpu $shape $before --memory.offload_optimizer=$way
+        same_state "resumed, offloaded: $way" runs/off.a runs/off.b
+    done
+fi
+
 if part kill; then
     kills=3 killed=0
     for precision in bf16 fp32; do
@@ -199,6 +235,7 @@ if part errors; then
         check "auto falls back to the CPU" grep -q 'device .*cpu' runs/auto/log.txt
         unset CUDA_VISIBLE_DEVICES
     done
+    one_line 2 "needs whole matrices on the card" train r.yaml $gpu --run.dir=runs/e6 --memory.offload_optimizer=true --optim.name=muon --train.steps=6
     one_line 2 "isa is for the CPU" train r.yaml $gpu --run.dir=runs/e4 --isa avx2 --train.steps=6
     one_line 6 "not finite" train r.yaml $gpu --run.dir=runs/e5 --optim.lr=100 --optim.weight_decay=100 --optim.warmup_steps=0 --ckpt.every=1 --eval.every=0
     run 0 ckpt verify runs/e5

@@ -355,7 +355,8 @@ static void balance_row(const struct balance_args *a, const struct update_chunk 
     if (sum == 0) return;
     for (int64_t i = row->begin; i < row->begin + row->count; i++) {
         const double c = (double)a->load[i];
-        a->bias[i] = (float)((double)a->bias[i] + a->rate * ((c < mean) - (c > mean)));
+        float *const bias = &a->bias[i - row->no_v];
+        *bias = (float)((double)*bias + a->rate * ((c < mean) - (c > mean)));
         *most = fmax(*most, c / mean);
         *least = fmin(*least, c / mean);
         a->load[i] = 0;

@@ -193,7 +193,8 @@ static status update(const struct update_args *a, dev_stream s)
         squares += sum;
         if (a->half == UPDATE_SQUARES) a->squares[c] = a->chunks[c].flags & UPDATE_COPY ? 0 : sum;
     }
-    if (a->half == UPDATE_SQUARES) return STATUS_OK;
+    if (a->half == UPDATE_NORM) a->scalars->grad_squares = squares;
+    if (a->half == UPDATE_SQUARES || a->half == UPDATE_NORM) return STATUS_OK;
     if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : squares, &factor))
         return STATUS_OK;
     PARALLEL_CHUNKS(c, a->chunk_count)

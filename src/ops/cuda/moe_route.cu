@@ -341,7 +341,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) balance_kernel(const balance_arg
         if (sum == 0) continue;
         for (int i = lane; i < row.count; i += WARP) {
             const double c = a.load[row.begin + i];
-            a.bias[row.begin + i] = (float)(a.bias[row.begin + i] + a.rate * ((c < mean) - (c > mean)));
+            float *const bias = a.bias + row.begin - row.no_v + i;
+            *bias = (float)(*bias + a.rate * ((c < mean) - (c > mean)));
             most = fmaxf(most, (float)(c / mean));
             least = fminf(least, (float)(c / mean));
             a.load[row.begin + i] = 0;

@@ -377,8 +377,12 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel
     __shared__ quant_maps q;
     if (sizeof(S) == 1 && threadIdx.x == 0) q = maps; // seen by all after the barrier
     const int64_t tiles = a.chunk_count * RULE_TILES;
-    const double norm = sqrt(a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line));
+    const double squares = a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line), norm = sqrt(squares);
     __syncthreads();
+    if (a.half == UPDATE_NORM) { // of the same grid as the whole, so the same sum
+        if (blockIdx.x == 0 && threadIdx.x == 0) a.scalars->grad_squares = squares;
+        return;
+    }
     const bool finite = isfinite(norm);
     const double factor = !finite ? 0 : a.clip > 0 ? fmin(1.0, a.clip / (norm + 1e-6)) : 1;
     if (blockIdx.x == 0 && threadIdx.x == 0) {

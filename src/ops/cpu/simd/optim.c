@@ -420,6 +420,10 @@ static status update(const struct update_args *a, dev_stream s)
             if (a->chunks[c].flags & UPDATE_COPY) a->squares[c] = 0;
         return STATUS_OK;
     }
+    if (a->half == UPDATE_NORM) {
+        a->scalars->grad_squares = all_squares(a);
+        return STATUS_OK;
+    }
     if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : all_squares(a), &factor))
         return STATUS_OK;
     const struct update_fold f = fold(a, factor, update_lr(a)),

@@ -1,0 +1,227 @@
+/* The optimizer's state in host memory, piece by piece: the bits of the whole, whatever optimizer, moments and weights; and how the pieces
+ * are cut. On the host the walk is the same, only that nothing runs beside it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "model/init.h"
+#include "optim/optim.h"
+
+enum { STEPS = 4, ARENA = 4 << 20 };
+enum { EMBED, MATRIX, RATE, ROUTER, NORM, LAST };
+
+struct fixture {
+    struct decoder d;
+    struct arena param, grad, optim, host;
+    struct ops ops;
+    struct step_scalars scalars;
+    struct run run;
+    struct offload offload;
+};
+struct way {
+    enum optim optim;
+    enum optim_state state;
+    dtype dt;
+};
+
+static void add_rows(struct params *p)
+{
+    params_add(p, ROLE_EMBED, 0, 301, 63, "embed"); /* more than one chunk, and no whole number of them */
+    params_add(p, ROLE_MATRIX, 0, 250, 201, "matrix");
+    params_add(p, ROLE_RATE, 0, 24, 0, "rate");
+    params_add(p, ROLE_BALANCE, 0, 8, 0, "router");
+    params_add(p, ROLE_NORM, 1, 700, 0, "norm");
+    params_add(p, ROLE_MATRIX, 0, 97, 331, "last");
+    p->rows[MATRIX].stored = p->rows[LAST].stored = true;
+    p->rows[RATE].exact = p->rows[ROUTER].exact = true;
+}
+
+static void fixture_open(struct fixture *f, const struct way *w, const struct run_spec *r, bool apart)
+{
+    memset(f, 0, sizeof *f);
+    struct params *p = &f->d.params;
+    struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->host};
+    for (int i = 0; i < 4; i++) assert_int_equal(arena_reserve(all[i], "test", ARENA), STATUS_OK);
+    f->d.spec.init_std = 0.1, f->d.spec.layer_count = 1;
+    add_rows(p);
+    params_lay(
+        p, &(struct params_lay_args){.dt = w->dt,
+                                     .moment_dt = optim_moment_dt(w->state),
+                                     .with_grad = 1,
+                                     .moments = optim_moments(w->optim),
+                                     .arenas = {&f->param, &f->grad, &f->optim, apart ? &f->host : NULL}});
+    offload_lay(&f->offload, p, &f->optim);
+    optim_lay(p, &f->optim);
+    assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
+    f->run = (struct run){.ops = &f->ops, .params = p, .scalars = &f->scalars};
+    assert_int_equal(offload_open(&f->offload, NULL), STATUS_OK);
+    assert_int_equal(optim_chunks(p, r, &f->offload, NULL), STATUS_OK);
+    assert_int_equal(init_weights(&f->d, &f->run, 3), STATUS_OK);
+}
+
+static void fixture_close(struct fixture *f)
+{
+    offload_close(&f->offload);
+    params_free(&f->d.params);
+    arena_free(&f->param);
+    arena_free(&f->grad);
+    arena_free(&f->optim);
+    arena_free(&f->host);
+}
+
+static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
+{
+    const struct params *p = &f->d.params;
+    for (int i = 0; i < p->count; i++)
+        for (int64_t k = 0; k < p->rows[i].count; k++) {
+            const double g = rng_uniform(7, RNG_TEST, (uint64_t)(step * 100 + i), (uint64_t)k);
+            ((float *)params_grad(p, i))[k] = i == ROUTER ? (float)(int)(100 * g) : (float)(g - 0.5);
+        }
+    f->scalars = (struct step_scalars){.lr = 0.01};
+    optim_scalars(r, step, &f->scalars);
+    assert_int_equal(offload_begin(&f->offload, &f->run), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, r, &(struct squares){0}, &f->offload, 0.25), STATUS_OK);
+}
+
+static void same_array(const char *what, const void *a, const void *b, size_t bytes, const struct way *w,
+                       int64_t step)
+{
+    if ((a == NULL) != (b == NULL) || (a && memcmp(a, b, bytes) != 0))
+        fail_msg("%s differs after %lld steps (optimizer %d, state %d, %s)", what, (long long)step,
+                 (int)w->optim, (int)w->state, dtype_name(w->dt));
+}
+
+static void same_state(const struct fixture *f, const struct fixture *g, const struct way *w, int64_t step)
+{
+    const struct params *a = &f->d.params, *b = &g->d.params;
+    const size_t n = (size_t)a->total, moment = dtype_bytes(a->moment_dt);
+    assert_int_equal(a->total, b->total);
+    same_array("master", a->master, b->master, n * sizeof(float), w, step);
+    same_array("weight", a->weight, b->weight, n * dtype_bytes(a->dt), w, step);
+    same_array("gradient", a->grad, b->grad, n * sizeof(float), w, step);
+    same_array("first moment", a->m, b->m, n * moment, w, step);
+    same_array("second moment", a->v, b->v, n * moment, w, step);
+    same_array("scale", a->m_scale, b->m_scale, n / PARAM_ALIGN * sizeof(float), w, step);
+    same_array("second scale", a->v_scale, b->v_scale, n / PARAM_ALIGN * sizeof(float), w, step);
+    for (int i = RATE; i <= ROUTER; i++)
+        same_array(a->rows[i].name, params_exact(a, i), params_exact(b, i),
+                   (size_t)a->rows[i].count * sizeof(float), w, step);
+    same_array("scalars", &f->scalars.grad_norm, &g->scalars.grad_norm, 4 * sizeof(double), w, step);
+}
+
+static void the_bits_are_those_without(void **state)
+{
+    (void)state;
+    static const dtype types[] = {DTYPE_BF16, DTYPE_F32};
+    for (int k = 0; k < 2 * 2 * 3; k++) {
+        const struct way w = {.optim = k % 2 ? OPTIM_LION : OPTIM_ADAMW,
+                              .state = (enum optim_state)(k / 2 % 3),
+                              .dt = types[k / 6]};
+        static struct fixture whole, apart;
+        struct run_spec r;
+        run_spec_default(&r);
+        r.optim_name = w.optim;
+        r.optim_state = w.state;
+        fixture_open(&whole, &w, &r, false);
+        fixture_open(&apart, &w, &r, true);
+        assert_int_equal(whole.offload.piece_count, 0);
+        assert_true(apart.offload.piece_count > OFFLOAD_SLOTS + 1);
+        same_state(&whole, &apart, &w, 0);
+        for (int64_t step = 0; step < STEPS; step++) {
+            take_step(&whole, &r, step);
+            take_step(&apart, &r, step);
+            same_state(&whole, &apart, &w, step + 1);
+        }
+        fixture_close(&whole);
+        fixture_close(&apart);
+    }
+}
+
+/* What passes through the device has no other copy there. */
+static void the_state_lies_in_the_hosts_arena(void **state)
+{
+    (void)state;
+    static struct fixture f;
+    struct run_spec r;
+    run_spec_default(&r);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_INT8, DTYPE_BF16}, &r, true);
+    const struct params *p = &f.d.params;
+    const void *const arrays[] = {p->master, p->m, p->v, p->m_scale, p->v_scale};
+    for (int i = 0; i < 5; i++) {
+        const char *at = arrays[i];
+        assert_true(at >= f.host.base && at < f.host.base + f.host.used);
+    }
+    const double each = 4 + 2 + 2 * 4. / PARAM_ALIGN;
+    assert_true(offload_bytes(&f.offload) <= (double)p->total * each);
+    assert_true(offload_bytes(&f.offload) > 0.95 * (double)p->total * each);
+    fixture_close(&f);
+}
+
+static void pieces_hold_every_chunk_once_and_fit_their_slots(void **state)
+{
+    (void)state;
+    struct update_chunk table[200];
+    struct offload o = {.on = true, .room = 40000};
+    int64_t at = 0, next = 0;
+    for (int i = 0; i < 200; i++) {
+        const int32_t count = (int32_t)(1 + rng_uniform(1, RNG_TEST, 0, (uint64_t)i) * (UPDATE_CHUNK - 1));
+        table[i] = (struct update_chunk){.begin = at, .count = count};
+        at += (count + 255) / 256 * 256 + (i % 7 == 0 ? 512 : 0);
+    }
+    assert_int_equal(offload_cut(&o, table, 200), STATUS_OK);
+    for (int64_t k = 0; k < o.piece_count; k++) {
+        const struct offload_piece *piece = &o.pieces[k];
+        const struct update_chunk *last = &table[piece->chunk + piece->chunk_count - 1];
+        assert_int_equal(piece->chunk, next);
+        assert_int_equal(piece->begin, table[next].begin);
+        assert_int_equal(piece->end, last->begin + last->count);
+        assert_true(piece->end - piece->begin <= o.room);
+        next += piece->chunk_count;
+        /* the next chunk did not fit */
+        if (next < 200) assert_true(table[next].begin + table[next].count - piece->begin > o.room);
+    }
+    assert_int_equal(next, 200);
+    offload_close(&o);
+    assert_int_equal(offload_cut(&o, table, 200), STATUS_OK); /* off: none */
+    assert_int_equal(o.piece_count, 0);
+}
+
+static void a_gradient_that_is_not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    static struct fixture f;
+    struct run_spec r;
+    run_spec_default(&r);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_FP32, DTYPE_BF16}, &r, true);
+    const struct params *p = &f.d.params;
+    const size_t bytes = (size_t)p->total * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, p->master, bytes);
+    ((float *)params_grad(p, LAST))[5] = NAN;
+    f.scalars = (struct step_scalars){.lr = 0.01};
+    optim_scalars(&r, 0, &f.scalars);
+    assert_int_equal(offload_begin(&f.offload, &f.run), STATUS_OK);
+    assert_int_equal(optim_step(&f.run, &r, &(struct squares){0}, &f.offload, 0), STATUS_OK);
+    assert_true(f.scalars.clip_factor == 0);
+    assert_memory_equal(before, p->master, bytes);
+    free(before);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bits_are_those_without),
+        cmocka_unit_test(the_state_lies_in_the_hosts_arena),
+        cmocka_unit_test(pieces_hold_every_chunk_once_and_fit_their_slots),
+        cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
