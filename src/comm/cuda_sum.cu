@@ -1,11 +1,10 @@
 // Sums over ranks on the card: the slices of all ranks lie side by side, and each element is added up in the tree's order of comm_sum: even
 // ranks plus odd ranks, each by the same rule. F32 and F64 as they are; BF16 in F32, rounded once.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
 extern "C" {
 #include "comm/cuda_card.h"
 }
-
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 namespace {
 
