@@ -1,5 +1,6 @@
 #include "optim/offload.h"
 #include "base/scope.h"
+#include "optim/optim.h"
 
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
 {
     *o = (struct offload){.on = p->host_state};
     if (!o->on) return;
-    CHECK(p->zero == 0 && p->total_v == p->own, "arrays of parts, or without second moments, in pieces");
+    CHECK(p->total_v == p->own, "rows without second moments in pieces");
     o->room = round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
     if (o->room < PARAMS_GRID) o->room = PARAMS_GRID;
     if (o->room > OFFLOAD_PIECE) o->room = OFFLOAD_PIECE;
@@ -41,21 +42,24 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
     }
 }
 
-status offload_cut(struct offload *o, const struct update_chunk *table, int64_t count)
+status offload_cut(struct offload *o, const struct params *p, const struct update_chunk *table)
 {
     struct offload_piece *piece = NULL;
     if (!o->on) return STATUS_OK;
     free(o->pieces);
     o->piece_count = 0;
-    o->pieces = malloc((size_t)(count ? count : 1) * sizeof *o->pieces);
+    o->pieces = malloc((size_t)(p->chunk_count ? p->chunk_count : 1) * sizeof *o->pieces);
     if (o->pieces == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's pieces");
-    for (int64_t c = 0; c < count; c++) {
+    int unit = 0;
+    for (int64_t c = 0; c < p->chunk_count; c++) {
         const int64_t begin = table[c].begin, end = begin + table[c].count;
         CHECK(piece == NULL || begin >= piece->end, "chunk %lld begins at %lld, behind one that ends at %lld",
               (long long)c, (long long)begin, (long long)piece->end);
-        if (piece == NULL || end - piece->begin > o->room) {
+        bool next = piece == NULL || end - piece->begin > o->room;
+        while (p->zero && c >= p->units[unit].chunk_first + p->units[unit].chunk_count) unit++, next = true;
+        if (next) {
             piece = &o->pieces[o->piece_count++];
-            *piece = (struct offload_piece){.chunk = c, .begin = begin};
+            *piece = (struct offload_piece){.chunk = c, .begin = begin, .unit = unit};
         }
         piece->end = end;
         piece->chunk_count++;
@@ -161,6 +165,7 @@ static struct update_args piece_args(const struct offload *o, const struct param
     a.half = UPDATE_RULE;
     a.chunks += piece->chunk;
     a.chunk_count = piece->chunk_count;
+    if (p->zero) optim_shift(p, &a, piece->unit);
     for (int i = 0; i < o->array_count; i++) {
         const struct offload_array *array = &o->arrays[i];
         void *at = shifted(array, piece, k);
@@ -177,7 +182,7 @@ static struct update_args piece_args(const struct offload *o, const struct param
 static status copy_exact(const struct run *r, const struct offload_piece *piece, const float *master)
 {
     const struct params *p = r->params;
-    for (int i = 0; i < p->count; i++) {
+    for (int i = 0; i < p->count && p->zero == 0; i++) { /* else parallel/zero.h gathers it */
         const struct param *row = &p->rows[i];
         if (!row->exact || row->role == ROLE_BALANCE || !p->units[row->unit].here) continue;
         const int64_t from = row->offset > piece->begin ? row->offset : piece->begin;

@@ -28,7 +28,8 @@ struct offload_array {
 };
 struct offload_piece {
     int64_t chunk, chunk_count; /* of params.chunks */
-    int64_t begin, end;         /* elements of the flat arrays */
+    int64_t begin, end;         /* elements of the flat arrays; of arrays of parts with ZeRO, */
+    int unit;                   /* and then of one unit, as arrays that are whole lie elsewhere for each */
 };
 struct offload {
     bool on;
@@ -43,15 +44,15 @@ struct offload {
 
 /* Takes the slots, counting or real, after params_lay: nothing without host_state. */
 void offload_lay(struct offload *o, const struct params *p, struct arena *a);
-/* Cuts the pieces out of a host copy of params.chunks; they have to lie in ascending order. */
-status offload_cut(struct offload *o, const struct update_chunk *table, int64_t count) WARN_UNUSED;
+/* Cuts the pieces out of a host copy of params.chunks, which lie in ascending order. */
+status offload_cut(struct offload *o, const struct params *p, const struct update_chunk *table) WARN_UNUSED;
 /* Streams and events beside a step's stream, NULL on the host. */
 status offload_open(struct offload *o, struct stream *s) WARN_UNUSED;
 void offload_close(struct offload *o);
 
 /* Queues the first pieces' way up: at the beginning of a step. */
 status offload_begin(struct offload *o, const struct run *r) WARN_UNUSED;
-/* Queues UPDATE_RULE over all pieces, as `all` says it of the whole arrays; the run's stream goes on when everything is back. */
+/* Queues UPDATE_RULE over all pieces, as `all` says it of the flat arrays; the run's stream goes on when everything is back. */
 status offload_update(struct offload *o, const struct run *r, const struct update_args *all) WARN_UNUSED;
 /* Bytes per step, each way. */
 double offload_bytes(const struct offload *o);

@@ -142,6 +142,12 @@ static status check_pieces(const struct params *p, const struct update_chunk *c,
                 row->split == SPLIT_FIRST ? "another number of ranks" : "optim.state: fp32");
 }
 
+/* Routers' biases move where blocks read them, on the device; else where the master weights are. */
+static bool biases_apart(const struct params *p)
+{
+    return params_host_master(p) && p->zero == 0;
+}
+
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
 {
     CHECK(p->chunks != NULL, "no place for the optimizer's table");
@@ -162,13 +168,13 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
         if (row->role == ROLE_BALANCE && held.to > held.from)
             *b++ = (struct update_chunk){.begin = held.at,
                                          .count = (int32_t)row->count,
-                                         .no_v = params_host_master(p) ? held.at - row->exact_at : 0};
+                                         .no_v = biases_apart(p) ? held.at - row->exact_at : 0};
         if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
         for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
     CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
           (long long)(b - table), (long long)count);
-    if (st == STATUS_OK && o) st = offload_cut(o, table, p->chunk_count);
+    if (st == STATUS_OK && o) st = offload_cut(o, p, table);
     if (st == STATUS_OK) st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
     if (st == STATUS_OK && p->balance_count > 0)
         st = dev_upload(s, p->balance, table + p->chunk_count, (size_t)p->balance_count * sizeof *table);
@@ -225,17 +231,22 @@ static int64_t shift_of(const struct params *p, const struct param_unit *u)
     return u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
 }
 
-/* Of a unit, of which this rank has a part: pieces are counted by the arrays of parts, and those that are whole are shifted. */
+void optim_shift(const struct params *p, struct update_args *a, int unit)
+{
+    const int64_t shift = shift_of(p, &p->units[unit]);
+    if (p->zero == 1) a->g += shift;
+    if (p->zero < 3 && a->w) a->w += shift;
+    if (p->zero < 3 && !a->w) a->p += shift;
+}
+
+/* Of a unit, of which this rank has a part. */
 static struct update_args update_args_unit(const struct params *p, struct update_args a, int unit)
 {
     const struct param_unit *u = &p->units[unit];
-    const int64_t shift = shift_of(p, u);
     a.chunks += u->chunk_first;
     a.chunk_count = u->chunk_count;
     if (a.squares) a.squares += u->chunk_first;
-    if (p->zero == 1) a.g += shift;
-    if (p->zero < 3 && a.w) a.w += shift;
-    if (p->zero < 3 && !a.w) a.p += shift;
+    optim_shift(p, &a, unit);
     return a;
 }
 
@@ -275,7 +286,7 @@ static status balance_parts(const struct run *r, struct balance_args a)
     return STATUS_OK;
 }
 
-/* Routers' biases are read where they are updated, on the device; their master weights follow. */
+/* The master weights of routers' biases follow those on the device. */
 static status keep_biases(const struct run *r)
 {
     const struct params *p = r->params;
@@ -302,7 +313,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    const bool apart = params_host_master(p);
+    const bool apart = biases_apart(p);
     if (squares->own) {
         TRY(update(r, spec, UPDATE_SQUARES, squares->own));
         TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));

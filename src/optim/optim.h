@@ -17,6 +17,9 @@ void optim_lay(struct params *p, struct arena *a);
  * is in host memory; NULL: it is not. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 
+/* With ZeRO pieces are counted by the arrays of parts: arrays that are whole are moved to where they count so, for the pieces of a unit. */
+void optim_shift(const struct params *p, struct update_args *a, int unit);
+
 /* What the host knows of step `step` (counts from 0): the corrections and the step's number. */
 void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s);
 /* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +

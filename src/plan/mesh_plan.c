@@ -82,8 +82,9 @@ struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int ze
     struct mesh_state s = mesh_state_bytes((enum precision)r->train_precision, moments, zero, shards);
     if (!r->memory_offload_optimizer) return s;
     const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
-    s.host = s.master +
-             optim_moments((enum optim)r->optim_name) * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
+    const double all =
+        optim_moments((enum optim)r->optim_name) * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
+    s.host = s.master + all / (zero >= 1 ? shards : 1);
     s.master = 0;
     return s;
 }
@@ -326,8 +327,9 @@ static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, con
 {
     const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
     const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
-    if (b.host > 0) return count * b.host / machine_host_both(p->cluster.machine);
-    return count * bytes / (v->mesh.zero > 0 ? v->mesh.shard : 1) / p->cluster.machine->stream_rate;
+    const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
+    if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
+    return own * bytes / p->cluster.machine->stream_rate;
 }
 
 static void forget_walk(struct mesh_walk *w)

@@ -272,10 +272,6 @@ static status check_offload(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "memory.offload_optimizer does not go with optim.name muon, which needs whole matrices "
                     "on the card; use adamw or lion");
-    if (r->parallel_zero > 0)
-        return FAIL(STATUS_CONFIG,
-                    "memory.offload_optimizer does not go with parallel.zero %lld yet; set it to 0",
-                    (ll)r->parallel_zero);
     if (r->machine_device == DEVICE_CPU)
         return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs a card; with machine.device: cpu all of "
                                    "the state is in host memory already: leave it out");

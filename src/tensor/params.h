@@ -7,8 +7,7 @@
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
- * Padding between rows is zero and stays zero.
- * With `host_state` (optim/offload.h) moments, their scales and master, unless it is weight, are memory of the host, whatever the device.
+ * Padding between rows is zero and stays zero. With `host_state` (optim/offload.h) moments, scales, and a master that is not weight are the host's.
  *
  * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards grid elements, and m,
  * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
@@ -113,9 +112,8 @@ struct params {
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
-    bool host_state; int moments; /* what the optimizer alone reads is the host's; moments of a parameter: params_lay */
     float *exact; int64_t exact_count; /* with `zero`, or a master in host memory: whole copies of the master weights of `exact` rows */
-    dtype moment_dt;
+    dtype moment_dt; int moments; bool host_state; /* moments of a parameter; what the optimizer alone reads is the host's: params_lay */
     void *m, *v;
     float *m_scale, *v_scale;   /* with moments in 8 bits */
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
@@ -165,7 +163,6 @@ struct params_lay_args {
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
 
-/* The device has no master weights but those that are on their way. */
 static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt != dtype_acc(p->dt); }
 static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
 static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)

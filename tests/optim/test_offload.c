@@ -29,16 +29,19 @@ struct way {
     enum optim optim;
     enum optim_state state;
     dtype dt;
+    int zero; /* the second of two ranks; 0: one rank alone */
 };
 
 static void add_rows(struct params *p)
 {
     params_add(p, ROLE_EMBED, 0, 301, 63, "embed"); /* more than one chunk, and no whole number of them */
     params_add(p, ROLE_MATRIX, 0, 250, 201, "matrix");
+    params_unit(p);
     params_add(p, ROLE_RATE, 0, 24, 0, "rate");
     params_add(p, ROLE_BALANCE, 0, 8, 0, "router");
     params_add(p, ROLE_NORM, 1, 700, 0, "norm");
-    params_add(p, ROLE_MATRIX, 0, 97, 331, "last");
+    params_unit(p);
+    params_add(p, ROLE_MATRIX, 0, 297, 331, "last");
     p->rows[MATRIX].stored = p->rows[LAST].stored = true;
     p->rows[RATE].exact = p->rows[ROUTER].exact = true;
 }
@@ -50,6 +53,7 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
     struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->host};
     for (int i = 0; i < 4; i++) assert_int_equal(arena_reserve(all[i], "test", ARENA), STATUS_OK);
     f->d.spec.init_std = 0.1, f->d.spec.layer_count = 1;
+    if (w->zero) p->zero = w->zero, p->shards = 2, p->shard = 1;
     add_rows(p);
     params_lay(
         p, &(struct params_lay_args){.dt = w->dt,
@@ -76,14 +80,19 @@ static void fixture_close(struct fixture *f)
     arena_free(&f->host);
 }
 
+static size_t whole_below(const struct params *p, int stage)
+{
+    return (size_t)(p->zero < stage ? p->total : p->own);
+}
+
 static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
 {
     const struct params *p = &f->d.params;
-    for (int i = 0; i < p->count; i++)
-        for (int64_t k = 0; k < p->rows[i].count; k++) {
-            const double g = rng_uniform(7, RNG_TEST, (uint64_t)(step * 100 + i), (uint64_t)k);
-            ((float *)params_grad(p, i))[k] = i == ROUTER ? (float)(int)(100 * g) : (float)(g - 0.5);
-        }
+    float *g = p->grad;
+    for (size_t k = 0; k < whole_below(p, 2); k++)
+        g[k] = (float)(rng_uniform(7, RNG_TEST, (uint64_t)step, k) - 0.5);
+    for (int64_t k = 0; p->zero == 0 && k < p->rows[ROUTER].count; k++)
+        ((float *)params_grad(p, ROUTER))[k] = (float)(k * (k + step) % 7);
     f->scalars = (struct step_scalars){.lr = 0.01};
     optim_scalars(r, step, &f->scalars);
     assert_int_equal(offload_begin(&f->offload, &f->run), STATUS_OK);
@@ -94,23 +103,23 @@ static void same_array(const char *what, const void *a, const void *b, size_t by
                        int64_t step)
 {
     if ((a == NULL) != (b == NULL) || (a && memcmp(a, b, bytes) != 0))
-        fail_msg("%s differs after %lld steps (optimizer %d, state %d, %s)", what, (long long)step,
-                 (int)w->optim, (int)w->state, dtype_name(w->dt));
+        fail_msg("%s differs after %lld steps (optimizer %d, state %d, %s, ZeRO %d)", what, (long long)step,
+                 (int)w->optim, (int)w->state, dtype_name(w->dt), w->zero);
 }
 
 static void same_state(const struct fixture *f, const struct fixture *g, const struct way *w, int64_t step)
 {
     const struct params *a = &f->d.params, *b = &g->d.params;
-    const size_t n = (size_t)a->total, moment = dtype_bytes(a->moment_dt);
+    const size_t n = (size_t)a->own, moment = dtype_bytes(a->moment_dt);
     assert_int_equal(a->total, b->total);
     same_array("master", a->master, b->master, n * sizeof(float), w, step);
-    same_array("weight", a->weight, b->weight, n * dtype_bytes(a->dt), w, step);
-    same_array("gradient", a->grad, b->grad, n * sizeof(float), w, step);
+    same_array("weight", a->weight, b->weight, whole_below(a, 3) * dtype_bytes(a->dt), w, step);
+    same_array("gradient", a->grad, b->grad, whole_below(a, 2) * sizeof(float), w, step);
     same_array("first moment", a->m, b->m, n * moment, w, step);
     same_array("second moment", a->v, b->v, n * moment, w, step);
     same_array("scale", a->m_scale, b->m_scale, n / PARAM_ALIGN * sizeof(float), w, step);
     same_array("second scale", a->v_scale, b->v_scale, n / PARAM_ALIGN * sizeof(float), w, step);
-    for (int i = RATE; i <= ROUTER; i++)
+    for (int i = RATE; i <= ROUTER && w->zero == 0; i++) /* else parallel/zero.h gathers them */
         same_array(a->rows[i].name, params_exact(a, i), params_exact(b, i),
                    (size_t)a->rows[i].count * sizeof(float), w, step);
     same_array("scalars", &f->scalars.grad_norm, &g->scalars.grad_norm, 4 * sizeof(double), w, step);
@@ -120,13 +129,15 @@ static void the_bits_are_those_without(void **state)
 {
     (void)state;
     static const dtype types[] = {DTYPE_BF16, DTYPE_F32};
-    for (int k = 0; k < 2 * 2 * 3; k++) {
+    for (int k = 0; k < 4 * 2 * 2 * 3; k++) {
         const struct way w = {.optim = k % 2 ? OPTIM_LION : OPTIM_ADAMW,
                               .state = (enum optim_state)(k / 2 % 3),
-                              .dt = types[k / 6]};
+                              .dt = types[k / 6 % 2],
+                              .zero = k / 12};
         static struct fixture whole, apart;
         struct run_spec r;
         run_spec_default(&r);
+        if (w.zero) r.train_clip = 0; /* the norm would be that of all ranks, who are not here */
         r.optim_name = w.optim;
         r.optim_state = w.state;
         fixture_open(&whole, &w, &r, false);
@@ -151,7 +162,7 @@ static void the_state_lies_in_the_hosts_arena(void **state)
     static struct fixture f;
     struct run_spec r;
     run_spec_default(&r);
-    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_INT8, DTYPE_BF16}, &r, true);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_INT8, DTYPE_BF16, 0}, &r, true);
     const struct params *p = &f.d.params;
     const void *const arrays[] = {p->master, p->m, p->v, p->m_scale, p->v_scale};
     for (int i = 0; i < 5; i++) {
@@ -168,29 +179,40 @@ static void pieces_hold_every_chunk_once_and_fit_their_slots(void **state)
 {
     (void)state;
     struct update_chunk table[200];
-    struct offload o = {.on = true, .room = 40000};
-    int64_t at = 0, next = 0;
+    struct param_unit units[4] = {{.chunk_count = 90},
+                                  {.chunk_first = 90},
+                                  {.chunk_first = 90, .chunk_count = 3},
+                                  {.chunk_first = 93, .chunk_count = 107}};
+    struct params p = {.chunk_count = 200, .units = units, .unit_count = 4};
+    int64_t at = 0;
     for (int i = 0; i < 200; i++) {
         const int32_t count = (int32_t)(1 + rng_uniform(1, RNG_TEST, 0, (uint64_t)i) * (UPDATE_CHUNK - 1));
         table[i] = (struct update_chunk){.begin = at, .count = count};
         at += (count + 255) / 256 * 256 + (i % 7 == 0 ? 512 : 0);
     }
-    assert_int_equal(offload_cut(&o, table, 200), STATUS_OK);
-    for (int64_t k = 0; k < o.piece_count; k++) {
-        const struct offload_piece *piece = &o.pieces[k];
-        const struct update_chunk *last = &table[piece->chunk + piece->chunk_count - 1];
-        assert_int_equal(piece->chunk, next);
-        assert_int_equal(piece->begin, table[next].begin);
-        assert_int_equal(piece->end, last->begin + last->count);
-        assert_true(piece->end - piece->begin <= o.room);
-        next += piece->chunk_count;
-        /* the next chunk did not fit */
-        if (next < 200) assert_true(table[next].begin + table[next].count - piece->begin > o.room);
+    for (p.zero = 0; p.zero < 2; p.zero++) {
+        struct offload o = {.on = true, .room = 40000};
+        int64_t next = 0;
+        assert_int_equal(offload_cut(&o, &p, table), STATUS_OK);
+        for (int64_t k = 0; k < o.piece_count; k++) {
+            const struct offload_piece *piece = &o.pieces[k];
+            const struct update_chunk *last = &table[piece->chunk + piece->chunk_count - 1];
+            const int64_t edge = next < 90 ? 90 : next < 93 ? 93 : 200;
+            assert_int_equal(piece->chunk, next);
+            assert_int_equal(piece->begin, table[next].begin);
+            assert_int_equal(piece->end, last->begin + last->count);
+            assert_true(piece->end - piece->begin <= o.room);
+            next += piece->chunk_count;
+            if (p.zero) assert_true(next <= edge && piece->unit == (edge == 90 ? 0 : edge == 93 ? 2 : 3));
+            /* the next chunk is another unit's, or did not fit */
+            if (next < 200 && !(p.zero && next == edge))
+                assert_true(table[next].begin + table[next].count - piece->begin > o.room);
+        }
+        assert_int_equal(next, 200);
+        offload_close(&o);
+        assert_int_equal(offload_cut(&o, &p, table), STATUS_OK); /* off: none */
+        assert_int_equal(o.piece_count, 0);
     }
-    assert_int_equal(next, 200);
-    offload_close(&o);
-    assert_int_equal(offload_cut(&o, table, 200), STATUS_OK); /* off: none */
-    assert_int_equal(o.piece_count, 0);
 }
 
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
@@ -199,7 +221,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     static struct fixture f;
     struct run_spec r;
     run_spec_default(&r);
-    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_FP32, DTYPE_BF16}, &r, true);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_FP32, DTYPE_BF16, 0}, &r, true);
     const struct params *p = &f.d.params;
     const size_t bytes = (size_t)p->total * sizeof(float);
     float *before = malloc(bytes);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_cards.sh INGOT [PART]...
-#   parts: data zero tensor pipe moved kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor pipe moved kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero tensor pipe moved kill refused} "
+parts=" ${*:-data zero offload tensor pipe moved kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -81,6 +81,14 @@ if part zero; then
         two mtp$stage --model.mtp_depth=1 --parallel.zero=$stage
         equal "an extra prediction with ZeRO $stage" runs/mtp runs/mtp$stage
     done
+fi
+if part offload; then # the optimizer's state in host memory
+    for stage in 0 1 2 3; do
+        two off$stage --parallel.zero=$stage --memory.offload_optimizer=true
+        equal "offloaded, ZeRO $stage" runs/bf16 runs/off$stage
+    done
+    two off.fp32 --parallel.zero=3 --train.precision=fp32 --memory.offload_optimizer=true
+    equal "offloaded, ZeRO 3, fp32" runs/fp32 runs/off.fp32
 fi
 if part tensor; then
     two tp.fp32 --train.precision=fp32 --parallel.tensor=2
