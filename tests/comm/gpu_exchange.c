@@ -117,10 +117,15 @@ static void queue(struct job *j, int r)
     if (peer_exchange(&a, &ranks[r].s) != STATUS_OK) fail_msg("%s", status_message());
 }
 
-static float tree(int first, int apart, int count, int64_t i)
+/* comm.h's order, from the leaves up. */
+static float tree(int count, int64_t i)
 {
-    if (first + apart >= count) return host_in[first][i];
-    return tree(first, 2 * apart, count, i) + tree(first + apart, 2 * apart, count, i);
+    float x[PEER_RANKS_MAX] = {0};
+    for (int r = 0; r < count; r++) x[r] = host_in[r][i];
+    for (int apart = PEER_RANKS_MAX / 2; apart > 0; apart /= 2)
+        for (int r = 0; r < apart; r++)
+            if (r + apart < count) x[r] += x[r + apart];
+    return x[0];
 }
 
 static float wanted(const struct job *j, int r, int64_t i)
@@ -128,7 +133,7 @@ static float wanted(const struct job *j, int r, int64_t i)
     const int64_t c = i / j->count, at = i % j->count;
     if (j->op == PEER_ALL_TO_ALL) return host_in[c][r * j->count + at];
     if (j->op == PEER_ALL_GATHER) return host_in[c][at + (j->in_place ? c * j->count : 0)];
-    return tree(0, 1, j->ranks, j->op == PEER_REDUCE_SCATTER ? r * j->count + at : i);
+    return tree(j->ranks, j->op == PEER_REDUCE_SCATTER ? r * j->count + at : i);
 }
 
 static void check_results(const struct job *j, int r)
