@@ -327,7 +327,7 @@ static status open_rank(struct col *c)
     c->wrong = arena_take(&c->small, sizeof *c->wrong, "wrong");
     TRY(p2p_load());
     TRY(nccl_load(&c->nccl));
-    TRY(comm_cards_open(c->comm, &c->s));
+    TRY(comm_cards_open(c->comm, &c->s, COMM_CARDS_NCCL));
     TRY(find_hosts(c));
     TRY(size_memory(c));
     TRY(p2p_report_open(&c->report, "collectives", c->dev.name, NULL));

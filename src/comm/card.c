@@ -66,11 +66,7 @@ static status look(void *look_at)
     const struct card_entry *e = waiting(world);
     const struct comm_call work = {.op = COMM_WORK, .name = "the card's work", .sequence = world->sequence};
     const status st = watch_look(world->watch, e ? e->c : world, e ? &e->call : &work);
-    if (st == STATUS_OK) return st;
-    for (int i = -1; i < world->group_count; i++) { /* kernels that wait for others end */
-        struct comm *c = i < 0 ? world : world->groups[i];
-        if (c->card) world->driver->close(c, true);
-    }
+    if (st != STATUS_OK) world->driver->give_up(world);
     return st;
 }
 
@@ -123,15 +119,7 @@ static status check_cards(struct comm *world, const struct dev *d)
     return st;
 }
 
-static status open_one(struct comm *c)
-{
-    unsigned char id[128] = {0}, all[COMM_RANKS_MAX][sizeof id];
-    if (c->rank == 0) TRY(c->world->driver->make_id(c->world, id));
-    TRY(comm_all_gather(c, "meeting of cards", id, all, sizeof id, NULL));
-    return c->world->driver->open(c, all[0]);
-}
-
-status comm_cards_open(struct comm *world, struct stream *s)
+status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how)
 {
 #if INGOT_CUDA
     const struct card_driver *driver = cuda_card_driver();
@@ -142,10 +130,14 @@ status comm_cards_open(struct comm *world, struct stream *s)
     CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
     TRY(check_cards(world, s->dev));
     world->driver = driver;
-    TRY(driver->start(world, s));
+    TRY(driver->start(world, s, how));
     watch_guard(world->watch);
-    for (int i = -1; i < world->group_count; i++) TRY(open_one(i < 0 ? world : world->groups[i]));
     s->look = look;
     s->look_at = world;
     return STATUS_OK;
+}
+
+status comm_cards_share(struct comm *world, void *base, size_t bytes)
+{
+    return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
 }

@@ -1,5 +1,6 @@
-/* card: calls whose data lie in cards' memory. They are queued on a stream, as ops are, and travel by NCCL between the cards (cuda_card.c);
- * all other calls, these ranks' meeting among them, go on through the host's memory.
+/* card: calls whose data lie in cards' memory. They are queued on a stream, as ops are, and travel between the cards: by their
+ * copy engines where they reach each other's memory (cuda_near.h), else by NCCL (cuda_card.c). All other calls, these ranks' meeting among
+ * them, go on through the host's memory.
  *
  * A queued call has no wait of its own. Who waits for a stream (dev_sync) looks around meanwhile: each call that is over leaves a mark in the
  * host's memory, so the first one without a mark is the one that the rank is in; when ranks are ended, the cards' kernels are, too.
@@ -20,20 +21,18 @@ struct card_sum {
 };
 
 struct card_driver {
-    /* Collective over c, whose first rank has made the id. */
-    status (*make_id)(struct comm *world, unsigned char id[128]);
-    status (*open)(struct comm *c, const unsigned char id[128]);
-    /* broken: others may be gone; what is under way is given up. */
-    void (*close)(struct comm *c, bool broken);
+    status (*start)(struct comm *world, struct stream *s, enum comm_transport how);  /* collective; stop after either end */
+    void (*stop)(struct comm *world);
+    /* Others may be gone: what is under way ends. Nothing is queued after it. */
+    void (*give_up)(struct comm *world);
+    status (*share)(struct comm *c, void *base, size_t bytes);
     status (*call)(struct comm *c, const struct comm_call *call);
-    status (*sum)(struct comm *c, const struct card_sum *sum, struct stream *s);
+    status (*sum)(const struct card_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the card */
     status (*mark)(struct comm *world, int number, struct stream *s);
     status (*mail_open)(struct comm *c);
     status (*message)(struct comm *c, const struct comm_call *call);
-    status (*mail_settle)(struct comm *c, struct stream *s);
-    status (*start)(struct comm *world, struct stream *s);      /* loads NCCL */
-    void (*stop)(struct comm *world);                           /* after all communicators are closed */
+    void (*mail_settle)(struct comm *c);
 };
 const struct card_driver *cuda_card_driver(void);   /* in builds with CUDA */
 

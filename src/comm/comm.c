@@ -210,11 +210,8 @@ void comm_close(struct comm *c, status st)
 {
     if (c == NULL) return;
     CHECK(c == c->world, "group '%s' is closed with all ranks", c->name);
-    const bool mpi = c->mpi != NULL, broken = st != STATUS_OK && st != STATUS_STOPPED;
-    for (int i = c->group_count; i >= 0 && c->driver; i--) {
-        struct comm *g = i == c->group_count ? c : c->groups[i];
-        if (g->card) c->driver->close(g, broken);
-    }
+    const bool mpi = c->mpi != NULL;
+    if (c->driver && st != STATUS_OK && st != STATUS_STOPPED) c->driver->give_up(c);
     if (c->driver) c->driver->stop(c);
     card_calls_free(&c->cards);
     if (mpi)
@@ -422,10 +419,9 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
     return st;
 }
 
-status comm_mail_settle(struct comm *c, struct stream *s)
+void comm_mail_settle(struct comm *c)
 {
-    if (c == NULL || s == NULL || c->mail.room == 0) return STATUS_OK;
-    return c->world->driver->mail_settle(c, s);
+    if (c && c->mail.on_card) c->world->driver->mail_settle(c);
 }
 
 static status message(struct comm *c, struct comm_call what)

@@ -55,8 +55,12 @@ int comm_local_rank(const struct comm *c);   /* among those of this machine */
  * before them is. Without one (NULL) the data are the host's, and there when the call returns.
  *
  * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's card, of which dev_sync looks around from then on
- * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card; STATUS_DEVICE when NCCL is not there. */
-status comm_cards_open(struct comm *world, struct stream *s) WARN_UNUSED;
+ * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card. Cards of one machine copy from each
+ * other's memory, where they reach it; what is left goes by NCCL, as with COMM_CARDS_NCCL all does: STATUS_DEVICE when it is not there.
+ * comm_cards_share: collective; the memory of an arena of the card, of the same use on all ranks. What is called with lies in it, or goes by NCCL. */
+enum comm_transport { COMM_CARDS_AUTO, COMM_CARDS_NCCL };
+status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
+status comm_cards_share(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
 
 /* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = what rank r's send holds for this rank; send and recv are [ranks][bytes] and may not overlap. */
@@ -94,8 +98,8 @@ enum comm_way { COMM_NEXT, COMM_PREV };
 status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
-/* After the last message of a step, with a stream: its next messages may be in another graph. */
-status comm_mail_settle(struct comm *c, struct stream *s) WARN_UNUSED;
+/* After the last message of a step, all of which were taken: its next messages may be in another graph of the card. */
+void comm_mail_settle(struct comm *c);
 
 /* The calls of a training step, messages too, are one list: what is called between these two, on c (of all ranks) and its groups, must be
  * the same in every step. The first step writes the list; its end, a collective, compares the ranks of each communicator, and queued calls are

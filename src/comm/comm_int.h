@@ -67,7 +67,7 @@ struct comm {
     int local_rank;             /* of the world */
     const struct card_driver *driver; /* of the world: NULL without cards */
     struct card_calls cards;    /* of the world */
-    struct card *card;          /* the driver's, of this communicator; NULL without cards */
+    struct card *card;          /* the driver's, of this communicator; NULL before it needs one */
 };
 
 const char *comm_op_text(enum comm_op op);

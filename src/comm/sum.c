@@ -82,8 +82,7 @@ status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void
     if (c == NULL) return out != x ? dev_copy(s, out, x, bytes) : STATUS_OK;
     TRY(comm_exchange(c, name, x, scratch, bytes, s));
     if (s)
-        return c->world->driver->sum(c,
-                                     &(struct card_sum){.x = scratch,
+        return c->world->driver->sum(&(struct card_sum){.x = scratch,
                                                         .own = (const char *)x + (size_t)c->rank * bytes,
                                                         .out = out,
                                                         .count = count,
@@ -131,8 +130,7 @@ static status card_sum_f64(struct comm *c, const char *name, double *x, int coun
 {
     double *all = c->world->driver->scalars(c);
     TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, s));
-    return c->world->driver->sum(c,
-                                 &(struct card_sum){.x = all,
+    return c->world->driver->sum(&(struct card_sum){.x = all,
                                                     .own = all + (ptrdiff_t)c->rank * count,
                                                     .out = x,
                                                     .count = count,

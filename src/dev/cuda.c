@@ -77,7 +77,8 @@ static size_t cuda_bytes_used(const struct dev *d)
 static status cuda_memory(const struct dev *d, size_t bytes, const char *what, void **out)
 {
     size_t have = 0, total = 0;
-    cudaError_t err = cudaMalloc(out, bytes);
+    const size_t page = 2 << 20; /* whole ones: other ranks map pages, not what lies in them (comm/) */
+    cudaError_t err = cudaMalloc(out, (bytes + page - 1) / page * page);
     if (err == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&have, &total);
@@ -145,8 +146,10 @@ static void cuda_stream_close(struct stream *s)
 
 static status cuda_copy(struct stream *s, void *to, const void *from, size_t bytes)
 {
-    TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_queue(s)));
-    return STATUS_OK;
+    const cudaError_t err = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_queue(s));
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "copy of %zu bytes from %p to %p: %s (%s)", bytes, from, to,
+                cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
 static status cuda_copy_lines(struct stream *s, const struct dev_lines *l)

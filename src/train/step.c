@@ -12,6 +12,15 @@ static_assert(offsetof(struct step_scalars, halt_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum lie one behind the other");
 
+/* Gradients and losses of all ranks, or of the gradients a part. */
+static status sum_ranks(struct trainer *t, const struct sync_sums *sums, bool losses_alone)
+{
+    SCOPE("train.sync", -1);
+    for (int u = 0; u < t->decoder.params.unit_count && !losses_alone; u++)
+        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->run.stream));
+    return sync_losses(&t->sync, sums->losses, t->run.stream);
+}
+
 /* The micro-batches of a step, one after the other: gradients and losses of this rank. */
 static status whole_model(struct trainer *t, int micro_count, const struct sync_sums *sums)
 {
@@ -20,11 +29,17 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
         for (int i = first; i < micro_count; i += t->sync.groups) {
             SCOPE("train.micro", i);
             t->run.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
+            if (k == t->sync.groups - 1 && i + t->sync.groups >= micro_count) beside_begin(&t->beside, sums);
             TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
         }
-        TRY(sync_fold(&t->sync, k, sums, &t->ops, t->run.stream));
+        if (k < t->sync.groups - 1) TRY(sync_fold(&t->sync, k, sums, &t->ops, t->run.stream));
     }
-    return STATUS_OK;
+    const struct sync_part losses = {.count = 0}, gradients = {.count = t->sync.total};
+    bool all;
+    TRY(beside_end(&t->beside, &all));
+    TRY(sync_fold_part(&t->sync, t->sync.groups - 1, all ? &losses : &gradients, sums, &t->ops,
+                       t->run.stream));
+    return t->mesh.dp ? sum_ranks(t, sums, all) : STATUS_OK;
 }
 
 /* Under ZeRO 2 and 3 the gradients of a unit are summed over the ranks when its backward is done, and ranks are the deepest level of
@@ -46,15 +61,6 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
     return STATUS_OK;
 }
 
-/* Gradients and losses of all ranks, or of the gradients a part. */
-static status sum_ranks(struct trainer *t, const struct sync_sums *sums)
-{
-    SCOPE("train.sync", -1);
-    for (int u = 0; u < t->decoder.params.unit_count; u++)
-        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->run.stream));
-    return sync_losses(&t->sync, sums->losses, t->run.stream);
-}
-
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
 static status queue_step(struct trainer *t, int micro_count)
 {
@@ -65,7 +71,7 @@ static status queue_step(struct trainer *t, int micro_count)
         TRY(pipeline_run(t, micro_count));
     else
         TRY(whole ? whole_model(t, micro_count, &sums) : unit_by_unit(t, micro_count, &sums));
-    if (t->mesh.dp && whole) TRY(sum_ranks(t, &sums));
+    if (t->mesh.pp && t->mesh.dp && whole) TRY(sum_ranks(t, &sums, false));
     if (t->mesh.pp) TRY(pipeline_sums(t));
     if (t->mesh.tp) {
         SCOPE("train.share", -1);

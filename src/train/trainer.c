@@ -36,7 +36,9 @@ static status open_device(struct trainer *t, const char *isa)
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(dev_stream_open(&t->dev, s));
-        TRY(comm_cards_open(t->mesh.world, s));
+        TRY(comm_cards_open(t->mesh.world, s,
+                            t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_CARDS_NCCL
+                                                                             : COMM_CARDS_AUTO));
         if (t->mesh.world) dev_measure(&t->dev); /* NCCL has taken its part */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
@@ -63,6 +65,16 @@ static status resolve_groups(struct trainer *t)
     return sync_check(*groups, micro_count, ranks, SYNC_FIRST);
 }
 
+/* What ranks on cards exchange lies in arenas: each is mapped by the others. */
+static status memory_share(struct trainer *t)
+{
+#define X(name, category, text)                                                                              \
+    TRY(comm_cards_share(t->mesh.world, t->memory.name.base, t->memory.name.size));
+    MEMORY_LIST(X)
+#undef X
+    return STATUS_OK;
+}
+
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 {
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
@@ -84,6 +96,11 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
     zero_open(&t->zero, &t->sync, &t->ops, t->run.stream);
+    TRY(memory_share(t));
+    TRY(beside_open(&t->beside, &(struct beside_open_args){.sync = &t->sync,
+                                                           .params = &t->decoder.params,
+                                                           .ops = &t->ops,
+                                                           .stream = t->run.stream}));
     if (args.use == PLAN_TRAIN && t->run.stream && t->decoder.params.zero && t->decoder.params.balance_count)
         return FAIL(STATUS_CONFIG, "parallel.zero shares out routers' biases on the CPU alone so far; set "
                                    "parallel.zero to 0, or --machine.device=cpu");
@@ -166,6 +183,7 @@ void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->offload);
+    beside_close(&t->beside);
     pipeline_close(&t->pipeline);
     feed_close(&t->feed);
     activations_fini(&t->acts);

@@ -4,6 +4,7 @@
 #include "data/loader.h"
 #include "dev/dev.h"
 #include "optim/optim.h"
+#include "parallel/beside.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 #include "train/pipeline.h"
@@ -25,6 +26,7 @@ struct trainer {
     struct feed feed;
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
+    struct beside beside;
     struct squares squares;
     struct zero zero;
     struct offload offload;

@@ -1,0 +1,80 @@
+// Waits of cards for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on.
+extern "C" {
+#include "comm/cuda_near.h"
+}
+
+#include <cuda_runtime.h>
+
+namespace {
+
+__device__ inline void tell(uint32_t *flag, uint32_t value)
+{
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ inline uint32_t heard(const uint32_t *flag)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+// The host's memory is asked seldom: it lies behind another link.
+__device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint32_t *gone)
+{
+    for (int k = 1; int32_t(heard(flag) - value) < 0; k++) {
+        __nanosleep(100);
+        if (k % 1024 == 0 && *gone) return;
+    }
+}
+
+__global__ void meet_kernel(const near_meet m)
+{
+    const int r = int(threadIdx.x);
+    const uint32_t mine = *m.met + 1;
+    __syncthreads();
+    if (r == m.rank) *m.met = mine;
+    if (r >= m.ranks || r == m.rank) return;
+    tell(m.told[r], mine);
+    until(m.come + r, mine, m.gone);
+    __threadfence_system();
+}
+
+__global__ void wait_kernel(const near_wait w)
+{
+    until(w.flag, *w.count + uint32_t(w.plus), w.gone);
+    __threadfence_system();
+}
+
+__global__ void tell_kernel(uint32_t *count, uint32_t *flag)
+{
+    const uint32_t value = *count + 1;
+    *count = value;
+    tell(flag, value);
+}
+
+status launched(const char *what)
+{
+    const cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(err), cudaGetErrorName(err));
+}
+
+} // namespace
+
+extern "C" status near_meet_queue(const struct near_meet *m, struct stream *s)
+{
+    meet_kernel<<<1, unsigned(m->ranks), 0, static_cast<cudaStream_t>(s->queue)>>>(*m);
+    return launched("meeting of cards");
+}
+
+extern "C" status near_wait_queue(const struct near_wait *w, struct stream *s)
+{
+    wait_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(*w);
+    return launched("wait for a message");
+}
+
+extern "C" status near_tell_queue(uint32_t *count, uint32_t *flag, struct stream *s)
+{
+    tell_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(count, flag);
+    return launched("word of a message");
+}

@@ -1,0 +1,61 @@
+/* near: cards of one machine that reach each other's memory. Each rank maps what the others share (CUDA's IPC); the copy engines move the
+ * data, so no multiprocessor is taken from what runs beside, and a kernel of one block meets the others before and after.
+ *
+ *   collective   meet; copy from each of the others, a different one for each rank at a time; meet
+ *   message      wait for room; copy into the neighbour's mailbox; say so
+ *
+ * The counts that ranks wait for are kept in the card's memory: a captured call can be replayed. Waits end when `gone` is set. */
+#ifndef INGOT_COMM_CUDA_NEAR_H
+#define INGOT_COMM_CUDA_NEAR_H
+#include "comm/card.h"
+
+enum { NEAR_SHARED_MAX = 16, NEAR_PAGE = 2 << 20 };   /* cards map whole pages of each other */
+/* What a rank's card has for the others, at the front of memory that all of them map. */
+struct near_board {
+    uint32_t told[COMM_GROUPS][COMM_RANKS_MAX];     /* by the ranks of a communicator: meetings they have come to */
+    uint32_t met[COMM_GROUPS];                      /* this rank's own meetings */
+    uint32_t sent[COMM_GROUPS][2], taken[COMM_GROUPS][2];       /* by the neighbours: messages of a way */
+    uint32_t has_sent[COMM_GROUPS][2], has_taken[COMM_GROUPS][2]; /* this rank's own */
+    double scalars[COMM_GROUPS][COMM_RANKS_MAX * COMM_SCALARS];
+};
+struct near_memory {
+    char *base;
+    size_t bytes;
+    char *of[COMM_RANKS_MAX];   /* by rank of all; NULL: not mapped here */
+};
+/* Of the world. */
+struct near {
+    struct near_board *board;   /* this rank's; memory[0] */
+    struct near_memory memory[NEAR_SHARED_MAX];
+    int count;
+    struct near_route *routes;  /* [route_count], owned: calls so far, and where the others have their data */
+    int route_count, route_room, route_last;
+    volatile uint32_t *gone;    /* in the host's memory: all waits end */
+};
+
+struct near_meet {
+    uint32_t *told[COMM_RANKS_MAX]; /* where rank r wants to be told; this rank's place */
+    const uint32_t *come;       /* [ranks] what the others have told this one */
+    uint32_t *met;
+    volatile uint32_t *gone;
+    int rank, ranks;
+};
+/* Kernels. near_wait: until *flag has come to *count + plus. near_tell: *flag = ++*count, after everything queued before. */
+status near_meet_queue(const struct near_meet *m, struct stream *s) WARN_UNUSED;
+struct near_wait { const uint32_t *flag, *count; int plus; volatile uint32_t *gone; };
+status near_wait_queue(const struct near_wait *w, struct stream *s) WARN_UNUSED;
+status near_tell_queue(uint32_t *count, uint32_t *flag, struct stream *s) WARN_UNUSED;
+
+/* Collective over all ranks. When the cards of a machine do not reach each other, or it is not wanted, all there is is the board: near_all is
+ * false then. near_close after either end. */
+status near_open(struct near **out, struct comm *world, bool wanted) WARN_UNUSED;
+void near_close(struct near *n);
+/* Collective over c, at most NEAR_SHARED_MAX times. base: an allocation of whole pages, of which `bytes` are used. */
+status near_share(struct near *n, struct comm *c, void *base, size_t bytes) WARN_UNUSED;
+bool near_all(const struct near *n, const struct comm *c);
+/* *carried false: some rank's data are not shared, on any rank of c; NCCL has to carry them. The first such call says to the others where
+ * its data lie: layouts differ from rank to rank. */
+status near_call(struct near *n, struct comm *c, const struct comm_call *call, bool *carried) WARN_UNUSED;
+/* `slots` [2][depth][bytes_max], shared: what comes in. `number`: of this message among those since the last settling. */
+status near_message(struct near *n, struct comm *c, const struct comm_call *call, char *slots, unsigned number) WARN_UNUSED;
+#endif

@@ -1,0 +1,75 @@
+#include "parallel/beside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static status enter(void *ctx, int unit, enum unit_use use)
+{
+    (void)ctx, (void)unit, (void)use;
+    return STATUS_OK;
+}
+
+/* The unit's place in the tree of this rank's groups, then that of the ranks. */
+static status sum(struct beside *b, int unit)
+{
+    const struct param_unit *u = &b->params->units[unit];
+    const struct sync_part part = {.begin = u->begin, .count = u->count};
+    if (b->summed[unit] || !u->here) return STATUS_OK;
+    b->summed[unit] = true;
+    TRY(sync_fold_part(b->sync, b->group, &part, &(struct sync_sums){.grad = b->sums->grad}, b->ops,
+                       b->stream));
+    TRY(dev_event_record(b->stream, &b->ready));
+    TRY(dev_stream_wait(&b->aside, &b->ready));
+    return sync_unit(b->sync, b->params, unit, &b->aside);
+}
+
+static status leave(void *ctx, int unit)
+{
+    return sum(ctx, unit);
+}
+
+status beside_open(struct beside *b, const struct beside_open_args *a)
+{
+    const struct mesh *mesh = a->sync->mesh;
+    *b = (struct beside){.params = a->params, .ops = a->ops, .stream = a->stream};
+    if (a->stream == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->pp || a->params->zero >= 2)
+        return STATUS_OK;
+    b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
+    if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");
+    TRY(dev_stream_open(a->stream->dev, &b->aside));
+    TRY(dev_fence_open(a->stream->dev, &b->ready));
+    TRY(dev_fence_open(a->stream->dev, &b->done));
+    b->hooks = (struct unit_hooks){.ctx = b, .enter = enter, .leave = leave};
+    b->sync = a->sync;
+    return STATUS_OK;
+}
+
+void beside_close(struct beside *b)
+{
+    if (b->aside.queue) {
+        dev_event_close(b->aside.dev, &b->ready);
+        dev_event_close(b->aside.dev, &b->done);
+    }
+    dev_stream_close(&b->aside);
+    free(b->summed);
+    *b = (struct beside){0};
+}
+
+void beside_begin(struct beside *b, const struct sync_sums *sums)
+{
+    if (b->sync == NULL) return;
+    memset(b->summed, 0, (size_t)b->params->unit_count * sizeof *b->summed);
+    b->sums = sums;
+    b->group = b->sync->groups - 1;
+    b->params->hooks = &b->hooks;
+}
+
+status beside_end(struct beside *b, bool *all)
+{
+    *all = b->sync != NULL;
+    if (b->sync == NULL) return STATUS_OK;
+    b->params->hooks = NULL;
+    for (int u = 0; u < b->params->unit_count; u++) TRY(sum(b, u));
+    TRY(dev_event_record(&b->aside, &b->done));
+    return dev_stream_wait(b->stream, &b->done);
+}
