@@ -97,7 +97,11 @@ static status capture_step(struct trainer *t, int micro_count)
 static status run_step(struct trainer *t, int micro_count)
 {
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
-    if (t->mode == STEP_REPLAY) return dev_graph_launch(&t->stream, &t->graph);
+    if (t->mode == STEP_REPLAY) {
+        TRY(dev_graph_launch(&t->stream, &t->graph));
+        zero_begin(&t->zero); /* what slots held before, an evaluation's units, they do not hold any more */
+        return STATUS_OK;
+    }
     if (t->mode == STEP_FIRST) t->mode = t->run.stream && t->spec.run.train_graph ? STEP_CAPTURE : STEP_EAGER;
     return queue_step(t, micro_count);
 }

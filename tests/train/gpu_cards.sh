@@ -13,10 +13,10 @@ fi
 export HOME=$work NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
 make_corpus
 cat >ranks.yaml <<'YAML'
-model: {layer_count: 4, hidden_size: 256, ffn_size: 512, head_count: 4, head_count_kv: 2, context_length: 64}
+model: {layer_count: 4, hidden_size: 256, ffn_size: 512, head_count: 4, head_count_kv: 2, context_length: 64, tied_embeddings: false}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
 train: {micro_batch: 2, batch_tokens: 1024, steps: 10, precision: bf16, gradient_groups: 8}
-optim: {lr: 1e-3, warmup_steps: 2}
+optim: {lr: 3e-4, warmup_steps: 2}
 eval: {every: 5, tokens: 2000}
 ckpt: {every: 5}
 machine: {threads: 2, device: cuda}
