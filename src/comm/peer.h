@@ -85,11 +85,12 @@ status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_wa
 
 /* Flags of one rank of one group, in its card's memory, all zero before the group's first exchange. The others write `told` [rank][block]. */
 struct peer_flags {
+    uint32_t boxes[2][PEER_RANKS_MAX][PEER_LITTLE_BLOCKS][PEER_LITTLE_THREADS][4]; /* by turns; two floats, each with its exchange's number;
+                                                                                    * first, as packets are aligned to 16 bytes */
     uint32_t told[PEER_RANKS_MAX][PEER_BLOCKS_MAX];
     uint32_t base[PEER_BLOCKS_MAX];  /* steps that this rank's blocks have made so far: the same on all ranks */
     uint32_t littles[PEER_LITTLE_BLOCKS];
     uint32_t lost;      /* 1 + the rank that did not come in time, or 0. Then results are undefined, and the flags of all ranks are to be zeroed */
-    uint32_t boxes[2][PEER_RANKS_MAX][PEER_LITTLE_BLOCKS][PEER_LITTLE_THREADS][4]; /* by turns; two floats, each with its exchange's number */
 };
 
 struct stream;

@@ -154,6 +154,8 @@ template <int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_ker
     if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
 }
 
+static_assert(offsetof(peer_flags, boxes) % 16 == 0, "packets are stored and loaded as one");
+
 // The pair of floats of a packet, when both come with this number.
 __device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
 {
