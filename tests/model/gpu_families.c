@@ -6,7 +6,7 @@
  * BF16: against the oracle in f64 with the same rounded weights, activations within 1e-2 and gradients within 2e-2 (relative L2). The
  * fixtures' weights are ten times as large as a model's, so that there rounding alone may cost more: the oracle in BF16, which rounds
  * what is stored and nothing else, says how much, and half as much again is allowed (attention rounds inside, too).
- * Ten AdamW losses in BF16: within 2e-2 of the fixture's; what experts allow besides, losses_bound says.
+ * Ten AdamW losses in BF16: within 2e-2 of the fixture's, or of what losses_bound says.
  * Everything that is off is told before the test fails.
  *
  *     gpu_families_model [cpu]     cpu: the same on the host, to try the test itself */
@@ -289,16 +289,15 @@ static double losses_of_neighbour(struct hf_fixture *f, const float *weights, ui
     return off[HF_STEPS - 1];
 }
 
-/* What the worst of ten losses in BF16 may be off. Sums are continuous in what they add, and 2e-2 holds. A choice of experts is not: where
- * two scores lie closer together than bf16 tells apart, one roundoff sends a token to another expert, and of 24 tokens one moves the mean
- * loss by up to 0.08 (qwen3_moe, step 3; exact arithmetic does the same). So no BF16 can be asked to stay nearer than exact runs from
- * weights within a roundoff; how near they stay is measured, and half as much again is allowed, as above. Ties are few, so that half of
- * the steps stay within 2e-2 all the same. */
-static double losses_bound(struct hf_fixture *f, const float *weights)
+/* What the worst of ten losses in BF16 may be off: 2e-2, where exact arithmetic itself does not go further. From weights that moved by no
+ * more than a roundoff of bf16, F32 ends 2.2e-2 off in ingot_hybrid, whose weights are large, and 8.4e-2 in qwen3_moe, where at step 3 two
+ * scores of a router lie closer together than bf16 tells apart and one of 24 tokens goes to another expert. No BF16 can be asked to stay
+ * nearer than such runs do; half as much again is allowed, as above. Half of the steps stay within 2e-2 all the same. */
+static double losses_bound(struct hf_fixture *f, const float *weights, double found)
 {
     enum { NEIGHBOURS = 16 };
     double worst = 0;
-    for (int i = 0; f->spec.moe_experts > 0 && i < NEIGHBOURS; i++)
+    for (int i = 0; found > 2e-2 && i < NEIGHBOURS; i++)
         worst = fmax(worst, losses_of_neighbour(f, weights, (uint64_t)i));
     return fmax(2e-2, 1.5 * worst);
 }
@@ -357,7 +356,7 @@ static void check_family(const char *family, const struct way *w)
     double off[HF_STEPS];
     ten_losses(t, f, name, off);
     within("ten losses", name, t->mode == STEP_REPLAY ? "(graph)" : "", off[HF_STEPS - 1],
-           narrow ? losses_bound(f, weights) : 1e-4);
+           narrow ? losses_bound(f, weights, off[HF_STEPS - 1]) : 1e-4);
     within("half of the ten losses", name, "", off[HF_STEPS / 2], narrow ? 2e-2 : 1e-4);
     trainer_close(t);
     hf_fixture_close(f);
