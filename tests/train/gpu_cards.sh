@@ -58,6 +58,8 @@ if part data; then
     equal "two ranks, bf16" runs/bf16 runs/dp.bf16
     two dp.fp32 --train.precision=fp32
     equal "two ranks, fp32" runs/fp32 runs/dp.fp32
+    two dp.nccl --parallel.transport=nccl
+    equal "two ranks, by NCCL" runs/bf16 runs/dp.nccl
     two dp.eager --train.graph=false
     equal "two ranks, no graph" runs/bf16 runs/dp.eager
     one packed --data.packing=documents --model.tied_embeddings=true --optim.state=int8
