@@ -6,8 +6,8 @@
 //   item i < half / W         dims [i W, i W + W) and the same + half: rotated with each other
 //   the items after those     dims [2 half + 2 (i - half / W) W, + 2 W): pass through; none where these dims stay untouched
 //
-// Heads are read several at a time (AHEAD) to have bytes in flight. With weights, q heads and k heads are two loops, because their
-// weights and the sums of their gradients differ. Those sums live in registers until all rows are done (partials.cuh).
+// Heads are read several at a time (AHEAD) to have bytes in flight. In backward with weights, q heads and k heads are two loops, because
+// the sums of their gradients differ. Those sums live in registers until all rows are done (partials.cuh).
 //
 // A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the warps would fit.
 // Heads that vectors do not divide take W = 1. Heads are at most 512 wide.
@@ -126,24 +126,26 @@ __device__ inline float head_sum(float x, int lanes)
     return x;
 }
 
-// Heads [begin, begin + count) of one row, forward or, without a norm, backward.
+// All heads of one row, forward or, without a norm, backward; q heads by the first weight, k heads by the second.
 template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
-__device__ inline void turn_heads(const rope &a, int64_t row, int begin, int count, const void *weight,
-                                  const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn)
+__device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2], const places<W, ITEMS> &at,
+                                  const head_f32<W, ITEMS> &turn)
 {
-    const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
-    T *to = (T *)a.to + row * a.to_stride + (int64_t)begin * a.hd;
-    float *rstd = a.rstd ? a.rstd + row * (a.heads + a.heads_kv) + begin : NULL;
-    head_part<T, W, ITEMS> w;
-    if (NORM) load_weight(w, weight, at);
-    for (int h = at.slot; h - at.slot < count; h += at.slots * AHEAD) { // all lanes stay as long as the first
+    const T *from = (const T *)a.from + row * a.from_stride;
+    T *to = (T *)a.to + row * a.to_stride;
+    const int count = a.heads + a.heads_kv;
+    float *rstd = a.rstd ? a.rstd + row * count : NULL;
+    for (int begin = 0; begin < count; begin += at.slots * AHEAD) {
         head_part<T, W, ITEMS> x[AHEAD] = {};
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (h + u * at.slots < count) load_head(x[u], from + (h + u * at.slots) * a.hd, at);
+        for (int u = 0; u < AHEAD; u++) {
+            const int head = begin + u * at.slots + at.slot;
+            if (head < count) load_head(x[u], from + head * a.hd, at);
+        }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
-            int head = h + u * at.slots;
+            const int head = begin + u * at.slots + at.slot;
+            if (head - at.slot >= count) break; // the whole warp: sums take all of its lanes
             head_f32<W, ITEMS> f, fw;
             widen_head(x[u], f);
             if (NORM) {
@@ -151,7 +153,7 @@ __device__ inline void turn_heads(const rope &a, int64_t row, int begin, int cou
                 for (int k = 0; k < ITEMS; k++)
                     for (int j = 0; j < W; j++) squares += f.first[k][j] * f.first[k][j] + f.second[k][j] * f.second[k][j];
                 float r = 1 / sqrtf(head_sum(squares, a.lanes) / a.hd + a.eps);
-                widen_head(w, fw);
+                widen_head(head < a.heads ? weight[0] : weight[1], fw);
                 for (int k = 0; k < ITEMS; k++)
                     for (int j = 0; j < W; j++) {
                         f.first[k][j] *= r * (fw.first[k][j] + a.shift);
@@ -169,18 +171,18 @@ template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
 __global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS) rope_kernel(const rope a)
 {
     const places<W, ITEMS> at(a);
+    head_part<T, W, ITEMS> weight[2];
+    if (NORM) {
+        load_weight(weight[0], a.qw, at);
+        load_weight(weight[1], a.kw, at);
+    }
     int64_t step = (int64_t)gridDim.x * WARPS, row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     int32_t position = row < a.rows ? a.positions[row] : 0;
     for (; row < a.rows; row += step) {
         int32_t next = row + step < a.rows ? a.positions[row + step] : 0;
         head_f32<W, ITEMS> turn;
         load_angles(turn, a, position, at);
-        if (NORM) {
-            turn_heads<T, W, ITEMS, AHEAD, true>(a, row, 0, a.heads, a.qw, at, turn);
-            turn_heads<T, W, ITEMS, AHEAD, true>(a, row, a.heads, a.heads_kv, a.kw, at, turn);
-        } else {
-            turn_heads<T, W, ITEMS, AHEAD, false>(a, row, 0, a.heads + a.heads_kv, NULL, at, turn);
-        }
+        turn_heads<T, W, ITEMS, AHEAD, NORM>(a, row, weight, at, turn);
         position = next;
     }
 }
@@ -210,6 +212,7 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             int head = h + u * at.slots;
+            if (head - at.slot >= count) break; // the whole warp: sums take all of its lanes
             head_f32<W, ITEMS> g, xh, fw;
             widen_head(dout[u], g);
             widen_head(x[u], xh);

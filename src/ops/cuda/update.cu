@@ -242,20 +242,26 @@ struct quant_maps {
     quant_map m, v;
 };
 
+// Maps lie in two places: constants where all lanes ask for the same value, shared memory where each has its own decade.
+struct quant_places {
+    const quant_maps &fixed, &shared;
+};
+
 // Of magnitude `size`, at most 1: how many magnitudes lie below, one more where `random` in [0, 2^16) says so.
-__device__ inline int magnitude_of(const quant_map &q, float size, uint32_t random)
+__device__ inline int magnitude_of(const quant_map &fixed, const quant_map &q, float size, uint32_t random)
 {
     int d = 0;
 #pragma unroll
-    for (int e = 0; e < QUANT_DECADES - 1; e++) d += size >= q.first[e];
+    for (int e = 0; e < QUANT_DECADES - 1; e++) d += size >= fixed.first[e];
     const float last = q.last[d], t = (size - q.low[d]) * q.slope[d], k = fminf(truncf(t), last);
     const float rest = k < last ? t - k : (t - k) * q.stretch[d];
     return int(q.base[d] + k) + (float(random) * 0x1p-16f < rest);
 }
-template <quant_kind KIND> __device__ inline uint8_t code_of(const quant_map &q, float x, float inverse, uint32_t random)
+template <quant_kind KIND>
+__device__ inline uint8_t code_of(const quant_map &fixed, const quant_map &q, float x, float inverse, uint32_t random)
 {
     const float size = fabsf(x) * inverse;
-    const int u = magnitude_of(q, size, random);
+    const int u = magnitude_of(fixed, q, size, random);
     if (KIND == QUANT_UNSIGNED) return uint8_t(u + (u == 0 && size > 0));
     return uint8_t(x < 0 ? max(QUANT_ZERO - u, 0) : QUANT_ZERO + u);
 }
@@ -278,8 +284,8 @@ __device__ inline codes load_codes(const void *from, int64_t i, int n, bool wide
 }
 // The lane's elements of a block, of which the block's largest magnitude becomes the scale.
 template <quant_kind KIND>
-__device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &q, const float (&x)[LANE],
-                                   const uint32_t (&words)[LANE])
+__device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &fixed, const quant_map &q,
+                                   const float (&x)[LANE], const uint32_t (&words)[LANE])
 {
     float top = 0;
 #pragma unroll
@@ -291,7 +297,7 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
     codes k;
 #pragma unroll
     for (int j = 0; j < LANE; j++)
-        k.c[j] = code_of<KIND>(q, x[j], inverse, KIND == QUANT_SIGNED ? words[j] & 0xffff : words[j] >> 16);
+        k.c[j] = code_of<KIND>(fixed, q, x[j], inverse, KIND == QUANT_SIGNED ? words[j] & 0xffff : words[j] >> 16);
     uint8_t *p = static_cast<uint8_t *>(to) + i;
     if (wide && n >= LANE) {
         uint2 raw;
@@ -303,47 +309,53 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
         if (j < n) p[j] = k.c[j];
 }
 
-template <update_rule RULE>
-__device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide, const quant_maps &q)
+// FULL: a whole tile of arrays that allow wide accesses and no momentum, without a branch between its loads.
+template <update_rule RULE, bool FULL>
+__device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide, const quant_places &q)
 {
-    const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE, n = t.count - at;
-    if (begin >= t.count) return; // the whole warp
+    const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE,
+              n = FULL ? int(LANE) : t.count - at;
+    if (!FULL && begin >= t.count) return; // the whole warp
     const int64_t i = t.begin + at;
-    const bool momentum = t.flags & UPDATE_MOMENTUM, two = RULE == UPDATE_ADAMW && !momentum;
+    const bool wide = FULL || any_wide, momentum = !FULL && t.flags & UPDATE_MOMENTUM, two = RULE == UPDATE_ADAMW && !momentum;
     const int64_t iv = i - t.no_v;
     const codes cm = load_codes(a.m, i, n, wide), cv = two ? load_codes(a.v, iv, n, wide) : codes{};
     const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = two ? a.v_scale[iv / QUANT_BLOCK] : 0;
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
+    state s[LANE / QUAD];
+#pragma unroll
+    for (int u = 0; u < LANE / QUAD; u++) {
+        s[u].g = load_quad(a.g, i + u * QUAD, n - u * QUAD, wide);
+        if (!momentum) s[u].p = load_quad(a.p, i + u * QUAD, n - u * QUAD, wide);
+    }
     float m[LANE], v[LANE];
     uint32_t words[LANE];
 #pragma unroll
     for (int u = 0; u < LANE / QUAD; u++) {
         const int64_t at4 = i + u * QUAD;
         const int n4 = n - u * QUAD;
-        state s;
-        s.g = load_quad(a.g, at4, n4, wide);
-        if (!momentum) s.p = load_quad(a.p, at4, n4, wide);
         for (int k = 0; k < QUAD; k++) {
-            s.m.x[k] = top_m * quant_value(&q.m, QUANT_SIGNED, cm.c[u * QUAD + k]);
-            s.v.x[k] = two ? top_v * quant_value(&q.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
+            s[u].m.x[k] = top_m * quant_value(&q.shared.m, QUANT_SIGNED, cm.c[u * QUAD + k]);
+            s[u].v.x[k] = two ? top_v * quant_value(&q.shared.v, QUANT_UNSIGNED, cv.c[u * QUAD + k]) : 0;
         }
         if (momentum)
-            accelerate(s, f);
+            accelerate(s[u], f);
         else
-            apply<RULE>(s, f, decay);
+            apply<RULE>(s[u], f, decay);
         const rng_block random = rounding_words(a.seed, step, t.chunk, t.skip + at + u * QUAD);
-        for (int k = 0; k < QUAD; k++) m[u * QUAD + k] = s.m.x[k], v[u * QUAD + k] = s.v.x[k], words[u * QUAD + k] = random.u[k];
+        for (int k = 0; k < QUAD; k++)
+            m[u * QUAD + k] = s[u].m.x[k], v[u * QUAD + k] = s[u].v.x[k], words[u * QUAD + k] = random.u[k];
         if (n4 <= 0) continue;
         if (momentum) {
-            store_quad(a.g, at4, n4, wide, s.g);
+            store_quad(a.g, at4, n4, wide, s[u].g);
             continue;
         }
-        store_quad(a.p, at4, n4, wide, s.p);
-        if (a.w) store_rounded(a.w, at4, n4, wide, s.p);
+        store_quad(a.p, at4, n4, wide, s[u].p);
+        if (a.w) store_rounded(a.w, at4, n4, wide, s[u].p);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
     }
-    store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.m, m, words);
-    if (two) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, iv, n, wide, q.v, v, words);
+    store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.fixed.m, q.shared.m, m, words);
+    if (two) store_codes<QUANT_UNSIGNED>(a.v, a.v_scale, iv, n, wide, q.fixed.v, q.shared.v, v, words);
 }
 
 // The sum of all squares, in every block.
@@ -371,7 +383,7 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
 }
 
 template <update_rule RULE, typename S>
-__global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
+__global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
     __shared__ quant_maps q;
@@ -397,7 +409,11 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 1 ? 2 : 3) update_kernel
         const tile t = next; // the one after is looked up while this one's elements are on their way
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
         if constexpr (sizeof(S) == 1) {
-            block_update<RULE>(a, t, f, step, wide, q);
+            const quant_places places = {maps, q};
+            if (wide && t.count == RULE_TILE && !(t.flags & UPDATE_MOMENTUM))
+                block_update<RULE, true>(a, t, f, step, wide, places);
+            else
+                block_update<RULE, false>(a, t, f, step, wide, places);
         } else {
             if (t.flags & UPDATE_MOMENTUM)
                 tile_momentum<S>(a, t, f, step, wide);
