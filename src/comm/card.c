@@ -130,7 +130,7 @@ status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport
     CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
     TRY(check_cards(world, s->dev));
     world->driver = driver;
-    TRY(driver->start(world, s, how));
+    TRY(driver->start(world, how));
     watch_guard(world->watch);
     s->look = look;
     s->look_at = world;

@@ -20,8 +20,9 @@ struct card_sum {
     int ranks, rank;
 };
 
+/* What carries the calls: cuda_card.c's table, since a build without CUDA has none. The current device is the rank's card. */
 struct card_driver {
-    status (*start)(struct comm *world, struct stream *s, enum comm_transport how);  /* collective; stop after either end */
+    status (*start)(struct comm *world, enum comm_transport how);   /* collective; stop after either end */
     void (*stop)(struct comm *world);
     /* Others may be gone: what is under way ends. Nothing is queued after it. */
     void (*give_up)(struct comm *world);

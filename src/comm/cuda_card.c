@@ -130,10 +130,9 @@ static void card_mail_settle(struct comm *c)
 
 /* ---- begin and end */
 
-static status card_start(struct comm *world, struct stream *s, enum comm_transport how)
+static status card_start(struct comm *world, enum comm_transport how)
 {
     struct card *card = world->card = calloc(1, sizeof *card);
-    (void)s;
     if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's card");
     TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(card->marks, 0, CARD_MARKS);
