@@ -272,7 +272,8 @@ status cmd_launch(int argc, char **argv)
     static const char *const ranks_flag = "--ranks";
     int64_t ranks = 0, restarts = 0;
     const struct flag flags[] = {
-        {"ranks", FLAG_INT, &ranks, "how many processes (also -n N), each with an equal share of the cores"},
+        {"ranks", FLAG_INT, &ranks,
+         "how many processes (also -n N), each with an equal share of the cores, and a GPU of its own"},
         {"restart", FLAG_INT, &restarts,
          "after a failure, start all again with --resume, at most N times; default 0"},
     };
