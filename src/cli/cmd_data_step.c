@@ -159,11 +159,10 @@ static status show_sequence(struct inspect_step *o, const struct step_batch *ste
         row = s.to;
     }
     if (!list) return STATUS_OK;
-    json_t *row =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "step", (json_int_t)step->step + 1, "rank",
-                  (json_int_t)o->loader.rank, "micro", (json_int_t)m, "sequence", (json_int_t)q, "sample",
-                  (json_int_t)index, "source", name, "epoch", (json_int_t)place.epoch, "row",
-                  (json_int_t)place.row, "parts", parts);
+    json_t *row = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "step",
+                            (json_int_t)step->step + 1, "rank", (json_int_t)o->rank, "micro", (json_int_t)m,
+                            "sequence", (json_int_t)q, "sample", (json_int_t)index, "source", name, "epoch",
+                            (json_int_t)place.epoch, "row", (json_int_t)place.row, "parts", parts);
     json_object_set_new(row, "tokens", column_json(b->tokens + first, t_count));
     json_object_set_new(row, "targets", column_json(b->targets + first, t_count));
     json_object_set_new(row, "positions", column_json(b->positions + first, t_count));
@@ -184,11 +183,11 @@ static status show_step(struct inspect_step *o)
     TRY(loader_step_at(o->data.samples, c, o->step - 1, &s));
     json_t *list = o->json ? json_array() : NULL;
     if (!list)
-        printf("step %lld, rank %d of %d: %lld micro-batches of %lld sequences of %lld tokens; %lld targets "
-               "count, "
-               "%lld tokens are padding\n",
-               (long long)o->step, c->rank, c->ranks, (long long)c->micro_count, (long long)c->sequences,
-               (long long)t_count, (long long)s->valid, (long long)s->padding);
+        printf(
+            "step %lld, rank %lld of %lld: %lld micro-batches of %lld sequences of %lld tokens; %lld targets "
+            "count, %lld tokens are padding\n",
+            (long long)o->step, (long long)o->rank, (long long)o->ranks, (long long)c->micro_count,
+            (long long)c->sequences, (long long)t_count, (long long)s->valid, (long long)s->padding);
     status st = STATUS_OK;
     for (int64_t m = 0; m < c->micro_count; m++)
         for (int64_t q = 0; q < c->sequences && st == STATUS_OK; q++)
@@ -235,13 +234,27 @@ static status load_run(struct inspect_step *o, const char *from, int override_co
     return STATUS_OK;
 }
 
+/* The loader of a rank in the mesh of the run's keys; of one rank alone, which sees all of the step, whatever they say. */
+static status open_loader(struct inspect_step *o)
+{
+    struct mesh_shape shape;
+    struct mesh place;
+    if (o->rank < 0 || o->rank >= o->ranks)
+        return FAIL(STATUS_CONFIG, "rank %lld of %lld: ranks count from 0", (long long)o->rank,
+                    (long long)o->ranks);
+    if (o->ranks == 1) return supply_loader(&o->spec, NULL, NULL, &o->loader);
+    TRY(mesh_shape(&o->spec, (int)o->ranks, &shape));
+    place = mesh_place(&shape, (int)o->rank);
+    return supply_loader(&o->spec, &place, NULL, &o->loader);
+}
+
 static status inspect(struct inspect_step *o)
 {
     if (o->spec.run.train_micro_batch == 0)
         return FAIL(STATUS_CONFIG,
                     "train.micro_batch is auto: give --train.micro_batch=B, or the run's directory, "
                     "whose config.yaml knows it");
-    TRY(supply_loader(&o->spec, (int)o->rank, (int)o->ranks, NULL, &o->loader));
+    TRY(open_loader(o));
     TRY(supply_open(&o->data, &o->spec.run));
     TRY(supply_mix(&o->data, &o->spec));
     if (!o->tokenizer_dir && o->spec.run.data_tokenizer[0]) o->tokenizer_dir = o->spec.run.data_tokenizer;
@@ -261,8 +274,9 @@ status cmd_data_step(int argc, char **argv)
     o->ranks = 1;
     const struct flag flags[] = {
         {"step", FLAG_INT, &o->step, "the step, as the log counts them (the first is 1)"},
-        {"rank", FLAG_INT, &o->rank, "which rank, from 0"},
-        {"ranks", FLAG_INT, &o->ranks, "of how many; default 1"},
+        {"rank", FLAG_INT, &o->rank,
+         "which rank of the job, from 0; the mesh is that of the run's parallel.*"},
+        {"ranks", FLAG_INT, &o->ranks, "of how many; default 1: all of the step"},
         {"micro", FLAG_INT, &o->micro, "only this micro-batch of the rank, from 0"},
         {"sequence", FLAG_INT, &o->sequence, "only this sequence of a micro-batch, from 0"},
         {"full", FLAG_SWITCH, &o->full, "whole texts"},

@@ -181,7 +181,7 @@ static status calibrate(struct spec *s, double minutes)
     double seconds[CALIBRATION_STEPS];
     TRY(supply_open(&data, &s->run));
     status st = supply_mix(&data, s);
-    if (st == STATUS_OK) st = supply_loader(s, 0, 1, NULL, &c);
+    if (st == STATUS_OK) st = supply_loader(s, NULL, NULL, &c);
     if (st == STATUS_OK) st = trainer_open(&t, s, NULL, NULL);
     if (st != STATUS_OK) goto close_data;
     TRY_OUT(trainer_init_weights(&t));

@@ -187,9 +187,10 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
+    const int r = rank / shape->tp % shape->dp, copies = shape->dp / shape->shard;
     return (struct mesh){.shape = *shape,
                          .tp_rank = rank % shape->tp,
-                         .dp_rank = rank / shape->tp % shape->dp,
+                         .dp_rank = r % shape->shard * copies + r / shape->shard,
                          .pp_rank = rank / shape->tp / shape->dp};
 }
 

@@ -1,6 +1,9 @@
 /* mesh: the ranks of a run by what they share: pp x dp x tp.
  *
- * Rank = (pp_rank dp + dp_rank) tp + tp_rank: ranks that exchange most, those of one tensor-parallel group, are neighbours. The ranks of
+ * Rank = (pp_rank dp + r) tp + tp_rank: ranks that exchange most, those of one tensor-parallel group, are neighbours; then, counted by r,
+ * those that share out one copy of the state (parallel.shard): copy c has r = c shard ... c shard + shard - 1, which can be the ranks of
+ * one machine. dp_rank is the place of a rank in data and sums, part * copies + copy: so the sum inside a copy, then across copies, is the
+ * tree of comm_sum over dp, whatever their number. With one copy it is r. The ranks of
  *   tp  hold slices of the same layers and work on the same micro-batches (each on its part of the tokens, between the products)
  *   dp  hold the same slices and work on micro-batches of their own; their gradients are summed
  *   pp  hold consecutive layers and pass activations and gradients on
@@ -35,8 +38,7 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`, whose closing closes all of it. */
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
-/* Which copy of a data-parallel group's state a rank holds a part of, and which part: copy 0 answers for it. Ranks that share a copy out
- * are not neighbours, so that the sum inside, then across, is the tree of comm_sum over dp. */
+/* Which copy of a data-parallel group's state a rank holds a part of, and which part: copy 0 answers for it. */
 static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? m->shape.dp / m->shape.shard : m->shape.dp; }
 static inline int mesh_replica(const struct mesh *m) { return m->dp_rank % mesh_copies(m); }
 static inline int mesh_part(const struct mesh *m) { return m->dp_rank / mesh_copies(m); }

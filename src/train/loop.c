@@ -526,8 +526,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
     struct loader_config loader;
-    TRY(supply_loader(&l->spec, t->mesh.dp_rank, t->mesh.shape.dp, &t->dev, &loader));
-    loader.blocks = t->mesh.shape.zero >= 2; /* parallel/zero.h */
+    TRY(supply_loader(&l->spec, &t->mesh, &t->dev, &loader));
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, precision_name(r));

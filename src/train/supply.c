@@ -143,21 +143,21 @@ static void pinned_close(void *ctx, void *memory)
     dev_pinned_close(ctx, memory);
 }
 
-status supply_loader(const struct spec *spec, int rank, int ranks, const struct dev *dev,
+status supply_loader(const struct spec *spec, const struct mesh *place, const struct dev *dev,
                      struct loader_config *c)
 {
     const struct run_spec *r = &spec->run;
     const int64_t micro_count = plan_micro_count(spec);
-    if (ranks < 1 || rank < 0 || rank >= ranks)
-        return FAIL(STATUS_CONFIG, "rank %d of %d: ranks count from 0", rank, ranks);
+    const int ranks = place ? place->shape.dp : 1;
     if (micro_count % ranks != 0)
         return FAIL(STATUS_CONFIG, "the %lld micro-batches of a step cannot be divided by %d ranks",
                     (long long)micro_count, ranks);
     *c = (struct loader_config){.sequences = r->train_micro_batch,
                                 .micro_count = micro_count / ranks,
                                 .vocab_size = spec->model.vocab_size,
-                                .rank = rank,
+                                .rank = place ? place->dp_rank : 0,
                                 .ranks = ranks,
+                                .blocks = place && place->shape.zero >= 2, /* parallel/zero.h */
                                 .threads = (int)r->data_threads};
     if (dev && dev->kind == DEV_CUDA)
         c->memory = (struct loader_memory){(void *)dev, pinned_open, pinned_close};

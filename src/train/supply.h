@@ -4,6 +4,7 @@
 #define INGOT_TRAIN_SUPPLY_H
 #include "data/loader.h"
 #include "dev/dev.h"
+#include "parallel/mesh.h"
 #include "spec/sources.h"
 
 struct supply {
@@ -24,8 +25,8 @@ int64_t supply_tokens(const struct supply *s);
 status supply_mix(struct supply *s, const struct spec *spec) WARN_UNUSED;
 /* Logs what each source gives to the run; nothing for one pattern without padding. */
 void supply_tell(const struct supply *s);
-/* The loader of a rank of such a run. `dev` is where the batches go (memory pinned for it), or NULL. STATUS_CONFIG when the
- * micro-batches cannot be divided by the ranks. */
-status supply_loader(const struct spec *spec, int rank, int ranks, const struct dev *dev,
+/* The loader of a rank of such a run, by its place in the mesh (NULL: one rank). `dev` is where the batches go (memory pinned for it),
+ * or NULL. STATUS_CONFIG when the micro-batches cannot be divided by the ranks. */
+status supply_loader(const struct spec *spec, const struct mesh *place, const struct dev *dev,
                      struct loader_config *c) WARN_UNUSED;
 #endif

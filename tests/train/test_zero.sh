@@ -91,6 +91,21 @@ for stage in 1 2 3; do
     same "two copies with ZeRO $stage" runs/llama runs/hsdp-4-$stage
 done
 
+# What inspect shows of a rank is what it reads: where its row begins, an id beyond the vocabulary ends that rank, and no other.
+for place in "1 1" "2 1" "1 2" "2 3"; do
+    rank=${place% *} keys="--parallel.zero=${place#* } --parallel.shard=2 --train.steps=2 --eval.every=0"
+    rm -rf bad runs/bad
+    cp -r data bad
+    # shellcheck disable=SC2086 # several keys
+    run 0 data inspect zero.yaml --step 1 --rank "$rank" --ranks 4 $keys --json
+    [ "$(grep -c '"sample"' out)" -eq 1 ] || fail "rank $rank has not one sequence"
+    at=$(grep -m 1 '"shard_token"' out | tr -dc 0-9)
+    printf '\377\377' | dd of=bad/c_train_000000.bin bs=1 seek=$((1024 + 2 * (${at:-0} + 9))) conv=notrunc 2>dd.err
+    # shellcheck disable=SC2086
+    run 3 launch -n 4 -- train zero.yaml --run.dir=runs/bad "--data.train=bad/c_train_*.bin" $keys
+    grep -q "^error: rank $rank ended with exit code 3" err || fail "rank $rank with $keys did not read what inspect says"
+done
+
 # Several micro-batches of a group: the sums of the same ranks without ZeRO; one of each rank needs no groups.
 run 0 launch -n 2 -- train zero.yaml --run.dir=runs/plain --train.gradient_groups=0
 zero plain 2 1 --train.gradient_groups=0
