@@ -152,8 +152,7 @@ static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape
                               const struct mesh_share *s, double matrices)
 {
     const int shard = m->zero > 0 ? m->shard : m->dp;
-    const struct axis dp = traffic_axis(&p->cluster, shard, m->tp * (m->dp / shard)),
-                      tp = traffic_axis(&p->cluster, m->tp, 1);
+    const struct axis dp = traffic_axis(&p->cluster, shard, m->tp), tp = traffic_axis(&p->cluster, m->tp, 1);
     const double there_and_back = (4 + s->weight_bytes) * matrices / shard;
     if (matrices == 0) return 0;
     return traffic_gather_s(&dp, m->zero > 0 ? there_and_back : s->weight_bytes * matrices) +
@@ -283,8 +282,8 @@ static double uncovered(double transfer, double pass, int layers, bool overlap)
     return fmax(0, transfer - one - pass * (layers - 1) / layers) + one;
 }
 
-/* ZeRO shares a copy out over `shard` ranks of dp, every copies-th (parallel/mesh.h); copies add up what theirs have scattered, once per
- * step. */
+/* ZeRO shares a copy out over `shard` neighbours of dp (parallel/mesh.h); copies add up what theirs have scattered, as often as they do.
+ * Each unit of the parameter table is a call of its own. */
 static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
                               const struct mesh_share *s, const struct passes *t)
 {
@@ -293,28 +292,28 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     struct dp_cost c = {0};
     if (v->dp == 1) return c;
     const int shard = v->zero > 0 ? v->shard : 1, copies = v->dp / shard;
-    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp * copies),
-                      outer = traffic_axis(&p->cluster, copies, v->tp);
+    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
+                      outer = traffic_axis(&p->cluster, copies, v->tp * shard);
     const struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
-    const double scatters = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? scatters : 1;
-    const double scatter = traffic_gather_s(&inner, bytes.scatter),
-                 gather = traffic_gather_s(&inner, bytes.gather);
-    const double sum = traffic_sum_s(&outer, bytes.scatter / shard);
-    c.sum.bytes = scatters * traffic_gather_bytes(&inner, bytes.scatter) +
-                  gathers * traffic_gather_bytes(&inner, bytes.gather) +
-                  traffic_sum_bytes(&outer, bytes.scatter / shard);
-    c.sum.seconds = scatters * scatter + gathers * gather + sum;
+    const int units = stage->layers + (rank == 0) + (rank == v->pp - 1);
+    const double sums = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
+    const double sum = units * (traffic_gather_s(&inner, bytes.scatter / units) +
+                                traffic_sum_s(&outer, bytes.scatter / units / shard)),
+                 gather = units * traffic_gather_s(&inner, bytes.gather / units);
+    c.sum.bytes = sums * (traffic_gather_bytes(&inner, bytes.scatter) +
+                          traffic_sum_bytes(&outer, bytes.scatter / shard)) +
+                  gathers * traffic_gather_bytes(&inner, bytes.gather);
+    c.sum.seconds = sums * sum + gathers * gather;
     /* The first stages end last: what a later one sums, it sums while they still compute. */
     const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
     if (v->zero < 2) {
-        c.once = fmax(0, uncovered(scatter + sum, t->backward, stage->layers, s->overlap) - slack) +
-                 uncovered(gather, t->forward, stage->layers, s->overlap);
-    } else { /* gathers and scatters of a backward pass travel behind it together */
-        const double again = v->zero == 3 ? gather / 2 : 0;
-        c.backward = uncovered(scatter + again, t->backward, stage->layers, s->overlap);
-        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
         c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) +
-                 (v->zero == 2 ? uncovered(gather, t->forward, stage->layers, s->overlap) : 0);
+                 uncovered(gather, t->forward, stage->layers, s->overlap);
+    } else { /* gathers and sums of a backward pass travel behind it together */
+        const double again = v->zero == 3 ? gather / 2 : 0;
+        c.backward = uncovered(sum + again, t->backward, stage->layers, s->overlap);
+        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
+        c.once = v->zero == 2 ? uncovered(gather, t->forward, stage->layers, s->overlap) : 0;
     }
     c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
     return c;

@@ -74,11 +74,12 @@ static void print_head(const struct mesh_plan *p)
 static void print_row(const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    char a[32], b[32], schedule[32];
+    char a[32], b[32], schedule[32], zero[32];
+    snprintf(zero, sizeof zero, v->mesh.shard < v->mesh.dp ? "%d/%d" : "%d", v->mesh.zero, v->mesh.shard);
     snprintf(schedule, sizeof schedule, v->mesh.chunks > 1 ? "%s %d" : "%s", schedule_word(v),
              v->mesh.chunks);
-    printf("%5d %3d %3d %4d  %-14s %-9s %5lld x %-5d %10s %9.1f %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
-           v->mesh.dp, v->mesh.tp, v->mesh.pp, v->mesh.zero, schedule, recompute_word(v->recompute),
+    printf("%5d %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %9.1f %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
+           v->mesh.dp, v->mesh.tp, v->mesh.pp, zero, schedule, recompute_word(v->recompute),
            (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)), 1e3 * r->step,
            text_count(b, r->tokens_per_s), 100 * r->mfu, 100 * r->bubble / r->step,
            100 * r->tp.exposed / r->step, 100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
@@ -90,11 +91,12 @@ static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
     printf("meshes       %d variants of dp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
            "predicted:\n\n",
            list->legal, list->fit, text_bytes(a, p->bytes));
-    printf("%5s %3s %3s %4s  %-14s %-9s %5s x %-5s %10s %9s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
+    printf("%5s %3s %3s %5s  %-14s %-9s %5s x %-5s %10s %9s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
            "zero", "schedule", "recompute", "micro", "m", "memory", "step ms", "tokens/s", "MFU", "bubble",
            "tp", "dp", "pp");
     for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
     printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what is sent and not hidden)");
+    printf("%93s\n", "(zero 3/8: copies of the state, each shared out by 8 neighbours: parallel.shard)");
 }
 
 static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)

@@ -39,11 +39,15 @@ static status look_at(struct search *s, const struct mesh_variant *v)
     return STATUS_OK;
 }
 
-/* One copy over all of dp: copies of fewer ranks (parallel.shard) send less only where these are neighbours, and they are not. */
+/* One copy over all of dp; and, where dp is several nodes, one for the ranks of each (parallel.shard), whose links are the fast ones. */
 static status look_at_zeros(struct search *s, struct mesh_variant v)
 {
+    const int node = s->plan->cluster.node / v.mesh.tp;
     v.mesh.shard = v.mesh.dp;
     for (v.mesh.zero = 0; v.mesh.zero <= (v.mesh.dp > 1 ? 3 : 0); v.mesh.zero++) TRY(look_at(s, &v));
+    if (node == 1 || node >= v.mesh.dp || v.mesh.dp % node != 0) return STATUS_OK;
+    v.mesh.shard = node;
+    for (v.mesh.zero = 1; v.mesh.zero <= 3; v.mesh.zero++) TRY(look_at(s, &v));
     return STATUS_OK;
 }
 

@@ -347,6 +347,40 @@ static void axes_cost_and_save(void **state)
     mesh_plan_close(p);
 }
 
+/* Two nodes, between which the network is slow: of copies that each node holds, sums of an eighth of the gradients cross it, and nothing else. */
+static void copies_of_a_node_spare_the_network(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 128);
+    struct cluster c;
+    struct mesh_plan *p;
+    struct mesh_result one, two;
+    struct mesh_list list;
+    assert_int_equal(cluster_parse("2x8xh100", &c), STATUS_OK);
+    struct machine slow = *c.machine;
+    slow.net_rate = 1e9, slow.latency_net = slow.latency_hop = slow.latency_base = 0;
+    c.machine = &slow;
+    assert_int_equal(mesh_plan_open(&p, &s, &c), STATUS_OK);
+    struct mesh_variant v = variant(16, 1, 1, 3);
+    assert_int_equal(mesh_plan_one(p, &v, &one), STATUS_OK);
+    v.mesh.shard = 8;
+    assert_int_equal(mesh_plan_one(p, &v, &two), STATUS_OK);
+    const double micros = 8, moved = 8 * two.stages[0].count, sum = 4 * two.stages[0].count / 8;
+    near(two.dp.bytes, micros * (7. / 8 * moved + sum), 1e-9);
+    near(two.dp.seconds, micros * (7. / 8 * moved / slow.link_rate + sum / 1e9), 1e-9);
+    near(one.dp.seconds, micros * 15. / 16 * 8 * one.stages[0].count / 8e9, 1e-9);
+    assert_true(two.step < one.step);
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_OK);
+    int found = 0;
+    for (int i = 0; i < list.count; i++) {
+        const struct mesh_shape *m = &list.best[i].variant.mesh;
+        if (m->dp == 16 && m->zero > 0) found += m->shard == 8;
+    }
+    assert_int_equal(found, 1);
+    mesh_list_free(&list);
+    mesh_plan_close(p);
+}
+
 /* Muon's products of 16 layers of llama-1b are 5 (4 n^2 k + 2 n^3) over each matrix, at the rate of their width. */
 static void muon_takes_its_products(void **state)
 {
@@ -503,6 +537,7 @@ int main(void)
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),
         cmocka_unit_test(axes_cost_and_save),
+        cmocka_unit_test(copies_of_a_node_spare_the_network),
         cmocka_unit_test(muon_takes_its_products),
         cmocka_unit_test(muon_takes_its_memory),
         cmocka_unit_test(nothing_hides_on_a_host),
