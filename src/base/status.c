@@ -7,7 +7,10 @@
 
 struct record {
     char message[2048];
-    char where[512];
+    const char *file;
+    int line;
+    char path[384];  /* of scopes */
+    char where[512]; /* the three above, once they are asked for: refusals by the million have to be cheap */
 };
 static _Thread_local struct record record;
 
@@ -36,11 +39,10 @@ status status_fail(status st, const char *file, int line, const char *fmt, ...)
     char text[sizeof record.message];
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    memcpy(record.message, text, sizeof text);
-    char path[384];
-    scope_path(path, sizeof path);
-    snprintf(record.where, sizeof record.where, "%s:%d%s%s", file_stem(file), line, path[0] ? " in " : "",
-             path);
+    memcpy(record.message, text, strlen(text) + 1);
+    record.file = file_stem(file);
+    record.line = line;
+    scope_path(record.path, sizeof record.path);
     return st;
 }
 
@@ -63,6 +65,9 @@ const char *status_message(void)
 }
 const char *status_where(void)
 {
+    if (record.file)
+        snprintf(record.where, sizeof record.where, "%s:%d%s%s", record.file, record.line,
+                 record.path[0] ? " in " : "", record.path);
     return record.where;
 }
 

@@ -90,22 +90,27 @@ static void add_border(struct tokenizer *t, const struct merge *m)
     if (suffix && rank < b->suffix) b->suffix = rank;
 }
 
+/* Whether the token is one character of 2 or 3 bytes. */
+static bool is_char(const struct tokenizer *t, size_t id)
+{
+    struct text text = vocab_bytes(&t->vocab, (int32_t)id);
+    if (t->vocab.tokens[id].kind != TOKEN_MODEL || (text.bytes != 2 && text.bytes != 3)) return false;
+    return char_bytes((uint8_t)text.data[0]) == text.bytes && utf8_valid(text.data, text.bytes) == text.bytes;
+}
+
 status bpe_chars_init(struct tokenizer *t)
 {
-    bool any = false;
-    TRY(array_new(&t->chars, CHARS, sizeof *t->chars));
-    TRY(array_new(&t->borders, 256 * 256, sizeof *t->borders));
-    memset(t->borders, 0xff, 256 * 256 * sizeof *t->borders);
-    memset(t->chars, 0xff, CHARS * sizeof *t->chars);
-    for (size_t id = 0; id < t->vocab.count; id++) {
+    size_t id = 0, count = t->vocab.count;
+    while (id < count && !is_char(t, id)) id++;
+    if (id == count) return STATUS_OK; /* nothing would be found in the tables, a MiB */
+    TRY(array_new_table(&t->chars, CHARS, sizeof *t->chars, 0xff));
+    TRY(array_new_table(&t->borders, 256 * 256, sizeof *t->borders, 0xff));
+    for (; id < count; id++) {
+        if (!is_char(t, id)) continue;
         struct text text = vocab_bytes(&t->vocab, (int32_t)id);
-        const uint8_t *p = (const uint8_t *)text.data;
-        if (t->vocab.tokens[id].kind != TOKEN_MODEL || (text.bytes != 2 && text.bytes != 3)) continue;
-        if (char_bytes(p[0]) != text.bytes || utf8_valid(text.data, text.bytes) != text.bytes) continue;
-        add_char(t, (int32_t)id, p, text.bytes);
-        any = true;
+        add_char(t, (int32_t)id, (const uint8_t *)text.data, text.bytes);
     }
-    for (size_t i = 0; i < t->merge_count && any; i++) {
+    for (size_t i = 0; i < t->merge_count; i++) {
         check_sides(t, &t->merges[i]);
         add_border(t, &t->merges[i]);
     }

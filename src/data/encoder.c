@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 32, LINE_IDS = 7, LINES_MIN = 1 << 12, LINES_MAX = 1 << 18, LINES_STEP = 8, BATCH = 128 };
+enum { KEY_BYTES = 32, LINE_IDS = 7, LINES_MIN = 1 << 9, LINES_MAX = 1 << 18, LINES_STEP = 8, BATCH = 128 };
 
 struct line {
     uint8_t key[KEY_BYTES];

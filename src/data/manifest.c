@@ -220,18 +220,25 @@ status manifest_from_json(struct manifest *m, const char *path, const json_t *ro
     return st;
 }
 
+status manifest_parse(struct manifest *m, const char *path, const char *data, size_t bytes)
+{
+    *m = (struct manifest){0};
+    json_error_t where;
+    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &where);
+    status st = root ? manifest_from_json(m, path, root)
+                     : FAIL(STATUS_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
+    json_decref(root);
+    return st;
+}
+
 status manifest_read(struct manifest *m, const char *path)
 {
     *m = (struct manifest){0};
     char *data = NULL;
     size_t bytes = 0;
     TRY(io_read_file(path, MANIFEST_BYTES_MAX, &data, &bytes));
-    json_error_t where;
-    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &where);
+    status st = manifest_parse(m, path, data, bytes);
     free(data);
-    status st = root ? manifest_from_json(m, path, root)
-                     : FAIL(STATUS_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
-    json_decref(root);
     return st;
 }
 

@@ -49,6 +49,7 @@ struct json_t; /* jansson's */
 struct json_t *manifest_to_json(const struct manifest *m);
 status manifest_from_json(struct manifest *m, const char *path, const struct json_t *root) WARN_UNUSED;
 /* STATUS_DATA names the file and the faulty key. On success: manifest_free. */
+status manifest_parse(struct manifest *m, const char *path, const char *data, size_t bytes) WARN_UNUSED;
 status manifest_read(struct manifest *m, const char *path) WARN_UNUSED;
 /* Writes and commits `path`. */
 status manifest_write(const struct manifest *m, const char *path) WARN_UNUSED;

@@ -55,7 +55,7 @@ struct tokenizer {
     uint64_t *pairs; /* open addressing: left, right, rank from the high bits down; PAIR_FREE */
     size_t pair_mask;
     uint32_t *byte_pairs;       /* [256 * 256] rank of the merge of two single bytes, or RANK_NONE */
-    struct bpe_char *chars;     /* [0x10000] by code point */
+    struct bpe_char *chars;     /* [0x10000] by code point; NULL: no token is one */
     struct bpe_border *borders; /* [256 * 256] by the bytes before and behind */
 };
 #define PAIR_FREE UINT64_MAX

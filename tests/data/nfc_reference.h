@@ -2,6 +2,7 @@
  * only the tables. */
 #ifndef INGOT_TESTS_DATA_NFC_REFERENCE_H
 #define INGOT_TESTS_DATA_NFC_REFERENCE_H
+#include "base/status.h"
 #include "base/utf8.h"
 #include "data/unicode.h"
 #include <stdbool.h>
@@ -40,8 +41,16 @@ static inline uint32_t nfc_reference_pair(uint32_t a, uint32_t b)
         return 0xac00 + (a - 0x1100) * 588 + (b - 0x1161) * 28;
     if (a >= 0xac00 && a <= 0xd7a3 && (a - 0xac00) % 28 == 0 && b >= 0x11a8 && b <= 0x11c2)
         return a + b - 0x11a7;
-    for (int i = 0; i < unicode_nfc_pair_count; i++)
-        if (unicode_nfc_pairs[i][0] == a && unicode_nfc_pairs[i][1] == b) return unicode_nfc_pairs[i][2];
+    static int row_of[UNICODE_NFC_END], next[4096]; /* rows with one first character, linked; numbers from 1 */
+    CHECK(unicode_nfc_pair_count < 4096, "%d pairs", unicode_nfc_pair_count);
+    for (int row = 1; next[0] == 0 && row <= unicode_nfc_pair_count; row++) {
+        int *first = &row_of[unicode_nfc_pairs[row - 1][0]];
+        next[row] = *first;
+        *first = row;
+    }
+    next[0] = 1; /* they are */
+    for (int row = a < UNICODE_NFC_END ? row_of[a] : 0; row > 0; row = next[row])
+        if (unicode_nfc_pairs[row - 1][1] == b) return unicode_nfc_pairs[row - 1][2];
     return 0;
 }
 

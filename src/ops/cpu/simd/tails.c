@@ -57,16 +57,9 @@ static void angles_of_row(const struct shape *a, const struct angles *g, int64_t
     }
 }
 
-VEC_INLINE vf neighbours_swapped(vf x)
-{
-    vi lane;
-    for (int i = 0; i < VEC; i++) lane[i] = i ^ 1;
-    return __builtin_shuffle(x, lane);
-}
-
 VEC_INLINE vf turned(vf x, const struct angles *g, int64_t i)
 {
-    return x * vec_load(g->c, i, VEC, DTYPE_F32) + neighbours_swapped(x) * vec_load(g->s, i, VEC, DTYPE_F32);
+    return x * vec_load(g->c, i, VEC, DTYPE_F32) + vec_swap(x) * vec_load(g->s, i, VEC, DTYPE_F32);
 }
 
 /* A tail from `from` to `to`, which may be the same memory. */

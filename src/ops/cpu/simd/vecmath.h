@@ -4,7 +4,7 @@
 #include "ops/cpu/simd/vec.h"
 #include <stdbool.h>
 
-/* NaN in x stays NaN in vec_clamp. vec_max takes y where either is NaN. */
+/* NaN in x stays NaN in vec_clamp. vec_max takes y where either is NaN. vec_swap: neighbours change places. */
 #ifdef __AVX512F__
 VEC_INLINE vf vec_sqrt(vf x)
 {
@@ -27,6 +27,10 @@ VEC_INLINE bool vec_any_above(vf x, float y)
 {
     return _mm512_cmp_ps_mask((__m512)x, (__m512)vec_set(y), _CMP_GT_OQ) != 0;
 }
+VEC_INLINE vf vec_swap(vf x)
+{
+    return (vf)_mm512_permute_ps((__m512)x, 0xb1);
+}
 VEC_INLINE __m256 vec_half(vf x, int upper)
 {
     return upper ? _mm512_extractf32x8_ps((__m512)x, 1) : _mm512_castps512_ps256((__m512)x);
@@ -43,6 +47,10 @@ VEC_INLINE vf vec_max(vf x, vf y)
 VEC_INLINE vf vec_clamp(vf x, float low, float high)
 {
     return (vf)_mm256_min_ps((__m256)vec_set(high), _mm256_max_ps((__m256)vec_set(low), (__m256)x));
+}
+VEC_INLINE vf vec_swap(vf x)
+{
+    return (vf)_mm256_permute_ps((__m256)x, 0xb1);
 }
 VEC_INLINE bool vec_any_above(vf x, float y)
 {
