@@ -8,10 +8,15 @@ if(INGOT_CUDA_FOUND)
   file(GLOB_RECURSE INGOT_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cu)
   # It has C files alone, but was made before CUDA was enabled: without this a first configuration fails.
   set_target_properties(ingot_core PROPERTIES CUDA_ARCHITECTURES "${INGOT_CUDA_ARCHS}")
-  target_include_directories(ingot_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
-  target_link_libraries(ingot_core PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})
+  target_link_libraries(ingot_core PUBLIC $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
+  # The toolkit's headers are for the files that call it alone.
+  set(INGOT_CUDA_CALLERS ${INGOT_SOURCES})
+  list(FILTER INGOT_CUDA_CALLERS INCLUDE REGEX "/src/(.*/)?cuda[^/]*(\\.c$|/)")
+  foreach(dir ${CUDAToolkit_INCLUDE_DIRS})
+    set_property(SOURCE ${INGOT_CUDA_CALLERS} APPEND PROPERTY COMPILE_OPTIONS "-isystem${dir}")
+  endforeach()
   # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/cuda_libs.h), NCCL when several ranks have one (comm/cuda_nccl.c).
-  set_source_files_properties(src/ops/cuda/cuda_libs.c src/comm/cuda_nccl.c PROPERTIES
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ops/cuda/cuda_libs.c ${PROJECT_SOURCE_DIR}/src/comm/cuda_nccl.c APPEND PROPERTY
     COMPILE_DEFINITIONS "INGOT_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
   if(INGOT_CUDA_SOURCES)
     add_library(ingot_cuda STATIC ${INGOT_CUDA_SOURCES})
