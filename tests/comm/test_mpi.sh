@@ -2,11 +2,8 @@
 # Groups, sums and messages over Open MPI. Skipped without mpirun.
 command -v mpirun >/dev/null || exit 77
 . "$(dirname "$0")/../shell.sh"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI's plug-ins leave memory behind and are unloaded, so that a suppression finds no name.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 program=$(dirname "$ingot")/tests/test_groups_comm
-ranks() { timeout 200 mpirun -n "$1" --oversubscribe "$program" "$2" >out 2>err; }
+ranks() { over_mpi "$1" "$program" "$2"; }
 for n in 4 8; do ranks $n works || fail "$n ranks: exit $?"; done
 ranks 3 message && fail "a message that is not what was asked for is taken"
 grep -qF "rank 0 sends 'activations' of 8 bytes to the next rank (message 1), and there rank 1 asks for 'gradients'" err ||
@@ -17,7 +14,7 @@ if unshare --uts true 2>/dev/null; then
     cat >elsewhere.sh <<'SH'
 exec unshare --uts bash -c 'hostname "m$((OMPI_COMM_WORLD_RANK == 3))" && exec "$@"' rank "$@"
 SH
-    elsewhere() { timeout 200 mpirun -n 4 --oversubscribe bash elsewhere.sh "$program" "$1" >out 2>err; }
+    elsewhere() { over_mpi 4 bash elsewhere.sh "$program" "$1"; }
     elsewhere works || fail "two machines: exit $?"
     elsewhere stop
     code=$?

@@ -1,4 +1,5 @@
-# Sourced by test_meshes.sh and slow_all_meshes.sh: a model on a mesh of ranks trains what one rank trains.
+# Sourced by test_meshes.sh and slow_all_meshes.sh: a model on a mesh of ranks trains what one rank trains. With by=mpirun, the ranks of Open MPI.
+[ "${by:-launch}" = launch ] || command -v mpirun >/dev/null || exit 77
 . "$(dirname "$0")/../shell.sh"
 make_corpus
 cat >mesh.yaml <<'YAML'
@@ -20,11 +21,21 @@ mtp=(--model.tied_embeddings=false --model.mtp_depth=2)
 mla=(--model.tied_embeddings=false --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 mamba=(--model.tied_embeddings=false --model.layers=gqa,mamba2 --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8)
 
+train() { # train RANKS KEYS...
+    local n=$1
+    shift
+    if [ "${by:-launch}" = launch ]; then
+        run 0 launch -n "$n" -- train mesh.yaml "$@"
+    else
+        over_mpi "$n" "$ingot" train mesh.yaml "$@" || fail "$n ranks of mpirun, $*: exit $?"
+    fi
+}
+
 # A tied table is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages are their reference.
 reference() { # reference MODEL
     local -n keys=$1
     run 0 train mesh.yaml --run.dir="runs/$1" "${keys[@]}"
-    [ "$1" != gpt2 ] || run 0 launch -n 2 -- train mesh.yaml --run.dir=runs/gpt2-ends "${keys[@]}" --parallel.pipeline=2
+    [ "$1" != gpt2 ] || train 2 --run.dir=runs/gpt2-ends "${keys[@]}" --parallel.pipeline=2
 }
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped)":[-+.eE0-9]+'; }
 step_losses() { grep '"kind":"step"' "$1/metrics.jsonl" | sed 's/.*"loss":\([-+.eE0-9]*\).*/\1/'; }
@@ -37,7 +48,7 @@ mesh() {
     shift 5
     local name="$model, dp $dp, tp $tp, pp $pp, ZeRO $zero $*" dir="runs/$model-$dp-$tp-$pp-$zero"
     rm -rf "$dir"
-    run 0 launch -n $((dp * tp * pp)) -- train mesh.yaml --run.dir="$dir" "${keys[@]}" --parallel.tensor="$tp" \
+    train $((dp * tp * pp)) --run.dir="$dir" "${keys[@]}" --parallel.tensor="$tp" \
         --parallel.pipeline="$pp" --parallel.zero="$zero" "$@"
     paste <(step_losses "runs/$model") <(step_losses "$dir") |
         awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 } END { exit bad || NR != 20 }' || fail "$name: losses differ by more than 1e-5"
@@ -60,7 +71,7 @@ moved() {
         # shellcheck disable=SC2086 # four numbers
         set -- $shape
         [ "$2" -eq 1 ] || sliced=1
-        run 0 launch -n $(($1 * $2 * $3)) -- train mesh.yaml --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
+        train $(($1 * $2 * $3)) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
             --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4"
         steps=$((steps + 5))
         for step in 5 10 15 20; do

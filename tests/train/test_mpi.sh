@@ -3,9 +3,7 @@
 command -v mpirun >/dev/null || exit 77
 . "$(dirname "$0")/../shell.sh"
 make_corpus
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-# Open MPI's plug-ins leave memory behind and are unloaded, so that a suppression finds no name. test_ranks.sh looks for leaks of the same run.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+export OMP_NUM_THREADS=1
 cat >ranks.yaml <<'YAML'
 model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 2, context_length: 32}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin, packing: documents}
@@ -13,9 +11,7 @@ train: {micro_batch: 1, batch_tokens: 256, steps: 20, precision: fp32, gradient_
 optim: {lr: 1e-2, warmup_steps: 5}
 machine: {threads: 1}
 YAML
-ranks() { # ranks N ARGS...: under mpirun; output in out and err
-    timeout 120 mpirun -n "$1" --oversubscribe "$ingot" train ranks.yaml "${@:2}" >out 2>err
-}
+ranks() { over_mpi "$1" "$ingot" train ranks.yaml "${@:2}"; } # ranks N ARGS...
 run 0 train ranks.yaml --run.dir=runs/one
 for n in 2 4; do
     ranks $n --run.dir=runs/mpi$n || fail "$n ranks: exit $?"
