@@ -229,28 +229,34 @@ struct passes {
 
 enum { MODULE_TRANSFERS = 14 }; /* of the stream, for an extra prediction */
 
-static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct mesh_share *s,
-                                 int chunk)
+static void passes_add(struct passes *sum, const struct passes *t)
+{
+    sum->forward += t->forward, sum->backward += t->backward, sum->wgrad += t->wgrad;
+    sum->tp_exposed += t->tp_exposed;
+    layer_time_add(&sum->compute, &t->compute, 1);
+}
+
+static struct passes layer_passes(const struct mesh_variant *v, const struct mesh_share *s, int64_t layer)
+{
+    const struct layer_times *l = &s->layer[layer].times;
+    const double g = s->gather_s, again = v->recompute == RECOMPUTE_FULL ? 4 * g : 0;
+    const double hidden = s->overlap ? fmin(4 * g, l->backward.products) : 0;
+    struct passes t = {.forward = layer_time_sum(&l->forward) + 4 * g,
+                       .backward =
+                           layer_time_sum(&l->backward) + layer_time_sum(&l->again) + 6 * g - hidden + again,
+                       .wgrad = l->wgrad,
+                       .tp_exposed = 10 * g - hidden + again,
+                       .compute = l->forward};
+    layer_time_add(&t.compute, &l->backward, 1);
+    layer_time_add(&t.compute, &l->again, 1);
+    return t;
+}
+
+/* What the first and the last stage have beside layers. */
+static struct passes end_passes(const struct mesh_share *s, bool first, bool last)
 {
     struct passes t = {0};
-    const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
-    const bool overlap = s->overlap;
-    const struct range layers = stage_range(&v->mesh, s->layers, at);
-    for (int64_t i = layers.begin; i < layers.end; i++) {
-        const struct mesh_share_layer *l = &s->layer[i];
-        const double g = s->gather_s, again = v->recompute == RECOMPUTE_FULL ? 4 * g : 0;
-        const double hidden = overlap ? fmin(4 * g, l->times.backward.products) : 0;
-        const double f = layer_time_sum(&l->times.forward),
-                     b = layer_time_sum(&l->times.backward) + layer_time_sum(&l->times.again);
-        t.forward += f + 4 * g;
-        t.backward += b + 6 * g - hidden + again;
-        t.wgrad += l->times.wgrad;
-        t.tp_exposed += 10 * g - hidden + again;
-        layer_time_add(&t.compute, &l->times.forward, 1);
-        layer_time_add(&t.compute, &l->times.backward, 1);
-        layer_time_add(&t.compute, &l->times.again, 1);
-    }
-    const struct layer_times *ends[] = {at == 0 ? &s->embed : NULL, at == stages - 1 ? &s->head : NULL};
+    const struct layer_times *ends[] = {first ? &s->embed : NULL, last ? &s->head : NULL};
     for (int k = 0; k < 2; k++) {
         if (ends[k] == NULL) continue;
         t.forward += layer_time_sum(&ends[k]->forward) + (k == 0 ? s->gather_s : 0);
@@ -260,11 +266,67 @@ static struct passes rank_passes(const struct mesh_variant *v, int rank, const s
         layer_time_add(&t.compute, &ends[k]->forward, 1);
         layer_time_add(&t.compute, &ends[k]->backward, 1);
     }
-    if (at == stages - 1) { /* their compute is the head's */
+    if (last) { /* of extra predictions; their compute is the head's */
         t.backward += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
         t.tp_exposed += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
     }
     return t;
+}
+
+static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct mesh_share *s,
+                                 int chunk)
+{
+    const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
+    const struct range layers = stage_range(&v->mesh, s->layers, at);
+    struct passes sum = end_passes(s, at == 0, at == stages - 1);
+    for (int64_t i = layers.begin; i < layers.end; i++) {
+        const struct passes t = layer_passes(v, s, i);
+        passes_add(&sum, &t);
+    }
+    return sum;
+}
+
+/* Whether stages that take `most` seconds at most have room for all layers. Filled from the last on, so that the first, which hold most sets of
+ * activations, get least. */
+static bool fill_stages(struct mesh_variant *v, const struct mesh_share *s, double most)
+{
+    int64_t left = s->layers;
+    for (int at = v->mesh.pp - 1; at >= 0; at--) {
+        const struct passes ends = end_passes(s, at == 0, at == v->mesh.pp - 1);
+        double sum = ends.forward + ends.backward;
+        int count = 0;
+        while (left > at) { /* one is left for each stage before */
+            const struct passes t = layer_passes(v, s, left - 1);
+            if (count > 0 && sum + t.forward + t.backward > most) break;
+            sum += t.forward + t.backward;
+            count++, left--;
+        }
+        v->mesh.layers[at] = count;
+        if (sum > most) return false;
+    }
+    return left == 0;
+}
+
+status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
+{
+    enum { HALVINGS = 40 };
+    const struct mesh_share *s;
+    CHECK(v->mesh.chunks == 1, "stages of one chunk are balanced");
+    TRY(find_share(p, v, &s));
+    double low = 0, high = 0;
+    for (int64_t i = 0; i < s->layers; i++) {
+        const struct passes t = layer_passes(v, s, i);
+        high += t.forward + t.backward;
+    }
+    const struct passes ends = end_passes(s, true, true);
+    high += ends.forward + ends.backward;
+    for (int i = 0; i < HALVINGS; i++) {
+        const double middle = (low + high) / 2;
+        *(fill_stages(v, s, middle) ? &high : &low) = middle;
+    }
+    CHECK(fill_stages(v, s, high), "%d stages have no room for %lld layers", v->mesh.pp,
+          (long long)s->layers);
+    return STATUS_OK;
 }
 
 /* What dp adds to a rank: to each micro-batch's passes, and once per step. */
@@ -411,8 +473,7 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
             const struct passes t = rank_passes(v, i, s, c);
             times[c * v->mesh.pp + i] = (struct pipe_time){
                 .forward = t.forward + blocked, .dgrad = t.backward - t.wgrad + blocked, .wgrad = t.wgrad};
-            all.forward += t.forward, all.backward += t.backward, all.tp_exposed += t.tp_exposed;
-            layer_time_add(&all.compute, &t.compute, 1);
+            passes_add(&all, &t);
         }
         const struct dp_cost cost = dp_cost(p, r, i, s, &all);
         for (int c = 0; c < v->mesh.chunks; c++) {

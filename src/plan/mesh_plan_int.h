@@ -21,4 +21,6 @@ struct mesh_plan {
     int share_count;
     struct mesh_share *shares[MESH_SHARES_MAX]; /* owned */
 };
+/* Layers for each stage of v's pipeline (one chunk per rank), such that the slowest is as fast as can be. STATUS_CONFIG as mesh_plan_one. */
+status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;
 #endif

@@ -76,8 +76,10 @@ static void print_row(const struct mesh_result *r)
     const struct mesh_variant *v = &r->variant;
     char a[32], b[32], schedule[32], zero[32];
     snprintf(zero, sizeof zero, v->mesh.shard < v->mesh.dp ? "%d/%d" : "%d", v->mesh.zero, v->mesh.shard);
-    snprintf(schedule, sizeof schedule, v->mesh.chunks > 1 ? "%s %d" : "%s", schedule_word(v),
-             v->mesh.chunks);
+    if (v->mesh.chunks > 1)
+        snprintf(schedule, sizeof schedule, "%s %d", schedule_word(v), v->mesh.chunks);
+    else
+        snprintf(schedule, sizeof schedule, "%s%s", schedule_word(v), v->mesh.layers[0] ? " uneven" : "");
     printf("%5d %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %9.1f %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
            v->mesh.dp, v->mesh.tp, v->mesh.pp, zero, schedule, recompute_word(v->recompute),
            (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)), 1e3 * r->step,
@@ -118,6 +120,14 @@ static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
     }
 }
 
+static void print_uneven(const struct mesh_shape *m, const char *rest)
+{
+    if (m->layers[0] == 0) return;
+    printf("stages       parallel.stages=");
+    for (int i = 0; i < m->pp * m->chunks; i++) printf(i ? ",%d" : "%d", m->layers[i]);
+    printf("%s\n", rest);
+}
+
 static void print_host(const struct mesh_result *r)
 {
     char a[32], b[32];
@@ -138,6 +148,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     const char *limit = "", *second = "";
     double most = -1, next = -1;
     printf("\n%s\n", variant_text(text, r));
+    print_uneven(&r->variant.mesh, "");
     print_stages(p, r);
     print_host(r);
     printf("\nstep         %.1f ms, %s tokens/s, MFU %.1f %%\n", 1e3 * r->step,
@@ -257,6 +268,21 @@ static status print_search(struct mesh_plan *p, bool json)
     return st;
 }
 
+/* Where the mesh has even stages and others were faster. */
+static status print_faster(struct mesh_plan *p, const struct mesh_result *r)
+{
+    struct mesh_variant v = r->variant;
+    struct mesh_result uneven;
+    char text[64];
+    if (v.mesh.pp == 1 || v.mesh.chunks > 1 || v.mesh.layers[0] > 0) return STATUS_OK;
+    TRY(mesh_plan_balance(p, &v));
+    TRY(mesh_plan_one(p, &v, &uneven));
+    if (uneven.step > 0.99 * r->step || uneven.fits < r->fits) return STATUS_OK;
+    snprintf(text, sizeof text, " would take %.1f ms", 1e3 * uneven.step);
+    print_uneven(&v.mesh, text);
+    return STATUS_OK;
+}
+
 static status print_given(struct mesh_plan *p, bool json)
 {
     struct mesh_result r;
@@ -270,6 +296,7 @@ static status print_given(struct mesh_plan *p, bool json)
     } else {
         print_head(p);
         print_details(p, &r);
+        TRY(print_faster(p, &r));
     }
     return r.fits ? STATUS_OK : miss(p, &r, "the mesh of parallel.* does not fit");
 }

@@ -51,6 +51,21 @@ static status look_at_zeros(struct search *s, struct mesh_variant v)
     return STATUS_OK;
 }
 
+/* Head and embedding weigh on the stages that have them, which then need fewer layers. */
+static status look_at_uneven(struct search *s, struct mesh_variant v)
+{
+    const struct mesh_shape even = v.mesh;
+    bool differ = false;
+    v.mesh.shard = v.mesh.dp;
+    if (mesh_check(&s->plan->spec, &v.mesh) != STATUS_OK) return STATUS_OK; /* the even ones have said so */
+    const status st = mesh_plan_balance(s->plan, &v);
+    if (st == STATUS_CONFIG) return STATUS_OK;
+    TRY(st);
+    for (int i = 0; i < v.mesh.pp; i++)
+        differ |= v.mesh.layers[i] != mesh_stage_layers(&even, s->plan->spec.model.layer_count, i);
+    return differ ? look_at_zeros(s, v) : STATUS_OK;
+}
+
 static status look_at_schedules(struct search *s, struct mesh_variant v)
 {
     static const enum pipe plain[] = {PIPE_1F1B,
@@ -60,6 +75,7 @@ static status look_at_schedules(struct search *s, struct mesh_variant v)
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         v.mesh.schedule = plain[i];
         TRY(look_at_zeros(s, v));
+        TRY(look_at_uneven(s, v));
     }
     v.mesh.schedule = PIPE_INTERLEAVED;
     for (v.mesh.chunks = 2;

@@ -495,6 +495,44 @@ static void a_search_lists_what_fits_by_time(void **state)
     mesh_plan_close(p);
 }
 
+/* The head of a large vocabulary is worth layers. Method: all ways to cut 16 layers in two, and moves of a layer between neighbours of four. */
+static void stages_with_an_end_get_fewer_layers(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("llama-1b", 4096, 16);
+    struct mesh_plan *p = open_plan(&s, "4xh200");
+    struct mesh_list list;
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_OK);
+    int seen = 0;
+    for (int i = 0; i < list.count; i++) {
+        const struct mesh_variant best = list.best[i].variant;
+        const int pp = best.mesh.pp;
+        struct mesh_result r;
+        if (pp == 1 || best.mesh.tp > 1) continue;
+        seen |= pp;
+        assert_true(best.mesh.layers[0] > best.mesh.layers[pp - 1]);
+        for (int from = 0; from < pp; from++) {
+            for (int to = 0; to < pp; to++) {
+                for (int layers = 1; layers < best.mesh.layers[from] && (pp == 2 || layers == 1); layers++) {
+                    struct mesh_variant v = best;
+                    if (from == to) continue;
+                    v.mesh.layers[from] -= layers;
+                    v.mesh.layers[to] += layers;
+                    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+                    assert_true(list.best[i].step <= r.step);
+                }
+            }
+        }
+        struct mesh_variant even = best;
+        memset(even.mesh.layers, 0, sizeof even.mesh.layers);
+        assert_int_equal(mesh_plan_one(p, &even, &r), STATUS_OK);
+        assert_true(list.best[i].step < 0.95 * r.step);
+    }
+    assert_int_equal(seen, 2 | 4);
+    mesh_list_free(&list);
+    mesh_plan_close(p);
+}
+
 static void a_search_says_what_cannot_be(void **state)
 {
     (void)state;
@@ -542,6 +580,7 @@ int main(void)
         cmocka_unit_test(muon_takes_its_memory),
         cmocka_unit_test(nothing_hides_on_a_host),
         cmocka_unit_test(a_search_lists_what_fits_by_time),
+        cmocka_unit_test(stages_with_an_end_get_fewer_layers),
         cmocka_unit_test(a_search_says_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
