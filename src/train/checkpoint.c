@@ -95,7 +95,7 @@ static status check_items(const struct ckpt_item *items, int count)
         CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
         CHECK(items[i].rank >= 0 && items[i].rank <= 4, "%s: rank %d", items[i].name, items[i].rank);
         int64_t bytes = ckpt_manifest_item_bytes(&items[i]);
-        CHECK(bytes == 0 || (bytes > 0 && (items[i].data || items[i].move)), "%s: %lld bytes at %p",
+        CHECK(bytes == 0 || (bytes > 0 && (items[i].data || items[i].fill)), "%s: %lld bytes at %p",
               items[i].name, (long long)bytes, items[i].data);
         order[i] = &items[i];
     }

@@ -5,7 +5,7 @@
  *
  * Save: everything goes into .tmp-STEP-PID; each file: write, fsync, close checked; manifest last; fsync
  * directory; rename; fsync parent. So a directory named step-* is complete, or the disk lied, which the
- * CRC-32C of every 16 MiB chunk shows. Load: newest directory whose manifest verifies; what is skipped is
+ * CRC-32C of every chunk of 1 MiB shows. Load: newest directory whose manifest verifies; what is skipped is
  * said. Formats byte by byte: docs/FORMATS.md. */
 #ifndef INGOT_TRAIN_CHECKPOINT_H
 #define INGOT_TRAIN_CHECKPOINT_H
@@ -16,15 +16,20 @@
 #include <stdint.h>
 
 struct ckpt_item;
-/* Moves a tensor that does not lie in memory whole: saving, fills `data`, reading, takes its part of it. */
-typedef status ckpt_move_fn(void *ctx, const struct ckpt_item *item, void *data);
+/* Of a tensor that does not lie in memory whole. Saving: fills `data` with it; called once, one tensor after the other, in the order of
+ * checkpoint_order. */
+typedef status ckpt_fill_fn(void *ctx, const struct ckpt_item *item, void *data);
+/* Reading: takes what it wants of bytes [begin, end) of the tensor, and says whether that is anything; with `data` NULL it only says so, and
+ * what nobody wants is not read. Called by several threads at once. */
+typedef bool ckpt_take_fn(void *ctx, const struct ckpt_item *item, const void *data, int64_t begin, int64_t end);
 struct ckpt_item {              /* one logical tensor in memory */
     char name[128];             /* "master/layers.0.attn.qkv.weight", "m/...", "v/..." */
     dtype dt;
     int rank;
     int64_t shape[4];
-    void *data;                 /* caller's; NULL: `move` is called, once, one tensor after the other, in the order of checkpoint_order */
-    ckpt_move_fn *move;
+    void *data;                 /* caller's; NULL: `fill` or `take` is called */
+    ckpt_fill_fn *fill;
+    ckpt_take_fn *take;
     void *ctx;
     int tag;                    /* caller's */
     bool optional;              /* reading: where the checkpoint has no such tensor, the memory becomes zeros */
@@ -48,7 +53,7 @@ struct checkpoint;
  * logged as warnings with the reason. No checkpoint at all: *found = false and STATUS_OK. None that passes:
  * STATUS_CKPT. A file system that fails is STATUS_IO and never leads to an older checkpoint. */
 status checkpoint_open(struct checkpoint **c, const char *path, bool *found) WARN_UNUSED;
-/* Reads the tensors named in items into their memory; every chunk is checked. Name, dtype or shape that
+/* Reads the tensors named in items into their memory; every chunk that is read is checked. Name, dtype or shape that
  * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. A missing tensor may be `optional`. */
 status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
 /* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped

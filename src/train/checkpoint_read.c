@@ -285,46 +285,43 @@ static status match(const struct checkpoint *c, const struct ckpt_item *want, in
     return FAIL(STATUS_CKPT, "%s: tensor '%s' is %s; this run needs %s", c->path, want->name, a, b);
 }
 
-/* One that is moved when it has passed. A missing one is zeros. */
-static status read_moved(const struct checkpoint *c, const struct ckpt_item *item, bool *damaged)
+/* What the checkpoint does not have is zeros. */
+static status clear(const struct ckpt_item *item)
 {
-    int which;
-    const bool missing = item->optional && checkpoint_find(c, item->name) < 0;
-    if (!missing) TRY(match(c, item, &which));
-    void *data = calloc(1, (size_t)ckpt_manifest_item_bytes(item) + 1);
-    if (data == NULL) return FAIL(STATUS_FIT, "no memory for '%s'", item->name);
-    status st = missing ? STATUS_OK : ckpt_chunk_read(c, &which, &data, 1, CKPT_NO_HASHES);
-    *damaged = st == STATUS_CKPT;
-    if (st == STATUS_OK) st = item->move(item->ctx, item, data);
-    free(data);
-    return st;
+    const int64_t bytes = ckpt_manifest_item_bytes(item);
+    if (item->take == NULL) {
+        memset(item->data, 0, (size_t)bytes);
+        return STATUS_OK;
+    }
+    void *zeros = calloc(1, (size_t)bytes + 1);
+    if (zeros == NULL) return FAIL(STATUS_FIT, "no memory for '%s'", item->name);
+    item->take(item->ctx, item, zeros, 0, bytes);
+    free(zeros);
+    return STATUS_OK;
 }
 
 /* *damaged: the data did not pass, as against tensors that do not match. */
-static status read_items(const struct checkpoint *c, struct ckpt_item *items, int count, bool *damaged)
+static status read_items(const struct checkpoint *c, const struct ckpt_item *items, int count, bool *damaged)
 {
     int *which = calloc((size_t)count + 1, sizeof *which);
-    void **out = calloc((size_t)count + 1, sizeof *out);
-    status st = which && out ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    const struct ckpt_item **to = calloc((size_t)count + 1, sizeof *to);
+    status st = which && to ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
     *damaged = false;
     int found = 0;
     for (int i = 0; i < count && st == STATUS_OK; i++) {
-        if (items[i].move) continue;
         if (items[i].optional && checkpoint_find(c, items[i].name) < 0) {
-            memset(items[i].data, 0, (size_t)ckpt_manifest_item_bytes(&items[i]));
+            st = clear(&items[i]);
             continue;
         }
         st = match(c, &items[i], &which[found]);
-        out[found++] = items[i].data;
+        to[found++] = &items[i];
     }
     if (st == STATUS_OK) {
-        st = ckpt_chunk_read(c, which, out, found, CKPT_NO_HASHES);
+        st = ckpt_chunk_read(c, which, to, found);
         *damaged = st == STATUS_CKPT;
     }
     free(which);
-    free(out);
-    for (int i = 0; i < count && st == STATUS_OK; i++)
-        if (items[i].move) st = read_moved(c, &items[i], damaged);
+    free(to);
     return st;
 }
 
@@ -418,7 +415,7 @@ status checkpoint_verify(const char *path)
     TRY(ckpt_open_dir(&c, path));
     status st = check_no_strangers(c);
     for (int i = 0; i < c->manifest.file_count && st == STATUS_OK; i++) st = check_header_agrees(c, i);
-    if (st == STATUS_OK) st = ckpt_chunk_read(c, c->by_name, NULL, c->manifest.tensor_count, CKPT_HASHES);
+    if (st == STATUS_OK) st = ckpt_chunk_read(c, c->by_name, NULL, c->manifest.tensor_count);
     checkpoint_close(c);
     return st;
 }

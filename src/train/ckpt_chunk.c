@@ -1,4 +1,4 @@
-/* The bulk of a checkpoint on its way to and from the disk. A chunk is up to 16 MiB of one tensor; each is
+/* The bulk of a checkpoint on its way to and from the disk. A chunk is 1 MiB of one tensor, or up to 16; each is
  * summed and moved in pieces that stay in the cache between the two, straight from and to the caller's
  * memory. */
 #include "base/hash.h"
@@ -84,11 +84,17 @@ static struct piece_of *list_chunks(const struct ckpt_manifest *m, const int *wh
     return list;
 }
 
+/* Where a chunk of a tensor ends in it. */
+static int64_t chunk_end(const struct ckpt_manifest *m, int tensor, int64_t chunk)
+{
+    const int64_t end = (chunk + 1) * m->chunk_bytes, bytes = m->tensors[tensor].bytes;
+    return end < bytes ? end : bytes;
+}
+
 static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor, int64_t chunk)
 {
     struct ckpt_manifest_tensor *t = &m->tensors[tensor];
-    int64_t begin = chunk * m->chunk_bytes, end = begin + m->chunk_bytes;
-    if (end > t->bytes) end = t->bytes;
+    const int64_t begin = chunk * m->chunk_bytes, end = chunk_end(m, tensor, chunk);
     uint32_t crc = place_crc(m, t->file, tensor, chunk);
     uint64_t hash = 0;
     for (int64_t at = begin; at < end; at += PIECE) {
@@ -134,7 +140,7 @@ static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tens
     t->item.data = malloc((size_t)t->bytes + 1);
     if (t->item.data == NULL)
         return FAIL(STATUS_FIT, "no memory for the %lld bytes of '%s'", (long long)t->bytes, t->item.name);
-    status st = t->item.move(t->item.ctx, &t->item, t->item.data);
+    status st = t->item.fill(t->item.ctx, &t->item, t->item.data);
     if (st == STATUS_OK) st = write_tensors(m, f, tensor, tensor + 1);
     free(t->item.data);
     t->item.data = NULL;
@@ -144,7 +150,7 @@ static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tens
 status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
 {
     for (int i = 0, end; i < m->tensor_count; i = end) {
-        for (end = i; end < m->tensor_count && !m->tensors[end].item.move; end++) {}
+        for (end = i; end < m->tensor_count && !m->tensors[end].item.fill; end++) {}
         if (end > i) {
             TRY(write_tensors(m, f, i, end));
             continue;
@@ -155,21 +161,35 @@ status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
     return STATUS_OK;
 }
 
-/* `out`: of the whole tensor, or NULL; `spare`: PIECE bytes to read into then. */
-static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t chunk, char *out,
-                         char *spare, uint64_t *hash)
+/* Leaves out of the list what nobody wants anything of; how many are left. */
+static int64_t keep_wanted(const struct ckpt_manifest *m, const int *which, const struct ckpt_item *const *to,
+                           struct piece_of *list, int64_t chunks)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < chunks; i++) {
+        const struct ckpt_item *item = to[list[i].entry];
+        const int64_t begin = list[i].chunk * m->chunk_bytes;
+        const int64_t end = chunk_end(m, which[list[i].entry], list[i].chunk);
+        if (item->take == NULL || item->take(item->ctx, item, NULL, begin, end)) list[kept++] = list[i];
+    }
+    return kept;
+}
+
+/* `to`: of the tensor, or NULL; `spare`: PIECE bytes to read into where it has no memory of its own. */
+static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t chunk,
+                         const struct ckpt_item *to, char *spare, uint64_t *hash)
 {
     const struct ckpt_manifest *m = &c->manifest;
     const struct ckpt_manifest_tensor *t = &m->tensors[tensor];
     const char *file = m->files[t->file].name;
-    int64_t begin = chunk * m->chunk_bytes, end = begin + m->chunk_bytes;
-    if (end > t->bytes) end = t->bytes;
+    const int64_t begin = chunk * m->chunk_bytes, end = chunk_end(m, tensor, chunk);
     uint32_t crc = place_crc(m, t->file, tensor, chunk);
     for (int64_t at = begin; at < end; at += PIECE) {
         int64_t n = end - at < PIECE ? end - at : PIECE;
-        char *data = out ? out + at : spare;
+        char *data = to && !to->take ? (char *)to->data + at : spare;
         TRY(io_pread(fd, file, data, (size_t)n, t->offset + at));
         crc = crc32c(crc, data, (size_t)n);
+        if (to && to->take) to->take(to->ctx, to, data, at, at + n);
         if (hash) __atomic_fetch_add(hash, hash_blocks(data, n, at), __ATOMIC_RELAXED);
     }
     if (crc != m->crcs[t->chunk_first + chunk])
@@ -208,8 +228,8 @@ static status check_hashes(const struct checkpoint *c, const int *which, const u
     return STATUS_OK;
 }
 
-status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const *out, int count,
-                       enum ckpt_hashes h)
+status ckpt_chunk_read(const struct checkpoint *c, const int *which, const struct ckpt_item *const *to,
+                       int count)
 {
     const struct ckpt_manifest *m = &c->manifest;
     int *fds = NULL;
@@ -220,6 +240,7 @@ status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const
     status st = hashes && list ? STATUS_OK : FAIL(STATUS_FIT, "no memory to read %d tensors", count);
     if (st == STATUS_OK) st = open_files(c, which, count, &fds);
     if (st != STATUS_OK) goto out;
+    if (to) chunks = keep_wanted(m, which, to, list, chunks);
 #pragma omp parallel
     {
         char *spare = malloc(PIECE);
@@ -228,14 +249,14 @@ status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const
         for (int64_t i = 0; i < chunks; i++) {
             if (failed(&failure)) continue;
             int e = list[i].entry, tensor = which[e];
-            status s = read_chunk(c, fds[m->tensors[tensor].file], tensor, list[i].chunk, out ? out[e] : NULL,
-                                  spare, h == CKPT_HASHES ? &hashes[e] : NULL);
+            status s = read_chunk(c, fds[m->tensors[tensor].file], tensor, list[i].chunk, to ? to[e] : NULL,
+                                  spare, to ? NULL : &hashes[e]);
             if (s != STATUS_OK) keep_failure(&failure, s);
         }
         free(spare);
     }
     st = result(&failure);
-    if (st == STATUS_OK && h == CKPT_HASHES) st = check_hashes(c, which, hashes, count);
+    if (st == STATUS_OK && !to) st = check_hashes(c, which, hashes, count);
 out:
     for (int i = 0; fds && i < m->file_count; i++) io_close(&fds[i]);
     free(fds);

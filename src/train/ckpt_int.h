@@ -18,12 +18,11 @@ struct checkpoint {
 uint32_t ckpt_chunk_header_crc(const struct ckpt_manifest *m, int file, const void *header, int64_t bytes);
 /* Writes all tensors, each tensor's `item.data`, at their offsets, and sets crcs and hashes. One file. */
 status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f) WARN_UNUSED;
-/* Reads the tensors listed in `which` into `out` (NULL, or an entry NULL: only checks), comparing every
- * checksum; with CKPT_HASHES also the tensors' hashes. STATUS_CKPT when something is damaged: `out` then
- * holds nothing to be used. */
-enum ckpt_hashes { CKPT_HASHES, CKPT_NO_HASHES };
-status ckpt_chunk_read(const struct checkpoint *c, const int *which, void *const *out, int count,
-                       enum ckpt_hashes h) WARN_UNUSED;
+/* Reads the tensors listed in `which` to where the items `to` say, but for chunks that these want nothing of; comparing every
+ * checksum. `to` NULL: reads all, only to check, the tensors' hashes too. STATUS_CKPT when something is damaged: nothing
+ * of what was read is to be used. */
+status ckpt_chunk_read(const struct checkpoint *c, const int *which, const struct ckpt_item *const *to,
+                       int count) WARN_UNUSED;
 
 /* ---- checkpoint.c ---- */
 

@@ -108,7 +108,7 @@ static status parse_head(struct ckpt_manifest *m, const json_t *root, const char
     TRY(get_count(root, "step", &m->step, what));
     TRY(get_count(root, "chunk_bytes", &m->chunk_bytes, what));
     int64_t c = m->chunk_bytes;
-    if (c < CKPT_CHUNK_BYTES_MIN || c > CKPT_CHUNK_BYTES || (c & (c - 1)))
+    if (c < CKPT_CHUNK_BYTES_MIN || c > CKPT_CHUNK_BYTES_MAX || (c & (c - 1)))
         return FAIL(STATUS_CKPT, "%s: chunk_bytes %lld is not a power of two from 4 Ki to 16 Mi", what,
                     (long long)c);
     m->meta = json_incref(json_object_get(root, "meta"));

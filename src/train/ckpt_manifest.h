@@ -13,11 +13,12 @@
 
 enum {
     CKPT_VERSION = 1,
-    CKPT_BYTES_MAX = 64 << 20,
+    CKPT_BYTES_MAX = 256 << 20,
     CKPT_TENSORS_MAX = 1000000,
     CKPT_FILES_MAX = 100000,
-    CKPT_CHUNK_BYTES = 16 << 20, /* at most, and as written */
+    CKPT_CHUNK_BYTES = 1 << 20, /* as written */
     CKPT_CHUNK_BYTES_MIN = 4096,
+    CKPT_CHUNK_BYTES_MAX = 16 << 20,
 };
 
 struct ckpt_manifest_file {

@@ -105,35 +105,22 @@ static status agree_answers(struct state *s)
     return st;
 }
 
-/* Elements [from, from + count) of a rank's slice of a row, between `part` and the whole tensor. */
-enum direction { TO_WHOLE, TO_PART };
+/* Elements [from, from + count) of a rank's slice of a row, to their places in the whole tensor. Of a row that has scales no slice is cut
+ * out: its lines begin with blocks. */
 struct piece {
     int row, slice;
     int64_t from, count;
-    size_t element;
 };
-static void move_piece(const struct params *p, const struct piece *m, char *part, char *whole,
-                       enum direction d)
+static void put_piece(const struct state *s, int k, const struct piece *m, const char *part, char *whole)
 {
+    const struct state_array *a = &s->list[k];
+    const size_t element = dtype_bytes(a->dt);
     for (int64_t at = 0, n; at < m->count; at += n) {
-        const struct param_line line = params_line(p, m->row, m->slice, m->from + at);
+        const struct param_line line = params_line(&s->t->decoder.params, m->row, m->slice, m->from + at);
         n = line.count < m->count - at ? line.count : m->count - at;
-        char *here = part + (size_t)at * m->element, *there = whole + (size_t)line.global * m->element;
-        memcpy(d == TO_WHOLE ? there : here, d == TO_WHOLE ? here : there, (size_t)n * m->element);
+        memcpy(whole + (size_t)(line.global / a->block) * element, part + (size_t)(at / a->block) * element,
+               (size_t)blocks_of(a, n) * element);
     }
-}
-
-/* A tensor of scales has one element for each block of the row; no slice is cut out of it. */
-static void move_part(const struct state *s, int k, const struct piece *m, char *part, char *whole,
-                      enum direction d)
-{
-    if (s->list[k].block == 1) {
-        move_piece(&s->t->decoder.params, m, part, whole, d);
-        return;
-    }
-    char *there = whole + (size_t)(m->from / s->list[k].block) * m->element;
-    const size_t bytes = (size_t)blocks_of(&s->list[k], m->count) * m->element;
-    memcpy(d == TO_WHOLE ? there : part, d == TO_WHOLE ? part : there, bytes);
 }
 
 /* ---- saving: a tensor on its way to rank 0 */
@@ -144,7 +131,7 @@ static int64_t piece_elements(const struct state_array *a)
     return (int64_t)(PIECE_BYTES / dtype_bytes(a->dt)) * a->block;
 }
 
-/* ckpt_item.move of a rank that saves; `whole` on rank 0 alone. */
+/* ckpt_item.fill of a rank that saves; `whole` on rank 0 alone. */
 static status gather(void *ctx, const struct ckpt_item *item, void *whole)
 {
     struct state *s = ctx;
@@ -173,11 +160,9 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
             const struct piece m = {.row = row,
                                     .slice = mesh_place(&t->mesh.shape, r).tp_rank,
                                     .from = from->from + at,
-                                    .count = count,
-                                    .element = element};
+                                    .count = count};
             if (count > 0)
-                move_part(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole,
-                          TO_WHOLE);
+                put_piece(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole);
         }
     }
     return STATUS_OK;
@@ -187,25 +172,49 @@ status state_follow(struct state *s)
 {
     checkpoint_order(s->items, s->count);
     for (int i = 0; i < s->count; i++)
-        if (s->items[i].move) TRY(gather(s, &s->items[i], NULL));
+        if (s->items[i].fill) TRY(gather(s, &s->items[i], NULL));
     return STATUS_OK;
 }
 
 /* ---- loading: the part of a tensor that is here */
 
-static status keep(void *ctx, const struct ckpt_item *item, void *whole)
+/* The first element of what is held of a row that lies at `place` of the whole tensor or behind; their order is the same in both. */
+static int64_t held_from(const struct params *p, int row, const struct param_held *held, int64_t place)
 {
-    struct state *s = ctx;
+    int64_t low = held->from, high = held->to;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (params_line(p, row, p->slice, middle).global < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ckpt_item.take */
+static bool take(void *ctx, const struct ckpt_item *item, const void *data, int64_t begin, int64_t end)
+{
+    const struct state *s = ctx;
     const struct params *p = &s->t->decoder.params;
     const int k = item->tag / p->count, row = item->tag % p->count;
+    const struct state_array *a = &s->list[k];
+    const int64_t element = (int64_t)dtype_bytes(a->dt), first = begin / element * a->block,
+                  last = end / element * a->block;
     const struct param_held held = params_held(p, row);
-    const struct piece m = {.row = row,
-                            .slice = p->slice,
-                            .from = held.from,
-                            .count = held.to - held.from,
-                            .element = dtype_bytes(s->list[k].dt)};
-    move_part(s, k, &m, part_at(s, k, row, &held), whole, TO_PART);
-    return STATUS_OK;
+    char *part = part_at(s, k, row, &held);
+    int64_t from = held_from(p, row, &held, first), n;
+    const bool any = from < held.to && params_line(p, row, p->slice, from).global < last;
+    for (int64_t at = from; data && at < held.to; at += n) {
+        const struct param_line line = params_line(p, row, p->slice, at);
+        if (line.global >= last) break;
+        n = line.count < held.to - at ? line.count : held.to - at;
+        if (n > last - line.global) n = last - line.global;
+        memcpy(part + (at - held.from) / a->block * element,
+               (const char *)data + (line.global - first) / a->block * element,
+               (size_t)(blocks_of(a, n) * element));
+    }
+    return any;
 }
 
 /* ---- the list of tensors */
@@ -241,7 +250,7 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
     if (all_here(s, row, use))
         item.data = part_at(s, k, row, &held);
     else
-        item.move = use == STATE_SAVE ? gather : keep, item.ctx = s;
+        item.fill = gather, item.take = take, item.ctx = s;
     snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, r->name);
     return item;
 }

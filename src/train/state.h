@@ -2,7 +2,7 @@
  *
  * A rank holds some units of the parameter table, of a row perhaps a slice, and of that perhaps a shard. While rank 0 writes a checkpoint,
  * tensor by tensor, the others send it what they hold, in pieces; it never has more than one tensor beyond its own share. Reading, each
- * rank takes what it holds out of whole tensors, one at a time. So the files do not tell which ranks wrote them, and any can go on. */
+ * rank takes what it holds out of the chunks in which that lies. So the files do not tell which ranks wrote them, and any can go on. */
 #ifndef INGOT_TRAIN_STATE_H
 #define INGOT_TRAIN_STATE_H
 #include "train/trainer.h"

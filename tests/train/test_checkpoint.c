@@ -401,6 +401,64 @@ static void every_truncation_and_growth_is_noticed(void **state)
     assert_int_equal(restored(temp_dir), 10);
 }
 
+/* A part of a tensor: bytes [from, to). */
+struct wanted {
+    int64_t from, to;
+    char got[DATA_MAX];
+};
+
+static bool take(void *ctx, const struct ckpt_item *item, const void *data, int64_t begin, int64_t end)
+{
+    struct wanted *w = ctx;
+    (void)item;
+    const int64_t from = begin > w->from ? begin : w->from, to = end < w->to ? end : w->to;
+    if (data && from < to) memcpy(w->got + from, (const char *)data + from - begin, (size_t)(to - from));
+    return from < to;
+}
+
+static void of_a_part_the_chunks_that_hold_it_are_read_and_their_damage_alone_is_noticed(void **state)
+{
+    (void)state;
+    static const int64_t parts[][2] = {{0, 1},        {4095, 4097},   {4096, 8192},
+                                       {5000, 13000}, {19999, 20000}, {7, 7}};
+    struct checkpoint *c;
+    bool found;
+    char *data;
+    size_t bytes;
+    assert_saved(10, 2);
+    assert_int_equal(checkpoint_open(&c, temp_dir, &found), STATUS_OK);
+    const char *name = sample.items[1].name;
+    const int64_t offset = c->manifest.tensors[checkpoint_find(c, name)].offset;
+    read_whole(part(10, DATA), &data, &bytes);
+    for (int64_t chunk = -1; chunk < 5; chunk++) { /* -1: all are intact */
+        if (chunk >= 0) data[offset + chunk * CHUNK + 99] ^= 1;
+        write_whole(part(10, DATA), data, bytes);
+        if (chunk >= 0) data[offset + chunk * CHUNK + 99] ^= 1;
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            static struct wanted w;
+            w = (struct wanted){.from = parts[i][0], .to = parts[i][1]};
+            struct ckpt_item item = sample.items[1];
+            item.data = NULL, item.take = take, item.ctx = &w;
+            const bool touched =
+                chunk >= 0 && w.from < w.to && w.from < (chunk + 1) * CHUNK && w.to > chunk * CHUNK;
+            assert_int_equal(checkpoint_read(c, &item, 1), touched ? STATUS_CKPT : STATUS_OK);
+            if (touched) continue;
+            for (int64_t b = 0; b < DATA_MAX; b++)
+                assert_int_equal(w.got[b], b >= w.from && b < w.to ? sample.data[1][b] : 0);
+        }
+    }
+    static struct wanted w = {.from = 3, .to = 9};
+    memset(w.got, 7, sizeof w.got);
+    struct ckpt_item none = {
+        .name = "none", .dt = DTYPE_U8, .rank = 1, .shape = {20}, .take = take, .ctx = &w};
+    assert_int_equal(checkpoint_read(c, &none, 1), STATUS_CKPT);
+    none.optional = true;
+    assert_int_equal(checkpoint_read(c, &none, 1), STATUS_OK);
+    for (int b = 0; b < 20; b++) assert_int_equal(w.got[b], b >= 3 && b < 9 ? 0 : 7);
+    checkpoint_close(c);
+    free(data);
+}
+
 static void intact_chunks_in_wrong_places_are_noticed(void **state)
 {
     (void)state;
@@ -614,6 +672,7 @@ int main(void)
         T(every_flipped_bit_of_the_manifest_is_noticed),
         T(every_flipped_bit_of_the_data_is_noticed),
         T(every_truncation_and_growth_is_noticed),
+        T(of_a_part_the_chunks_that_hold_it_are_read_and_their_damage_alone_is_noticed),
         T(intact_chunks_in_wrong_places_are_noticed),
         T(a_chunk_of_another_run_does_not_pass_even_with_the_same_bytes),
         T(missing_foreign_renamed_and_linked_files_are_noticed),

@@ -152,6 +152,15 @@ grep -ho '"val_loss":[0-9.]*' runs/llama/metrics.jsonl runs/cut/metrics.jsonl | 
 grep -ho '"val_loss":[0-9.]*' runs/llama/metrics.jsonl | tail -n 1 | cut -d: -f2 >want
 paste got want | awk '{ d = $1 / $2 - 1; exit !(d < 1e-6 && d > -1e-6 && $1 != $2) }' || fail "slices of a checkpoint: loss $(cat got), not $(cat want)"
 
+# Ranks read the chunks that hold their parts: of rows and of columns, of tensors of several chunks, all of it is back where it was.
+big=(--model.vocab_size=6144 --model.hidden_size=128 --model.ffn_size=4096 --parallel.tensor=2 --train.gradient_groups=2)
+zero big 4 1 "${big[@]}"
+grep -q '"crc32c": \["[0-9a-f]*", "' runs/big-4-1/ckpt/step-00000003/manifest.json || fail "no tensor has two chunks"
+cp -r runs/big-4-1 runs/again
+rm -r runs/again/ckpt/step-00000006
+run 0 launch -n 4 -- train zero.yaml --run.dir=runs/again "${big[@]}" --parallel.zero=1 --resume
+same_state "parts of large tensors" runs/big-4-1 runs/again
+
 # What is shared out is not there: bytes of the optimizer, gradients and weights of a rank, by stage.
 bytes() { grep "\"planned_bytes.$2\"" "runs/$1/metrics.jsonl" | grep -oE '"value":[-+.e0-9]+' | tail -n 1 | cut -d: -f2; }
 less() { # less A B WHAT: run A holds less than B (by how much: plan.zero; here padding and what is under way are as large as a part)
