@@ -28,6 +28,20 @@ static size_t array_bytes(const struct state *s, const struct state_array *a)
     return (size_t)((a->second ? p->total_v : whole ? p->total : p->own) / a->block) * dtype_bytes(a->dt);
 }
 
+static size_t map_bytes(const struct state *s)
+{
+    return (size_t)s->t->decoder.token_map.shape[0] * sizeof *s->map;
+}
+
+static status open_map(struct state *s, enum state_use use)
+{
+    const void *from = s->t->decoder.token_map.data;
+    if (from == NULL) return STATUS_OK;
+    s->map = malloc(map_bytes(s));
+    if (s->map == NULL) return FAIL(STATUS_FIT, "no host memory for the map of tokens");
+    return use == STATE_SAVE ? dev_download(s->t->run.stream, s->map, from, map_bytes(s)) : STATUS_OK;
+}
+
 static status open_arrays(struct state *s, enum state_use use)
 {
     struct stream *stream = s->t->run.stream;
@@ -40,6 +54,7 @@ static status open_arrays(struct state *s, enum state_use use)
             return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
         if (use == STATE_SAVE) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
+    TRY(open_map(s, use));
     return stream ? dev_sync(stream) : STATUS_OK;
 }
 
@@ -49,6 +64,7 @@ status state_upload(const struct state *s)
     for (int i = 0; i < STATE_ARRAYS; i++)
         if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
+    if (s->map) TRY(dev_upload(t->run.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
     TRY(init_sync(&t->decoder, &t->run));
     TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);
@@ -266,12 +282,12 @@ static status list_items(struct state *s, enum state_use use)
             if (!has_row(s, k, i)) continue;
             if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
         }
-    if (s->t->decoder.token_map.data) /* the same on all ranks */
+    if (s->map) /* the same on all ranks */
         s->items[s->count++] = (struct ckpt_item){.name = "map/tokens",
                                                   .dt = DTYPE_I32,
                                                   .rank = 1,
                                                   .shape = {s->t->spec.model.vocab_size},
-                                                  .data = s->t->decoder.token_map.data};
+                                                  .data = s->map};
     return STATUS_OK;
 }
 
@@ -290,6 +306,7 @@ void state_close(struct state *s)
 {
     for (int i = 0; i < STATE_ARRAYS; i++)
         if (!s->list[i].host) free(s->arrays[i]);
+    free(s->map);
     free(s->answers);
     free(s->sent);
     free(s->received);

@@ -22,6 +22,7 @@ struct state {
     struct trainer *t;
     struct state_array list[STATE_ARRAYS];
     void *arrays[STATE_ARRAYS];     /* the same in host memory: themselves where they are there, copies of what a GPU holds */
+    int32_t *map;                   /* map/tokens, a copy; NULL: the model has none */
     struct state_answer *answers;   /* [ranks][rows], of several ranks that save */
     char *sent, *received;
     struct ckpt_item *items;

@@ -194,21 +194,35 @@ void trainer_close(struct trainer *t)
     dev_close(&t->dev);
 }
 
+/* The map of tokens on the device: of a tokenizer, or (NULL) every token itself. */
+static status put_map(struct trainer *t, const struct tokenizer *tokenizer, int32_t *distinct)
+{
+    const struct tensor to = t->decoder.token_map;
+    const int32_t vocab = (int32_t)to.shape[0];
+    int32_t *map = malloc((size_t)vocab * sizeof *map);
+    if (map == NULL) return FAIL(STATUS_FIT, "no memory for the map of %d tokens", vocab);
+    status st = STATUS_OK;
+    for (int32_t i = 0; i < vocab; i++) map[i] = i;
+    if (tokenizer) st = token_map_of(tokenizer, vocab, map, distinct);
+    if (st == STATUS_OK) st = dev_upload(t->run.stream, to.data, map, (size_t)vocab * sizeof *map);
+    if (st == STATUS_OK) st = dev_sync(t->run.stream);
+    free(map);
+    return st;
+}
+
 status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer)
 {
-    const int32_t vocab = (int32_t)t->spec.model.vocab_size;
     int32_t distinct;
-    CHECK(t->decoder.token_map.data && t->run.stream == NULL, "a map of tokens that is not laid out");
-    TRY(token_map_of(tokenizer, vocab, t->decoder.token_map.data, &distinct));
-    log_info("n-grams   of %d ids that %d tokens share", distinct, vocab);
+    CHECK(t->decoder.token_map.data, "a map of tokens that is not laid out");
+    TRY(put_map(t, tokenizer, &distinct));
+    log_info("n-grams   of %d ids that %lld tokens share", distinct, (long long)t->spec.model.vocab_size);
     return STATUS_OK;
 }
 
 status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
-    int32_t *map = t->decoder.token_map.data; /* every token itself, until trainer_fold */
-    for (int32_t i = 0; map && i < t->spec.model.vocab_size; i++) map[i] = i;
+    if (t->decoder.token_map.data) TRY(put_map(t, NULL, NULL)); /* until trainer_fold */
     TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
     TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);
@@ -318,9 +332,8 @@ static status check_moments(const struct trainer *t, const struct checkpoint *c,
 }
 
 /* Its ids choose rows of tables. */
-static status check_map(const struct trainer *t, const struct checkpoint *c)
+static status check_map(const struct trainer *t, const struct checkpoint *c, const int32_t *map)
 {
-    const int32_t *map = t->decoder.token_map.data;
     for (int64_t i = 0; map && i < t->spec.model.vocab_size; i++)
         if (map[i] < 0 || map[i] >= t->spec.model.vocab_size)
             return FAIL(STATUS_CKPT,
@@ -367,7 +380,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
         state.items[i].optional = state.items[i].tag >= t->decoder.params.count;
     TRY_OUT(checkpoint_restore(&c, path, state.items, state.count, &ranks, found));
     TRY_OUT(check_moments(t, c, &state));
-    TRY_OUT(check_map(t, c));
+    TRY_OUT(check_map(t, c, state.map));
     TRY_OUT(place_of(t, c));
     TRY_OUT(algorithms_of(t, c));
     st = state_upload(&state);

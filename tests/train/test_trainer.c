@@ -97,7 +97,7 @@ static void a_map_of_tokens_from_elsewhere_is_checked(void **unused)
         memset(t.decoder.token_map.data, 0, 16 * sizeof(int32_t));
         assert_int_equal(trainer_restore(&t, dir, &found), i == 0 ? STATUS_OK : STATUS_CKPT);
         if (i > 0) assert_non_null(strstr(status_message(), "map/tokens gives token 3 the id"));
-        assert_int_equal(((int32_t *)t.decoder.token_map.data)[3], ids[i]);
+        assert_int_equal(((int32_t *)t.decoder.token_map.data)[3], i == 0 ? ids[i] : 0); /* or left alone */
         trainer_close(&t);
     }
     assert_int_equal(io_remove_tree(dir), STATUS_OK);
