@@ -258,7 +258,7 @@ static const struct op_case op_cases[] = {
     ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),
     ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),
     ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
-    ROWS(update, 40, 16, TABLE_ROWS), ROWS(update, 300, 64, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 7, 32, TABLE_ROWS | LION),
+    ROWS(update, 40, 16, TABLE_ROWS), ROWS(update, 300, 64, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 7, 32, TABLE_ROWS | LION), ROWS(update, 90, 272, TABLE_ROWS),
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(update, 1, 1, MOMENTS_8), ROWS(update, 3, 11, MOMENTS_8), ROWS(update, 70, 1025, MOMENTS_8 | NO_CLIP), ROWS(update, 64, 512, MOMENTS_8),
     ROWS(update, 5, 13, MOMENTS_8 | LION), ROWS(update, 70, 1031, MOMENTS_8 | LION),

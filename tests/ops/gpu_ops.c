@@ -80,10 +80,26 @@ static const struct op_case real_cases[] = {
     {.op = OP_embed_bwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
     {.op = OP_embed_bwd, .rows = 8192, .d = 64, .vocab = 2}, /* thousands of tokens on one row */
     {.op = OP_embed_bwd, .rows = 70000, .d = 32, .vocab = 1000},
+    /* n-grams: narrow rows, many of them; the last are more than the workspace can sort at once */
+    {.op = OP_embed_fwd, .rows = 65536, .d = 64, .vocab = 30000}, {.op = OP_embed_fwd, .rows = 70000, .d = 16, .vocab = 999},
+    {.op = OP_embed_bwd, .rows = 65536, .d = 64, .vocab = 30000}, {.op = OP_embed_bwd, .rows = 3000000, .d = 16, .vocab = 300000},
+    NGRAM(3, 8, MAPPED, 3, {4000, 1, 95}), NGRAM(4, 8, 0, 8, {1, 0, 2, 3, 1000, 0, 4, 5}), NGRAM(8, 16, 0, 1, {600}),
+    NGRAM(3, 8, BRANCH | MAPPED, 1, {1}),
+    ROWS(ngram_gate_fwd, 4096, 768, 0), ROWS(ngram_gate_fwd, 1000, 2048, IN_PLACE), ROWS(ngram_gate_fwd, 70000, 24, 0),
+    ROWS(ngram_gate_fwd, 33, 1031, 0), ROWS(ngram_gate_bwd, 4096, 768, 0), ROWS(ngram_gate_bwd, 1000, 2048, 0),
+    ROWS(ngram_gate_bwd, 70000, 24, 0), ROWS(ngram_gate_bwd, 33, 1031, 0),
+    DILATE(conv_fwd, 1536, 4, 3, 0, 3, {1000, 1, 500}), DILATE(conv_bwd, 1536, 4, 3, 0, 3, {1000, 1, 500}),
+    DILATE(conv_fwd, 100, 4, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}), DILATE(conv_bwd, 100, 4, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}),
+    DILATE(conv_fwd, 64, 4, 2, BRANCH, 1, {5}), DILATE(conv_bwd, 24, 7, 8, 0, 2, {3000, 200}),
+    DILATE(conv_bwd, 2048, 4, 3, 0, 1, {4096}),
+    HALT(halt_fwd, 768, 0, 0, 8, {500, 0, 1, 2, 300, 0, 0, 900}), HALT(halt_stop, 0, 0, 8, 8, {500, 0, 1, 2, 300, 0, 33, 900}),
+    HALT(halt_bwd, 768, 2, 4, 8, {500, 0, 1, 2, 300, 0, 0, 900}), HALT(halt_bwd, 1031, 4, 4, 3, {2, 70, 1}),
     XENT(256, 50304, 50304, 0), XENT(256, 50304, 50257, IN_PLACE | Z_LOSS), XENT(256, 50257, 50257, IN_PLACE),
     XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20, 0), XENT(256, 50304, 50257, NO_STATS),
     ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
     ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
+    ROWS(update, 20000, 64, TABLE_ROWS), ROWS(update, 3000, 48, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 900, 1280, TABLE_ROWS),
+    ROWS(update, 500, 3072, TABLE_ROWS | LION), ROWS(update, 40000, 16, TABLE_ROWS | LION | MOMENTS_BF16),
     ROWS(update, 4096, 1000, LION | MOMENTS_BF16), ROWS(update, 4096, 2048, MOMENTS_8), ROWS(update, 4096, 1000, MOMENTS_8 | LION),
     REAL_DELTA(delta_fwd), REAL_DELTA(delta_bwd),
     DELTA(delta_fwd, 2, 1, 128, 128, QK_NORM | BRANCH, 3, {1, 0, 130}), DELTA(delta_fwd, 2, 2, 256, 64, QK_NORM | BRANCH, 1, {1}),
@@ -220,20 +236,10 @@ static const struct probe *wanted(const struct row *r, const struct ops *set)
     return &want;
 }
 
-/* Engram and heads that halt run on the CPU alone so far. */
-static bool no_kernel(const struct op_case *c)
-{
-    if (c->op == OP_conv_fwd || c->op == OP_conv_bwd) return c->m > 1;
-    if (c->op == OP_halt_fwd || c->op == OP_halt_stop || c->op == OP_halt_bwd) return true;
-    return c->op == OP_ngram || c->op == OP_ngram_gate_fwd || c->op == OP_ngram_gate_bwd ||
-           (c->op == OP_update && c->flags & TABLE_ROWS);
-}
-
 /* A backend that is asked for by name may decline a shape, but not those of the models that it is there for. */
 static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
-    if (no_kernel(r->c)) return true;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
     if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */

@@ -495,17 +495,21 @@ static void run_sum(const struct ops *o, const struct op_case *c, struct probe *
 }
 
 /* Pieces of all lengths with every mix of flags; between them, elements that belong to none. Returns how many;
- * `table` NULL: counts them. With TABLE_ROWS they are of whole rows. */
+ * `table` NULL: counts them. With TABLE_ROWS they are of whole rows, few or as many as a piece holds, and some are of no table. */
 static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
 {
-    const int64_t count = c->rows * c->d, piece = 5 * c->d;
+    const int64_t count = c->rows * c->d;
     int64_t n = 0;
-    for (int64_t at = 0; c->flags & TABLE_ROWS && at < count; at += piece, n++)
+    for (int64_t at = 0, length; c->flags & TABLE_ROWS && at < count; at += length, n++) {
+        const uint32_t flags = n % 3 == 1 ? UPDATE_DECAY : UPDATE_ZERO;
+        length = (n % 2 ? UPDATE_CHUNK / c->d : 5) * c->d;
+        if (length > count - at) length = count - at;
         if (table)
-            table[n] =
-                (struct update_chunk){.begin = at,
-                                      .count = (int32_t)(piece < count - at ? piece : count - at),
-                                      .flags = UPDATE_ROWS | UPDATE_ZERO | (uint32_t)c->d * UPDATE_WIDTH};
+            table[n] = (struct update_chunk){
+                .begin = at,
+                .count = (int32_t)length,
+                .flags = flags | (n % 4 == 2 ? 0 : UPDATE_ROWS | (uint32_t)c->d * UPDATE_WIDTH)};
+    }
     if (c->flags & TABLE_ROWS) return n;
     for (int64_t at = 0, no_v = 0, next; at < count; n++, at = next) {
         const bool momentum = n % 5 == 4;

@@ -100,7 +100,8 @@ void run_ngram(const struct ops *o, const struct op_case *c, struct probe *p)
         .hash = &hash);
 }
 
-/* delta is an input of the backward that only a forward can give. */
+/* delta is an input of the backward that only a forward can give. h is above u: where they all but cancel, what is left is the
+ * rounding of u, which goes either way. */
 void run_ngram_gate(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     const dtype acc = dtype_acc(p->dt);
@@ -109,7 +110,7 @@ void run_ngram_gate(const struct ops *o, const struct op_case *c, struct probe *
     const void *a = probe_in(p, "a", p->dt, count, 0.2, 1), *b = probe_in(p, "b", p->dt, count, 0.2, 1),
                *v = probe_in(p, "v", p->dt, count, 0, 1);
     if (c->op == OP_ngram_gate_fwd) {
-        const void *h = probe_in(p, "h", p->dt, count, 0, 1);
+        const void *h = probe_in(p, "h", p->dt, count, 8, 1);
         void *sum = probe_out(p, "sum", PROBE_OUT, p->dt, count, 4 * tol);
         if (c->flags & IN_PLACE && count) h = memcpy(sum, h, (size_t)count * dtype_bytes(p->dt));
         RUN(o, ngram_gate_fwd, .a = a, .b = b, .v = v, .h = h,

@@ -61,26 +61,27 @@ template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r
     return x;
 }
 
-// A warp for each row. WIDE: rows are whole accesses of 16 bytes.
-template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
+// `lanes` neighbours for each row: a warp, or as many as have something to load, so that narrow rows are under way together. WIDE: rows are
+// whole accesses of 16 bytes.
+template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a, int lanes)
 {
-    const int64_t t = int64_t(blockIdx.x) * WARPS + threadIdx.x / WARP;
-    const int lane = threadIdx.x % WARP;
+    const int64_t t = int64_t(blockIdx.x) * (THREADS / lanes) + int(threadIdx.x) / lanes;
+    const int lane = int(threadIdx.x) % lanes;
     if (t >= a.rows) return;
     const embed_row<T> r = embed_row_at<T>(a, t);
     if constexpr (WIDE) {
-        enum { STEP = WARP * int(pack<T>::COUNT) };
-        for (int64_t base = lane * int(pack<T>::COUNT); base < a.d; base += SIDE * STEP) {
+        const int step = lanes * int(pack<T>::COUNT);
+        for (int64_t base = lane * int(pack<T>::COUNT); base < a.d; base += SIDE * step) {
             pack<T> x[SIDE];
 #pragma unroll
             for (int u = 0; u < SIDE; u++)
-                if (base + u * STEP < a.d) x[u] = embed_pack(r, base + u * STEP);
+                if (base + u * step < a.d) x[u] = embed_pack(r, base + u * step);
 #pragma unroll
             for (int u = 0; u < SIDE; u++)
-                if (base + u * STEP < a.d) store_pack(r.x + base + u * STEP, x[u]);
+                if (base + u * step < a.d) store_pack(r.x + base + u * step, x[u]);
         }
     } else {
-        for (int64_t j = lane; j < a.d; j += WARP) {
+        for (int64_t j = lane; j < a.d; j += lanes) {
             float x = r.table ? to_f32(r.table[j]) : r.blank;
             if (r.pos) x += to_f32(r.pos[j]);
             r.x[j] = from_f32<T>(x);
@@ -91,14 +92,18 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embe
 status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    const unsigned blocks = unsigned((a->rows + WARPS - 1) / WARPS);
     const bool wide = a->d * int64_t(dtype_bytes(a->dt)) % 16 == 0 && aligned16(a->table) && aligned16(a->pos_table) &&
                       aligned16(a->x);
+    const int64_t loads = wide ? a->d * int64_t(dtype_bytes(a->dt)) / 16 : a->d;
+    int lanes = WARP;
+    while (lanes > 1 && lanes / 2 >= loads) lanes /= 2;
+    const int64_t each = THREADS / lanes;
+    const unsigned blocks = unsigned((a->rows + each - 1) / each);
     BY_DTYPE(a->dt, {
         if (wide)
-            embed_fwd_kernel<T, true><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
+            embed_fwd_kernel<T, true><<<blocks, THREADS, 0, queue_of(s)>>>(*a, lanes);
         else
-            embed_fwd_kernel<T, false><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
+            embed_fwd_kernel<T, false><<<blocks, THREADS, 0, queue_of(s)>>>(*a, lanes);
     });
     return cuda_set_launched(s, "embed_fwd");
 }
@@ -294,28 +299,44 @@ struct sorting {
     key *keys_in, *keys;
     int32_t *from_in, *from;
     void *temp;
-    size_t temp_bytes;
+    size_t temp_bytes, fixed; // fixed: of all but the pieces
     float *pieces;
     int64_t pieces_count; // floats that there is room for
     int bits;             // of a key
 };
-sorting sorting_of(const scatter &a, dev_stream s)
+sorting sorting_sizes(const scatter &a, dev_stream s)
 {
     sorting r = {};
     while ((int64_t(1) << r.bits) <= a.table_rows) r.bits++;
     (void)cub::DeviceRadixSort::SortPairs(nullptr, r.temp_bytes, r.keys_in, r.keys, r.from_in, r.from, int(a.rows), 0, r.bits,
                                           queue_of(s));
-    const size_t ids = rounded_up(size_t(a.rows) * 4), fixed = 4 * ids + rounded_up(r.temp_bytes);
-    const size_t windows = size_t(a.rows + WINDOW - 1) / WINDOW, whole = cuda_set(s)->workspace_bytes;
-    const size_t want = windows * 2 * size_t(a.d) * sizeof(float);
-    const size_t room = whole > fixed && whole - fixed < want ? whole - fixed : want; // too little of it is found below
-    char *at = static_cast<char *>(cuda_set_workspace(s, fixed + room, "embed_bwd"));
+    r.fixed = 4 * rounded_up(size_t(a.rows) * 4) + rounded_up(r.temp_bytes);
+    return r;
+}
+size_t pieces_bytes(const scatter &a, int64_t columns)
+{
+    return size_t(a.rows + WINDOW - 1) / WINDOW * 2 * size_t(columns) * sizeof(float);
+}
+// Rows that the workspace has room for, with the pieces of one launch at least: all of them, or equal parts.
+int64_t rows_at_once(scatter a, dev_stream s)
+{
+    const int64_t least = a.d < COLUMNS ? a.d : int64_t(COLUMNS);
+    while (a.rows > 1 && sorting_sizes(a, s).fixed + pieces_bytes(a, least) > cuda_set(s)->workspace_bytes)
+        a.rows = (a.rows + 1) / 2;
+    return a.rows;
+}
+sorting sorting_of(const scatter &a, dev_stream s)
+{
+    sorting r = sorting_sizes(a, s);
+    const size_t ids = rounded_up(size_t(a.rows) * 4), left = cuda_set(s)->workspace_bytes - r.fixed, want = pieces_bytes(a, a.d),
+                 room = left < want ? left : want;
+    char *at = static_cast<char *>(cuda_set_workspace(s, r.fixed + room, "embed_bwd"));
     r.keys_in = reinterpret_cast<key *>(at);
     r.keys = reinterpret_cast<key *>(at + ids);
     r.from_in = reinterpret_cast<int32_t *>(at + 2 * ids);
     r.from = reinterpret_cast<int32_t *>(at + 3 * ids);
     r.temp = at + 4 * ids;
-    r.pieces = reinterpret_cast<float *>(at + fixed);
+    r.pieces = reinterpret_cast<float *>(at + r.fixed);
     r.pieces_count = int64_t(room / sizeof(float));
     return r;
 }
@@ -328,11 +349,9 @@ template <typename T, bool WIDE> void launch_sums(const scatter &a, dev_stream s
     if (windows > 1) pieces_kernel<WIDE><<<blocks, THREADS, 0, queue_of(s)>>>(a);
 }
 
-// `a` has what the op's arguments say; the rest is filled in. Wide tables have their columns in several launches when there is no room
-// for the pieces of all.
-status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
+// Wide tables have their columns in several launches when there is no room for the pieces of all.
+void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
 {
-    CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows, (long long)a.table_rows);
     sorting w = sorting_of(a, s);
     keys_kernel<<<unsigned((a.rows + SORT_THREADS - 1) / SORT_THREADS), SORT_THREADS, 0, queue_of(s)>>>(
         ids, first_id, a.rows, a.table_rows, w.keys_in, w.from_in);
@@ -342,7 +361,6 @@ status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, de
     a.keys = w.keys, a.from = w.from, a.pieces = w.pieces;
     const int64_t windows = (a.rows + WINDOW - 1) / WINDOW, fit = w.pieces_count / (2 * windows);
     const int64_t most = fit >= a.d ? a.d : fit / COLUMNS * COLUMNS;
-    CHECK(most > 0, "embed_bwd: no workspace for the pieces of %lld rows", (long long)a.rows);
     const bool wide = a.d % QUAD == 0 && aligned16(a.dx) && aligned16(a.table);
     for (a.first = 0; a.first < a.d; a.first += most) {
         a.width = a.d - a.first < most ? a.d - a.first : most;
@@ -352,6 +370,20 @@ status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, de
             else
                 launch_sums<T, false>(a, s);
         });
+    }
+}
+
+// `a` has what the op's arguments say; the rest is filled in. Rows that cannot be sorted at once (a token of an n-gram memory has many) are
+// taken in parts, whose sums the table gets in turn.
+status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
+{
+    CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows, (long long)a.table_rows);
+    const char *dx = static_cast<const char *>(a.dx);
+    const int64_t rows = a.rows, most = rows_at_once(a, s);
+    for (int64_t at = 0; at < rows; at += most) {
+        a.rows = rows - at < most ? rows - at : most;
+        a.dx = dx + size_t(at * a.d) * dtype_bytes(dt);
+        scatter_part(a, ids + at, first_id, dt, s);
     }
     return cuda_set_launched(s, "embed_bwd");
 }

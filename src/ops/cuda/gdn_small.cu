@@ -5,7 +5,8 @@
 //
 // A convolution's thread keeps W neighbouring channels and walks down a run of rows: the rows it looks back on stay in registers, and
 // only the first width - 1 rows of a run are read twice. Backward walks down, too: dp of row t is formed when t comes, and dx of row
-// t - (width - 1) as soon as the last dp that it needs is there.
+// t - (width - 1) as soon as the last dp that it needs is there. Taps `dilation` rows apart read every dilation-th row alone: then as many
+// runs lie in one another, each of which walks with that stride, and all else is as without (GAPS; else the stride is a constant 1).
 //
 // Sums over rows (dw, dA_log, ...) are a thread's own in the order of rows, then the block's runs in order, then partials.cuh.
 #include "ops/cuda/docs.cuh"
@@ -30,12 +31,23 @@ struct conv {
     float *partial; // [blocks of runs][channels width | channels: with bias]
     int64_t x_stride, dy_stride, out_stride;
     const int32_t *cu;
-    int docs, rows, channels, width, rows_each, columns; // columns: blocks side by side
+    int docs, rows, channels, width, dilation, rows_each, columns; // columns: blocks side by side
 };
+
+// The rows of a run: first, first + step, ... before last.
+struct conv_run {
+    int first, last, step;
+};
+template <bool GAPS> __device__ inline conv_run conv_run_of(const conv &a)
+{
+    const int step = GAPS ? a.dilation : 1, span = a.rows_each * step, run = blockIdx.x / a.columns * RUNS + threadIdx.y;
+    const int begin = min(run / step * span, a.rows);
+    return {min(begin + run % step, a.rows), min(begin + span, a.rows), step};
+}
 
 // What a thread of either pass keeps: K taps of W channels. Taps before the last `width` are 0.
 template <typename T, int W, int K> struct taps {
-    float w[K][W], bias[W], x[K][W]; // x[j]: row t - (K-1) + j
+    float w[K][W], bias[W], x[K][W]; // x[j]: row t - (K-1 - j) step
     int c;                           // first channel
 
     __device__ taps(const conv &a, int c_) : c(c_)
@@ -48,17 +60,17 @@ template <typename T, int W, int K> struct taps {
             }
     }
     // The rows before `t`: of its document, or kept from an earlier call.
-    __device__ void look_back(const conv &a, int t, int begin)
+    __device__ void look_back(const conv &a, int t, int begin, int step)
     {
         for (int j = 0; j < K; j++)
             for (int i = 0; i < W; i++) x[j][i] = 0;
         for (int j = K - a.width; j < K - 1; j++) {
-            const int from = t - (K - 1) + j;
+            const int from = t - (K - 1 - j) * step, kept = (a.width - 1) * step;
             vec<T, W> v;
             if (from >= begin)
                 v = load_vec<W>((const T *)a.x + (int64_t)from * a.x_stride + c);
-            else if (a.before && from >= begin - (a.width - 1))
-                v = load_vec<W>((const T *)a.before + (int64_t)(from - begin + a.width - 1) * a.channels + c);
+            else if (a.before && from >= begin - kept)
+                v = load_vec<W>((const T *)a.before + (int64_t)(from - begin + kept) * a.channels + c);
             else
                 continue;
             float f[W];
@@ -90,31 +102,33 @@ template <typename T, int W, int K> struct taps {
     }
 };
 
-template <typename T, int W, int K> __global__ void __launch_bounds__(RUNS *WARP) conv_fwd_kernel(const conv a)
+template <typename T, int W, int K, bool GAPS> __global__ void __launch_bounds__(RUNS *WARP) conv_fwd_kernel(const conv a)
 {
     const int c = (blockIdx.x % a.columns * WARP + threadIdx.x) * W;
-    const int run = blockIdx.x / a.columns * RUNS + threadIdx.y, first = run * a.rows_each;
-    if (c >= a.channels || first >= a.rows) return;
-    const int last = min(first + a.rows_each, a.rows);
-    doc_cursor doc(a.cu, a.docs, first);
+    const conv_run run = conv_run_of<GAPS>(a);
+    if (c >= a.channels || run.first >= run.last) return;
+    doc_cursor doc(a.cu, a.docs, run.first);
     taps<T, W, K> at(a, c);
-    at.look_back(a, first, doc.begin);
-    for (int t = first; t < last; t += BATCH) {
+    at.look_back(a, run.first, doc.begin, run.step);
+    for (int t0 = run.first; t0 < run.last; t0 += BATCH * run.step) {
         vec<T, W> raw[BATCH];
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            if (t + i < last) raw[i] = load_vec<W>((const T *)a.x + (int64_t)(t + i) * a.x_stride + c);
+        for (int i = 0; i < BATCH; i++) {
+            const int t = t0 + i * run.step;
+            if (t < run.last) raw[i] = load_vec<W>((const T *)a.x + (int64_t)t * a.x_stride + c);
+        }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            if (t + i >= last) break;
-            if (t + i >= doc.end) {
-                doc.advance(t + i);
+            const int t = t0 + i * run.step;
+            if (t >= run.last) break;
+            if (t >= doc.end) {
+                doc.advance(t);
                 at.forget();
             }
             at.push(raw[i]);
             float y[W];
             for (int j = 0; j < W; j++) y[j] = silu(at.before_silu(j));
-            store_vec((T *)a.out + (int64_t)(t + i) * a.out_stride + c, narrow<T>(y));
+            store_vec((T *)a.out + (int64_t)t * a.out_stride + c, narrow<T>(y));
         }
     }
 }
@@ -142,28 +156,30 @@ __device__ inline void conv_leave(const conv &a, const float (&dw)[K][W], const 
         }
 }
 
-template <typename T, int W, int K> __global__ void __launch_bounds__(RUNS *WARP, 2) conv_bwd_kernel(const conv a)
+template <typename T, int W, int K, bool GAPS> __global__ void __launch_bounds__(RUNS *WARP, 2) conv_bwd_kernel(const conv a)
 {
     __shared__ float shared[RUNS * WARP * (K + 1) * W];
     const int c = (blockIdx.x % a.columns * WARP + threadIdx.x) * W;
-    const int run = blockIdx.x / a.columns * RUNS + threadIdx.y, first = min(run * a.rows_each, a.rows);
-    const int last = min(first + a.rows_each, a.rows), stop = last > first && c < a.channels ? last + K - 1 : first;
-    float dw[K][W] = {}, db[W] = {}, dp[K][W] = {}; // dp[i]: of row u + i
+    const conv_run run = conv_run_of<GAPS>(a);
+    const int first = run.first, last = run.last, step = run.step,
+              stop = last > first && c < a.channels ? last + (K - 1) * step : first;
+    float dw[K][W] = {}, db[W] = {}, dp[K][W] = {}; // dp[i]: of row u + i step
     if (stop > first) {
         doc_cursor doc(a.cu, a.docs, first), doc_u = doc;
         taps<T, W, K> at(a, c);
-        at.look_back(a, first, doc.begin);
-        for (int t0 = first; t0 < stop; t0 += BATCH) {
+        at.look_back(a, first, doc.begin, step);
+        for (int t0 = first; t0 < stop; t0 += BATCH * step) {
             vec<T, W> raw[BATCH], raw_dy[BATCH];
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
-                if (t0 + i >= a.rows || t0 + i >= stop) break;
-                raw[i] = load_vec<W>((const T *)a.x + (int64_t)(t0 + i) * a.x_stride + c);
-                raw_dy[i] = load_vec<W>((const T *)a.dy + (int64_t)(t0 + i) * a.dy_stride + c);
+                const int t = t0 + i * step;
+                if (t >= a.rows || t >= stop) break;
+                raw[i] = load_vec<W>((const T *)a.x + (int64_t)t * a.x_stride + c);
+                raw_dy[i] = load_vec<W>((const T *)a.dy + (int64_t)t * a.dy_stride + c);
             }
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
-                const int t = t0 + i, u = t - (K - 1);
+                const int t = t0 + i * step, u = t - (K - 1) * step;
                 if (t >= stop) break;
                 for (int j = 0; j + 1 < K; j++)
                     for (int k = 0; k < W; k++) dp[j][k] = dp[j + 1][k];
@@ -189,7 +205,7 @@ template <typename T, int W, int K> __global__ void __launch_bounds__(RUNS *WARP
                 doc_u.advance(u);
                 float dx[W] = {};
                 for (int j = 0; j < K; j++)
-                    if (u + j < doc_u.end)
+                    if (u + j * step < doc_u.end)
                         for (int k = 0; k < W; k++) dx[k] += at.w[K - 1 - j][k] * dp[j][k];
                 store_vec((T *)a.out + (int64_t)u * a.out_stride + c, narrow<T>(dx));
             }
@@ -208,7 +224,9 @@ template <typename T> bool conv_wide(const conv &a)
     return a.width == CONV_K && strides % CONV_W == 0 && places % align == 0;
 }
 
-// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or 0.
+// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or 0. Runs that lie in
+// one another are as many as taps are rows apart, and a row of blocks has room for them.
+static_assert(int(CONV_DILATION_MAX) <= int(RUNS), "runs in one another");
 void conv_cut(conv &a, int lanes, int waves, int64_t width, dev_stream s)
 {
     a.columns = (a.channels + WARP * lanes - 1) / (WARP * lanes);
@@ -216,11 +234,12 @@ void conv_cut(conv &a, int lanes, int waves, int64_t width, dev_stream s)
     if (most < 1) most = 1;
     if (width > 0) most = partials_fit(most, width);
     if (blocks > most) blocks = most;
-    a.rows_each = (int)((a.rows + blocks * RUNS - 1) / (blocks * RUNS));
+    const int64_t runs = blocks * RUNS / a.dilation * a.dilation;
+    a.rows_each = (int)((a.rows + runs - 1) / runs);
 }
 unsigned conv_blocks(const conv &a)
 {
-    const int runs = (a.rows + a.rows_each - 1) / a.rows_each;
+    const int span = a.rows_each * a.dilation, runs = (a.rows + span - 1) / span * a.dilation;
     return (unsigned)((runs + RUNS - 1) / RUNS) * (unsigned)a.columns;
 }
 
@@ -229,10 +248,12 @@ template <typename T> void conv_fwd_launch(conv a, dev_stream s)
     const bool wide = conv_wide<T>(a);
     conv_cut(a, wide ? CONV_W : 1, 16, 0, s);
     const dim3 block(WARP, RUNS);
-    if (wide)
-        conv_fwd_kernel<T, CONV_W, CONV_K><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
+    if (wide && a.dilation == 1)
+        conv_fwd_kernel<T, CONV_W, CONV_K, false><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
+    else if (wide)
+        conv_fwd_kernel<T, CONV_W, CONV_K, true><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
     else
-        conv_fwd_kernel<T, 1, CONV_WIDTH_MAX><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
+        conv_fwd_kernel<T, 1, CONV_WIDTH_MAX, true><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
 }
 
 template <typename T> void conv_bwd_launch(conv a, float *dw, float *dbias, dev_stream s)
@@ -244,17 +265,20 @@ template <typename T> void conv_bwd_launch(conv a, float *dw, float *dbias, dev_
     const dim3 block(WARP, RUNS);
     const unsigned blocks = conv_blocks(a), row_blocks = blocks / (unsigned)a.columns;
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)width * row_blocks, "conv_bwd");
-    if (wide)
-        conv_bwd_kernel<T, CONV_W, CONV_K><<<blocks, block, 0, queue_of(s)>>>(a);
+    if (wide && a.dilation == 1)
+        conv_bwd_kernel<T, CONV_W, CONV_K, false><<<blocks, block, 0, queue_of(s)>>>(a);
+    else if (wide)
+        conv_bwd_kernel<T, CONV_W, CONV_K, true><<<blocks, block, 0, queue_of(s)>>>(a);
     else
-        conv_bwd_kernel<T, 1, CONV_WIDTH_MAX><<<blocks, block, 0, queue_of(s)>>>(a);
+        conv_bwd_kernel<T, 1, CONV_WIDTH_MAX, true><<<blocks, block, 0, queue_of(s)>>>(a);
     partials_add(s, a.partial, row_blocks, width, (int64_t)a.channels * a.width, dw, dbias);
 }
 
-void conv_check(int64_t rows, int64_t docs, int64_t channels, int64_t width)
+void conv_check(int64_t rows, int64_t docs, int64_t channels, int64_t width, int64_t dilation)
 {
+    CHECK(dilation >= 0 && dilation <= CONV_DILATION_MAX, "taps %lld rows apart", (long long)dilation);
     CHECK(width >= 2 && width <= CONV_WIDTH_MAX, "a convolution over %lld rows", (long long)width);
-    CHECK(rows < INT32_MAX - 16 && docs < INT32_MAX && channels < INT32_MAX / 16, "%lld rows, %lld documents, %lld channels",
+    CHECK(rows < INT32_MAX - 128 && docs < INT32_MAX && channels < INT32_MAX / 16, "%lld rows, %lld documents, %lld channels",
           (long long)rows, (long long)docs, (long long)channels);
 }
 
@@ -524,29 +548,27 @@ template <typename T> void gated_bwd_launch(gated a, float *dw, dev_stream s)
 
 extern "C" status cuda_conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 {
-    if (conv_dilation(a->dilation) != 1)
-        return FAIL(STATUS_CONFIG, "a convolution with gaps (engram) runs on the CPU alone (machine.device: cpu)");
-    conv_check(a->rows, a->docs, a->channels, a->width);
+    conv_check(a->rows, a->docs, a->channels, a->width, a->dilation);
     CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};
     c.x = a->x, c.w = a->w, c.bias = a->bias, c.before = a->before, c.out = a->y;
     c.x_stride = a->x_stride, c.out_stride = a->y_stride, c.cu = a->cu_seqlens;
     c.docs = (int)a->docs, c.rows = (int)a->rows, c.channels = (int)a->channels, c.width = (int)a->width;
+    c.dilation = (int)conv_dilation(a->dilation);
     BY_DTYPE(a->dt, conv_fwd_launch<T>(c, s));
     return cuda_set_launched(s, "conv_fwd");
 }
 
 extern "C" status cuda_conv_bwd(const struct conv_bwd_args *a, dev_stream s)
 {
-    if (conv_dilation(a->dilation) != 1)
-        return FAIL(STATUS_CONFIG, "a convolution with gaps (engram) runs on the CPU alone (machine.device: cpu)");
-    conv_check(a->rows, a->docs, a->channels, a->width);
+    conv_check(a->rows, a->docs, a->channels, a->width, a->dilation);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};
     c.x = a->x, c.w = a->w, c.bias = a->bias, c.dy = a->dy, c.out = a->dx;
     c.x_stride = a->x_stride, c.dy_stride = a->dy_stride, c.out_stride = a->dx_stride, c.cu = a->cu_seqlens;
     c.docs = (int)a->docs, c.rows = (int)a->rows, c.channels = (int)a->channels, c.width = (int)a->width;
+    c.dilation = (int)conv_dilation(a->dilation);
     BY_DTYPE(a->dt, conv_bwd_launch<T>(c, (float *)a->dw, (float *)a->dbias, s));
     return cuda_set_launched(s, "conv_bwd");
 }

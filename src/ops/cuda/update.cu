@@ -5,6 +5,8 @@
 //   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w),
 //             18 with moments in 8 bits
 //
+// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 34.
+//
 // A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
 // keep many loads under way.
 #include "ops/cuda/device.cuh"
@@ -134,7 +136,7 @@ __device__ inline double tile_squares(const update_args &a, int64_t index, bool 
     return sum;
 }
 
-__device__ fold fold_of(const update_args &a, double factor)
+__device__ fold fold_of(const update_args &a, double factor, double rate)
 {
     const step_scalars &s = *a.scalars;
     fold f = {};
@@ -143,7 +145,7 @@ __device__ fold fold_of(const update_args &a, double factor)
     f.beta2 = float(a.beta2), f.rest2 = float(1 - a.beta2);
     f.eps = float(a.eps);
     f.momentum = float(a.momentum);
-    const double lr = a.rate > 0 ? s.lr * a.rate : s.lr;
+    const double lr = rate > 0 ? s.lr * rate : s.lr;
     f.decay = float(lr * a.weight_decay);
     f.step = float(a.rule == UPDATE_ADAMW ? lr / s.correction1 : lr);
     f.root = a.rule == UPDATE_ADAMW ? float(1 / sqrt(s.correction2)) : 0;
@@ -198,6 +200,45 @@ template <typename S> __device__ inline void tile_momentum(const update_args &a,
         if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at);
         store_quad(a.g, i, n, wide, s.g);
         store_moment(m, i, n, wide, s.m, words, 0);
+    }
+}
+
+// UPDATE_ROWS: the rows that begin in the tile, each by `lanes` neighbours of a warp. They alone read and write the row, so that nobody asks
+// whether it was touched while another leaves zeros. A row that was not costs the 8 B of its gradients' two readings per element.
+template <update_rule RULE, typename S>
+__device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
+{
+    const int width = int(t.flags / UPDATE_WIDTH), end = (t.skip + t.count + width - 1) / width;
+    int lanes = WARP;
+    while (lanes / 2 * QUAD >= width) lanes /= 2;
+    const int groups = THREADS / lanes, first = int(threadIdx.x) % lanes * QUAD;
+    const unsigned own = 0xffffffffu >> (WARP - lanes) << (threadIdx.x % WARP / lanes * lanes);
+    const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
+    S *m = static_cast<S *>(a.m), *v = static_cast<S *>(a.v);
+    for (int base = (t.skip + width - 1) / width; base < end; base += groups) {
+        const int row = base + int(threadIdx.x) / lanes, from = row * width - t.skip; // elements behind the tile's begin
+        bool some = false;
+        for (int at = first; row < end && at < width; at += lanes * QUAD) {
+            const quad g = load_quad(a.g, t.begin + from + at, QUAD, wide);
+            for (int k = 0; k < QUAD; k++) some = some || g.x[k] != 0;
+        }
+        if ((__ballot_sync(0xffffffffu, some) & own) == 0) continue;
+        for (int at = first; at < width; at += lanes * QUAD) {
+            const int64_t i = t.begin + from + at;
+            state s;
+            s.g = load_quad(a.g, i, QUAD, wide);
+            s.p = load_quad(a.p, i, QUAD, wide);
+            s.m = load_quad(m, i, QUAD, wide);
+            if (RULE == UPDATE_ADAMW) s.v = load_quad(v, i - t.no_v, QUAD, wide);
+            rng_block words = {};
+            if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + from + at);
+            apply<RULE>(s, f, decay);
+            store_quad(a.p, i, QUAD, wide, s.p);
+            store_moment(m, i, QUAD, wide, s.m, words, 0);
+            if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, QUAD, wide, s.v, words, 16);
+            if (a.w) store_rounded(a.w, i, QUAD, wide, s.p);
+            if (t.flags & UPDATE_ZERO) store_quad(a.g, i, QUAD, wide, quad{});
+        }
     }
 }
 
@@ -382,7 +423,8 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
     if (threadIdx.x == 0) a.squares[blockIdx.x] = a.chunks[blockIdx.x].flags & UPDATE_COPY ? 0 : sum;
 }
 
-template <update_rule RULE, typename S>
+// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them.
+template <update_rule RULE, typename S, bool TABLES>
 __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
@@ -402,7 +444,12 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
         a.scalars->clip_factor = factor;
     }
     if (!finite) return;
-    const fold f = fold_of(a, factor);
+    const fold f = fold_of(a, factor, a.rate);
+    __shared__ fold of_rows; // in registers it would lie idle for all but the tables' tiles
+    if (TABLES) {
+        if (threadIdx.x == 0) of_rows = fold_of(a, factor, a.row_rate);
+        __syncthreads();
+    }
     const uint64_t step = a.scalars->step;
     tile next = blockIdx.x < tiles ? tile_at<RULE_TILE>(a, tiles - 1 - blockIdx.x) : tile{};
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
@@ -415,7 +462,9 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
             else
                 block_update<RULE, false>(a, t, f, step, wide, places);
         } else {
-            if (t.flags & UPDATE_MOMENTUM)
+            if (TABLES && t.flags & UPDATE_ROWS)
+                tile_rows<RULE, S>(a, t, of_rows, step, wide);
+            else if (t.flags & UPDATE_MOMENTUM)
                 tile_momentum<S>(a, t, f, step, wide);
             else if (wide && t.count == RULE_TILE)
                 tile_update<RULE, S, true>(a, t, f, step, wide);
@@ -438,17 +487,21 @@ status update(const struct update_args *a, dev_stream s)
 {
     typedef void kernel_fn(const update_args, double *, bool, const quant_maps);
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
-    if (a->row_rate != 0)
-        return FAIL(STATUS_CONFIG, "rows of tables (engram) are updated on the CPU alone (machine.device: cpu)");
+    const bool tables = a->row_rate != 0;
+    CHECK(!tables || a->sdt != DTYPE_U8, "rows of tables with moments in 8 bits");
     bool wide = is_wide(a);
     if (a->half == UPDATE_SQUARES) {
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
     }
-    kernel_fn *const kernels[2][3] = {
-        {update_kernel<UPDATE_ADAMW, float>, update_kernel<UPDATE_ADAMW, __nv_bfloat16>, update_kernel<UPDATE_ADAMW, uint8_t>},
-        {update_kernel<UPDATE_LION, float>, update_kernel<UPDATE_LION, __nv_bfloat16>, update_kernel<UPDATE_LION, uint8_t>}};
-    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2];
+#define KERNELS(rule)                                                                                                               \
+    {                                                                                                                               \
+        update_kernel<rule, float, false>, update_kernel<rule, __nv_bfloat16, false>, update_kernel<rule, uint8_t, false>,          \
+            update_kernel<rule, float, true>, update_kernel<rule, __nv_bfloat16, true>                                              \
+    }
+    kernel_fn *const kernels[2][5] = {KERNELS(UPDATE_ADAMW), KERNELS(UPDATE_LION)};
+#undef KERNELS
+    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][(a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2) + (tables ? 3 : 0)];
     int resident = 0;
     // An error here is met again by the launch, which reports it.
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
