@@ -126,8 +126,8 @@ static void algorithm(struct reader *r, uint8_t algo[GEMM_ALGO_BYTES])
     if (strlen(hex) != 2 * GEMM_ALGO_BYTES) r->bad = true;
     for (int i = 0; i < GEMM_ALGO_BYTES && !r->bad; i++) {
         int high = digit_of(hex[2 * i]), low = digit_of(hex[2 * i + 1]);
-        if (high < 0 || low < 0) r->bad = true;
-        algo[i] = (uint8_t)((high << 4 | low) & 0xff);
+        r->bad |= high < 0 || low < 0;
+        if (!r->bad) algo[i] = (uint8_t)(high << 4 | low);
     }
 }
 
