@@ -61,27 +61,27 @@ template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r
     return x;
 }
 
-// `lanes` neighbours for each row: a warp, or as many as have something to load, so that narrow rows are under way together. WIDE: rows are
+// LANES neighbours for each row: a warp, or a few of it, so that narrow rows are under way together. WIDE: rows are
 // whole accesses of 16 bytes.
-template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a, int lanes)
+template <typename T, bool WIDE, int LANES> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
 {
-    const int64_t t = int64_t(blockIdx.x) * (THREADS / lanes) + int(threadIdx.x) / lanes;
-    const int lane = int(threadIdx.x) % lanes;
+    const int64_t t = int64_t(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES;
     if (t >= a.rows) return;
     const embed_row<T> r = embed_row_at<T>(a, t);
     if constexpr (WIDE) {
-        const int step = lanes * int(pack<T>::COUNT);
-        for (int64_t base = lane * int(pack<T>::COUNT); base < a.d; base += SIDE * step) {
+        enum { STEP = LANES * int(pack<T>::COUNT) };
+        for (int64_t base = lane * int(pack<T>::COUNT); base < a.d; base += SIDE * STEP) {
             pack<T> x[SIDE];
 #pragma unroll
             for (int u = 0; u < SIDE; u++)
-                if (base + u * step < a.d) x[u] = embed_pack(r, base + u * step);
+                if (base + u * STEP < a.d) x[u] = embed_pack(r, base + u * STEP);
 #pragma unroll
             for (int u = 0; u < SIDE; u++)
-                if (base + u * step < a.d) store_pack(r.x + base + u * step, x[u]);
+                if (base + u * STEP < a.d) store_pack(r.x + base + u * STEP, x[u]);
         }
     } else {
-        for (int64_t j = lane; j < a.d; j += lanes) {
+        for (int64_t j = lane; j < a.d; j += LANES) {
             float x = r.table ? to_f32(r.table[j]) : r.blank;
             if (r.pos) x += to_f32(r.pos[j]);
             r.x[j] = from_f32<T>(x);
@@ -89,21 +89,25 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS) embe
     }
 }
 
+template <typename T, bool WIDE> void embed_fwd_launch(const embed_fwd_args &a, dev_stream s)
+{
+    enum { FEW = 8, EACH = WIDE ? int(pack<T>::COUNT) : 1 };
+    if (a.d <= FEW * EACH)
+        embed_fwd_kernel<T, WIDE, FEW><<<unsigned((a.rows + THREADS / FEW - 1) / (THREADS / FEW)), THREADS, 0, queue_of(s)>>>(a);
+    else
+        embed_fwd_kernel<T, WIDE, WARP><<<unsigned((a.rows + WARPS - 1) / WARPS), THREADS, 0, queue_of(s)>>>(a);
+}
+
 status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
     const bool wide = a->d * int64_t(dtype_bytes(a->dt)) % 16 == 0 && aligned16(a->table) && aligned16(a->pos_table) &&
                       aligned16(a->x);
-    const int64_t loads = wide ? a->d * int64_t(dtype_bytes(a->dt)) / 16 : a->d;
-    int lanes = WARP;
-    while (lanes > 1 && lanes / 2 >= loads) lanes /= 2;
-    const int64_t each = THREADS / lanes;
-    const unsigned blocks = unsigned((a->rows + each - 1) / each);
     BY_DTYPE(a->dt, {
         if (wide)
-            embed_fwd_kernel<T, true><<<blocks, THREADS, 0, queue_of(s)>>>(*a, lanes);
+            embed_fwd_launch<T, true>(*a, s);
         else
-            embed_fwd_kernel<T, false><<<blocks, THREADS, 0, queue_of(s)>>>(*a, lanes);
+            embed_fwd_launch<T, false>(*a, s);
     });
     return cuda_set_launched(s, "embed_fwd");
 }

@@ -31,7 +31,8 @@ struct conv {
     float *partial; // [blocks of runs][channels width | channels: with bias]
     int64_t x_stride, dy_stride, out_stride;
     const int32_t *cu;
-    int docs, rows, channels, width, dilation, rows_each, columns; // columns: blocks side by side
+    int docs, rows, channels, width, rows_each, columns; // columns: blocks side by side
+    int dilation;
 };
 
 // The rows of a run: first, first + step, ... before last.
@@ -243,34 +244,44 @@ unsigned conv_blocks(const conv &a)
     return (unsigned)((runs + RUNS - 1) / RUNS) * (unsigned)a.columns;
 }
 
+template <typename T, bool GAPS> void conv_fwd_queue(const conv &a, bool wide, unsigned blocks, dev_stream s)
+{
+    const dim3 block(WARP, RUNS);
+    if (wide)
+        conv_fwd_kernel<T, CONV_W, CONV_K, GAPS><<<blocks, block, 0, queue_of(s)>>>(a);
+    else
+        conv_fwd_kernel<T, 1, CONV_WIDTH_MAX, GAPS><<<blocks, block, 0, queue_of(s)>>>(a);
+}
 template <typename T> void conv_fwd_launch(conv a, dev_stream s)
 {
     const bool wide = conv_wide<T>(a);
     conv_cut(a, wide ? CONV_W : 1, 16, 0, s);
-    const dim3 block(WARP, RUNS);
-    if (wide && a.dilation == 1)
-        conv_fwd_kernel<T, CONV_W, CONV_K, false><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
-    else if (wide)
-        conv_fwd_kernel<T, CONV_W, CONV_K, true><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
+    if (a.dilation == 1)
+        conv_fwd_queue<T, false>(a, wide, conv_blocks(a), s);
     else
-        conv_fwd_kernel<T, 1, CONV_WIDTH_MAX, true><<<conv_blocks(a), block, 0, queue_of(s)>>>(a);
+        conv_fwd_queue<T, true>(a, wide, conv_blocks(a), s);
 }
 
+template <typename T, bool GAPS> void conv_bwd_queue(const conv &a, bool wide, unsigned blocks, dev_stream s)
+{
+    const dim3 block(WARP, RUNS);
+    if (wide)
+        conv_bwd_kernel<T, CONV_W, CONV_K, GAPS><<<blocks, block, 0, queue_of(s)>>>(a);
+    else
+        conv_bwd_kernel<T, 1, CONV_WIDTH_MAX, GAPS><<<blocks, block, 0, queue_of(s)>>>(a);
+}
 template <typename T> void conv_bwd_launch(conv a, float *dw, float *dbias, dev_stream s)
 {
     const bool wide = conv_wide<T>(a);
     const int lanes = wide ? CONV_W : 1;
     const int64_t width = (int64_t)a.channels * (a.width + (a.bias != NULL));
     conv_cut(a, lanes, 2, width, s); // what a multiprocessor holds: the rest would wait for them to end
-    const dim3 block(WARP, RUNS);
     const unsigned blocks = conv_blocks(a), row_blocks = blocks / (unsigned)a.columns;
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)width * row_blocks, "conv_bwd");
-    if (wide && a.dilation == 1)
-        conv_bwd_kernel<T, CONV_W, CONV_K, false><<<blocks, block, 0, queue_of(s)>>>(a);
-    else if (wide)
-        conv_bwd_kernel<T, CONV_W, CONV_K, true><<<blocks, block, 0, queue_of(s)>>>(a);
+    if (a.dilation == 1)
+        conv_bwd_queue<T, false>(a, wide, blocks, s);
     else
-        conv_bwd_kernel<T, 1, CONV_WIDTH_MAX, true><<<blocks, block, 0, queue_of(s)>>>(a);
+        conv_bwd_queue<T, true>(a, wide, blocks, s);
     partials_add(s, a.partial, row_blocks, width, (int64_t)a.channels * a.width, dw, dbias);
 }
 
