@@ -365,6 +365,7 @@ void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev
     a.keys = w.keys, a.from = w.from, a.pieces = w.pieces;
     const int64_t windows = (a.rows + WINDOW - 1) / WINDOW, fit = w.pieces_count / (2 * windows);
     const int64_t most = fit >= a.d ? a.d : fit / COLUMNS * COLUMNS;
+    CHECK(most > 0, "embed_bwd: no workspace for the pieces of %lld rows", (long long)a.rows);
     const bool wide = a.d % QUAD == 0 && aligned16(a.dx) && aligned16(a.table);
     for (a.first = 0; a.first < a.d; a.first += most) {
         a.width = a.d - a.first < most ? a.d - a.first : most;
