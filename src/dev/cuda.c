@@ -134,7 +134,9 @@ static void cuda_pinned_unmap(void *p, size_t bytes)
 static status cuda_stream_open(struct stream *s)
 {
     cudaStream_t q;
-    TRY_CUDA(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking));
+    int last, first;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&last, &first));
+    TRY_CUDA(cudaStreamCreateWithPriority(&q, cudaStreamNonBlocking, s->beside ? first : last));
     s->queue = q;
     return STATUS_OK;
 }

@@ -98,11 +98,21 @@ status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, 
     return st;
 }
 
-status dev_stream_open(const struct dev *d, struct stream *s)
+static status open_stream(const struct dev *d, struct stream *s, bool beside)
 {
     CHECK(d->driver != NULL, "%s has no streams", d->name);
-    *s = (struct stream){.dev = d};
+    *s = (struct stream){.dev = d, .beside = beside};
     return d->driver->stream_open(s);
+}
+
+status dev_stream_open(const struct dev *d, struct stream *s)
+{
+    return open_stream(d, s, false);
+}
+
+status dev_stream_open_beside(const struct dev *d, struct stream *s)
+{
+    return open_stream(d, s, true);
 }
 
 void dev_stream_close(struct stream *s)

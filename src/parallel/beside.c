@@ -16,11 +16,11 @@ static status sum(struct beside *b, int unit)
     const struct sync_part part = {.begin = u->begin, .count = u->count};
     if (b->summed[unit] || !u->here) return STATUS_OK;
     b->summed[unit] = true;
+    dev_stream s;
     TRY(sync_fold_part(b->sync, b->group, &part, &(struct sync_sums){.grad = b->sums->grad}, b->ops,
-                       b->stream));
-    TRY(dev_event_record(b->stream, &b->ready));
-    TRY(dev_stream_wait(&b->aside, &b->ready));
-    return sync_unit(b->sync, b->params, unit, &b->aside);
+                       b->aside->main));
+    TRY(aside_enter(b->aside, &s));
+    return sync_unit(b->sync, b->params, unit, s);
 }
 
 static status leave(void *ctx, int unit)
@@ -31,14 +31,13 @@ static status leave(void *ctx, int unit)
 status beside_open(struct beside *b, const struct beside_open_args *a)
 {
     const struct mesh *mesh = a->sync->mesh;
-    *b = (struct beside){.params = a->params, .ops = a->ops, .stream = a->stream};
-    if (a->stream == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->pp || a->params->zero >= 2)
+    *b = (struct beside){.params = a->params, .ops = a->ops, .aside = a->aside};
+    if (a->aside->main == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->pp ||
+        a->params->zero >= 2)
         return STATUS_OK;
     b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
     if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");
-    TRY(dev_stream_open(a->stream->dev, &b->aside));
-    TRY(dev_fence_open(a->stream->dev, &b->ready));
-    TRY(dev_fence_open(a->stream->dev, &b->done));
+    TRY(aside_mark_open(b->aside, &b->done));
     b->hooks = (struct unit_hooks){.ctx = b, .enter = enter, .leave = leave};
     b->sync = a->sync;
     return STATUS_OK;
@@ -46,11 +45,7 @@ status beside_open(struct beside *b, const struct beside_open_args *a)
 
 void beside_close(struct beside *b)
 {
-    if (b->aside.queue) {
-        dev_event_close(b->aside.dev, &b->ready);
-        dev_event_close(b->aside.dev, &b->done);
-    }
-    dev_stream_close(&b->aside);
+    if (b->sync) aside_mark_close(b->aside, &b->done);
     free(b->summed);
     *b = (struct beside){0};
 }
@@ -70,6 +65,6 @@ status beside_end(struct beside *b, bool *all)
     if (b->sync == NULL) return STATUS_OK;
     b->params->hooks = NULL;
     for (int u = 0; u < b->params->unit_count; u++) TRY(sum(b, u));
-    TRY(dev_event_record(&b->aside, &b->done));
-    return dev_stream_wait(b->stream, &b->done);
+    TRY(aside_mark(b->aside, &b->done));
+    return aside_wait(b->aside, &b->done);
 }

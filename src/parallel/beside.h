@@ -1,29 +1,28 @@
-/* beside: the sums of gradients over ranks while the backward goes on, on a stream of their own.
+/* beside: the sums of gradients over ranks while the backward goes on.
  *
  * In the last micro-batch of a step each unit of the parameter table is complete when its backward is done: from then on its sum over the
- * data-parallel ranks is under way, by copy engines (comm/card.h), beside the backward of the units in front of it. Only the embedding's
+ * data-parallel ranks is under way (parallel/aside.h) beside the backward of the units in front of it. Only the embedding's
  * has nothing beside it. The order of all sums is that of sync.h: the bits of a run do not depend on it.
  *
  * On a card, where no other collectives are in the backward: those of two streams could wait for each other. */
 #ifndef INGOT_PARALLEL_BESIDE_H
 #define INGOT_PARALLEL_BESIDE_H
-#include "dev/dev.h"
+#include "parallel/aside.h"
 #include "parallel/sync.h"
 
 struct beside {
     const struct sync *sync;    /* not owned, as the others; NULL: nothing goes on beside */
     struct params *params;
     const struct ops *ops;
-    dev_stream stream;          /* of the backward */
-    struct stream aside;
-    struct event ready, done;
+    struct aside *aside;
+    struct event done;
     struct unit_hooks hooks;
     const struct sync_sums *sums;
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
 /* Nothing to do, and nothing to close, where sums do not go on beside. */
-struct beside_open_args { const struct sync *sync; struct params *params; const struct ops *ops; dev_stream stream; };
+struct beside_open_args { const struct sync *sync; struct params *params; const struct ops *ops; struct aside *aside; };
 status beside_open(struct beside *b, const struct beside_open_args *a) WARN_UNUSED;
 void beside_close(struct beside *b);
 /* Before the last micro-batch of the last group: its units are summed as they are left. */

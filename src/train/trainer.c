@@ -95,12 +95,12 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
+    TRY(aside_open(&t->aside, t->mesh.world ? t->run.stream : NULL));
     zero_open(&t->zero, &t->sync, &t->ops, t->run.stream);
     TRY(memory_share(t));
-    TRY(beside_open(&t->beside, &(struct beside_open_args){.sync = &t->sync,
-                                                           .params = &t->decoder.params,
-                                                           .ops = &t->ops,
-                                                           .stream = t->run.stream}));
+    TRY(beside_open(&t->beside,
+                    &(struct beside_open_args){
+                        .sync = &t->sync, .params = &t->decoder.params, .ops = &t->ops, .aside = &t->aside}));
     if (args.use == PLAN_TRAIN && t->run.stream && t->decoder.params.zero && t->decoder.params.balance_count)
         return FAIL(STATUS_CONFIG, "parallel.zero shares out routers' biases on the CPU alone so far; set "
                                    "parallel.zero to 0, or --machine.device=cpu");
@@ -184,6 +184,7 @@ void trainer_close(struct trainer *t)
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->offload);
     beside_close(&t->beside);
+    aside_close(&t->aside);
     pipeline_close(&t->pipeline);
     feed_close(&t->feed);
     activations_fini(&t->acts);

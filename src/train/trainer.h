@@ -26,6 +26,7 @@ struct trainer {
     struct feed feed;
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
+    struct aside aside;
     struct beside beside;
     struct squares squares;
     struct zero zero;

@@ -1,0 +1,45 @@
+#include "parallel/aside.h"
+
+status aside_open(struct aside *a, dev_stream main)
+{
+    *a = (struct aside){.main = main};
+    if (main == NULL) return STATUS_OK;
+    TRY(dev_stream_open_beside(main->dev, &a->queue));
+    return dev_fence_open(main->dev, &a->behind);
+}
+
+void aside_close(struct aside *a)
+{
+    if (a->queue.queue && a->behind.mark) dev_event_close(a->queue.dev, &a->behind);
+    dev_stream_close(&a->queue);
+    *a = (struct aside){0};
+}
+
+status aside_enter(struct aside *a, dev_stream *s)
+{
+    *s = a->main ? &a->queue : NULL;
+    if (a->main == NULL) return STATUS_OK;
+    TRY(dev_event_record(a->main, &a->behind));
+    return dev_stream_wait(&a->queue, &a->behind);
+}
+
+status aside_mark(struct aside *a, struct event *mark)
+{
+    return a->main ? dev_event_record(&a->queue, mark) : STATUS_OK;
+}
+
+status aside_wait(struct aside *a, const struct event *mark)
+{
+    return a->main ? dev_stream_wait(a->main, mark) : STATUS_OK;
+}
+
+status aside_mark_open(const struct aside *a, struct event *mark)
+{
+    return a->main ? dev_fence_open(a->main->dev, mark) : STATUS_OK;
+}
+
+void aside_mark_close(const struct aside *a, struct event *mark)
+{
+    if (mark->mark) dev_event_close(a->main->dev, mark);
+    *mark = (struct event){0};
+}
