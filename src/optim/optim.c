@@ -250,14 +250,17 @@ static struct update_args update_args_unit(const struct params *p, struct update
     return a;
 }
 
+/* A unit's new weights are told of as soon as they are there, unless muon's steps follow. */
 static status update(const struct run *r, const struct run_spec *spec, enum update_half half, double *squares)
 {
     const struct params *p = r->params;
     const struct update_args all = update_args_of(r, spec, half, squares);
+    const bool tell = p->hooks && half == UPDATE_RULE && spec->optim_name != OPTIM_MUON;
     if (p->zero == 0) return r->ops->update(&all, r->stream);
     for (int u = 0; u < p->unit_count; u++) {
         const struct update_args part = update_args_unit(p, all, u);
         if (p->units[u].here) TRY(r->ops->update(&part, r->stream));
+        if (tell) TRY(p->hooks->moved(p->hooks->ctx, u));
     }
     return STATUS_OK;
 }

@@ -39,6 +39,7 @@ status beside_open(struct beside *b, const struct beside_open_args *a)
     if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");
     TRY(aside_mark_open(b->aside, &b->done));
     b->hooks = (struct unit_hooks){.ctx = b, .enter = enter, .leave = leave};
+    b->outer = a->params->hooks;
     b->sync = a->sync;
     return STATUS_OK;
 }
@@ -63,7 +64,7 @@ status beside_end(struct beside *b, bool *all)
 {
     *all = b->sync != NULL;
     if (b->sync == NULL) return STATUS_OK;
-    b->params->hooks = NULL;
+    b->params->hooks = b->outer;
     for (int u = 0; u < b->params->unit_count; u++) TRY(sum(b, u));
     TRY(aside_mark(b->aside, &b->done));
     return aside_wait(b->aside, &b->done);

@@ -17,6 +17,7 @@ struct beside {
     struct aside *aside;
     struct event done;
     struct unit_hooks hooks;
+    const struct unit_hooks *outer; /* at other times */
     const struct sync_sums *sums;
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */

@@ -1,11 +1,30 @@
 #include "parallel/zero.h"
 #include "dev/dev.h"
 
-static int slot_of(const struct zero *z, int unit)
+enum { FIRST, END, BLOCKS }; /* the latter: from there on */
+
+/* A block's is the one that has it, or the one that the unit at work has not. */
+static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int unit)
 {
-    if (unit == 0) return 0;
-    if (unit != z->end) return 1;
-    return z->stays ? 2 : 0;
+    if (unit == 0) return &s->slot[FIRST];
+    if (unit == z->end) return &s->slot[z->stays ? END : FIRST];
+    for (int i = BLOCKS; i < ZERO_SLOTS; i++)
+        if (s->slot[i].unit == unit) return &s->slot[i];
+    return &s->slot[s->last == BLOCKS ? BLOCKS + 1 : BLOCKS];
+}
+
+/* The slot of the unit at work from now on. */
+static struct zero_slot *take(const struct zero *z, struct zero_slots *s, int unit)
+{
+    struct zero_slot *slot = slot_of(z, s, unit);
+    if (unit > 0 && unit != z->end) s->last = (int)(slot - s->slot);
+    return slot;
+}
+
+static void empty(struct zero_slots *s)
+{
+    s->last = BLOCKS;
+    for (int i = 0; i < ZERO_SLOTS; i++) s->slot[i].unit = -1, s->slot[i].busy = false;
 }
 
 /* Elements of the rows that are kept of the blocks before `unit`. */
@@ -22,102 +41,176 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
 {
     int64_t counts[ZERO_SLOTS] = {0};
     *z = (struct zero){.mesh = l->mesh, .params = p, .end = l->end, .stays = l->stays};
-    for (int s = 0; s < ZERO_SLOTS; s++) z->slots[s].unit = -1;
+    empty(&z->weights);
+    empty(&z->grads);
     if (p->zero > 0)
         z->scratch = arena_take(l->param, comm_sum_scratch(p->shards, p->exact_count, DTYPE_F32),
                                 "weights in fp32, on their way");
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
-        int64_t *most = &counts[slot_of(z, u)];
+        int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
         if (p->units[u].here && p->units[u].count > *most) *most = p->units[u].count;
     }
+    counts[BLOCKS] = counts[BLOCKS + 1]; /* `last` is BLOCKS: all of them were counted there */
     for (int s = 0; s < ZERO_SLOTS; s++) {
         const size_t n = (size_t)counts[s];
         if (n == 0) continue;
         if (p->zero == 3)
-            z->slots[s].weight = arena_take(l->param, n * dtype_bytes(p->dt), "weights of a unit");
-        if (l->train) z->slots[s].grad = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
+            z->weights.slot[s].data = arena_take(l->param, n * dtype_bytes(p->dt), "weights of a unit");
+        if (l->train) z->grads.slot[s].data = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
     }
     if (l->train && l->stores > 0)
         z->kept = arena_take(l->grad, (size_t)(l->stores * kept_before(p, l->end)) * sizeof *z->kept,
                              "gradients of halves");
 }
 
-/* This rank's part of a unit's whole array, and its bytes. */
-static char *own_part(const struct params *p, const struct param_unit *u, void *whole, dtype dt,
-                      size_t *bytes)
+/* Not where the passes have other exchanges, on the step's stream. */
+static bool is_aside(const struct zero *z)
 {
-    *bytes = (size_t)(u->count / p->shards) * dtype_bytes(dt);
-    return (char *)whole + (size_t)p->shard * *bytes;
+    return z->mesh->tp == NULL && z->mesh->pp == NULL;
+}
+
+static status exchange_on(const struct zero *z, dev_stream *s)
+{
+    *s = z->aside->main;
+    return is_aside(z) ? aside_enter(z->aside, s) : STATUS_OK;
+}
+
+static status leave_mark(const struct zero *z, struct event *mark, bool *busy)
+{
+    *busy = is_aside(z);
+    return *busy ? aside_mark(z->aside, mark) : STATUS_OK;
+}
+
+static status wait_for(const struct zero *z, const struct event *mark, bool *busy)
+{
+    if (!*busy) return STATUS_OK;
+    *busy = false;
+    return aside_wait(z->aside, mark);
 }
 
 static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
 {
     const struct params *p = z->params;
     const size_t bytes = (size_t)(p->units[unit].count / p->shards) * dtype_bytes(p->dt);
-    return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, z->stream);
+    dev_stream s;
+    TRY(exchange_on(z, &s));
+    return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
 }
 
 /* Each rank brings the part that it holds, and zeros. */
 static status gather_exact(struct zero *z)
 {
     const struct params *p = z->params;
-    if (p->zero == 0 || p->exact_count == 0) return STATUS_OK;
-    TRY(dev_zero(z->stream, p->exact, (size_t)p->exact_count * sizeof *p->exact));
+    dev_stream s;
+    if (p->exact_count == 0) return STATUS_OK;
+    TRY(exchange_on(z, &s));
+    TRY(dev_zero(s, p->exact, (size_t)p->exact_count * sizeof *p->exact));
     for (int i = 0; i < p->count; i++) {
         const struct param_held h = params_held(p, i);
         if (p->rows[i].exact && h.to > h.from)
-            TRY(dev_copy(z->stream, p->exact + p->rows[i].exact_at + h.from,
-                         (const float *)p->master + h.master, (size_t)(h.to - h.from) * sizeof *p->exact));
+            TRY(dev_copy(s, p->exact + p->rows[i].exact_at + h.from, (const float *)p->master + h.master,
+                         (size_t)(h.to - h.from) * sizeof *p->exact));
     }
     return comm_sum(mesh_shards(z->mesh), "weights in fp32", p->exact, p->exact_count, DTYPE_F32, z->scratch,
-                    z->stream);
+                    s);
+}
+
+/* The step's stream goes on behind all that was queued aside. */
+static status wait_all(struct zero *z)
+{
+    bool busy;
+    TRY(leave_mark(z, &z->end_mark, &busy));
+    return wait_for(z, &z->end_mark, &busy);
+}
+
+/* Whole weights of a unit of which this rank has changed its part. */
+static status gather_own(struct zero *z, int unit)
+{
+    const struct params *p = z->params;
+    const struct param_unit *u = &p->units[unit];
+    if (p->zero == 3 || !u->here) return STATUS_OK;
+    const size_t part = (size_t)(u->count / p->shards) * dtype_bytes(p->dt);
+    return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)p->shard * part);
+}
+
+static status moved(void *ctx, int unit)
+{
+    struct zero *z = ctx;
+    z->on_the_way = true;
+    return gather_own(z, unit);
 }
 
 status zero_gather(struct zero *z)
 {
-    struct params *p = z->params;
     zero_begin(z);
+    if (z->params->zero == 0) return STATUS_OK;
+    for (int u = 0, all = z->params->unit_count; u < all && !z->on_the_way; u++) TRY(gather_own(z, u));
+    z->on_the_way = false;
     TRY(gather_exact(z));
-    if (p->zero == 0 || p->zero == 3) return STATUS_OK;
-    for (int u = 0; u < p->unit_count; u++) {
-        size_t bytes;
-        if (!p->units[u].here) continue;
-        TRY(gather_unit(z, u, p->units[u].weight,
-                        own_part(p, &p->units[u], p->units[u].weight, p->dt, &bytes)));
-    }
-    return STATUS_OK;
+    return wait_all(z);
 }
 
 void zero_begin(struct zero *z)
 {
-    for (int s = 0; s < ZERO_SLOTS && z->params->zero == 3; s++) {
-        if (z->slots[s].unit >= 0) z->params->units[z->slots[s].unit].weight = NULL;
-        z->slots[s].unit = -1;
-    }
+    for (int s = 0; s < ZERO_SLOTS && z->params->zero == 3; s++)
+        if (z->weights.slot[s].unit >= 0) z->params->units[z->weights.slot[s].unit].weight = NULL;
+    empty(&z->weights);
+    empty(&z->grads);
+    z->losses_busy = false;
 }
 
-/* The weights of a unit into its slot, unless they are there. */
-static status load(struct zero *z, int unit)
+status zero_end(struct zero *z)
+{
+    if (z->params->zero < 2) return STATUS_OK;
+    for (int s = 0; s < ZERO_SLOTS; s++) z->weights.slot[s].busy = z->grads.slot[s].busy = false;
+    z->losses_busy = false;
+    return wait_all(z);
+}
+
+/* The weights of a unit are on their way into its slot, unless they are there. */
+static status fetch(struct zero *z, int unit)
 {
     struct params *p = z->params;
-    struct zero_slot *s = &z->slots[slot_of(z, unit)];
+    struct zero_slot *s = slot_of(z, &z->weights, unit);
     if (s->unit == unit) return STATUS_OK;
     if (s->unit >= 0) p->units[s->unit].weight = NULL;
     const size_t at = (size_t)(p->units[unit].begin / p->shards) * dtype_bytes(p->dt);
-    TRY(gather_unit(z, unit, s->weight, (const char *)p->weight + at));
+    TRY(gather_unit(z, unit, s->data, (const char *)p->weight + at));
     s->unit = unit;
-    p->units[unit].weight = s->weight;
-    return STATUS_OK;
+    return leave_mark(z, &s->mark, &s->busy);
+}
+
+static status load(struct zero *z, int unit)
+{
+    TRY(fetch(z, unit));
+    struct zero_slot *s = take(z, &z->weights, unit);
+    z->params->units[unit].weight = s->data;
+    return wait_for(z, &s->mark, &s->busy);
+}
+
+/* The unit that comes after this one, or -1: none, or not known here. A block whose weights are still there comes at no cost. */
+static int next_of(const struct zero *z, int unit, enum unit_use use)
+{
+    const bool forward = use == UNIT_FORWARD;
+    int next = forward ? unit + 1 : unit - 1;
+    if (forward && unit == z->end) return -1; /* extra predictions follow in a step alone */
+    if (!forward && next == z->end) next--;   /* the end came before them */
+    if (!forward && next == 0 && z->group == z->sync->groups - 1)
+        return -1; /* there is no other micro-batch */
+    return next >= 0 && next < z->params->unit_count && z->params->units[next].here ? next : -1;
 }
 
 /* Products store; what is formed by adding alone begins at zero, as does the padding that is summed with the rest. */
 static status open_gradient(struct zero *z, int unit)
 {
-    struct params *p = z->params;
-    struct param_unit *u = &p->units[unit];
-    u->grad = z->slots[slot_of(z, unit)].grad;
-    return dev_zero(z->stream, u->grad, (size_t)u->count * sizeof(float));
+    struct param_unit *u = &z->params->units[unit];
+    struct zero_slot *s = take(z, &z->grads, unit);
+    TRY(wait_for(z, &s->mark, &s->busy));
+    TRY(wait_for(z, &z->losses_mark, &z->losses_busy)); /* a backward adds to them */
+    s->unit = unit;
+    u->grad = s->data;
+    return dev_zero(z->aside->main, u->grad, (size_t)u->count * sizeof(float));
 }
 
 enum way { KEEP, BRING };
@@ -129,7 +222,7 @@ static status move_kept(const struct zero *z, int unit, enum way way)
         const size_t bytes = (size_t)p->rows[i].count * sizeof *kept;
         float *grad = params_grad(p, i);
         if (p->rows[i].linear) continue;
-        TRY(dev_copy(z->stream, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
+        TRY(dev_copy(z->aside->main, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
         kept += p->rows[i].count;
     }
     return STATUS_OK;
@@ -139,8 +232,13 @@ static status enter(void *ctx, int unit, enum unit_use use)
 {
     struct zero *z = ctx;
     const bool again = use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* its products read no weights */
-    /* backward of the embedding does not read its table */
-    if (z->params->zero == 3 && !again && (use == UNIT_FORWARD || unit > 0)) TRY(load(z, unit));
+    if (z->params->zero < 2) return STATUS_OK;
+    if (z->params->zero == 3 && !again) {
+        const int next = next_of(z, unit, use);
+        /* backward of the embedding does not read its table */
+        if (use == UNIT_FORWARD || unit > 0) TRY(load(z, unit));
+        if (next >= 0) TRY(fetch(z, next));
+    }
     if (use == UNIT_BACKWARD) TRY(open_gradient(z, unit));
     return again ? move_kept(z, unit, BRING) : STATUS_OK;
 }
@@ -150,23 +248,57 @@ static status leave(void *ctx, int unit)
     struct zero *z = ctx;
     struct params *p = z->params;
     struct param_unit *u = &p->units[unit];
-    if (z->half == ZERO_INPUTS && unit > 0 && unit < z->end) {
+    if (p->zero < 2) return STATUS_OK;
+    struct zero_slot *slot = slot_of(z, &z->grads, unit);
+    const bool whole = z->half != ZERO_INPUTS || unit == 0 || unit >= z->end;
+    if (whole) {
+        const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
+        dev_stream s;
+        TRY(exchange_on(z, &s));
+        TRY(sync_unit(z->sync, p, unit, s));
+        TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
+        TRY(leave_mark(z, &slot->mark, &slot->busy));
+    } else
         TRY(move_kept(z, unit, KEEP));
-        u->grad = NULL;
-        return STATUS_OK;
-    }
-    TRY(sync_unit(z->sync, p, unit, z->stream));
     u->grad = NULL;
-    const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
-    return sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, z->stream);
+    slot->unit = -1;
+    return STATUS_OK;
 }
 
-void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops, dev_stream stream)
+status zero_losses(struct zero *z, double *losses)
 {
-    z->stream = stream;
-    z->sync = sync;
-    z->ops = ops;
-    if (z->params->zero < 2) return;
-    z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave};
+    const struct sync_part none = {0};
+    dev_stream s;
+    TRY(exchange_on(z, &s));
+    TRY(sync_losses(z->sync, losses, s));
+    TRY(sync_fold_part(z->sync, z->group, &none, &(struct sync_sums){.losses = losses}, z->ops, s));
+    return leave_mark(z, &z->losses_mark, &z->losses_busy);
+}
+
+status zero_open(struct zero *z, const struct zero_open *a)
+{
+    z->aside = a->aside;
+    z->sync = a->sync;
+    z->ops = a->ops;
+    if (z->params->zero == 0) return STATUS_OK;
+    z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave, .moved = moved};
     z->params->hooks = &z->hooks;
+    TRY(aside_mark_open(z->aside, &z->losses_mark));
+    TRY(aside_mark_open(z->aside, &z->end_mark));
+    for (int s = 0; s < ZERO_SLOTS; s++) {
+        TRY(aside_mark_open(z->aside, &z->weights.slot[s].mark));
+        TRY(aside_mark_open(z->aside, &z->grads.slot[s].mark));
+    }
+    return STATUS_OK;
+}
+
+void zero_close(struct zero *z)
+{
+    if (z->aside == NULL) return;
+    aside_mark_close(z->aside, &z->losses_mark);
+    aside_mark_close(z->aside, &z->end_mark);
+    for (int s = 0; s < ZERO_SLOTS; s++) {
+        aside_mark_close(z->aside, &z->weights.slot[s].mark);
+        aside_mark_close(z->aside, &z->grads.slot[s].mark);
+    }
 }

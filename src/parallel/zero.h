@@ -7,32 +7,47 @@
  *   3      -                           weights, too                    weights of a unit before each of its forwards and backwards
  *
  * What is not whole passes through slots: one for the embedding, one for what follows the blocks (the same one, where the embedding is
- * not needed again at the end), and one for the block, or the extra prediction, at work. A gather here is done when it returns; where one can be under way while the
- * block before computes, the blocks' slot becomes two, and zero_enter of a block begins that of the next.
+ * not needed again at the end), and two for blocks and extra predictions: one of the unit at work, and one of that which comes next, whose
+ * weights are on their way meanwhile, or of that which came before, whose gradients are.
+ *
+ *   step's stream   wait w(u) | forward u       | wait w(u + 1)...     wait w(u) | backward u         | wait w(u - 1) | backward u - 1
+ *   aside                     | w(u + 1)        |                                | w(u - 1)           | sum g(u), fold | w(u - 2)
+ *
+ * All that ranks exchange here goes aside (parallel/aside.h), or in the same order on the step's stream where tensor parallelism or a
+ * pipeline exchange there. What is under way is waited for before it is read, or its slot filled again; zero_end waits for all of it.
  *
  * The sums are those of sync.h, in the same order: the bits of a run do not depend on the stage. Under stages 2 and 3 ranks are the deepest
  * level of the tree, so each takes consecutive micro-batches, and every micro-batch is a group of its own. */
 #ifndef INGOT_PARALLEL_ZERO_H
 #define INGOT_PARALLEL_ZERO_H
+#include "parallel/aside.h"
 #include "parallel/sync.h"
 
-enum { ZERO_SLOTS = 3 };
+enum { ZERO_SLOTS = 4 };
 /* What a backward forms of a block's gradients: all; or, of schedules that put products off (pipe.h: BI and W), first what is not put off,
  * which is kept until the rest joins it. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
-    void *weight;
-    float *grad;
-    int unit;                   /* whose weights lie in it; -1: nobody's */
+    void *data;
+    int unit;                   /* whose it is; -1: nobody's */
+    bool busy;                  /* until `mark` it is written, or read, aside */
+    struct event mark;
+};
+struct zero_slots {
+    struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, two of blocks */
+    int last;                   /* of the blocks' slots: that of the unit at work */
 };
 struct zero {
     const struct mesh *mesh;    /* not owned, as the others */
     struct params *params;
     const struct sync *sync;
     const struct ops *ops;
-    dev_stream stream;
-    struct zero_slot slots[ZERO_SLOTS];
+    struct aside *aside;
+    struct zero_slots weights, grads;
     struct unit_hooks hooks;
+    bool losses_busy;           /* until losses_mark they are summed aside */
+    struct event losses_mark, end_mark;
+    bool on_the_way;            /* new weights of all units: the optimizer has told of them */
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
     enum zero_half half;
     int store;                  /* of the halves: which of the rank's stores */
@@ -45,10 +60,17 @@ struct zero {
 /* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */
 struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end, stores; bool stays; };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
-/* From then on the decoder's passes over units move what they need. Nothing to do below stage 2. */
-void zero_open(struct zero *z, const struct sync *sync, const struct ops *ops, dev_stream stream);
+/* From then on the decoder's passes over units move what they need, and so does the optimizer's. */
+struct zero_open { const struct sync *sync; const struct ops *ops; struct aside *aside; };
+status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;
+void zero_close(struct zero *z);
 /* Before the first pass of a step: what slots hold is not that of this step. */
 void zero_begin(struct zero *z);
-/* After the own parts have changed: whole weights again, under stages 1 and 2. */
+/* Under stages 2 and 3: the losses of the micro-batch at work take their place in the tree, as gradients do. */
+status zero_losses(struct zero *z, double *losses) WARN_UNUSED;
+/* After the last pass: what is queued from now on sees all sums. */
+status zero_end(struct zero *z) WARN_UNUSED;
+/* After the own parts have changed: whole weights again, under stages 1 and 2; what the optimizer has called `moved` for
+ * is on its way already. */
 status zero_gather(struct zero *z) WARN_UNUSED;
 #endif

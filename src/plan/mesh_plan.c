@@ -207,15 +207,15 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
     m->grads += sync_waiting(groups) * stage->count * b.grad; /* sums that wait for their other half */
-    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 a layer at work and the ends of the model, which
+    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 two layers, and the ends of the model, which
      * share a place unless both are at work together (parallel/zero.h). */
     if (last) layer_max = fmax(layer_max, module);
     const double unit = fmax(layer_max, fmax(first ? front : 0, last ? back : 0));
     const double ends = s->stays ? front + back : fmax(front, back);
     if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
-    if (v->mesh.zero >= 2) m->buffers += (layer_max + ends) * 4;
+    if (v->mesh.zero >= 2) m->buffers += (2 * layer_max + ends) * 4;
     if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
-    if (v->mesh.zero >= 3) m->buffers += (layer_max + ends) * s->weight_bytes;
+    if (v->mesh.zero >= 3) m->buffers += (2 * layer_max + ends) * s->weight_bytes;
     if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
 }

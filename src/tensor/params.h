@@ -96,6 +96,7 @@ struct unit_hooks {
     void *ctx;
     status (*enter)(void *ctx, int unit, enum unit_use use);    /* weights are there, and for BACKWARD a place for gradients */
     status (*leave)(void *ctx, int unit);                       /* its gradients are complete for this micro-batch */
+    status (*moved)(void *ctx, int unit);                       /* the optimizer has made its weights, or this rank's part of them, new ones */
 };
 
 struct params {
@@ -187,8 +188,7 @@ static inline void *params_grad(const struct params *p, int row)
     const struct param_unit *u = &p->units[r->unit];
     return u->grad ? (char *)u->grad + (size_t)(r->offset - u->begin) * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
-/* Without ZeRO. */
-static inline void *params_master(const struct params *p, int row)
+static inline void *params_master(const struct params *p, int row) /* without ZeRO */
 {
     const struct param *r = &p->rows[row];
     return p->master && p->units[r->unit].here ? (char *)p->master + (size_t)r->offset * dtype_bytes(dtype_acc(p->dt)) : NULL;

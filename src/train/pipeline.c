@@ -123,7 +123,7 @@ static status group_end(struct turn *w, int chunk, int position)
             TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
-    if (by_units(t)) TRY(sync_losses(&t->sync, losses.losses, t->run.stream));
+    if (by_units(t)) return zero_losses(&t->zero, losses.losses);
     return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
 }
 
@@ -220,7 +220,7 @@ status pipeline_run(struct trainer *t, int micro_count)
         w.before = *a;
     }
     p->spent[SPENT_SPAN] = clock_s() - begin;
-    return STATUS_OK;
+    return zero_end(&t->zero);
 }
 
 /* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. Where ranks share out the

@@ -47,7 +47,6 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
 static status unit_by_unit(struct trainer *t, int micro_count, const struct sync_sums *sums)
 {
     CHECK(t->sync.groups == micro_count, "%d micro-batches in %d groups", micro_count, t->sync.groups);
-    const struct sync_part none = {0};
     zero_begin(&t->zero);
     t->run.accum = ACCUM_STORE;
     for (int k = 0; k < t->sync.groups; k++) {
@@ -55,10 +54,9 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
         SCOPE("train.micro", i);
         t->zero.group = k;
         TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
-        TRY(sync_losses(&t->sync, sums->losses, t->run.stream));
-        TRY(sync_fold_part(&t->sync, k, &none, sums, &t->ops, t->run.stream));
+        TRY(zero_losses(&t->zero, sums->losses));
     }
-    return STATUS_OK;
+    return zero_end(&t->zero);
 }
 
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */

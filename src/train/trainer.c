@@ -96,7 +96,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
     TRY(aside_open(&t->aside, t->mesh.world ? t->run.stream : NULL));
-    zero_open(&t->zero, &t->sync, &t->ops, t->run.stream);
+    TRY(zero_open(&t->zero, &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .aside = &t->aside}));
     TRY(memory_share(t));
     TRY(beside_open(&t->beside,
                     &(struct beside_open_args){
@@ -184,6 +184,7 @@ void trainer_close(struct trainer *t)
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->offload);
     beside_close(&t->beside);
+    zero_close(&t->zero);
     aside_close(&t->aside);
     pipeline_close(&t->pipeline);
     feed_close(&t->feed);

@@ -68,9 +68,9 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                 assert_true(sum == p->total && p->own == p->total / (zero ? shards : 1));
                 const double tables = (double)p->chunk_count * (sizeof(struct update_chunk) + 8) +
                                       (double)p->chunks_model * 8 * (1 + 2 * 4) + 1024;
-                const double slots = (zero == 3 ? 3. : 0) * (double)largest *
+                const double slots = (zero == 3 ? 4. : 0) * (double)largest *
                                      (precision == PRECISION_BF16 ? 2 : 4),
-                             ways = (double)largest * 4 * (zero >= 2 ? 3 + 1 : 2) + 4096;
+                             ways = (double)largest * 4 * (zero >= 2 ? 4 + 1 : 2) + 4096;
                 const double slack[] = {slots + rope, ways, tables};
                 const double got[] = {(double)plan.param.peak, (double)plan.grad.peak,
                                       (double)plan.optim.peak},

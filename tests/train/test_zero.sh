@@ -168,7 +168,9 @@ less() { # less A B WHAT: run A holds less than B (by how much: plan.zero; here 
         fail "$3: $(bytes "$1" "$3") bytes in $1, $(bytes "$2" "$3") in $2"
 }
 less llama-4-1 llama optimizer
-less llama-4-3 llama-4-1 gradients
+zero deep 4 1 --model.layer_count=8 --train.steps=2
+zero deep 4 3 --model.layer_count=8 --train.steps=2
+less deep-4-3 deep-4-1 gradients # but for two of its layers
 less qwen-4-1 qwen parameters
 
 # From any mesh to any other.
