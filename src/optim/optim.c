@@ -148,6 +148,16 @@ static bool biases_apart(const struct params *p)
     return params_host_master(p) && p->zero == 0;
 }
 
+/* Where its loads lie among gradients, and from there its biases. */
+static struct update_chunk router_of(const struct params *p, const struct param *row,
+                                     const struct param_held *held)
+{
+    const int64_t load = p->zero == 1 ? row->offset + held->from : held->at;
+    return (struct update_chunk){.begin = load,
+                                 .count = (int32_t)row->count,
+                                 .no_v = load - (biases_apart(p) ? row->exact_at : held->master)};
+}
+
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
 {
     CHECK(p->chunks != NULL, "no place for the optimizer's table");
@@ -165,10 +175,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
         if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         const struct param_held held = params_held(p, i);
-        if (row->role == ROLE_BALANCE && held.to > held.from)
-            *b++ = (struct update_chunk){.begin = held.at,
-                                         .count = (int32_t)row->count,
-                                         .no_v = biases_apart(p) ? held.at - row->exact_at : 0};
+        if (row->role == ROLE_BALANCE && held.to > held.from) *b++ = router_of(p, row, &held);
         if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
         for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
@@ -265,30 +272,6 @@ static status update(const struct run *r, const struct run_spec *spec, enum upda
     return STATUS_OK;
 }
 
-/* The routers whose biases this rank has, one by one: memory of the host. */
-static status balance_parts(const struct run *r, struct balance_args a)
-{
-    const struct params *p = r->params;
-    struct step_scalars *s = r->scalars;
-    float *const bias = a.bias, *const load = a.load;
-    double most = 0, least = 0;
-    a.row_count = 1;
-    for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
-        if (p->rows[i].role != ROLE_BALANCE || held.to == held.from) continue;
-        const int64_t shift = shift_of(p, &p->units[p->rows[i].unit]);
-        a.bias = bias + (held.master - held.at);
-        a.load = load + (p->zero == 1 ? shift : 0);
-        TRY(r->ops->balance(&a, r->stream));
-        a.rows++;
-        if (s->load_max == 0) continue; /* no slots */
-        least = most > 0 ? fmin(least, s->load_min) : s->load_min;
-        most = fmax(most, s->load_max);
-    }
-    s->load_max = most, s->load_min = least;
-    return STATUS_OK;
-}
-
 /* The master weights of routers' biases follow those on the device. */
 static status keep_biases(const struct run *r)
 {
@@ -324,13 +307,13 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     TRY(move_weights(r, spec, o, squares->own != NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
     if (p->balance_count == 0) return STATUS_OK;
-    const struct balance_args all = {.bias = apart ? p->exact : p->master,
-                                     .load = p->grad,
-                                     .rows = p->balance,
-                                     .row_count = p->balance_count,
-                                     .rate = balance_rate,
-                                     .scalars = r->scalars};
-    TRY(p->zero ? balance_parts(r, all) : r->ops->balance(&all, r->stream));
+    TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->exact : p->master,
+                                               .load = p->grad,
+                                               .rows = p->balance,
+                                               .row_count = p->balance_count,
+                                               .rate = balance_rate,
+                                               .scalars = r->scalars},
+                        r->stream));
     return apart ? keep_biases(r) : STATUS_OK;
 }
 

@@ -101,9 +101,11 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(beside_open(&t->beside,
                     &(struct beside_open_args){
                         .sync = &t->sync, .params = &t->decoder.params, .ops = &t->ops, .aside = &t->aside}));
-    if (args.use == PLAN_TRAIN && t->run.stream && t->decoder.params.zero && t->decoder.params.balance_count)
-        return FAIL(STATUS_CONFIG, "parallel.zero shares out routers' biases on the CPU alone so far; set "
-                                   "parallel.zero to 0, or --machine.device=cpu");
+    const struct params *p = &t->decoder.params;
+    if (args.use == PLAN_TRAIN && p->zero && p->balance_count && params_host_master(p))
+        return FAIL(STATUS_CONFIG,
+                    "memory.offload_optimizer leaves routers' biases no place on the card under "
+                    "parallel.zero so far; set one of the two to false, or 0");
     TRY(offload_open(&t->offload, t->run.stream));
     if (args.use == PLAN_TRAIN)
         TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->run.stream));

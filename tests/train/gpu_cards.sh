@@ -73,6 +73,12 @@ if part zero; then
     done
     two zero3.fp32 --parallel.zero=3 --train.precision=fp32 --train.graph=false
     equal "ZeRO 3, fp32, no graph" runs/fp32 runs/zero3.fp32
+    routers=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_router=sigmoid --model.moe_balance_rate=0.01 --model.moe_aux=1e-3)
+    one moe "${routers[@]}"
+    for stage in 1 3; do
+        two moe$stage --parallel.zero=$stage "${routers[@]}"
+        equal "routers with ZeRO $stage" runs/moe runs/moe$stage
+    done
     one muon --optim.name=muon
     two dp.muon --optim.name=muon
     equal "two ranks, Muon" runs/muon runs/dp.muon
