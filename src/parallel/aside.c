@@ -5,12 +5,14 @@ status aside_open(struct aside *a, dev_stream main)
     *a = (struct aside){.main = main};
     if (main == NULL) return STATUS_OK;
     TRY(dev_stream_open_beside(main->dev, &a->queue));
-    return dev_fence_open(main->dev, &a->behind);
+    TRY(dev_fence_open(main->dev, &a->behind));
+    return dev_fence_open(main->dev, &a->all);
 }
 
 void aside_close(struct aside *a)
 {
-    if (a->queue.queue && a->behind.mark) dev_event_close(a->queue.dev, &a->behind);
+    if (a->behind.mark) dev_event_close(a->queue.dev, &a->behind);
+    if (a->all.mark) dev_event_close(a->queue.dev, &a->all);
     dev_stream_close(&a->queue);
     *a = (struct aside){0};
 }
@@ -21,6 +23,12 @@ status aside_enter(struct aside *a, dev_stream *s)
     if (a->main == NULL) return STATUS_OK;
     TRY(dev_event_record(a->main, &a->behind));
     return dev_stream_wait(&a->queue, &a->behind);
+}
+
+status aside_join(struct aside *a)
+{
+    TRY(aside_mark(a, &a->all));
+    return aside_wait(a, &a->all);
 }
 
 status aside_mark(struct aside *a, struct event *mark)

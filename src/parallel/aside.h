@@ -13,12 +13,14 @@
 struct aside {
     dev_stream main;        /* of the step, not owned; NULL: the host */
     struct stream queue;
-    struct event behind;
+    struct event behind, all;
 };
 status aside_open(struct aside *a, dev_stream main) WARN_UNUSED;
 void aside_close(struct aside *a);
 /* What is queued on *s from now on comes after all that is queued on the step's stream. */
 status aside_enter(struct aside *a, dev_stream *s) WARN_UNUSED;
+/* The step's stream goes on behind all that was queued aside: something, while a graph is captured. */
+status aside_join(struct aside *a) WARN_UNUSED;
 /* A mark behind all that was queued aside, and the step's stream goes on behind a mark. Marks are the caller's: aside_mark_open, _close. */
 status aside_mark(struct aside *a, struct event *mark) WARN_UNUSED;
 status aside_wait(struct aside *a, const struct event *mark) WARN_UNUSED;

@@ -16,10 +16,10 @@ static status sum(struct beside *b, int unit)
     const struct sync_part part = {.begin = u->begin, .count = u->count};
     if (b->summed[unit] || !u->here) return STATUS_OK;
     b->summed[unit] = true;
-    dev_stream s;
+    dev_stream s = b->aside->main;
     TRY(sync_fold_part(b->sync, b->group, &part, &(struct sync_sums){.grad = b->sums->grad}, b->ops,
                        b->aside->main));
-    TRY(aside_enter(b->aside, &s));
+    TRY(unit > 0 ? aside_enter(b->aside, &s) : aside_join(b->aside));
     return sync_unit(b->sync, b->params, unit, s);
 }
 
@@ -37,7 +37,6 @@ status beside_open(struct beside *b, const struct beside_open_args *a)
         return STATUS_OK;
     b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
     if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");
-    TRY(aside_mark_open(b->aside, &b->done));
     b->hooks = (struct unit_hooks){.ctx = b, .enter = enter, .leave = leave};
     b->outer = a->params->hooks;
     b->sync = a->sync;
@@ -46,7 +45,6 @@ status beside_open(struct beside *b, const struct beside_open_args *a)
 
 void beside_close(struct beside *b)
 {
-    if (b->sync) aside_mark_close(b->aside, &b->done);
     free(b->summed);
     *b = (struct beside){0};
 }
@@ -66,6 +64,5 @@ status beside_end(struct beside *b, bool *all)
     if (b->sync == NULL) return STATUS_OK;
     b->params->hooks = b->outer;
     for (int u = 0; u < b->params->unit_count; u++) TRY(sum(b, u));
-    TRY(aside_mark(b->aside, &b->done));
-    return aside_wait(b->aside, &b->done);
+    return aside_join(b->aside);
 }

@@ -1,8 +1,8 @@
 /* beside: the sums of gradients over ranks while the backward goes on.
  *
  * In the last micro-batch of a step each unit of the parameter table is complete when its backward is done: from then on its sum over the
- * data-parallel ranks is under way (parallel/aside.h) beside the backward of the units in front of it. Only the embedding's
- * has nothing beside it. The order of all sums is that of sync.h: the bits of a run do not depend on it.
+ * data-parallel ranks is under way (parallel/aside.h) beside the backward of the units in front of it. The embedding's
+ * has nothing beside it, and goes on the step's stream. The order of all sums is that of sync.h: the bits of a run do not depend on it.
  *
  * On a card, where no other collectives are in the backward: those of two streams could wait for each other. */
 #ifndef INGOT_PARALLEL_BESIDE_H
@@ -15,7 +15,6 @@ struct beside {
     struct params *params;
     const struct ops *ops;
     struct aside *aside;
-    struct event done;
     struct unit_hooks hooks;
     const struct unit_hooks *outer; /* at other times */
     const struct sync_sums *sums;

@@ -76,6 +76,11 @@ static status exchange_on(const struct zero *z, dev_stream *s)
     return is_aside(z) ? aside_enter(z->aside, s) : STATUS_OK;
 }
 
+static status join(const struct zero *z)
+{
+    return is_aside(z) ? aside_join(z->aside) : STATUS_OK;
+}
+
 static status leave_mark(const struct zero *z, struct event *mark, bool *busy)
 {
     *busy = is_aside(z);
@@ -116,14 +121,6 @@ static status gather_exact(struct zero *z)
                     s);
 }
 
-/* The step's stream goes on behind all that was queued aside. */
-static status wait_all(struct zero *z)
-{
-    bool busy;
-    TRY(leave_mark(z, &z->end_mark, &busy));
-    return wait_for(z, &z->end_mark, &busy);
-}
-
 /* Whole weights of a unit of which this rank has changed its part. */
 static status gather_own(struct zero *z, int unit)
 {
@@ -148,7 +145,7 @@ status zero_gather(struct zero *z)
     for (int u = 0, all = z->params->unit_count; u < all && !z->on_the_way; u++) TRY(gather_own(z, u));
     z->on_the_way = false;
     TRY(gather_exact(z));
-    return wait_all(z);
+    return join(z);
 }
 
 void zero_begin(struct zero *z)
@@ -165,7 +162,7 @@ status zero_end(struct zero *z)
     if (z->params->zero < 2) return STATUS_OK;
     for (int s = 0; s < ZERO_SLOTS; s++) z->weights.slot[s].busy = z->grads.slot[s].busy = false;
     z->losses_busy = false;
-    return wait_all(z);
+    return join(z);
 }
 
 /* The weights of a unit are on their way into its slot, unless they are there. */
@@ -243,23 +240,30 @@ static status enter(void *ctx, int unit, enum unit_use use)
     return again ? move_kept(z, unit, BRING) : STATUS_OK;
 }
 
+/* The embedding's, of the last micro-batch, has nothing beside it, and goes on the step's stream. */
+static status sum(struct zero *z, int unit, struct zero_slot *slot)
+{
+    const struct params *p = z->params;
+    const struct param_unit *u = &p->units[unit];
+    const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
+    const bool last = unit == 0 && z->group == z->sync->groups - 1;
+    dev_stream s = z->aside->main;
+    TRY(last ? join(z) : exchange_on(z, &s));
+    TRY(sync_unit(z->sync, p, unit, s));
+    TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
+    return leave_mark(z, &slot->mark, &slot->busy);
+}
+
 static status leave(void *ctx, int unit)
 {
     struct zero *z = ctx;
-    struct params *p = z->params;
-    struct param_unit *u = &p->units[unit];
-    if (p->zero < 2) return STATUS_OK;
+    struct param_unit *u = &z->params->units[unit];
+    if (z->params->zero < 2) return STATUS_OK;
     struct zero_slot *slot = slot_of(z, &z->grads, unit);
-    const bool whole = z->half != ZERO_INPUTS || unit == 0 || unit >= z->end;
-    if (whole) {
-        const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
-        dev_stream s;
-        TRY(exchange_on(z, &s));
-        TRY(sync_unit(z->sync, p, unit, s));
-        TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
-        TRY(leave_mark(z, &slot->mark, &slot->busy));
-    } else
+    if (z->half == ZERO_INPUTS && unit > 0 && unit < z->end)
         TRY(move_kept(z, unit, KEEP));
+    else
+        TRY(sum(z, unit, slot));
     u->grad = NULL;
     slot->unit = -1;
     return STATUS_OK;
@@ -284,7 +288,6 @@ status zero_open(struct zero *z, const struct zero_open *a)
     z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave, .moved = moved};
     z->params->hooks = &z->hooks;
     TRY(aside_mark_open(z->aside, &z->losses_mark));
-    TRY(aside_mark_open(z->aside, &z->end_mark));
     for (int s = 0; s < ZERO_SLOTS; s++) {
         TRY(aside_mark_open(z->aside, &z->weights.slot[s].mark));
         TRY(aside_mark_open(z->aside, &z->grads.slot[s].mark));
@@ -296,7 +299,6 @@ void zero_close(struct zero *z)
 {
     if (z->aside == NULL) return;
     aside_mark_close(z->aside, &z->losses_mark);
-    aside_mark_close(z->aside, &z->end_mark);
     for (int s = 0; s < ZERO_SLOTS; s++) {
         aside_mark_close(z->aside, &z->weights.slot[s].mark);
         aside_mark_close(z->aside, &z->grads.slot[s].mark);

@@ -46,7 +46,7 @@ struct zero {
     struct zero_slots weights, grads;
     struct unit_hooks hooks;
     bool losses_busy;           /* until losses_mark they are summed aside */
-    struct event losses_mark, end_mark;
+    struct event losses_mark;
     bool on_the_way;            /* new weights of all units: the optimizer has told of them */
     int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
     enum zero_half half;
