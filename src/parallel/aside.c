@@ -5,6 +5,7 @@ status aside_open(struct aside *a, dev_stream main)
     *a = (struct aside){.main = main};
     if (main == NULL) return STATUS_OK;
     TRY(dev_stream_open_beside(main->dev, &a->queue));
+    a->queue.ops = main->ops;
     TRY(dev_fence_open(main->dev, &a->behind));
     return dev_fence_open(main->dev, &a->all);
 }

@@ -199,6 +199,19 @@ static int next_of(const struct zero *z, int unit, enum unit_use use)
 }
 
 /* Products store; what is formed by adding alone begins at zero, as does the padding that is summed with the rest. */
+static status clear(const struct zero *z, const struct param_unit *u)
+{
+    const struct params *p = z->params;
+    int64_t from = 0; /* what nobody stores, up to the next row that is stored */
+    for (int i = u->first; i <= u->last; i++) {
+        if (i < u->last && !p->rows[i].stored) continue;
+        const int64_t to = i < u->last ? p->rows[i].offset - u->begin : u->count;
+        TRY(dev_zero(z->aside->main, (float *)u->grad + from, (size_t)(to - from) * sizeof(float)));
+        if (i < u->last) from = to + p->rows[i].count;
+    }
+    return STATUS_OK;
+}
+
 static status open_gradient(struct zero *z, int unit)
 {
     struct param_unit *u = &z->params->units[unit];
@@ -207,7 +220,7 @@ static status open_gradient(struct zero *z, int unit)
     TRY(wait_for(z, &z->losses_mark, &z->losses_busy)); /* a backward adds to them */
     s->unit = unit;
     u->grad = s->data;
-    return dev_zero(z->aside->main, u->grad, (size_t)u->count * sizeof(float));
+    return clear(z, u);
 }
 
 enum way { KEEP, BRING };
