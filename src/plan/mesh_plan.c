@@ -329,6 +329,18 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
     return STATUS_OK;
 }
 
+/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. What lies in host memory
+ * comes up and goes back at once, behind which the rest is hidden. */
+static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
+                      double count)
+{
+    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
+    const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
+    const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
+    if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
+    return own * bytes / p->cluster.machine->stream_rate;
+}
+
 /* What dp adds to a rank: to each micro-batch's passes, and once per step. */
 struct dp_cost {
     double forward, backward; /* per micro-batch */
@@ -368,29 +380,19 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     c.sum.seconds = sums * sum + gathers * gather;
     /* The first stages end last: what a later one sums, it sums while they still compute. */
     const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
+    /* New weights travel beside the optimizer; muon's come last. */
+    const bool beside = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
+    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage->count), stage->layers, beside);
     if (v->zero < 2) {
-        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) +
-                 uncovered(gather, t->forward, stage->layers, s->overlap);
+        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) + moved;
     } else { /* gathers and sums of a backward pass travel behind it together */
         const double again = v->zero == 3 ? gather / 2 : 0;
         c.backward = uncovered(sum + again, t->backward, stage->layers, s->overlap);
         c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
-        c.once = v->zero == 2 ? uncovered(gather, t->forward, stage->layers, s->overlap) : 0;
+        c.once = v->zero == 2 ? moved : 0;
     }
     c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
     return c;
-}
-
-/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. What lies in host memory
- * comes up and goes back at once, behind which the rest is hidden. */
-static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
-                      double count)
-{
-    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
-    const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
-    const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
-    if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
-    return own * bytes / p->cluster.machine->stream_rate;
 }
 
 static void forget_walk(struct mesh_walk *w)

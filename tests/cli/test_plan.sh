@@ -8,11 +8,11 @@ number() { # number KEY: the first number of that key in out
 
 run 0 "${seventy[@]}" --machine 64xB200
 check "machine" grep -q '^machine .*64 x b200 in 8 nodes' out
-check "at most ten meshes" [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3] ' out)" -eq 10 ]
+check "at most ten meshes" [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3](/[0-9]+)? ' out)" -eq 10 ]
 check "limit" grep -q '^limit .*% of the step' out
 run 0 plan --model.preset=gpt2-124m --train.batch_tokens=524288 --train.sequence_length=1024 --train.steps=1 --machine 64xH200
-check "a copy in each node" grep -qE '^ +64 +1 +1 +1/8 ' out
-check "a copy in each node, in words" grep -q '^dp 64 x tp 1 x pp 1, ZeRO 1 over 8,' out
+check "a copy in each node" grep -qE '^ +64 +1 +1 +3/8 ' out
+check "a copy in each node, in words" grep -q '^dp 64 x tp 1 x pp 1, ZeRO 3 over 8,' out
 run 0 plan --model.preset=13b --train.batch_tokens=524288 --train.steps=1 --machine 16xH200 --json
 check "ten meshes in JSON" [ "$(grep -c '"step_seconds"' out)" -eq 11 ] # and the one with the least memory
 check "more variants than meshes" [ "$(number variants)" -gt 500 ]
