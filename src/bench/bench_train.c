@@ -158,6 +158,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
             json_object_set_new(j, "mesh",
                                 json_pack("{s:i, s:i, s:i, s:i}", "pp", mesh->pp, "dp", mesh->dp, "tp",
                                           mesh->tp, "zero", mesh->zero));
+        if (t->mesh.pp) json_object_set_new(j, "bubble", json_real(t->pipeline.bubble));
         json_object_set_new(j, "micro_batch", json_integer((json_int_t)t->spec.run.train_micro_batch));
         json_object_set_new(j, "host_bytes", json_integer((json_int_t)t->memory.host.peak));
         if (m->breakdown.steps) json_object_set_new(j, "breakdown", breakdown_json(&m->breakdown, median));
@@ -181,6 +182,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
     if (m->breakdown.steps) breakdown_print(stdout, &m->breakdown, median);
+    pipeline_tell(&t->pipeline);
 }
 
 /* Some more steps, recorded: the timed ones are not, since recording costs time. */

@@ -206,6 +206,17 @@ static status cuda_event_record(struct stream *s, struct event *e)
     return STATUS_OK;
 }
 
+/* Of a captured stamp each launch of the graph records the time; other marks order what is captured, and are gone with the capture. */
+static status cuda_event_stamp(struct stream *s, struct event *e)
+{
+    cudaStreamCaptureStatus capture;
+    TRY_CUDA(cudaStreamIsCapturing(cuda_queue(s), &capture));
+    TRY_CUDA(cudaEventRecordWithFlags((cudaEvent_t)e->mark, cuda_queue(s),
+                                      capture == cudaStreamCaptureStatusActive ? cudaEventRecordExternal
+                                                                               : cudaEventRecordDefault));
+    return STATUS_OK;
+}
+
 static status cuda_event_ms(const struct event *begin, const struct event *end, double *ms)
 {
     float between;
@@ -276,6 +287,7 @@ const struct dev_driver *cuda_driver(void)
         .event_open = cuda_event_open,
         .event_close = cuda_event_close,
         .event_record = cuda_event_record,
+        .event_stamp = cuda_event_stamp,
         .event_ms = cuda_event_ms,
         .graph_begin = cuda_graph_begin,
         .graph_end = cuda_graph_end,

@@ -213,6 +213,11 @@ status dev_event_record(struct stream *s, struct event *e)
     return s->dev->driver->event_record(s, e);
 }
 
+status dev_event_stamp(struct stream *s, struct event *e)
+{
+    return s->dev->driver->event_stamp(s, e);
+}
+
 status dev_event_ms(const struct dev *d, const struct event *begin, const struct event *end, double *ms)
 {
     return d->driver->event_ms(begin, end, ms);

@@ -76,6 +76,8 @@ struct event { void *mark; };
 status dev_event_open(const struct dev *d, struct event *e) WARN_UNUSED;
 void dev_event_close(const struct dev *d, struct event *e);
 status dev_event_record(struct stream *s, struct event *e) WARN_UNUSED;
+/* For dev_event_ms alone: what is captured records its time whenever the graph runs. */
+status dev_event_stamp(struct stream *s, struct event *e) WARN_UNUSED;
 /* A mark without a time, for order alone. */
 status dev_fence_open(const struct dev *d, struct event *e) WARN_UNUSED;
 /* What is queued on s from now on waits for what was queued before the mark was recorded. */

@@ -24,6 +24,7 @@ struct dev_driver {
     status (*stream_wait)(struct stream *s, const struct event *e);
     void (*event_close)(struct event *e);
     status (*event_record)(struct stream *s, struct event *e);
+    status (*event_stamp)(struct stream *s, struct event *e);
     status (*event_ms)(const struct event *begin, const struct event *end, double *ms);
     status (*graph_begin)(struct stream *s);
     status (*graph_end)(struct stream *s, struct graph *g, bool keep);

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Where a rank is in a step. */
 struct turn {
@@ -33,6 +34,17 @@ static status mailbox_depth(const struct pipeline *p, int *depth)
     return STATUS_OK;
 }
 
+/* Each action has up to three borders, and W of groups that end early come beside those of the schedule. */
+static status open_laps(struct trainer *t)
+{
+    struct pipeline *p = &t->pipeline;
+    const int room = 1 + 3 * p->schedule.rank[t->mesh.pp_rank].count + p->schedule.micros;
+    p->laps = calloc((size_t)room, sizeof *p->laps);
+    if (p->laps == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d actions", room);
+    for (; p->lap_room < room; p->lap_room++) TRY(dev_event_open(&t->dev, &p->laps[p->lap_room].at));
+    return STATUS_OK;
+}
+
 status pipeline_open(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
@@ -42,12 +54,43 @@ status pipeline_open(struct trainer *t)
     TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
     TRY(mailbox_depth(p, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
+    if (t->run.stream) TRY(open_laps(t));
     return comm_mail_open(t->mesh.pp, p->message, depth, t->run.stream);
 }
 
-void pipeline_close(struct pipeline *p)
+void pipeline_close(struct trainer *t)
 {
+    struct pipeline *p = &t->pipeline;
+    for (int i = 0; i < p->lap_room; i++) dev_event_close(&t->dev, &p->laps[i].at);
+    free(p->laps);
     pipe_free(&p->schedule);
+    *p = (struct pipeline){0};
+}
+
+/* The time since the last border was spent on `what`. */
+static status lap(struct trainer *t, enum pipeline_spent what)
+{
+    struct pipeline *p = &t->pipeline;
+    if (t->run.stream) {
+        struct pipeline_lap *border = &p->laps[p->lap_count++];
+        CHECK(p->lap_count <= p->lap_room, "%d borders in a step of %d", p->lap_count, p->lap_room);
+        border->what = what;
+        return dev_event_stamp(t->run.stream, &border->at);
+    }
+    const double now = clock_s();
+    p->spent[what] += now - p->last;
+    p->last = now;
+    return STATUS_OK;
+}
+
+/* A step begins. */
+static status lap_begin(struct trainer *t)
+{
+    struct pipeline *p = &t->pipeline;
+    for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
+    p->lap_count = 0;
+    p->last = clock_s();
+    return t->run.stream ? lap(t, SPENT_ELSE) : STATUS_OK;
 }
 
 /* The position of a micro-batch in the order of the step, in the step's numbers. */
@@ -65,11 +108,8 @@ static struct stage_at stage_of(struct trainer *t, const struct pipe_action *a)
 static status receive(struct trainer *t, enum comm_way way, struct tensor to)
 {
     SCOPE("pipe.wait", -1);
-    const double begin = clock_s();
-    const status st = comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations",
-                                way, to.data, t->pipeline.message, t->run.stream);
-    t->pipeline.spent[SPENT_WAITED] += clock_s() - begin;
-    return st;
+    return comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way, to.data,
+                     t->pipeline.message, t->run.stream);
 }
 
 static status pass_on(struct trainer *t, enum comm_way way, struct tensor from)
@@ -84,11 +124,11 @@ static status forward(struct turn *w, const struct pipe_action *a)
     struct trainer *t = w->t;
     const struct stage_at s = stage_of(t, a);
     if (!stage_first(&s)) TRY(receive(t, COMM_NEXT, t->acts.x));
+    TRY(lap(t, SPENT_WAITED));
     {
         SCOPE("stage.fwd", a->micro);
-        const double begin = clock_s();
         TRY(stage_fwd(&s, &t->feed.micro[number_of(w, a->micro)], &t->run));
-        t->pipeline.spent[SPENT_FORWARD] += clock_s() - begin;
+        TRY(lap(t, SPENT_FORWARD));
     }
     return stage_last(&s) ? STATUS_OK : pass_on(t, COMM_NEXT, t->acts.x);
 }
@@ -145,7 +185,6 @@ static status weights(struct turn *w, int micro)
 {
     SCOPE("stage.wgrad", micro);
     struct trainer *t = w->t;
-    const double begin = clock_s();
     CHECK(micro == w->wgrads && micro < w->dgrads, "W of micro-batch %d after %d, with %d BI", micro,
           w->wgrads, w->dgrads);
     accumulate(w, micro);
@@ -160,7 +199,7 @@ static status weights(struct turn *w, int micro)
         TRY(params_leave(&t->decoder.params, i + 1));
     }
     deferred_empty(store);
-    t->pipeline.spent[SPENT_WGRAD] += clock_s() - begin;
+    TRY(lap(t, SPENT_WGRAD));
     w->wgrads++;
     return by_units(t) ? STATUS_OK : group_end(w, 0, micro);
 }
@@ -174,9 +213,9 @@ static status backward(struct turn *w, const struct pipe_action *a)
     while (halves && !by_units(t) && a->micro % w->per_group == 0 && w->wgrads < w->dgrads)
         TRY(weights(w, w->wgrads));
     if (!stage_last(&s)) TRY(receive(t, COMM_PREV, t->acts.grad));
+    TRY(lap(t, SPENT_WAITED));
     {
         SCOPE("stage.bwd", a->micro);
-        const double begin = clock_s();
         const struct stage_bwd how = {.z_loss = t->spec.run.train_z_loss,
                                       .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
@@ -188,7 +227,7 @@ static status backward(struct turn *w, const struct pipe_action *a)
         const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->run);
         t->run.defer = NULL;
         TRY(st);
-        t->pipeline.spent[SPENT_DGRAD] += clock_s() - begin;
+        TRY(lap(t, SPENT_DGRAD));
     }
     if (!stage_first(&s)) TRY(pass_on(t, COMM_PREV, t->acts.grad));
     w->dgrads += halves;
@@ -204,8 +243,7 @@ status pipeline_run(struct trainer *t, int micro_count)
                      .before = {.what = PIPE_W}};
     CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
           p->schedule.micros);
-    for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
-    const double begin = clock_s();
+    TRY(lap_begin(t));
     zero_begin(&t->zero);
     for (int i = 0; i < w.me->count; i++) {
         const struct pipe_action *a = &w.me->actions[i];
@@ -218,8 +256,8 @@ status pipeline_run(struct trainer *t, int micro_count)
             break;
         }
         w.before = *a;
+        TRY(lap(t, SPENT_ELSE)); /* a message on its way, the sums of a group that ends */
     }
-    p->spent[SPENT_SPAN] = clock_s() - begin;
     return zero_end(&t->zero);
 }
 
@@ -250,28 +288,43 @@ static status add_halves(struct trainer *t)
     return STATUS_OK;
 }
 
-/* Times of all ranks, and what they say of the step. */
-static status gather_times(struct trainer *t)
-{
-    struct pipeline *p = &t->pipeline;
-    double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
-    TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent, NULL));
-    for (int r = 0; r < p->schedule.ranks; r++) {
-        if (all[r][SPENT_SPAN] > longest) longest = all[r][SPENT_SPAN];
-        busy += all[r][SPENT_FORWARD] + all[r][SPENT_DGRAD] + all[r][SPENT_WGRAD];
-        for (int i = 0; i < SPENT_COUNT; i++) p->total[r][i] += all[r][i];
-    }
-    p->span += longest;
-    p->bubble = 1 - busy / (p->schedule.ranks * longest);
-    return STATUS_OK;
-}
-
 status pipeline_sums(struct trainer *t)
 {
     TRY(add_halves(t));
     TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES, t->run.stream));
     comm_mail_settle(t->mesh.pp);
-    return t->run.stream ? STATUS_OK : gather_times(t); /* a card's times are not the host's */
+    return STATUS_OK;
+}
+
+/* Of a card's step, which has run. */
+static status read_laps(struct trainer *t)
+{
+    struct pipeline *p = &t->pipeline;
+    for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
+    for (int i = 1; i < p->lap_count; i++) {
+        double ms;
+        TRY(dev_event_ms(&t->dev, &p->laps[i - 1].at, &p->laps[i].at, &ms));
+        p->spent[p->laps[i].what] += ms / 1000;
+    }
+    return STATUS_OK;
+}
+
+status pipeline_times(struct trainer *t, bool counts)
+{
+    struct pipeline *p = &t->pipeline;
+    double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
+    if (t->mesh.pp == NULL) return STATUS_OK;
+    if (t->run.stream) TRY(read_laps(t));
+    for (int i = SPENT_SPAN + 1; i < SPENT_COUNT; i++) p->spent[SPENT_SPAN] += p->spent[i];
+    TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent, NULL));
+    for (int r = 0; r < p->schedule.ranks; r++) {
+        if (all[r][SPENT_SPAN] > longest) longest = all[r][SPENT_SPAN];
+        busy += all[r][SPENT_FORWARD] + all[r][SPENT_DGRAD] + all[r][SPENT_WGRAD];
+        for (int i = 0; i < SPENT_COUNT && counts; i++) p->total[r][i] += all[r][i];
+    }
+    if (counts) p->span += longest;
+    p->bubble = 1 - busy / (p->schedule.ranks * longest);
+    return STATUS_OK;
 }
 
 status pipeline_loss(struct trainer *t)

@@ -6,14 +6,20 @@
  * copies stay the same. One rank adds to one table in turn, which rounds otherwise. */
 #ifndef INGOT_TRAIN_PIPELINE_H
 #define INGOT_TRAIN_PIPELINE_H
+#include "dev/dev.h"
 #include "model/stage.h"
 #include "parallel/pipe.h"
 
-enum pipeline_spent { SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_COUNT }; /* seconds; whole B: DGRAD */
+enum pipeline_spent { SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_ELSE, SPENT_COUNT }; /* seconds; whole B: DGRAD */
+/* The border between two parts of a step, and which part it ends. On a card all are read when the step is over. */
+struct pipeline_lap { enum pipeline_spent what; struct event at; };
 struct pipeline {
     struct pipe_schedule schedule;  /* ranks == 0: no pipeline */
     size_t message;                 /* bytes */
     double spent[SPENT_COUNT];      /* of this rank, in the step at hand */
+    double last;                    /* on the host: the last border */
+    struct pipeline_lap *laps;      /* [lap_room], owned; on a card: the borders of a step, the first one its beginning */
+    int lap_count, lap_room;
     double bubble;                  /* of the last step, all ranks: part of their time, from the first action of any to the last, without work */
     double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run began */
     double span;                               /* of the longest of each step, likewise */
@@ -22,11 +28,13 @@ struct pipeline {
 struct trainer;
 /* For a laid out trainer; collective over its pipeline. Without one: nothing. */
 status pipeline_open(struct trainer *t) WARN_UNUSED;
-void pipeline_close(struct pipeline *p);
+void pipeline_close(struct trainer *t);
 /* The micro-batches of a step, forward and backward: gradients and losses of this rank's stages. */
 status pipeline_run(struct trainer *t, int micro_count) WARN_UNUSED;
-/* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses; times. */
+/* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses. */
 status pipeline_sums(struct trainer *t) WARN_UNUSED;
+/* When a step is over: its bubble, and, where it `counts`, its times among those of the run. Collective over the pipeline. */
+status pipeline_times(struct trainer *t, bool counts) WARN_UNUSED;
 /* Evaluation of the batch in the feed: loss_sum and hits, on the last rank. */
 status pipeline_loss(struct trainer *t) WARN_UNUSED;
 /* Logs the bubble of the run so far beside the schedule's. */

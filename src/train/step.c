@@ -153,9 +153,12 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     if (m->hrm_halt) s.halt_scale = 1 / heads;
     optim_scalars(&t->spec.run, t->step, &s);
 
+    const bool timed =
+        t->run.stream == NULL || t->mode != STEP_FIRST; /* a card's first step loads libraries */
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(run_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
+    TRY(pipeline_times(t, timed));
     if (t->mesh.shape.zero) TRY(share_loads(t->mesh.dp, &s));
     TRY(share_loads(t->mesh.pp, &s));
     TRY(comm_step_end(t->mesh.world));

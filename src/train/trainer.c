@@ -188,7 +188,7 @@ void trainer_close(struct trainer *t)
     beside_close(&t->beside);
     zero_close(&t->zero);
     aside_close(&t->aside);
-    pipeline_close(&t->pipeline);
+    pipeline_close(t);
     feed_close(&t->feed);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);

@@ -50,6 +50,10 @@ near() { # near NAME BOUND A B: every loss within BOUND of itself
         { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= worst)) worst = d }
         END { printf "%s %s: %.2e of %.0e\n", worst <= bound ? "ok  " : "FAIL", name, worst, bound; exit !(worst <= bound) }' || failed=1
 }
+told_bubble() { # told_bubble NAME: every step of a pipeline says its bubble, and the run its whole one beside the formula
+    [ "$(grep '"kind":"step"' "runs/$1/metrics.jsonl" | grep -cE '"bubble":0\.[0-9]+')" -ge 10 ] || fail "$1: steps without a bubble"
+    grep -E 'pipeline .*bubble [0-9.]+ % \(formula' "runs/$1/log.txt" || fail "$1: no bubble of the run"
+}
 
 one bf16
 one fp32 --train.precision=fp32
@@ -113,9 +117,11 @@ if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
         two pp.$schedule --parallel.pipeline=2 --parallel.schedule=$schedule
         equal "two stages, $schedule" runs/bf16 runs/pp.$schedule
+        told_bubble pp.$schedule
     done
     two pp.interleaved --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.chunks=2
     equal "two stages, interleaved" runs/bf16 runs/pp.interleaved
+    told_bubble pp.interleaved
 fi
 if part moved; then
     two moved --train.steps=10 --parallel.zero=3 --ckpt.every=5
