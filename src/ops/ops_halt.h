@@ -1,5 +1,5 @@
 /* Ops of adaptive computation time: a head that learns after how many segments a document is done (HRM, arXiv:2506.21734, section 2).
- * Included by ops.h; its conventions hold. On the CPU alone so far. */
+ * Included by ops.h; its conventions hold. */
 #ifndef INGOT_OPS_OPS_HALT_H
 #define INGOT_OPS_OPS_HALT_H
 #include "tensor/dtype.h"

@@ -39,9 +39,6 @@ static status check_gpu(const struct model_spec *m)
             return FAIL(STATUS_CONFIG,
                         "model.%s = %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
                         heads[i].keys, (long long)heads[i].width, (int)HEAD_CUDA_MAX);
-    if (PLAN_GPU_UNPROVEN && (m->engram_layers[0] || m->hrm_halt))
-        return FAIL(STATUS_CONFIG, "%s: no GPU has run its kernels yet; use --machine.device=cpu",
-                    m->engram_layers[0] ? "model.engram_layers" : "model.hrm_halt");
     return STATUS_OK;
 }
 

@@ -26,10 +26,6 @@ struct memory {
     struct arena host; /* of a GPU run: state of the optimizer in pinned memory of the host (memory.offload_optimizer) */
 };
 
-/* Engram and heads that halt on a GPU are refused while this is 1: their kernels compile, and no card has run them yet. To lift it, pass
- * gpu_ops_ops on one, write 0, and pass gpu_hybrids_model, which then trains such models. */
-enum { PLAN_GPU_UNPROVEN = 1 };
-
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
 
 /* Lays out weights, gradients, moments and the activations of one micro-batch of `tokens` tokens at positions < `positions`. */

@@ -267,14 +267,6 @@ static void check_generation(const struct form *f)
     within("generation BF16", f->name, l2(want, got, COUNT), 2e-2);
 }
 
-/* plan.h: forms whose kernels gpu_ops has to see on a card first. */
-static bool is_refused(const struct form *f)
-{
-    if (!PLAN_GPU_UNPROVEN || there != DEVICE_CUDA || !(f->engram || f->halt)) return false;
-    printf("     %s: refused on a GPU so far\n", f->name);
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     static const struct form forms[] = {
@@ -296,7 +288,6 @@ int main(int argc, char **argv)
     parallel_threads_set(0);
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if (is_refused(&forms[i])) continue;
         check_gradients(&forms[i]);
         check_training(&forms[i], PRECISION_FP32);
         check_training(&forms[i], PRECISION_BF16);

@@ -69,6 +69,10 @@ if part data; then
     one packed --data.packing=documents --model.tied_embeddings=true --optim.state=int8
     two dp.packed --data.packing=documents --model.tied_embeddings=true --optim.state=int8
     equal "two ranks, documents, int8 moments" runs/packed runs/dp.packed
+    halt="--model.hrm_low_layers=2 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --model.hrm_halt=true --data.packing=documents"
+    # shellcheck disable=SC2086
+    { one halt $halt; two dp.halt $halt; }
+    equal "two ranks, a head that halts" runs/halt runs/dp.halt
 fi
 if part zero; then
     for stage in 1 2 3; do
@@ -92,6 +96,14 @@ if part zero; then
         equal "Muon with ZeRO $stage" runs/muon runs/muon$stage
         two mtp$stage --model.mtp_depth=1 --parallel.zero=$stage
         equal "an extra prediction with ZeRO $stage" runs/mtp runs/mtp$stage
+    done
+    engram="--model.engram_layers=1,3 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true"
+    # shellcheck disable=SC2086
+    one engram $engram
+    for stage in 0 1 2 3; do
+        # shellcheck disable=SC2086
+        two engram$stage $engram --parallel.zero=$stage
+        equal "tables of n-grams with ZeRO $stage" runs/engram runs/engram$stage
     done
 fi
 if part offload; then # the optimizer's state in host memory

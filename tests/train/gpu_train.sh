@@ -48,7 +48,10 @@ if part follow; then
     muon="--optim.name=muon --optim.lr=5e-3"
     int8="--optim.state=int8"
     mtp="--model.mtp_depth=1 --model.mtp_weight=0.3"
-    for family in llama gpt2 qwen wide packed muon int8 mtp; do
+    engram="--model.engram_layers=0-1 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --optim.lr=1e-3"
+    halt="--model.layer_count=3 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --optim.lr=1e-3
+        --model.hrm_halt=true --model.hrm_explore=0.5 --data.packing=documents"
+    for family in llama gpt2 qwen wide packed muon int8 mtp engram halt; do
         keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
         # shellcheck disable=SC2086
         trained $family.cpu $keys --machine.device=cpu
@@ -173,6 +176,7 @@ adamw in bf16, bf16 moments|--train.precision=bf16 --optim.state=bf16|
 adamw in bf16, int8 moments|--train.precision=bf16 --optim.state=int8|
 lion in bf16, bf16 moments|--train.precision=bf16 --optim.name=lion --optim.state=bf16 --optim.lr=1e-3|
 adamw in fp32, int8 moments|--train.precision=fp32 --optim.state=int8|
+rows of tables|--train.precision=bf16 --model.engram_layers=0 --model.engram_dim=16 --model.engram_base=400|
 routers and decay rates|hybrid|
 WAYS
     # the last run of the list goes on from step 5 the other way: there and back
