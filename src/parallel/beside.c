@@ -33,7 +33,7 @@ status beside_open(struct beside *b, const struct beside_open_args *a)
     const struct mesh *mesh = a->sync->mesh;
     *b = (struct beside){.params = a->params, .ops = a->ops, .aside = a->aside};
     if (a->aside->main == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->pp ||
-        a->params->zero >= 2)
+        a->params->zero >= 2 || a->segments > 1)
         return STATUS_OK;
     b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
     if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");

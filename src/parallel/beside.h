@@ -21,8 +21,14 @@ struct beside {
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
-/* Nothing to do, and nothing to close, where sums do not go on beside. */
-struct beside_open_args { const struct sync *sync; struct params *params; const struct ops *ops; struct aside *aside; };
+/* Nothing to do, and nothing to close, where sums do not go on beside: on the host, where the backward has collectives, with segments. */
+struct beside_open_args {
+    const struct sync *sync;
+    struct params *params;
+    const struct ops *ops;
+    struct aside *aside;
+    int64_t segments;           /* of a micro-batch (model_segments): with several, a unit's first backward leaves it incomplete */
+};
 status beside_open(struct beside *b, const struct beside_open_args *a) WARN_UNUSED;
 void beside_close(struct beside *b);
 /* Before the last micro-batch of the last group: its units are summed as they are left. */

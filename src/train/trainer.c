@@ -98,9 +98,11 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(aside_open(&t->aside, t->mesh.world ? t->run.stream : NULL));
     TRY(zero_open(&t->zero, &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .aside = &t->aside}));
     TRY(memory_share(t));
-    TRY(beside_open(&t->beside,
-                    &(struct beside_open_args){
-                        .sync = &t->sync, .params = &t->decoder.params, .ops = &t->ops, .aside = &t->aside}));
+    TRY(beside_open(&t->beside, &(struct beside_open_args){.sync = &t->sync,
+                                                           .params = &t->decoder.params,
+                                                           .ops = &t->ops,
+                                                           .aside = &t->aside,
+                                                           .segments = model_segments(&t->spec.model)}));
     const struct params *p = &t->decoder.params;
     if (args.use == PLAN_TRAIN && p->zero && p->balance_count && params_host_master(p))
         return FAIL(STATUS_CONFIG,

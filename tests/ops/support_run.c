@@ -627,7 +627,8 @@ static int64_t tokens_of(const struct op_case *c)
     for (int i = 0; i < 8; i++) tokens += c->op == OP_attn_decode ? 0 : c->len[i];
     const int64_t more[] = {c->m, c->k};
     for (int i = 0; i < 2; i++) tokens = tokens < more[i] ? more[i] : tokens;
-    return tokens;
+    const bool narrow = c->op == OP_embed_bwd && c->d < 32; /* of n-grams: many to a token */
+    return narrow ? tokens / 32 : tokens;
 }
 
 static void run_normal(const struct ops *o, const struct op_case *c, struct probe *p)
