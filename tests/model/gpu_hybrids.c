@@ -223,7 +223,12 @@ static void check_training(const struct form *f, enum precision precision)
     s.run.train_recompute = (int32_t)policies[0];
     float *first = trained(f, &s, got, &count);
     for (int i = 0; i < STEPS; i++) worst = isnan(got[i]) ? INFINITY : fmax(worst, fabs(got[i] - want[i]));
-    within(narrow ? "ten losses BF16" : "ten losses F32", f->name, worst, narrow ? 2e-2 : 1e-4);
+    /* AdamW divides by what small gradients of rarely read rows come to: weights within three roundoffs of each other end up to 2.0e-3
+     * apart (24 draws of them on the CPU), where other forms stay within 3e-6. */
+    within(narrow ? "ten losses BF16" : "ten losses F32", f->name, worst,
+           narrow      ? 2e-2
+           : f->engram ? 4e-3
+                       : 1e-4);
     for (int i = 1; i < 4; i++) {
         s.run.train_recompute = (int32_t)policies[i % 3];
         s.run.train_graph = i < 3;
