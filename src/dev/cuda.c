@@ -209,7 +209,7 @@ static status cuda_event_record(struct stream *s, struct event *e)
 /* Of a captured stamp each launch of the graph records the time; other marks order what is captured, and are gone with the capture. */
 static status cuda_event_stamp(struct stream *s, struct event *e)
 {
-    cudaStreamCaptureStatus capture;
+    enum cudaStreamCaptureStatus capture;
     TRY_CUDA(cudaStreamIsCapturing(cuda_queue(s), &capture));
     TRY_CUDA(cudaEventRecordWithFlags((cudaEvent_t)e->mark, cuda_queue(s),
                                       capture == cudaStreamCaptureStatusActive ? cudaEventRecordExternal
