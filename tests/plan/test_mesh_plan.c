@@ -549,10 +549,11 @@ static void a_search_says_what_cannot_be(void **state)
     p = open_plan(&s, "64xh100");
     assert_int_equal(mesh_plan_search(p, &list), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "train.batch_tokens"));
-    struct spec tables = spec_of("engram-moe-small", 64, 16);
-    struct mesh_plan *none = open_plan(&tables, "2xh100");
+    struct spec wide = spec_of("deltanet-mla-small", 64, 16);
+    wide.model.gdn_key_dim = 4096;
+    struct mesh_plan *none = open_plan(&wide, "2xh100");
     assert_int_equal(mesh_plan_search(none, &list), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "engram")); /* the reason, and not just that none can be */
+    assert_non_null(strstr(status_message(), "gdn_key_dim")); /* the reason, and not just that none can be */
     mesh_plan_close(none);
     const struct mesh_variant heads = variant(16, 4, 1, 0), stages = variant(8, 1, 8, 0);
     struct mesh_result r;
