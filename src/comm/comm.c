@@ -285,6 +285,19 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
                .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes, .stream = s});
 }
 
+status comm_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes,
+                  struct stream *s)
+{
+    CHECK(c && by > 0 && by < c->ranks, "'%s' goes %d ranks on", name, by);
+    return call(c, (struct comm_call){.op = COMM_SHIFT,
+                                      .name = name,
+                                      .send = send,
+                                      .recv = recv,
+                                      .bytes = bytes,
+                                      .by = by,
+                                      .stream = s});
+}
+
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
 {
     if (c == NULL) {

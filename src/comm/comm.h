@@ -67,6 +67,9 @@ status comm_cards_share(struct comm *world, void *base, size_t bytes) WARN_UNUSE
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
+/* recv [bytes] = what rank - by has in `send`, while this rank's goes to rank + by, counted round the ranks; 0 < by < ranks. One after the
+ * other they are a gather, or an exchange, of which whoever computes beside waits for a part at a time. Not of a NULL comm. */
+status comm_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* The same for rank 0 alone; of the others, `all` is memory to work with. */
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 /* x [bytes] = rank 0's. */
@@ -82,6 +85,8 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
 /* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`: comm_reduce_scratch bytes. */
 size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
+/* What is left of a reduce-scatter when its data have come by shifts: x[r] is what came from rank r; this rank's part is `own`, and its place in x free. */
+status comm_add_up(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
 status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
 

@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 
 #define COMM_OPS(X)                                                                                                    \
-    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(BARRIER, "barrier")  \
+    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(SHIFT, "shift") X(BARRIER, "barrier")  \
     X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(WORK, "between calls")
 enum comm_op {
 #define X(name, text) COMM_##name,
@@ -20,6 +20,7 @@ struct comm_call {
     void *recv;         /* of a reduce-scatter: what is to be added up, [ranks][bytes] */
     size_t bytes;
     enum comm_way way;  /* of a message */
+    int by;             /* of a shift */
     struct stream *stream; /* data are on cards; NULL: the host's */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
 };
@@ -77,6 +78,8 @@ const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT])
 const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT]);
 /* The rank of c that a message goes to, or comes from. */
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
+/* The rank of c that a shift takes from. */
+static inline int comm_behind(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
 /* An all-to-all whose data the caller adds up; on cards all but the own part of them. */
 status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
 /* An all-gather of the host's that belongs to no step's list. */

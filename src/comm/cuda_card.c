@@ -56,13 +56,27 @@ static status exchange(struct comm *c, const struct comm_call *call, const struc
     return STATUS_OK;
 }
 
+static status shift(struct comm *c, const struct comm_call *call, const struct nccl *n)
+{
+    const cudaStream_t q = cuda_queue(call->stream);
+    TRY_NCCL(n, call->name, n->ncclGroupStart_());
+    TRY_NCCL(
+        n, call->name,
+        n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->card->comm, q));
+    TRY_NCCL(n, call->name,
+             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_behind(c, call), c->card->comm, q));
+    TRY_NCCL(n, call->name, n->ncclGroupEnd_());
+    return STATUS_OK;
+}
+
 /* ---- calls */
 
 static status card_collective(struct comm *c, const struct comm_call *call)
 {
     struct near *near = c->world->card->near;
     if (call->bytes == 0) return STATUS_OK;
-    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || call->op == COMM_BROADCAST,
+    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || call->op == COMM_BROADCAST ||
+              call->op == COMM_SHIFT,
           "%s '%s' between cards", comm_op_text(call->op), call->name);
     bool carried;
     TRY(near_call(near, c, call, &carried));
@@ -72,6 +86,7 @@ static status card_collective(struct comm *c, const struct comm_call *call)
     if (c->card->comm == NULL) TRY(join(c));
     const struct nccl *n = c->world->card->nccl;
     if (comm_op_splits(call->op)) return exchange(c, call, n);
+    if (call->op == COMM_SHIFT) return shift(c, call, n);
     if (call->op == COMM_BROADCAST) {
         TRY_NCCL(n, call->name,
                  n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,

@@ -228,8 +228,9 @@ status near_call(struct near *n, struct comm *c, const struct comm_call *call, b
     TRY(meet(n, c, s));
     for (int k = 0; k < c->ranks; k++) {
         const int r = (c->rank + k) % c->ranks;
-        char *to = (char *)call->recv + (call->op == COMM_BROADCAST ? 0 : (size_t)r * call->bytes);
-        if (call->op == COMM_BROADCAST && r != 0) continue;
+        const bool alone = call->op == COMM_BROADCAST || call->op == COMM_SHIFT; /* of one rank */
+        char *to = (char *)call->recv + (alone ? 0 : (size_t)r * call->bytes);
+        if (alone && r != (call->op == COMM_SHIFT ? comm_behind(c, call) : 0)) continue;
         if (route->from[r] == to || (k == 0 && call->op == COMM_REDUCE_SCATTER))
             continue; /* sums take the own part where it is */
         TRY(dev_copy(s, to, route->from[r], call->bytes));

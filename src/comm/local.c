@@ -204,11 +204,13 @@ static status compare(struct comm *c)
     return STATUS_OK;
 }
 
-/* Ranks whose data this one reads. */
-static int ranks_read(const struct comm *c, enum comm_op op)
+/* Ranks whose data this one reads: so many from *first on. */
+static int ranks_read(const struct comm *c, const struct comm_call *call, int *first)
 {
-    if (op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
-    return op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
+    *first = call->op == COMM_SHIFT ? comm_behind(c, call) : 0;
+    if (call->op == COMM_SHIFT) return 1;
+    if (call->op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
+    return call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
 }
 
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
@@ -229,10 +231,11 @@ status local_call(struct comm *c, const struct comm_call *call)
             memcpy(buffer(c, c->rank) + (size_t)r * room, send + (size_t)r * call->bytes + done, part);
         TRY(barrier(c, call));
         if (done == 0) TRY(compare(c));
-        const int from = ranks_read(c, call->op);
-        for (int r = 0; r < from && part > 0; r++)
-            memcpy(recv + (size_t)r * call->bytes + done, buffer(c, r) + (split ? (size_t)c->rank * room : 0),
-                   part);
+        int first;
+        const int from = ranks_read(c, call, &first);
+        for (int k = 0; k < from && part > 0; k++)
+            memcpy(recv + (size_t)k * call->bytes + done,
+                   buffer(c, first + k) + (split ? (size_t)c->rank * room : 0), part);
         TRY(barrier(c, call)); /* before slots and buffers are written again */
     }
     return STATUS_OK;

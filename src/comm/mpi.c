@@ -21,6 +21,7 @@ enum {
     UNIT = 64,           /* bytes of an element of large messages: counts are ints */
     THREAD_FUNNELED = 1, /* MPI_THREAD_FUNNELED */
     SPINS = 20000,
+    TAG_SHIFT = 2, /* messages have their way */
     LAST_WORDS_US = 1000000
 };
 #define LOOK_S 0.05
@@ -137,6 +138,23 @@ static status wait_for(struct comm *c, handle *request, const struct comm_call *
     return st;
 }
 
+static status shift(struct comm *c, const struct comm_call *call)
+{
+    const struct mpi *m = c->mpi;
+    const bool wide = call->bytes % UNIT == 0;
+    const size_t count = wide ? call->bytes / UNIT : call->bytes;
+    const handle type = wide ? m->unit : m->byte;
+    handle come, go;
+    if (count > INT_MAX)
+        return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, call->bytes);
+    if (m->irecv(call->recv, (int)count, type, comm_behind(c, call), TAG_SHIFT, c->handle, &come) != 0 ||
+        m->isend(call->send, (int)count, type, (c->rank + call->by) % c->ranks, TAG_SHIFT, c->handle, &go) !=
+            0)
+        return broken(c, call);
+    TRY(wait_for(c, &come, call));
+    return wait_for(c, &go, call);
+}
+
 /* `bytes` from each to each (all-to-all), from the first to all, or of each to all. */
 static status pass(struct comm *c, const struct comm_call *call, const void *send, void *recv, size_t bytes)
 {
@@ -172,6 +190,7 @@ status mpi_call(struct comm *c, const struct comm_call *call)
 {
     TRY(agree(c, call)); /* a barrier, too */
     if (call->op == COMM_BARRIER || call->bytes == 0) return STATUS_OK;
+    if (call->op == COMM_SHIFT) return shift(c, call);
     const char *own = (const char *)call->recv + (size_t)c->rank * call->bytes;
     return pass(c, call, !comm_op_splits(call->op) && call->send == own ? in_place : call->send, call->recv,
                 call->bytes);

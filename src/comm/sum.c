@@ -75,6 +75,20 @@ size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt)
     return ranks > 1 ? bytes_of(count, dt) * (size_t)ranks : 0;
 }
 
+status comm_add_up(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt,
+                   struct stream *s)
+{
+    const size_t bytes = bytes_of(count, dt);
+    if (s)
+        return c->world->driver->sum(
+            &(struct card_sum){
+                .x = x, .own = own, .out = out, .count = count, .dt = dt, .ranks = c->ranks, .rank = c->rank},
+            s);
+    memcpy((char *)x + (size_t)c->rank * bytes, own, bytes);
+    add_up(&(struct terms){.x = x, .dt = dt, .apart = count}, c->ranks, count, out);
+    return STATUS_OK;
+}
+
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count,
                            dtype dt, void *scratch, struct stream *s)
 {

@@ -228,36 +228,40 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor out, const struct run *r)
 {
+    const enum whole_how how = mixer_how(&m->mixer);
     struct tensor y;
-    TRY(whole_gather(s->whole.in, s->y1, &y, r));
-    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_out(&s->whole, out), r));
+    TRY(whole_begin(s->whole.in, s->y1, how, &y, r));
+    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_begin_sum(&s->whole, out, how, r), r));
     return whole_sum(&s->whole, out, r);
 }
 static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct tensor out,
                              const struct run *r)
 {
+    const enum whole_how how = ffn_how(&m->ffn);
     struct tensor y;
-    TRY(whole_gather(s->whole.in, s->y2, &y, r));
-    TRY(ffn_fwd(&m->ffn, &s->ffn, y, whole_out(&s->whole, out), r));
+    TRY(whole_begin(s->whole.in, s->y2, how, &y, r));
+    TRY(ffn_fwd(&m->ffn, &s->ffn, y, whole_begin_sum(&s->whole, out, how, r), r));
     return whole_sum(&s->whole, out, r);
 }
 /* From g, the gradient of such an output, to that of its input. */
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor g, struct tensor dy, const struct run *r)
 {
+    const enum whole_how how = mixer_how(&m->mixer);
     struct tensor y, dout;
-    TRY(whole_gather(s->whole.in, s->y1, &y, r));
-    TRY(whole_gather(s->whole.out, g, &dout, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_out(&s->whole, dy), r));
+    TRY(whole_begin(s->whole.out, g, how, &dout, r));
+    TRY(whole_begin(s->whole.in, s->y1, how, &y, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_begin_sum(&s->whole, dy, how, r), r));
     return whole_sum(&s->whole, dy, r);
 }
 static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                              struct tensor g, struct tensor dy, const struct run *r)
 {
+    const enum whole_how how = ffn_how(&m->ffn);
     struct tensor y, dout;
-    TRY(whole_gather(s->whole.in, s->y2, &y, r));
-    TRY(whole_gather(s->whole.out, g, &dout, r));
-    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, whole_out(&s->whole, dy), r));
+    TRY(whole_begin(s->whole.out, g, how, &dout, r));
+    TRY(whole_begin(s->whole.in, s->y2, how, &y, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, whole_begin_sum(&s->whole, dy, how, r), r));
     return whole_sum(&s->whole, dy, r);
 }
 
@@ -312,7 +316,7 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
     }
     struct tensor y = s->y2;
-    if (policy == RECOMPUTE_FULL) TRY(whole_gather(s->whole.in, s->y2, &y, r));
+    if (policy == RECOMPUTE_FULL) TRY(whole_begin(s->whole.in, s->y2, ffn_how(&m->ffn), &y, r));
     return ffn_again(&m->ffn, &s->ffn, policy, y, r);
 }
 

@@ -276,6 +276,6 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                                                  .dt = y.dt},
                          r->stream));
     TRY(rotate_back(m, s, c, r));
-    TRY(linear_wgrad(&m->qkv, y, s->dqkv, r));
-    return linear_dgrad(&m->qkv, s->dqkv, dy, r);
+    TRY(linear_dgrad(&m->qkv, s->dqkv, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->qkv, y, s->dqkv, r);
 }

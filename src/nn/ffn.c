@@ -67,3 +67,8 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
 #undef CALL
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
+
+enum whole_how ffn_how(const struct ffn_block *m)
+{
+    return m->kind == FFN_MLP ? WHOLE_BESIDE : WHOLE_BETWEEN;
+}

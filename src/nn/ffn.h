@@ -6,6 +6,7 @@
 #define INGOT_NN_FFN_H
 #include "nn/mlp.h"
 #include "nn/moe.h"
+#include "nn/whole.h"
 
 /*  value  its file */
 #define FFN_TYPES(X) \
@@ -33,4 +34,6 @@ status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, 
 status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct run *r) WARN_UNUSED;
+/* BESIDE: its y, out, dout and dy are those of its linears alone. */
+enum whole_how ffn_how(const struct ffn_block *m);
 #endif

@@ -1,7 +1,10 @@
 #include "nn/linear.h"
 #include "dev/dev.h"
+#include "nn/whole.h"
 
 #include <stdlib.h>
+
+enum way { FORWARD, BACKWARD };
 
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
                  int64_t in, enum bias bias)
@@ -24,51 +27,55 @@ void linear_split(struct linear *m, struct params *p, enum split split, const in
     if (split == SPLIT_IN) m->adds &= p->slice == 0;
 }
 
-status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
+/* y = x W^T + b, or (BACKWARD) dx = or += dy W. */
+static status product(const struct linear *m, enum way way, struct tensor x, struct tensor y,
+                      enum accum accum, const struct run *r)
 {
-    CHECK(x.shape[1] == m->in, "input width %lld, weight takes %lld", (long long)x.shape[1],
-          (long long)m->in);
-    CHECK(y.shape[1] == m->out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
-          (long long)y.shape[1]);
+    const bool fwd = way == FORWARD;
     return r->ops->gemm(&(struct gemm_args){.a = x.data,
                                             .b = params_weight(r->params, m->w),
                                             .c = y.data,
-                                            .trans_b = true,
-                                            .bias = m->adds ? params_weight(r->params, m->b) : NULL,
+                                            .trans_b = fwd,
+                                            .bias = fwd && m->adds ? params_weight(r->params, m->b) : NULL,
                                             .m = x.shape[0],
-                                            .n = m->out,
-                                            .k = m->in,
-                                            .accum = ACCUM_STORE,
+                                            .n = fwd ? m->out : m->in,
+                                            .k = fwd ? m->in : m->out,
+                                            .accum = accum,
                                             .dt = x.dt,
                                             .cdt = y.dt},
                         r->stream);
 }
 
-static status dgrad(const struct linear *m, struct tensor dy, struct tensor dx, enum accum accum,
-                    const struct run *r)
+/* All rows, or block by block as they come from other ranks, or go to them. */
+static status products(const struct linear *m, enum way way, struct tensor x, struct tensor y,
+                       enum accum accum, const struct run *r)
 {
-    CHECK(dy.shape[1] == m->out && dx.shape[1] == m->in, "dgrad of [%lld, %lld]", (long long)m->out,
-          (long long)m->in);
-    return r->ops->gemm(&(struct gemm_args){.a = dy.data,
-                                            .b = params_weight(r->params, m->w),
-                                            .c = dx.data,
-                                            .m = dy.shape[0],
-                                            .n = m->in,
-                                            .k = m->out,
-                                            .accum = accum,
-                                            .dt = dy.dt,
-                                            .cdt = dx.dt},
-                        r->stream);
+    const int64_t in = way == FORWARD ? m->in : m->out, out = way == FORWARD ? m->out : m->in;
+    CHECK(x.shape[1] == in, "input width %lld, weight takes %lld", (long long)x.shape[1], (long long)in);
+    CHECK(y.shape[1] == out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
+          (long long)y.shape[1]);
+    for (int k = 0, blocks = whole_blocks(x, y, r); k < blocks; k++) {
+        struct tensor rows_x = x, rows_y = y;
+        TRY(whole_enter(k, &rows_x, &rows_y, r));
+        TRY(product(m, way, rows_x, rows_y, accum, r));
+        TRY(whole_leave(k, x, y, r));
+    }
+    return STATUS_OK;
+}
+
+status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
+{
+    return products(m, FORWARD, x, y, ACCUM_STORE, r);
 }
 
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
 {
-    return dgrad(m, dy, dx, ACCUM_STORE, r);
+    return products(m, BACKWARD, dy, dx, ACCUM_STORE, r);
 }
 
 status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
 {
-    return dgrad(m, dy, dx, ACCUM_ADD, r);
+    return products(m, BACKWARD, dy, dx, ACCUM_ADD, r);
 }
 
 static status wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
@@ -116,6 +123,8 @@ status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, c
 {
     CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
           (long long)dy.shape[0]);
+    TRY(whole_wait(x, r));
+    TRY(whole_wait(dy, r));
     return r->defer ? put_off(r->defer, m, x, dy, r->stream) : wgrad(m, x, dy, r);
 }
 

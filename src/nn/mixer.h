@@ -15,6 +15,7 @@
 #include "nn/gdn.h"
 #include "nn/mla.h"
 #include "nn/mamba.h"
+#include "nn/whole.h"
 
 /*  value  its file */
 #define MIXER_TYPES(X) \
@@ -57,6 +58,8 @@ status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struc
                  const struct run *r) WARN_UNUSED;
 status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                  const struct run *r) WARN_UNUSED;
+/* BESIDE: its y, out, dout and dy are those of its linears alone. */
+enum whole_how mixer_how(const struct mixer_block *m);
 void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l);
 status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k, const struct cache_at *at,
                         const struct run *r) WARN_UNUSED;

@@ -79,6 +79,6 @@ status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, st
     TRY(linear_dgrad(&m->down, dout, s->m, r));
     TRY(activate_bwd(m, s, r));
     TRY(linear_wgrad(&m->down, s->m, dout, r));
-    TRY(linear_wgrad(&m->up, y, s->up, r));
-    return linear_dgrad(&m->up, s->up, dy, r);
+    TRY(linear_dgrad(&m->up, s->up, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->up, y, s->up, r);
 }

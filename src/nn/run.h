@@ -14,6 +14,7 @@
 #include "tensor/tensor.h"
 
 struct deferred; /* nn/linear.h */
+struct whole_way; /* nn/whole.h */
 struct run {
     const struct ops *ops;
     dev_stream stream;
@@ -22,6 +23,7 @@ struct run {
     enum accum accum;             /* of products that form parameter gradients: STORE in a step's first micro-batch, then ADD */
     struct deferred *defer;       /* where linear_wgrad keeps what it will need; NULL: it is done at once */
     struct comm *tp;              /* the ranks that hold the other slices of the weights and rows of the stream; NULL: nobody */
+    struct whole_way *way;        /* what they exchange beside products; NULL: nothing */
 };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */

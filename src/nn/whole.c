@@ -15,12 +15,15 @@ void whole_lay(struct whole *w, int64_t d, const struct lay *l)
     if (w->shares == 1) return;
     w->in = tensor_take(l->scratch, "rows of all ranks", l->dt, 2, l->n, d);
     w->out = tensor_take(l->scratch, "sums over ranks", l->dt, 2, l->n, d);
+    w->parts = w->in;
+    if (l->mode == LAY_TRAIN) w->parts = tensor_take(l->scratch, "parts of other ranks", l->dt, 2, l->n, d);
 }
 
 void whole_rows(struct whole *w, int64_t rows)
 {
     tensor_rows(&w->in, rows);
     tensor_rows(&w->out, rows);
+    tensor_rows(&w->parts, rows);
 }
 
 static size_t bytes_of(struct tensor t)
@@ -37,23 +40,43 @@ status whole_gather(struct tensor to, struct tensor part, struct tensor *all, co
     return comm_all_gather(r->tp, "rows of the stream", part.data, to.data, bytes_of(part), r->stream);
 }
 
-status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
+/* Rows of rank `of`. */
+static struct tensor rows_of(struct tensor all, int of, int ranks)
 {
-    if (w->out.rank == 0) return STATUS_OK;
-    const int64_t count = tensor_count(part);
-    CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->in), "no room for %lld sums",
-          (long long)count);
-    return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt, w->in.data,
-                               r->stream);
+    CHECK(all.shape[0] % ranks == 0, "%lld rows for %d ranks", (long long)all.shape[0], ranks);
+    all.shape[0] /= ranks;
+    all.data = (char *)all.data + (size_t)of * bytes_of(all);
+    return all;
 }
 
 struct tensor whole_own(struct tensor all, const struct run *r)
 {
-    const int ranks = comm_ranks(r->tp);
-    CHECK(all.shape[0] % ranks == 0, "%lld rows for %d ranks", (long long)all.shape[0], ranks);
-    all.shape[0] /= ranks;
-    all.data = (char *)all.data + (size_t)comm_rank(r->tp) * bytes_of(all);
-    return all;
+    return rows_of(all, comm_rank(r->tp), comm_ranks(r->tp));
+}
+
+/* All of w->out was sent as it was formed: what has come is added up. */
+static status end_sum(struct tensor part, const struct run *r)
+{
+    struct whole_way *way = r->way;
+    const struct whole *w = way->leaving;
+    CHECK(way->formed == way->ranks, "%d of %d parts of a sum are formed", way->formed, way->ranks);
+    CHECK(way->coming[0].all.data == NULL && way->coming[1].all.data == NULL, "nobody waited for rows");
+    way->leaving = NULL;
+    TRY(aside_mark(way->aside, &way->left));
+    TRY(aside_wait(way->aside, &way->left));
+    return comm_add_up(r->tp, w->parts.data, whole_own(w->out, r).data, part.data, tensor_count(part),
+                       part.dt, r->stream);
+}
+
+status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
+{
+    if (w->out.rank == 0) return STATUS_OK;
+    if (r->way && r->way->leaving == w) return end_sum(part, r);
+    const int64_t count = tensor_count(part);
+    CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->parts),
+          "no room for %lld sums", (long long)count);
+    return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt,
+                               w->parts.data, r->stream);
 }
 
 status whole_fill(struct tensor all, const char *name, const struct run *r)
@@ -66,4 +89,120 @@ status whole_keep(const struct whole *w, struct tensor part, const struct run *r
 {
     if (w->out.rank == 0) return STATUS_OK;
     return dev_copy(r->stream, part.data, whole_own(w->out, r).data, bytes_of(part));
+}
+
+/* ---- beside the products */
+
+status whole_way_open(struct whole_way *w, struct aside *aside, const struct comm *tp)
+{
+    *w = (struct whole_way){.rank = comm_rank(tp), .ranks = comm_ranks(tp)};
+    if (w->ranks == 1 || w->ranks > WHOLE_RANKS_MAX) return STATUS_OK;
+    w->aside = aside;
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < w->ranks; k++) TRY(aside_mark_open(aside, &w->coming[i].came[k]));
+    return aside_mark_open(aside, &w->left);
+}
+
+void whole_way_close(struct whole_way *w)
+{
+    for (int i = 0; i < 2 && w->aside; i++)
+        for (int k = 0; k < w->ranks; k++) aside_mark_close(w->aside, &w->coming[i].came[k]);
+    if (w->aside) aside_mark_close(w->aside, &w->left);
+    *w = (struct whole_way){0};
+}
+
+void whole_way_forget(struct whole_way *w)
+{
+    w->coming[0].all.data = w->coming[1].all.data = NULL;
+    w->leaving = NULL;
+}
+
+status whole_begin(struct tensor to, struct tensor part, enum whole_how how, struct tensor *all,
+                   const struct run *r)
+{
+    struct whole_way *way = r->way;
+    if (to.rank == 0 || way == NULL || how == WHOLE_BETWEEN) return whole_gather(to, part, all, r);
+    struct whole_coming *c = way->coming[0].all.data ? &way->coming[1] : &way->coming[0];
+    const size_t bytes = bytes_of(part);
+    dev_stream s;
+    CHECK(c->all.data == NULL && bytes_of(to) == bytes * (size_t)way->ranks, "rows of others come too early");
+    c->all = *all = to;
+    c->part = part;
+    TRY(aside_enter(way->aside, &s));
+    for (int k = 1; k < way->ranks; k++) {
+        const int from = (way->rank + way->ranks - k) % way->ranks;
+        TRY(comm_shift(r->tp, "rows of the stream", k, part.data, rows_of(to, from, way->ranks).data, bytes,
+                       s));
+        TRY(aside_mark(way->aside, &c->came[k]));
+    }
+    TRY(dev_copy(s, whole_own(to, r).data, part.data, bytes));
+    return aside_mark(way->aside, &c->came[0]);
+}
+
+struct tensor whole_begin_sum(const struct whole *w, struct tensor part, enum whole_how how,
+                              const struct run *r)
+{
+    if (w->out.rank && r->way && how == WHOLE_BESIDE) {
+        CHECK(r->way->leaving == NULL, "two sums at a time");
+        r->way->leaving = w;
+        r->way->formed = 0;
+    }
+    return whole_out(w, part);
+}
+
+static struct whole_coming *coming(struct tensor x, const struct run *r)
+{
+    for (int i = 0; i < 2 && r->way; i++)
+        if (x.data && r->way->coming[i].all.data == x.data) return &r->way->coming[i];
+    return NULL;
+}
+static bool leaves(struct tensor y, const struct run *r)
+{
+    return r->way && r->way->leaving && r->way->leaving->out.data == y.data;
+}
+
+int whole_blocks(struct tensor x, struct tensor y, const struct run *r)
+{
+    return coming(x, r) || leaves(y, r) ? r->way->ranks : 1;
+}
+
+status whole_enter(int k, struct tensor *x, struct tensor *y, const struct run *r)
+{
+    const struct whole_way *way = r->way;
+    struct whole_coming *c = coming(*x, r);
+    if (whole_blocks(*x, *y, r) == 1) return STATUS_OK;
+    CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
+    const int block = c ? way->rank + way->ranks - k : way->rank + 1 + k;
+    if (c && k > 0) TRY(aside_wait(way->aside, &c->came[k]));
+    *x = c && k == 0 ? c->part : rows_of(*x, block % way->ranks, way->ranks);
+    *y = rows_of(*y, block % way->ranks, way->ranks);
+    return STATUS_OK;
+}
+
+/* The block of y that was formed goes to the rank whose rows they are, and here comes what another one formed of this rank's. */
+static status send(int k, struct tensor y, const struct run *r)
+{
+    struct whole_way *way = r->way;
+    const int from = (way->rank + way->ranks - 1 - k) % way->ranks;
+    dev_stream s;
+    CHECK(way->formed == k, "block %d of a sum is formed again", k);
+    if (++way->formed == way->ranks) return STATUS_OK; /* this rank's own */
+    const struct tensor sent = rows_of(y, (way->rank + 1 + k) % way->ranks, way->ranks);
+    TRY(aside_enter(way->aside, &s));
+    return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
+                      rows_of(way->leaving->parts, from, way->ranks).data, bytes_of(sent), s);
+}
+
+status whole_leave(int k, struct tensor x, struct tensor y, const struct run *r)
+{
+    if (leaves(y, r)) return send(k, y, r);
+    return coming(x, r) && k == r->way->ranks - 1 ? whole_wait(x, r) : STATUS_OK;
+}
+
+status whole_wait(struct tensor x, const struct run *r)
+{
+    struct whole_coming *c = coming(x, r);
+    if (c == NULL) return STATUS_OK;
+    c->all.data = NULL;
+    return aside_wait(r->way->aside, &c->came[0]);
 }

@@ -6,15 +6,52 @@
  *     y [n/t, D] -- whole_gather --> in [n, D] -- the branch, with this rank's heads or columns --> out [n, D] -- whole_sum --> [n/t, D]
  *
  * out is a part of a sum: the ranks' parts are added up in F32, in an order that depends on t alone, rounded once, and each rank gets its
- * rows. What backward reads is the stream's part, which is gathered again. These two functions are where exchanges and products will
- * overlap on devices that can do both at once.
+ * rows. What backward reads is the stream's part, which is gathered again.
+ *
+ * Where a device does both at once, exchanges go on beside the products of a branch that reads y and dout, and forms out and dy, by
+ * nn/linear.h alone: a product takes the rows of its own rank first, then those of the others as they come, and forms what is summed in the
+ * order in which the others wait for it, its own rows last:
+ *
+ *     rank r    computes  rows r | r - 1 | r - 2 ...            rows r + 1 | r + 2 | ... | r
+ *               beside    from r - 1 | from r - 2 ...                      | to r + 1 | to r + 2 ...  then all are added up
+ *
+ * Backward gathers dout so, y behind it, for the gradient of the weights alone; that gradient is formed while the sums of dy travel.
  *
  * One rank: there is nothing to exchange, and `in` and `out` are the stream's own tensors. */
 #ifndef INGOT_NN_WHOLE_H
 #define INGOT_NN_WHOLE_H
 #include "nn/run.h"
+#include "parallel/aside.h"
 
-struct whole { int shares; struct tensor in, out; };    /* ranks; [N, D] dt, scratch: not there with one rank */
+struct whole {
+    int shares;                 /* ranks */
+    struct tensor in, out;      /* [N, D] dt, scratch: not there with one rank */
+    struct tensor parts;        /* [N, D] what the others have formed of this rank's rows: `in`, which backward still reads then */
+};
+
+/* Rows of the stream: `l` is of a micro-batch. */
+struct lay whole_part(const struct lay *l);
+void whole_lay(struct whole *w, int64_t d, const struct lay *l);
+void whole_rows(struct whole *w, int64_t rows);
+
+/* What is on its way beside products: of a rank, its own between a branch's beginning and its end. */
+enum { WHOLE_RANKS_MAX = 32 };  /* more than that exchange before and behind */
+struct whole_way {
+    struct aside *aside;
+    int rank, ranks;
+    struct whole_coming {
+        struct tensor all, part;    /* all.data NULL: nothing */
+        struct event came[WHOLE_RANKS_MAX];     /* [k] rows of rank - k; [0] all there are */
+    } coming[2];
+    const struct whole *leaving;    /* its `out` is sent as it is formed; NULL: nothing is */
+    int formed;                     /* blocks of it */
+    struct event left;
+};
+/* One rank, or very many: nothing, and w->aside stays NULL. */
+status whole_way_open(struct whole_way *w, struct aside *aside, const struct comm *tp) WARN_UNUSED;
+void whole_way_close(struct whole_way *w);
+/* Nothing is on its way any more: what was queued is thrown away. */
+void whole_way_forget(struct whole_way *w);
 
 /* Rows of the stream: `l` is of a micro-batch. */
 struct lay whole_part(const struct lay *l);
@@ -25,10 +62,22 @@ void whole_rows(struct whole *w, int64_t rows);
 status whole_gather(struct tensor to, struct tensor part, struct tensor *all, const struct run *r) WARN_UNUSED;
 /* Where a branch stores what is summed into `part`. */
 static inline struct tensor whole_out(const struct whole *w, struct tensor part) { return w->out.rank ? w->out : part; }
-/* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->in. */
+/* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->parts. */
 status whole_sum(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
 /* The same where all ranks have formed all of w->out. */
 status whole_keep(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
+
+/* The two for a branch. BESIDE: it reads *all, and forms what whole_begin_sum returns, by nn/linear.h alone, at most two and one at a time. */
+enum whole_how { WHOLE_BETWEEN, WHOLE_BESIDE };
+status whole_begin(struct tensor to, struct tensor part, enum whole_how how, struct tensor *all, const struct run *r) WARN_UNUSED;
+struct tensor whole_begin_sum(const struct whole *w, struct tensor part, enum whole_how how, const struct run *r);
+
+/* For nn/linear.h: a product of rows of x to rows of y is one of whole_blocks of them, each between enter and leave; and what reads all of x
+ * comes behind whole_wait. */
+int whole_blocks(struct tensor x, struct tensor y, const struct run *r);
+status whole_enter(int k, struct tensor *x, struct tensor *y, const struct run *r) WARN_UNUSED;
+status whole_leave(int k, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
+status whole_wait(struct tensor x, const struct run *r) WARN_UNUSED;
 
 /* What all must have the same bits of: each rank forms its rows, whole_own, of what is gathered in its place. */
 struct tensor whole_own(struct tensor all, const struct run *r);

@@ -88,6 +88,7 @@ static status capture_step(struct trainer *t, int micro_count)
     t->mode = STEP_REPLAY;
     if (st == STATUS_OK && end == STATUS_OK) return STATUS_OK;
     t->mode = STEP_EAGER;
+    whole_way_forget(&t->way);
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
     return STATUS_OK;
 }

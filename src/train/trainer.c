@@ -96,6 +96,8 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
     t->run.scalars = t->feed.scalars;
     TRY(aside_open(&t->aside, t->mesh.world ? t->run.stream : NULL));
+    if (t->run.stream) TRY(whole_way_open(&t->way, &t->aside, t->mesh.tp));
+    t->run.way = t->way.aside ? &t->way : NULL;
     TRY(zero_open(&t->zero, &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .aside = &t->aside}));
     TRY(memory_share(t));
     TRY(beside_open(&t->beside, &(struct beside_open_args){.sync = &t->sync,
@@ -189,6 +191,7 @@ void trainer_close(struct trainer *t)
     offload_close(&t->offload);
     beside_close(&t->beside);
     zero_close(&t->zero);
+    whole_way_close(&t->way);
     aside_close(&t->aside);
     pipeline_close(t);
     feed_close(&t->feed);

@@ -27,6 +27,7 @@ struct trainer {
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
     struct aside aside;
+    struct whole_way way;
     struct beside beside;
     struct squares squares;
     struct zero zero;

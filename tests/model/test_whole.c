@@ -1,7 +1,8 @@
 /* Goal: the ranks of a tensor-parallel group do together what one rank does: losses, hits, and of every parameter the gradient.
  * Method: one rank's decoder first; then processes with slices of its weights, each of which compares the gradient of its slice with that
  * of the whole. In f64 on the oracle, where a wrong term cannot hide behind rounding, and in f32 on the fast set; with every policy of
- * recomputing, packed documents, and a head that works in chunks. */
+ * recomputing, packed documents, and a head that works in chunks; exchanges between the products, and beside them as on cards, block by
+ * block, but each at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,8 @@ struct work {
     struct ops ops;
     struct run run;
     struct share share;
+    struct aside aside;
+    struct whole_way way;
     struct step_scalars scalars;
 };
 static const int32_t cu[] = {0, 7, 8, 60, N};
@@ -55,6 +58,7 @@ struct variant {
     struct model_spec spec;
     dtype dt;
     enum recompute policy;
+    enum whole_how how;
     double tol; /* of what is compared, relatively */
 };
 
@@ -91,6 +95,10 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
     w->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
     w->run = (struct run){
         .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .tp = mesh ? mesh->tp : NULL};
+    if (aside_open(&w->aside, NULL) != STATUS_OK ||
+        whole_way_open(&w->way, &w->aside, w->run.tp) != STATUS_OK)
+        return false;
+    if (w->way.aside && v->how == WHOLE_BESIDE) w->run.way = &w->way;
     return init_weights(&w->d, &w->run, 7) == STATUS_OK;
 }
 
@@ -243,11 +251,12 @@ static void run_ranks(int ranks, const struct whole_run *whole)
 
 static void check(const struct model_spec *spec, double tol_f32)
 {
-    for (int i = 0; i < 4; i++) {
-        const dtype dt = i < 3 ? DTYPE_F64 : DTYPE_F32;
+    for (int i = 0; i < 8; i++) {
+        const dtype dt = i < 6 ? DTYPE_F64 : DTYPE_F32;
         const struct variant v = {.spec = *spec,
                                   .dt = dt,
-                                  .policy = (enum recompute)(i % 3),
+                                  .policy = (enum recompute)(i / 2 % 3),
+                                  .how = (enum whole_how)(i % 2),
                                   .tol = dt == DTYPE_F64 ? 1e-12 : tol_f32};
         struct work *w = malloc(sizeof *w);
         struct whole_run whole = {.v = &v, .work = w};
