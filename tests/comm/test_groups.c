@@ -55,9 +55,14 @@ static int sum_scattered(struct comm *c, const void *arg)
                            comm_reduce_scratch(comm_ranks(c), s->count, s->dt) + 64);
     NEED(x && y && want && scratch);
     for (int64_t i = 0; i < ranks * s->count; i++) dtype_store(x, i, s->dt, value(me, i));
-    memcpy(y, x, (size_t)ranks * bytes);
+    for (int k = 1; k < ranks; k++) /* step by step */
+        OK(comm_shift(c, "shifted", k, x + (size_t)((me + k) % ranks) * bytes,
+                      scratch + (size_t)((me + ranks - k) % ranks) * bytes, bytes, NULL));
+    if (c) OK(comm_add_up(c, scratch, x + (size_t)me * bytes, y, s->count, s->dt, NULL));
     for (int64_t i = 0; i < s->count; i++)
         dtype_store(want, i, s->dt, tree(0, 1, ranks, me * s->count + i, s->dt));
+    NEED(c == NULL || memcmp(y, want, bytes) == 0);
+    memcpy(y, x, (size_t)ranks * bytes);
     char *own = y + (size_t)me * bytes; /* in place */
     OK(comm_reduce_scatter(c, "scattered", y, own, s->count, s->dt, scratch, NULL));
     NEED(memcmp(own, want, bytes) == 0);
