@@ -228,10 +228,9 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor out, const struct run *r)
 {
-    const enum whole_how how = mixer_how(&m->mixer);
     struct tensor y;
-    TRY(whole_begin(s->whole.in, s->y1, how, &y, r));
-    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_begin_sum(&s->whole, out, how, r), r));
+    TRY(whole_begin(s->whole.in, s->y1, WHOLE_BESIDE, &y, r));
+    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_begin_sum(&s->whole, out, WHOLE_BESIDE, r), r));
     return whole_sum(&s->whole, out, r);
 }
 static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct tensor out,
@@ -247,11 +246,10 @@ static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struc
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor g, struct tensor dy, const struct run *r)
 {
-    const enum whole_how how = mixer_how(&m->mixer);
     struct tensor y, dout;
-    TRY(whole_begin(s->whole.out, g, how, &dout, r));
-    TRY(whole_begin(s->whole.in, s->y1, how, &y, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_begin_sum(&s->whole, dy, how, r), r));
+    TRY(whole_begin(s->whole.out, g, WHOLE_BESIDE, &dout, r));
+    TRY(whole_begin(s->whole.in, s->y1, WHOLE_BESIDE, &y, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_begin_sum(&s->whole, dy, WHOLE_BESIDE, r), r));
     return whole_sum(&s->whole, dy, r);
 }
 static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,

@@ -285,6 +285,6 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
                                r->stream));
     TRY(delta_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_wgrad(&m->in, y, s->din, r));
-    return linear_dgrad(&m->in, s->din, dy, r);
+    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, y, s->din, r);
 }

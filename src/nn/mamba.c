@@ -376,6 +376,6 @@ status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
     TRY(outputs_bwd(m, s, b, r));
     TRY(states_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_wgrad(&m->in, y, s->din, r));
-    return linear_dgrad(&m->in, s->din, dy, r);
+    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, y, s->din, r);
 }

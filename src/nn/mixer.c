@@ -58,11 +58,6 @@ status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struc
     CHECK(false, "mixer %d", (int)m->kind);
 }
 
-enum whole_how mixer_how(const struct mixer_block *m)
-{
-    return m->kind == MIXER_GQA || m->kind == MIXER_SWA ? WHOLE_BESIDE : WHOLE_BETWEEN;
-}
-
 void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l)
 {
 #define CALL(value, type)                                                                                    \

@@ -6,6 +6,7 @@
  *   X_rows         sets the rows of its views: a batch may be shorter than what was laid out
  *   X_fwd          y [N, D] -> out [N, D]
  *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (run.accum)
+ *                  of y and dout rows may be on their way: they are read, and out and dy formed, by nn/linear.h alone (nn/whole.h)
  *   X_cache_lay    generation: what one sequence keeps from token to token, from an arena
  *   X_cache_fill   after X_fwd of `rows` rows of one document that are tokens [at, at + rows) of the sequence
  *   X_step         one more row: as X_fwd, reading and extending the cache of `at` tokens */
@@ -15,7 +16,6 @@
 #include "nn/gdn.h"
 #include "nn/mla.h"
 #include "nn/mamba.h"
-#include "nn/whole.h"
 
 /*  value  its file */
 #define MIXER_TYPES(X) \
@@ -58,8 +58,6 @@ status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struc
                  const struct run *r) WARN_UNUSED;
 status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                  const struct run *r) WARN_UNUSED;
-/* BESIDE: its y, out, dout and dy are those of its linears alone. */
-enum whole_how mixer_how(const struct mixer_block *m);
 void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l);
 status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k, const struct cache_at *at,
                         const struct run *r) WARN_UNUSED;

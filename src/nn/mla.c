@@ -328,6 +328,6 @@ status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
         TRY(linear_dgrad(&m->q, s->dq, s->dq_normed, r));
         TRY(norm_columns_bwd(m, s, 0, s->dq_normed, m->q_norm, s->q_rstd, r));
     }
-    TRY(linear_wgrad(&m->in, y, s->din, r));
-    return linear_dgrad(&m->in, s->din, dy, r);
+    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, y, s->din, r);
 }

@@ -117,26 +117,40 @@ void whole_way_forget(struct whole_way *w)
     w->leaving = NULL;
 }
 
+static struct tensor rows_behind(struct tensor all, int k, const struct whole_way *way)
+{
+    return rows_of(all, (way->rank + way->ranks - k) % way->ranks, way->ranks);
+}
+
+/* The first `steps` steps are under way. */
+static status come(struct whole_coming *c, int steps, const struct run *r)
+{
+    struct whole_way *way = r->way;
+    const size_t bytes = bytes_of(c->part);
+    dev_stream s;
+    TRY(aside_enter(way->aside, &s));
+    for (; c->begun < steps; c->begun++) {
+        const int k = c->begun + 1;
+        void *to = rows_behind(c->all, k, way).data;
+        TRY(k < way->ranks ? comm_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
+                           : dev_copy(s, to, c->part.data, bytes));
+        TRY(aside_mark(way->aside, &c->came[c->begun]));
+    }
+    return STATUS_OK;
+}
+
 status whole_begin(struct tensor to, struct tensor part, enum whole_how how, struct tensor *all,
                    const struct run *r)
 {
     struct whole_way *way = r->way;
     if (to.rank == 0 || way == NULL || how == WHOLE_BETWEEN) return whole_gather(to, part, all, r);
     struct whole_coming *c = way->coming[0].all.data ? &way->coming[1] : &way->coming[0];
-    const size_t bytes = bytes_of(part);
-    dev_stream s;
-    CHECK(c->all.data == NULL && bytes_of(to) == bytes * (size_t)way->ranks, "rows of others come too early");
+    CHECK(c->all.data == NULL && bytes_of(to) == bytes_of(part) * (size_t)way->ranks,
+          "rows of others come too early");
     c->all = *all = to;
     c->part = part;
-    TRY(aside_enter(way->aside, &s));
-    for (int k = 1; k < way->ranks; k++) {
-        const int from = (way->rank + way->ranks - k) % way->ranks;
-        TRY(comm_shift(r->tp, "rows of the stream", k, part.data, rows_of(to, from, way->ranks).data, bytes,
-                       s));
-        TRY(aside_mark(way->aside, &c->came[k]));
-    }
-    TRY(dev_copy(s, whole_own(to, r).data, part.data, bytes));
-    return aside_mark(way->aside, &c->came[0]);
+    c->begun = 0;
+    return r->stream ? come(c, way->ranks, r) : STATUS_OK;
 }
 
 struct tensor whole_begin_sum(const struct whole *w, struct tensor part, enum whole_how how,
@@ -166,43 +180,50 @@ int whole_blocks(struct tensor x, struct tensor y, const struct run *r)
     return coming(x, r) || leaves(y, r) ? r->way->ranks : 1;
 }
 
-status whole_enter(int k, struct tensor *x, struct tensor *y, const struct run *r)
+static status wait_for(struct whole_coming *c, int steps, const struct run *r)
 {
-    const struct whole_way *way = r->way;
-    struct whole_coming *c = coming(*x, r);
-    if (whole_blocks(*x, *y, r) == 1) return STATUS_OK;
-    CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
-    const int block = c ? way->rank + way->ranks - k : way->rank + 1 + k;
-    if (c && k > 0) TRY(aside_wait(way->aside, &c->came[k]));
-    *x = c && k == 0 ? c->part : rows_of(*x, block % way->ranks, way->ranks);
-    *y = rows_of(*y, block % way->ranks, way->ranks);
-    return STATUS_OK;
-}
-
-/* The block of y that was formed goes to the rank whose rows they are, and here comes what another one formed of this rank's. */
-static status send(int k, struct tensor y, const struct run *r)
-{
-    struct whole_way *way = r->way;
-    const int from = (way->rank + way->ranks - 1 - k) % way->ranks;
-    dev_stream s;
-    CHECK(way->formed == k, "block %d of a sum is formed again", k);
-    if (++way->formed == way->ranks) return STATUS_OK; /* this rank's own */
-    const struct tensor sent = rows_of(y, (way->rank + 1 + k) % way->ranks, way->ranks);
-    TRY(aside_enter(way->aside, &s));
-    return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
-                      rows_of(way->leaving->parts, from, way->ranks).data, bytes_of(sent), s);
-}
-
-status whole_leave(int k, struct tensor x, struct tensor y, const struct run *r)
-{
-    if (leaves(y, r)) return send(k, y, r);
-    return coming(x, r) && k == r->way->ranks - 1 ? whole_wait(x, r) : STATUS_OK;
+    if (c->begun < steps) TRY(come(c, steps, r));
+    return aside_wait(r->way->aside, &c->came[steps - 1]);
 }
 
 status whole_wait(struct tensor x, const struct run *r)
 {
     struct whole_coming *c = coming(x, r);
     if (c == NULL) return STATUS_OK;
+    TRY(wait_for(c, r->way->ranks, r));
     c->all.data = NULL;
-    return aside_wait(r->way->aside, &c->came[0]);
+    return STATUS_OK;
+}
+
+/* The rows of block k, in the order in which they come, or else leave. */
+static int block_of(int k, const struct whole_coming *c, const struct whole_way *way)
+{
+    return (c ? way->rank + way->ranks - k : way->rank + 1 + k) % way->ranks;
+}
+
+status whole_enter(int k, struct tensor *x, struct tensor *y, const struct run *r)
+{
+    struct whole_coming *c = coming(*x, r);
+    if (whole_blocks(*x, *y, r) == 1) return STATUS_OK;
+    CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
+    const int block = block_of(k, c, r->way), ranks = r->way->ranks;
+    if (c && k > 0) TRY(wait_for(c, k, r));
+    *x = c && k == 0 ? c->part : rows_of(*x, block, ranks);
+    *y = rows_of(*y, block, ranks);
+    return STATUS_OK;
+}
+
+status whole_leave(int k, struct tensor x, struct tensor y, const struct run *r)
+{
+    struct whole_way *way = r->way;
+    const bool last = way && k == way->ranks - 1;
+    dev_stream s;
+    if (!leaves(y, r)) return last ? whole_wait(x, r) : STATUS_OK;
+    CHECK(way->formed == k, "block %d of a sum is formed again", k);
+    way->formed++;
+    if (last) return STATUS_OK; /* this rank's own */
+    const struct tensor sent = rows_of(y, block_of(k, NULL, way), way->ranks);
+    TRY(aside_enter(way->aside, &s));
+    return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
+                      rows_behind(way->leaving->parts, k + 1, way).data, bytes_of(sent), s);
 }

@@ -41,7 +41,8 @@ struct whole_way {
     int rank, ranks;
     struct whole_coming {
         struct tensor all, part;    /* all.data NULL: nothing */
-        struct event came[WHOLE_RANKS_MAX];     /* [k] rows of rank - k; [0] all there are */
+        int begun;                  /* steps: rows of rank - 1, rank - 2, ... and this rank's own */
+        struct event came[WHOLE_RANKS_MAX];     /* by step */
     } coming[2];
     const struct whole *leaving;    /* its `out` is sent as it is formed; NULL: nothing is */
     int formed;                     /* blocks of it */
@@ -67,7 +68,7 @@ status whole_sum(const struct whole *w, struct tensor part, const struct run *r)
 /* The same where all ranks have formed all of w->out. */
 status whole_keep(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
 
-/* The two for a branch. BESIDE: it reads *all, and forms what whole_begin_sum returns, by nn/linear.h alone, at most two and one at a time. */
+/* The two for a branch. BESIDE, on the host as late as can be: it reads *all, and forms what whole_begin_sum returns, by nn/linear.h alone, at most two and one at a time. */
 enum whole_how { WHOLE_BETWEEN, WHOLE_BESIDE };
 status whole_begin(struct tensor to, struct tensor part, enum whole_how how, struct tensor *all, const struct run *r) WARN_UNUSED;
 struct tensor whole_begin_sum(const struct whole *w, struct tensor part, enum whole_how how, const struct run *r);
