@@ -236,16 +236,23 @@ static void passes_add(struct passes *sum, const struct passes *t)
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
+/* What remains of `count` exchanges of the stream beside products, of which one of tp blocks has nothing beside it (nn/whole.h). */
+static double exchanges(const struct mesh_share *s, int64_t layer, int count, const struct layer_time *pass)
+{
+    const double all = count * s->gather_s, behind = pass->products * (s->tp - 1) / s->tp;
+    return s->overlap ? all - fmin(s->layer[layer].beside * all, behind) : all;
+}
+
 static struct passes layer_passes(const struct mesh_variant *v, const struct mesh_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
-    const double g = s->gather_s, again = v->recompute == RECOMPUTE_FULL ? 4 * g : 0;
-    const double hidden = s->overlap ? fmin(4 * g, l->backward.products) : 0;
-    struct passes t = {.forward = layer_time_sum(&l->forward) + 4 * g,
-                       .backward =
-                           layer_time_sum(&l->backward) + layer_time_sum(&l->again) + 6 * g - hidden + again,
+    const double forward = exchanges(s, layer, 4, &l->forward),
+                 backward = exchanges(s, layer, 6, &l->backward) +
+                            (v->recompute == RECOMPUTE_FULL ? exchanges(s, layer, 4, &l->again) : 0);
+    struct passes t = {.forward = layer_time_sum(&l->forward) + forward,
+                       .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->again) + backward,
                        .wgrad = l->wgrad,
-                       .tp_exposed = 10 * g - hidden + again,
+                       .tp_exposed = forward + backward,
                        .compute = l->forward};
     layer_time_add(&t.compute, &l->backward, 1);
     layer_time_add(&t.compute, &l->again, 1);

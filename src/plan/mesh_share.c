@@ -74,6 +74,7 @@ static void lay_layers(struct mesh_share *s, const struct decoder *d, const stru
         block_lay(&d->blocks[i], &saved, &l);
         s->layer[i].act = (double)act.used;
         s->layer[i].scratch = (double)scratch.peak;
+        s->layer[i].beside = ffn_how(&d->blocks[i].ffn) == WHOLE_BESIDE ? 1 : 0.5; /* of two branches */
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
     const struct lay l = lay_of(a, &sum, &scratch);

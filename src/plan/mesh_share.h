@@ -9,6 +9,7 @@ struct mesh_share_layer {
     double kept;                /* of rows whose gradients no schedule puts off: zero.h */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
+    double beside;              /* part of its exchanges over tp that go on beside products, where the machine does both at once */
     double ortho, matrices;     /* seconds of Muon's products per step; elements of what the rank has of its matrices; else 0 */
 };
 struct mesh_share {

@@ -126,6 +126,20 @@ if part tensor; then
     near "two slices of each matrix, bf16" 1e-2 runs/bf16 runs/tp.bf16
     two tp.again --parallel.tensor=2 --train.graph=false
     equal "two slices, no graph" runs/tp.bf16 runs/tp.again
+    two tp.full --parallel.tensor=2 --train.recompute=full
+    equal "two slices, everything computed twice" runs/tp.bf16 runs/tp.full
+    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+        --model.mla_kv_rank=64 --model.mla_q_rank=96
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64"
+    # shellcheck disable=SC2086
+    {
+        one mixers $mixers --train.precision=fp32
+        two tp.mixers $mixers --train.precision=fp32 --parallel.tensor=2
+        near "two slices of every mixer" 1e-5 runs/mixers runs/tp.mixers
+        two tp.mixers.full $mixers --train.precision=fp32 --parallel.tensor=2 --train.recompute=full --train.graph=false
+        equal "two slices of every mixer, computed twice, no graph" runs/tp.mixers runs/tp.mixers.full
+    }
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
