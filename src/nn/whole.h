@@ -26,7 +26,7 @@
 struct whole {
     int shares;                 /* ranks */
     struct tensor in, out;      /* [N, D] dt, scratch: not there with one rank */
-    struct tensor parts;        /* [N, D] what the others have formed of this rank's rows: `in`, which backward still reads then */
+    struct tensor parts;        /* [N, D] what the others have formed of this rank's rows: beside `in`, which backward still reads; else there */
 };
 
 /* Rows of the stream: `l` is of a micro-batch. */
@@ -34,7 +34,22 @@ struct lay whole_part(const struct lay *l);
 void whole_lay(struct whole *w, int64_t d, const struct lay *l);
 void whole_rows(struct whole *w, int64_t rows);
 
-/* What is on its way beside products: of a rank, its own between a branch's beginning and its end. */
+/* *all: the rows of all ranks, in `to` (w's in or out); `part` itself with one rank. */
+status whole_gather(struct tensor to, struct tensor part, struct tensor *all, const struct run *r) WARN_UNUSED;
+/* Where a branch stores what is summed into `part`. */
+static inline struct tensor whole_out(const struct whole *w, struct tensor part) { return w->out.rank ? w->out : part; }
+/* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->parts. */
+status whole_sum(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
+/* The same where all ranks have formed all of w->out. */
+status whole_keep(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
+
+/* What all must have the same bits of: each rank forms its rows, whole_own, of what is gathered in its place. */
+struct tensor whole_own(struct tensor all, const struct run *r);
+status whole_fill(struct tensor all, const char *name, const struct run *r) WARN_UNUSED;
+
+/* ---- beside the products */
+
+/* What is on its way, between a branch's beginning and its end. */
 enum { WHOLE_RANKS_MAX = 32 };  /* more than that exchange before and behind */
 struct whole_way {
     struct aside *aside;
@@ -54,21 +69,8 @@ void whole_way_close(struct whole_way *w);
 /* Nothing is on its way any more: what was queued is thrown away. */
 void whole_way_forget(struct whole_way *w);
 
-/* Rows of the stream: `l` is of a micro-batch. */
-struct lay whole_part(const struct lay *l);
-void whole_lay(struct whole *w, int64_t d, const struct lay *l);
-void whole_rows(struct whole *w, int64_t rows);
-
-/* *all: the rows of all ranks, in `to` (w's in or out); `part` itself with one rank. */
-status whole_gather(struct tensor to, struct tensor part, struct tensor *all, const struct run *r) WARN_UNUSED;
-/* Where a branch stores what is summed into `part`. */
-static inline struct tensor whole_out(const struct whole *w, struct tensor part) { return w->out.rank ? w->out : part; }
-/* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->parts. */
-status whole_sum(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
-/* The same where all ranks have formed all of w->out. */
-status whole_keep(const struct whole *w, struct tensor part, const struct run *r) WARN_UNUSED;
-
-/* The two for a branch. BESIDE, on the host as late as can be: it reads *all, and forms what whole_begin_sum returns, by nn/linear.h alone, at most two and one at a time. */
+/* The two exchanges of a branch. BESIDE: *all is read, and what whole_begin_sum returns is formed, by nn/linear.h alone; two gathers and one sum
+ * at a time. On the host each step of them is done when somebody waits for it. */
 enum whole_how { WHOLE_BETWEEN, WHOLE_BESIDE };
 status whole_begin(struct tensor to, struct tensor part, enum whole_how how, struct tensor *all, const struct run *r) WARN_UNUSED;
 struct tensor whole_begin_sum(const struct whole *w, struct tensor part, enum whole_how how, const struct run *r);
@@ -79,8 +81,4 @@ int whole_blocks(struct tensor x, struct tensor y, const struct run *r);
 status whole_enter(int k, struct tensor *x, struct tensor *y, const struct run *r) WARN_UNUSED;
 status whole_leave(int k, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
 status whole_wait(struct tensor x, const struct run *r) WARN_UNUSED;
-
-/* What all must have the same bits of: each rank forms its rows, whole_own, of what is gathered in its place. */
-struct tensor whole_own(struct tensor all, const struct run *r);
-status whole_fill(struct tensor all, const char *name, const struct run *r) WARN_UNUSED;
 #endif
