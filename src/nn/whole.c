@@ -62,8 +62,7 @@ static status end_sum(struct tensor part, const struct run *r)
     CHECK(way->formed == way->ranks, "%d of %d parts of a sum are formed", way->formed, way->ranks);
     CHECK(way->coming[0].all.data == NULL && way->coming[1].all.data == NULL, "nobody waited for rows");
     way->leaving = NULL;
-    TRY(aside_mark(way->aside, &way->left));
-    TRY(aside_wait(way->aside, &way->left));
+    TRY(aside_join(way->aside));
     return comm_add_up(r->tp, w->parts.data, whole_own(w->out, r).data, part.data, tensor_count(part),
                        part.dt, r->stream);
 }
@@ -100,14 +99,13 @@ status whole_way_open(struct whole_way *w, struct aside *aside, const struct com
     w->aside = aside;
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < w->ranks; k++) TRY(aside_mark_open(aside, &w->coming[i].came[k]));
-    return aside_mark_open(aside, &w->left);
+    return STATUS_OK;
 }
 
 void whole_way_close(struct whole_way *w)
 {
     for (int i = 0; i < 2 && w->aside; i++)
         for (int k = 0; k < w->ranks; k++) aside_mark_close(w->aside, &w->coming[i].came[k]);
-    if (w->aside) aside_mark_close(w->aside, &w->left);
     *w = (struct whole_way){0};
 }
 

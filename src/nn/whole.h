@@ -61,7 +61,6 @@ struct whole_way {
     } coming[2];
     const struct whole *leaving;    /* its `out` is sent as it is formed; NULL: nothing is */
     int formed;                     /* blocks of it */
-    struct event left;
 };
 /* One rank, or very many: nothing, and w->aside stays NULL. */
 status whole_way_open(struct whole_way *w, struct aside *aside, const struct comm *tp) WARN_UNUSED;
