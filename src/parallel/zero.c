@@ -94,6 +94,18 @@ static status wait_for(const struct zero *z, const struct event *mark, bool *bus
     return aside_wait(z->aside, mark);
 }
 
+/* The embedding's, where nothing else takes its slot: filled when the weights are new, and from then on. */
+static bool stays_there(const struct zero *z, int unit)
+{
+    return unit == 0 && z->stays && z->params->units[unit].here;
+}
+
+/* Of arrays of parts. */
+static const void *own_part(const struct params *p, int unit)
+{
+    return (const char *)p->weight + (size_t)(p->units[unit].begin / p->shards) * dtype_bytes(p->dt);
+}
+
 static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
 {
     const struct params *p = z->params;
@@ -121,14 +133,15 @@ static status gather_exact(struct zero *z)
                     s);
 }
 
-/* Whole weights of a unit of which this rank has changed its part. */
+/* Whole weights of a unit of which this rank has changed its part, where they have a place of their own. */
 static status gather_own(struct zero *z, int unit)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
-    if (p->zero == 3 || !u->here) return STATUS_OK;
     const size_t part = (size_t)(u->count / p->shards) * dtype_bytes(p->dt);
-    return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)p->shard * part);
+    if (!u->here || (p->zero == 3 && !stays_there(z, unit))) return STATUS_OK;
+    if (p->zero < 3) return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)p->shard * part);
+    return gather_unit(z, unit, z->weights.slot[FIRST].data, own_part(p, unit));
 }
 
 static status moved(void *ctx, int unit)
@@ -154,6 +167,7 @@ void zero_begin(struct zero *z)
         if (z->weights.slot[s].unit >= 0) z->params->units[z->weights.slot[s].unit].weight = NULL;
     empty(&z->weights);
     empty(&z->grads);
+    if (z->params->zero == 3 && stays_there(z, 0)) z->weights.slot[FIRST].unit = 0;
     z->losses_busy = false;
 }
 
@@ -172,8 +186,7 @@ static status fetch(struct zero *z, int unit)
     struct zero_slot *s = slot_of(z, &z->weights, unit);
     if (s->unit == unit) return STATUS_OK;
     if (s->unit >= 0) p->units[s->unit].weight = NULL;
-    const size_t at = (size_t)(p->units[unit].begin / p->shards) * dtype_bytes(p->dt);
-    TRY(gather_unit(z, unit, s->data, (const char *)p->weight + at));
+    TRY(gather_unit(z, unit, s->data, own_part(p, unit)));
     s->unit = unit;
     return leave_mark(z, &s->mark, &s->busy);
 }

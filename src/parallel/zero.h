@@ -70,7 +70,7 @@ void zero_begin(struct zero *z);
 status zero_losses(struct zero *z, double *losses) WARN_UNUSED;
 /* After the last pass: what is queued from now on sees all sums. */
 status zero_end(struct zero *z) WARN_UNUSED;
-/* After the own parts have changed: whole weights again, under stages 1 and 2; what the optimizer has called `moved` for
- * is on its way already. */
+/* After the own parts have changed: whole weights again, under stages 1 and 2, and under 3 of an embedding that has its slot for itself;
+ * what the optimizer has called `moved` for is on its way already. */
 status zero_gather(struct zero *z) WARN_UNUSED;
 #endif

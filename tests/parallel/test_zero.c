@@ -90,6 +90,9 @@ static void weights_of_the_next_unit_are_on_their_way(void **state)
         struct fixture f;
         fixture_open(&f, stays, 2);
         for (int u = 0; u < UNITS; u++) own_is(&f, u, (float)u);
+        assert_int_equal(zero_gather(&f.zero), STATUS_OK);
+        if (stays) own_is(&f, 0, -1); /* is there from then on */
+        zero_begin(&f.zero);
         for (int k = 0; k < 2; k++) {
             f.zero.group = k;
             for (int u = 0; u <= END; u++) enter(&f, u, UNIT_FORWARD, u < END ? u + 1 : -1);
