@@ -209,7 +209,7 @@ static bool is_one_of(const char *word, const char *const *words, int count)
 
 static status check_options(const struct collectives_bench *o, const char *device)
 {
-    static const char *const paths[] = {"comm", "plain", "symmetric", "engines", "peer"};
+    static const char *const paths[] = {"comm", "beside", "plain", "symmetric", "engines", "peer"};
     const bool cuda = strcmp(device, "cuda") == 0;
     if (!cuda && strcmp(device, "cpu") != 0)
         return FAIL(STATUS_CONFIG, "--device=%.40s: cpu or cuda", device);
@@ -220,8 +220,8 @@ static status check_options(const struct collectives_bench *o, const char *devic
     if (o->op && cuda && strcmp(o->op, op_names[OP_RING]) == 0)
         return FAIL(STATUS_CONFIG, "--op=ring is for the host's memory; between GPUs: ingot bench p2p");
     if (o->path && !cuda) return FAIL(STATUS_CONFIG, "--path=%.40s is for --device=cuda", o->path);
-    if (o->path && !is_one_of(o->path, paths, 5))
-        return FAIL(STATUS_CONFIG, "--path=%.40s: comm, plain, symmetric, engines or peer", o->path);
+    if (o->path && !is_one_of(o->path, paths, sizeof paths / sizeof paths[0]))
+        return FAIL(STATUS_CONFIG, "--path=%.40s: comm, beside, plain, symmetric, engines or peer", o->path);
     if (o->bytes_min < 4 || o->bytes_min > o->bytes_max || o->bytes_max > (int64_t)1 << 32)
         return FAIL(STATUS_CONFIG, "--min-bytes=%lld --max-bytes=%lld: 4 <= min <= max <= 4 GiB",
                     (long long)o->bytes_min, (long long)o->bytes_max);
@@ -252,9 +252,8 @@ status bench_collectives(int argc, char **argv)
         {"op", FLAG_TEXT, &o.op,
          "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or ring; default: all of them"},
         {"path", FLAG_TEXT, &o.path,
-         "on GPUs: comm (what training calls), plain, symmetric or engines (NCCL), peer (own kernels); "
-         "default: "
-         "all"},
+         "on GPUs: comm (what training calls), beside (the same beside other work: copy engines), plain, "
+         "symmetric or engines (NCCL), peer (own kernels); default: all"},
         {"min-bytes", FLAG_INT, &o.bytes_min, "smallest size; each next one is four times as large (1024)"},
         {"max-bytes", FLAG_INT, &o.bytes_max, "largest size, up to 4 GiB (16 MiB; 1 GiB on GPUs)"},
         {"runs", FLAG_INT, &o.runs, "timed calls of each size; the median counts (11)"},

@@ -1,6 +1,7 @@
 /* The paths of bench collectives on GPUs:
  *
- *   comm       what training calls: comm.h with a stream
+ *   comm       what training calls: comm.h with a stream, by the paths that were chosen when the cards met (comm/paths.h)
+ *   beside     the same on a stream that runs beside another one's work: copy engines, but for what is little
  *   plain      NCCL, ordinary memory: its rings and trees
  *   symmetric  NCCL, memory of its own in windows that all ranks have registered at the same offset
  *   engines    the same with a communicator that may take no multiprocessor: copy engines (gathers and exchanges alone)
@@ -37,12 +38,15 @@ static bool serves_all(const struct col *c, enum col_op op)
 
 static status comm_path_open(struct col *c)
 {
-    return take_memory(c, comm_sum_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32));
+    TRY(take_memory(c, comm_sum_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32)));
+    c->s.beside = c->path->beside;
+    return comm_cards_share(c->comm, c->memory.base, c->memory.size);
 }
 
-static void memory_close(struct col *c, bool broken)
+static void comm_path_close(struct col *c, bool broken)
 {
-    (void)broken;
+    c->s.beside = false;
+    if (!broken) (void)!comm_cards_unshare(c->comm, c->memory.base);
     arena_free(&c->memory);
 }
 
@@ -165,7 +169,7 @@ static status offer_memory(struct col *c, struct offer *mine)
     TRY(take_memory(c, whole(sizeof *c->flags)));
     c->flags = c->scratch;
     TRY_CUDA(cudaIpcGetMemHandle(&mine->handle, c->memory.base));
-    TRY(peer_load());
+    TRY(peer_load(c->ranks));
     mine->offered = 1;
     return STATUS_OK;
 }
@@ -198,6 +202,7 @@ static status map_memory(struct col *c, const struct offer *all)
     }
     c->peers.blocks = c->dev.multiprocessors < 64 ? c->dev.multiprocessors : 64;
     c->peers.deadline_s = COMM_SILENCE_S;
+    c->peers.dt = DTYPE_F32;
     return STATUS_OK;
 }
 
@@ -240,15 +245,48 @@ static status peer_call(struct col *c, enum col_op op, int64_t count)
 const struct col_path *cuda_col_path(int i)
 {
     static const struct col_path paths[COL_PATHS] = {
-        {"comm", "what training calls", P2P_REAL, false, false, comm_path_open, memory_close, serves_all,
-         comm_path_call},
-        {"plain", "NCCL", P2P_WHOLE, false, false, plain_open, nccl_close, nccl_serves, nccl_call},
-        {"symmetric", "NCCL, registered windows", P2P_WHOLE, true, false, windows_open, nccl_close,
-         nccl_serves, nccl_call},
-        {"engines", "NCCL, registered windows, copy engines", P2P_WHOLE, true, true, windows_open, nccl_close,
-         nccl_serves, nccl_call},
-        {"peer", "own kernels, peer access", P2P_REAL, false, false, peer_open, peer_close, peer_serves,
-         peer_call},
+        {.name = "comm",
+         .in_place = true,
+         .numbers = P2P_REAL,
+         .open = comm_path_open,
+         .close = comm_path_close,
+         .serves = serves_all,
+         .call = comm_path_call},
+        {.name = "beside",
+         .in_place = true,
+         .beside = true,
+         .numbers = P2P_REAL,
+         .open = comm_path_open,
+         .close = comm_path_close,
+         .serves = serves_all,
+         .call = comm_path_call},
+        {.name = "plain",
+         .numbers = P2P_WHOLE,
+         .open = plain_open,
+         .close = nccl_close,
+         .serves = nccl_serves,
+         .call = nccl_call},
+        {.name = "symmetric",
+         .windows = true,
+         .numbers = P2P_WHOLE,
+         .open = windows_open,
+         .close = nccl_close,
+         .serves = nccl_serves,
+         .call = nccl_call},
+        {.name = "engines",
+         .windows = true,
+         .engines = true,
+         .numbers = P2P_WHOLE,
+         .open = windows_open,
+         .close = nccl_close,
+         .serves = nccl_serves,
+         .call = nccl_call},
+        {.name = "peer",
+         .numbers = P2P_REAL,
+         .open = peer_open,
+         .close = peer_close,
+         .serves = peer_serves,
+         .call = peer_call},
     };
     return &paths[i];
 }

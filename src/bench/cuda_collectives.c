@@ -56,7 +56,7 @@ static status slowest(struct col *c, double mine, double *most)
 
 static bool in_place(const struct col *c, enum col_op op)
 {
-    return strcmp(c->path->name, "comm") == 0 && (op == COL_ALL_REDUCE || op == COL_BROADCAST);
+    return c->path->in_place && (op == COL_ALL_REDUCE || op == COL_BROADCAST);
 }
 
 static enum p2p_numbers numbers_of(const struct col *c)
@@ -327,7 +327,7 @@ static status open_rank(struct col *c)
     c->wrong = arena_take(&c->small, sizeof *c->wrong, "wrong");
     TRY(p2p_load());
     TRY(nccl_load(&c->nccl));
-    TRY(comm_cards_open(c->comm, &c->s, COMM_CARDS_NCCL));
+    TRY(comm_cards_open(c->comm, &c->s, COMM_CARDS_AUTO));
     TRY(find_hosts(c));
     TRY(size_memory(c));
     TRY(p2p_report_open(&c->report, "collectives", c->dev.name, NULL));

@@ -44,14 +44,16 @@ struct col {
 };
 
 struct col_path {
-    const char *name, *text;
+    const char *name;
     enum p2p_numbers numbers;   /* REAL: sums have comm.h's order */
+    bool in_place;              /* all-reduce and broadcast */
+    bool beside;                /* on a stream that says so */
     bool windows, engines;      /* of NCCL's */
     status (*open)(struct col *c);  /* after a failure all ranks leave the path out; the one that failed says why */
     void (*close)(struct col *c, bool broken);
     bool (*serves)(const struct col *c, enum col_op op);
     status (*call)(struct col *c, enum col_op op, int64_t count);  /* queues it: `count` floats in all, as nccl-tests counts them */
 };
-enum { COL_PATHS = 5 };
+enum { COL_PATHS = 6 };
 const struct col_path *cuda_col_path(int i);
 #endif

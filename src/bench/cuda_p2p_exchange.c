@@ -23,8 +23,11 @@ static const enum p2p_result results[] = {[PEER_ALL_TO_ALL] = P2P_EXCHANGED,
 
 static status queue_one(struct p2p *p, int i, const struct exchange *e)
 {
-    struct peer_exchange_args a = {
-        .schedule = &e->schedule[i], .count = e->count, .blocks = (int)p->b->blocks, .deadline_s = 2};
+    struct peer_exchange_args a = {.dt = DTYPE_F32,
+                                   .schedule = &e->schedule[i],
+                                   .count = e->count,
+                                   .blocks = (int)p->b->blocks,
+                                   .deadline_s = 2};
     if (a.blocks > p->card[i].dev.multiprocessors) a.blocks = p->card[i].dev.multiprocessors;
     for (int r = 0; r < e->ranks; r++) {
         a.in[r] = p->card[r].in, a.out[r] = p->card[r].out;

@@ -93,8 +93,9 @@ status card_call(struct comm *c, const struct comm_call *call,
     if (world->calls->mode == CALLS_LEARN && !message) TRY(agree(c, call));
     TRY(note(world, c, call));
     const int number = world->cards.count - 1;
-    TRY(by(c, call));
-    return number < CARD_MARKS ? world->driver->mark(world, number, call->stream) : STATUS_OK;
+    struct comm_call marked = *call;
+    if (number < CARD_MARKS) marked.mark = world->cards.done + number;
+    return by(c, &marked);
 }
 
 /* ---- opening */
@@ -130,14 +131,19 @@ status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport
     CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
     TRY(check_cards(world, s->dev));
     world->driver = driver;
-    TRY(driver->start(world, how));
+    TRY(driver->start(world, s, how));
     watch_guard(world->watch);
     s->look = look;
     s->look_at = world;
-    return STATUS_OK;
+    return driver->time(world, s);
 }
 
 status comm_cards_share(struct comm *world, void *base, size_t bytes)
 {
     return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
+}
+
+status comm_cards_unshare(struct comm *world, void *base)
+{
+    return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
 }

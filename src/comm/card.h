@@ -1,11 +1,11 @@
-/* card: calls whose data lie in cards' memory. They are queued on a stream, as ops are, and travel between the cards: by their
- * copy engines where they reach each other's memory (cuda_near.h), else by NCCL (cuda_card.c). All other calls, these ranks' meeting among
+/* card: calls whose data lie in cards' memory. They are queued on a stream, as ops are, and travel between the cards: by own kernels
+ * or copy engines where they reach each other's memory (cuda_near.h), else by NCCL (cuda_card.c). All other calls, these ranks' meeting among
  * them, go on through the host's memory.
  *
  * A queued call has no wait of its own. Who waits for a stream (dev_sync) looks around meanwhile: each call that is over leaves a mark in the
  * host's memory, so the first one without a mark is the one that the rank is in; when ranks are ended, the cards' kernels are, too.
  *
- * Sums are those of comm_sum: slices are exchanged, not added up on the way, and a kernel adds them up in the tree's order. */
+ * Sums are those of comm_sum: slices are not added up on the way, and a kernel adds them up in the tree's order. */
 #ifndef INGOT_COMM_CARD_H
 #define INGOT_COMM_CARD_H
 #include "comm/comm_int.h"
@@ -22,15 +22,16 @@ struct card_sum {
 
 /* What carries the calls: cuda_card.c's table, since a build without CUDA has none. The current device is the rank's card. */
 struct card_driver {
-    status (*start)(struct comm *world, enum comm_transport how);   /* collective; stop after either end */
+    status (*start)(struct comm *world, struct stream *s, enum comm_transport how); /* collective; stop after either end */
+    status (*time)(struct comm *world, struct stream *s);   /* collective: paths of calls (paths.h) are timed */
     void (*stop)(struct comm *world);
     /* Others may be gone: what is under way ends. Nothing is queued after it. */
     void (*give_up)(struct comm *world);
     status (*share)(struct comm *c, void *base, size_t bytes);
-    status (*call)(struct comm *c, const struct comm_call *call);
+    status (*unshare)(struct comm *c, void *base);
+    status (*call)(struct comm *c, const struct comm_call *call);   /* leaves its mark, as `message` does */
     status (*sum)(const struct card_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the card */
-    status (*mark)(struct comm *world, int number, struct stream *s);
     status (*mail_open)(struct comm *c);
     status (*message)(struct comm *c, const struct comm_call *call);
     void (*mail_settle)(struct comm *c);

@@ -260,7 +260,7 @@ static status carry_out(struct comm *c, const struct comm_call *what,
     return STATUS_OK;
 }
 
-static status call(struct comm *c, struct comm_call what)
+status comm_carry(struct comm *c, struct comm_call what)
 {
     what.sequence = ++c->sequence;
     if (what.stream) return carry_out(c, &what, c->world->driver->call);
@@ -271,7 +271,7 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
                        struct stream *s)
 {
     if (c == NULL) { return dev_copy(s, recv, send, bytes); }
-    return call(
+    return comm_carry(
         c, (struct comm_call){
                .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes, .stream = s});
 }
@@ -280,7 +280,7 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
                        struct stream *s)
 {
     if (c == NULL) { return mine == all ? STATUS_OK : dev_copy(s, all, mine, bytes); }
-    return call(
+    return comm_carry(
         c, (struct comm_call){
                .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes, .stream = s});
 }
@@ -289,13 +289,13 @@ status comm_shift(struct comm *c, const char *name, int by, const void *send, vo
                   struct stream *s)
 {
     CHECK(c && by > 0 && by < c->ranks, "'%s' goes %d ranks on", name, by);
-    return call(c, (struct comm_call){.op = COMM_SHIFT,
-                                      .name = name,
-                                      .send = send,
-                                      .recv = recv,
-                                      .bytes = bytes,
-                                      .by = by,
-                                      .stream = s});
+    return comm_carry(c, (struct comm_call){.op = COMM_SHIFT,
+                                            .name = name,
+                                            .send = send,
+                                            .recv = recv,
+                                            .bytes = bytes,
+                                            .by = by,
+                                            .stream = s});
 }
 
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -304,24 +304,16 @@ status comm_gather(struct comm *c, const char *name, const void *mine, void *all
         if (mine != all) memcpy(all, mine, bytes);
         return STATUS_OK;
     }
-    return call(
+    return comm_carry(
         c, (struct comm_call){.op = COMM_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
 }
 
 status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
-    return call(c,
-                (struct comm_call){
-                    .op = COMM_BROADCAST, .name = name, .send = x, .recv = x, .bytes = bytes, .stream = s});
-}
-
-status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes,
-                     struct stream *s)
-{
-    return call(
+    return comm_carry(
         c, (struct comm_call){
-               .op = COMM_REDUCE_SCATTER, .name = name, .send = x, .recv = all, .bytes = bytes, .stream = s});
+               .op = COMM_BROADCAST, .name = name, .send = x, .recv = x, .bytes = bytes, .stream = s});
 }
 
 status comm_say(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -338,7 +330,7 @@ status comm_say(struct comm *c, const char *name, const void *mine, void *all, s
 status comm_barrier(struct comm *c, const char *name)
 {
     if (c == NULL) return STATUS_OK;
-    return call(c, (struct comm_call){.op = COMM_BARRIER, .name = name});
+    return comm_carry(c, (struct comm_call){.op = COMM_BARRIER, .name = name});
 }
 
 /* ---- groups */
@@ -397,8 +389,9 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
     *out = NULL;
     if (parent == NULL) return STATUS_OK;
     const struct wish mine = {color, key, parent->world->rank, parent->world->planes};
-    TRY(call(parent, (struct comm_call){
-                         .op = COMM_SPLIT, .name = name, .send = &mine, .recv = all, .bytes = sizeof mine}));
+    TRY(comm_carry(parent,
+                   (struct comm_call){
+                       .op = COMM_SPLIT, .name = name, .send = &mine, .recv = all, .bytes = sizeof mine}));
     const int count = choose_members(all, parent->ranks, color);
     status st = count > 1 ? make_group(parent, name, all, count, out) : STATUS_OK;
     if (st == STATUS_OK && parent->mpi) st = mpi_split(parent, *out, key);

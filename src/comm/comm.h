@@ -55,12 +55,15 @@ int comm_local_rank(const struct comm *c);   /* among those of this machine */
  * before them is. Without one (NULL) the data are the host's, and there when the call returns.
  *
  * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's card, of which dev_sync looks around from then on
- * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card. Cards of one machine copy from each
- * other's memory, where they reach it; what is left goes by NCCL, as with COMM_CARDS_NCCL all does: STATUS_DEVICE when it is not there.
- * comm_cards_share: collective; the memory of an arena of the card, of the same use on all ranks. What is called with lies in it, or goes by NCCL. */
+ * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card. Cards of one machine read and write each
+ * other's memory, where they reach it, and time the ways to do so (paths.h); what is left goes by NCCL, as with COMM_CARDS_NCCL all does:
+ * STATUS_DEVICE when it is not there.
+ * comm_cards_share: collective; the memory of an arena of the card, of the same use on all ranks. What is called with lies in it, or goes by NCCL.
+ * comm_cards_unshare: collective, before the arena is given back while others live; nothing that uses it is under way. */
 enum comm_transport { COMM_CARDS_AUTO, COMM_CARDS_NCCL };
 status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
 status comm_cards_share(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
+status comm_cards_unshare(struct comm *world, void *base) WARN_UNUSED;
 
 /* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = what rank r's send holds for this rank; send and recv are [ranks][bytes] and may not overlap. */

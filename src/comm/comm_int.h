@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 
 #define COMM_OPS(X)                                                                                                    \
-    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(SHIFT, "shift") X(BARRIER, "barrier")  \
+    X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(ALL_REDUCE, "all-reduce") X(SHIFT, "shift") X(BARRIER, "barrier")  \
     X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(WORK, "between calls")
 enum comm_op {
 #define X(name, text) COMM_##name,
@@ -17,11 +17,14 @@ struct comm_call {
     enum comm_op op;
     const char *name;
     const void *send;
-    void *recv;         /* of a reduce-scatter: what is to be added up, [ranks][bytes] */
-    size_t bytes;
+    void *recv;         /* of sums: what is to be added up, [ranks][bytes] */
+    size_t bytes;       /* of an all-reduce, which cards alone have: of a rank's slice */
+    void *out;          /* of sums on cards: a reduce-scatter's [bytes]; an all-reduce's [ranks][bytes], which is `send` */
+    dtype dt;           /* of what is added up on cards */
     enum comm_way way;  /* of a message */
     int by;             /* of a shift */
     struct stream *stream; /* data are on cards; NULL: the host's */
+    volatile unsigned char *mark; /* of a queued call: 1 when it is over; NULL: it leaves none */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
 };
 
@@ -80,12 +83,15 @@ const char *comm_call_text(const struct comm *c, const struct comm_call *call, c
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
 /* The rank of c that a shift takes from. */
 static inline int comm_behind(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
-/* An all-to-all whose data the caller adds up; on cards all but the own part of them. */
-status comm_exchange(struct comm *c, const char *name, const void *x, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
+/* A collective; its number is set here. A reduce-scatter of the host's is an exchange, whose data the caller adds up. */
+status comm_carry(struct comm *c, struct comm_call call) WARN_UNUSED;
 /* An all-gather of the host's that belongs to no step's list. */
 status comm_say(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
+/* Each rank gets the data of one. */
+static inline bool comm_op_one(enum comm_op op) { return op == COMM_BROADCAST || op == COMM_SHIFT; }
+static inline bool comm_op_sums(enum comm_op op) { return op == COMM_REDUCE_SCATTER || op == COMM_ALL_REDUCE; }
 /* Data of each rank for each, not of each for all. */
-static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || op == COMM_REDUCE_SCATTER; }
+static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || comm_op_sums(op); }
 
 /* What a rank says about a call: all must say the same. */
 struct comm_header {

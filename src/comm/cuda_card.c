@@ -1,5 +1,5 @@
-/* Calls between cards: what is near by copies (cuda_near.h), the rest by NCCL, which is loaded, and its communicators made, when a call needs
- * it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
+/* Calls between cards: what is near by own kernels and copies (cuda_near.h), the rest by NCCL, which is loaded, and its communicators made,
+ * when a call needs it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
 #include "comm/cuda_card.h"
 #include "comm/cuda_nccl.h"
 #include "comm/cuda_near.h"
@@ -41,7 +41,7 @@ static status exchange(struct comm *c, const struct comm_call *call, const struc
     const size_t own = (size_t)c->rank * call->bytes;
     const char *send = call->send;
     char *recv = call->recv;
-    if (call->op != COMM_REDUCE_SCATTER) /* sums take the own part where it is */
+    if (!comm_op_sums(call->op)) /* they take the own part where it is */
         TRY(dev_copy(call->stream, recv + own, send + own, call->bytes));
     TRY_NCCL(n, call->name, n->ncclGroupStart_());
     for (int k = 1; k < c->ranks; k++) {
@@ -69,34 +69,57 @@ static status shift(struct comm *c, const struct comm_call *call, const struct n
     return STATUS_OK;
 }
 
-/* ---- calls */
-
-static status card_collective(struct comm *c, const struct comm_call *call)
+static status all_gather(struct comm *c, const struct comm_call *call, const void *mine, void *all)
 {
-    struct near *near = c->world->card->near;
-    if (call->bytes == 0) return STATUS_OK;
-    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || call->op == COMM_BROADCAST ||
-              call->op == COMM_SHIFT,
-          "%s '%s' between cards", comm_op_text(call->op), call->name);
-    bool carried;
-    TRY(near_call(near, c, call, &carried));
-    if (carried) return STATUS_OK;
+    const struct nccl *n = c->world->card->nccl;
+    TRY_NCCL(n, call->name,
+             n->ncclAllGather_(mine, all, call->bytes, ncclUint8, c->card->comm, cuda_queue(call->stream)));
+    return STATUS_OK;
+}
+
+static status by_nccl(struct comm *c, const struct comm_call *call)
+{
     if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
     if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
     if (c->card->comm == NULL) TRY(join(c));
     const struct nccl *n = c->world->card->nccl;
-    if (comm_op_splits(call->op)) return exchange(c, call, n);
+    if (comm_op_splits(call->op)) TRY(exchange(c, call, n));
     if (call->op == COMM_SHIFT) return shift(c, call, n);
-    if (call->op == COMM_BROADCAST) {
+    if (comm_op_sums(call->op)) TRY(card_reduce(c, call));
+    if (call->op == COMM_ALL_REDUCE)
+        return all_gather(c, call, (char *)call->out + (size_t)c->rank * call->bytes, call->out);
+    if (call->op == COMM_ALL_GATHER) return all_gather(c, call, call->send, call->recv);
+    if (call->op == COMM_BROADCAST)
         TRY_NCCL(n, call->name,
                  n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,
                                    cuda_queue(call->stream)));
-        return STATUS_OK;
-    }
-    TRY_NCCL(n, call->name,
-             n->ncclAllGather_(call->send, call->recv, call->bytes, ncclUint8, c->card->comm,
-                               cuda_queue(call->stream)));
     return STATUS_OK;
+}
+
+/* ---- calls */
+
+status card_reduce(const struct comm *c, const struct comm_call *call)
+{
+    const char *own = (const char *)call->send + (size_t)c->rank * call->bytes;
+    return card_add_up(&(struct card_sum){.x = call->recv,
+                                          .own = own,
+                                          .out = call->op == COMM_ALL_REDUCE ? (void *)own : call->out,
+                                          .count = (int64_t)(call->bytes / dtype_bytes(call->dt)),
+                                          .dt = call->dt,
+                                          .ranks = c->ranks,
+                                          .rank = c->rank},
+                       call->stream);
+}
+
+static status card_collective(struct comm *c, const struct comm_call *call)
+{
+    bool carried = false;
+    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || comm_op_one(call->op),
+          "%s '%s' between cards", comm_op_text(call->op), call->name);
+    if (call->bytes > 0) TRY(near_call(c->world->card->near, c, call, &carried));
+    if (carried) return STATUS_OK;
+    if (call->bytes > 0) TRY(by_nccl(c, call));
+    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
 }
 
 static double *card_scalars(struct comm *c)
@@ -104,14 +127,14 @@ static double *card_scalars(struct comm *c)
     return c->world->card->near->board->scalars[c->plane];
 }
 
-static status card_mark(struct comm *world, int number, struct stream *s)
-{
-    return card_leave_mark(world->card->marks + number, s);
-}
-
 static status card_share(struct comm *c, void *base, size_t bytes)
 {
     return near_share(c->world->card->near, c, base, bytes);
+}
+
+static status card_unshare(struct comm *c, void *base)
+{
+    return near_unshare(c->world->card->near, c, base);
 }
 
 /* ---- messages */
@@ -135,7 +158,8 @@ static status card_mail_open(struct comm *c)
 static status card_message(struct comm *c, const struct comm_call *call)
 {
     unsigned *number = &c->card->messages[call->op == COMM_SEND ? 0 : 1][call->way];
-    return near_message(c->world->card->near, c, call, c->card->slots, (*number)++);
+    TRY(near_message(c->world->card->near, c, call, c->card->slots, (*number)++));
+    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
 }
 
 static void card_mail_settle(struct comm *c)
@@ -145,14 +169,19 @@ static void card_mail_settle(struct comm *c)
 
 /* ---- begin and end */
 
-static status card_start(struct comm *world, enum comm_transport how)
+static status card_start(struct comm *world, struct stream *s, enum comm_transport how)
 {
     struct card *card = world->card = calloc(1, sizeof *card);
     if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's card");
     TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(card->marks, 0, CARD_MARKS);
     world->cards.done = card->marks;
-    return near_open(&card->near, world, how == COMM_CARDS_AUTO);
+    return near_open(&card->near, world, s->dev, how == COMM_CARDS_AUTO);
+}
+
+static status card_time(struct comm *world, struct stream *s)
+{
+    return near_time(world->card->near, world, s);
 }
 
 static void card_give_up(struct comm *world)
@@ -192,13 +221,14 @@ const struct card_driver *cuda_card_driver(void)
 {
     static const struct card_driver driver = {
         .start = card_start,
+        .time = card_time,
         .stop = card_stop,
         .give_up = card_give_up,
         .share = card_share,
+        .unshare = card_unshare,
         .call = card_collective,
         .sum = card_add_up,
         .scalars = card_scalars,
-        .mark = card_mark,
         .mail_open = card_mail_open,
         .message = card_message,
         .mail_settle = card_mail_settle,

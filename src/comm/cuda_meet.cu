@@ -1,4 +1,5 @@
-// Waits of cards for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on.
+// Waits of cards for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on. And the copy
+// that is made beside those of copy engines.
 extern "C" {
 #include "comm/cuda_near.h"
 }
@@ -52,6 +53,22 @@ __global__ void tell_kernel(uint32_t *count, uint32_t *flag)
     tell(flag, value);
 }
 
+enum { COPY_BLOCKS = 16, COPY_THREADS = 1024, COPY_EACH = 4 };
+
+__global__ void __launch_bounds__(COPY_THREADS) copy_kernel(float4 *to, const float4 *from, int64_t count)
+{
+    const int64_t apart = COPY_BLOCKS * COPY_THREADS;
+    int64_t i = int64_t(blockIdx.x) * COPY_THREADS + threadIdx.x;
+    for (; i + (COPY_EACH - 1) * apart < count; i += COPY_EACH * apart) {
+        float4 x[COPY_EACH];
+#pragma unroll
+        for (int k = 0; k < COPY_EACH; k++) x[k] = __ldcs(from + i + k * apart);
+#pragma unroll
+        for (int k = 0; k < COPY_EACH; k++) __stcs(to + i + k * apart, x[k]);
+    }
+    for (; i < count; i += apart) to[i] = from[i];
+}
+
 status launched(const char *what)
 {
     const cudaError_t err = cudaGetLastError();
@@ -77,4 +94,11 @@ extern "C" status near_tell_queue(uint32_t *count, uint32_t *flag, struct stream
 {
     tell_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(count, flag);
     return launched("word of a message");
+}
+
+extern "C" status near_copy_queue(void *to, const void *from, size_t bytes, struct stream *s)
+{
+    copy_kernel<<<COPY_BLOCKS, COPY_THREADS, 0, static_cast<cudaStream_t>(s->queue)>>>(static_cast<float4 *>(to), static_cast<const float4 *>(from),
+                                                                                      int64_t(bytes / sizeof(float4)));
+    return launched("copy of the own part");
 }

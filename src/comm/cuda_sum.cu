@@ -1,6 +1,6 @@
 // Sums over ranks on the card: the slices of all ranks lie side by side, and each element is added up in the tree's order of comm_sum: even
 // ranks plus odd ranks, each by the same rule. F32 and F64 as they are; BF16 in F32, rounded once.
-#include <cuda_bf16.h>
+#include "comm/cuda/addend.cuh"
 #include <cuda_runtime.h>
 extern "C" {
 #include "comm/cuda_card.h"
@@ -9,15 +9,6 @@ extern "C" {
 namespace {
 
 enum { THREADS = 256, BLOCKS_PER_SM = 8, WIDE_BYTES = 16 };
-
-template <typename T> struct sums_in { using type = float; };
-template <> struct sums_in<double> { using type = double; };
-__device__ inline float value(float x) { return x; }
-__device__ inline double value(double x) { return x; }
-__device__ inline float value(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline void store(float *to, float x) { *to = x; }
-__device__ inline void store(double *to, double x) { *to = x; }
-__device__ inline void store(__nv_bfloat16 *to, float x) { *to = __float2bfloat16_rn(x); }
 
 template <typename T> struct terms {
     const T *x, *own;
@@ -37,14 +28,14 @@ __device__ inline line<T, N> load(const terms<T> &t, int from, int64_t at)
 
 template <typename T, int N, int RANKS> struct tree { // of ranks FIRST, FIRST + STEP, ...: known when it is compiled
     template <int FIRST, int STEP>
-    static __device__ inline void add(const terms<T> &t, int64_t at, typename sums_in<T>::type (&sum)[N])
+    static __device__ inline void add(const terms<T> &t, int64_t at, typename addend<T>::type (&sum)[N])
     {
         if constexpr (RANKS == 1) {
             const line<T, N> x = load<T, N>(t, FIRST, at);
 #pragma unroll
-            for (int i = 0; i < N; i++) sum[i] = value(x.v[i]);
+            for (int i = 0; i < N; i++) sum[i] = addend_of(x.v[i]);
         } else {
-            typename sums_in<T>::type odd[N];
+            typename addend<T>::type odd[N];
             tree<T, N, (RANKS + 1) / 2>::template add<FIRST, 2 * STEP>(t, at, sum);
             tree<T, N, RANKS / 2>::template add<FIRST + STEP, 2 * STEP>(t, at, odd);
 #pragma unroll
@@ -55,14 +46,14 @@ template <typename T, int N, int RANKS> struct tree { // of ranks FIRST, FIRST +
 
 // Any number of ranks.
 template <typename T, int N>
-__device__ void add_any(const terms<T> &t, int64_t at, int first, int step, int ranks, typename sums_in<T>::type (&sum)[N])
+__device__ void add_any(const terms<T> &t, int64_t at, int first, int step, int ranks, typename addend<T>::type (&sum)[N])
 {
     if (ranks == 1) {
         const line<T, N> x = load<T, N>(t, first, at);
-        for (int i = 0; i < N; i++) sum[i] = value(x.v[i]);
+        for (int i = 0; i < N; i++) sum[i] = addend_of(x.v[i]);
         return;
     }
-    typename sums_in<T>::type odd[N];
+    typename addend<T>::type odd[N];
     add_any<T, N>(t, at, first, 2 * step, (ranks + 1) / 2, sum);
     add_any<T, N>(t, at, first + step, 2 * step, ranks / 2, odd);
     for (int i = 0; i < N; i++) sum[i] += odd[i];
@@ -73,14 +64,14 @@ __global__ void __launch_bounds__(THREADS) sum_kernel(const terms<T> t, T *out, 
 {
     const int64_t lines = t.count / N, apart = int64_t(gridDim.x) * THREADS;
     for (int64_t k = int64_t(blockIdx.x) * THREADS + threadIdx.x; k < lines; k += apart) {
-        typename sums_in<T>::type sum[N];
+        typename addend<T>::type sum[N];
         if constexpr (RANKS > 0)
             tree<T, N, RANKS>::template add<0, 1>(t, k * N, sum);
         else
             add_any<T, N>(t, k * N, 0, 1, ranks, sum);
         line<T, N> y;
 #pragma unroll
-        for (int i = 0; i < N; i++) store(&y.v[i], sum[i]);
+        for (int i = 0; i < N; i++) addend_round(sum[i], &y.v[i]);
         *reinterpret_cast<line<T, N> *>(out + k * N) = y;
     }
 }

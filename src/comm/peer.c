@@ -295,8 +295,10 @@ static void hypercube(struct peer_schedule *s)
 bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count)
 {
     if (ranks > PEER_RANKS_MAX) return false;
+    if (way == PEER_LITTLE)
+        return count % 2 == 0 && count * (op == PEER_ALL_REDUCE ? ranks : 1) <= PEER_LITTLE_FLOATS;
+    if (count % 4 != 0) return false;
     if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
-    if (way == PEER_LITTLE) return count * (op == PEER_ALL_REDUCE ? ranks : 1) <= PEER_LITTLE_FLOATS;
     return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
 }
 

@@ -9,8 +9,9 @@
  *   reduce_scatter  [R]      [1]      OUT[0] = sum over p of rank p's IN[me];      OUT may be IN[me]
  *   all_reduce      [R]      [R]      OUT[c] = sum over p of rank p's IN[c];       OUT may be IN, but for PEER_ONCE
  *
- * Sums have the order of comm.h, so the bits of comm_sum: even ranks plus odd ranks, each by the same rule, in F32. In that order partial
- * sums cannot travel round a ring, so:
+ * Sums have the order of comm.h, so the bits of comm_sum: even ranks plus odd ranks, each by the same rule, in F32. BF16 is added up in F32
+ * and rounded once, so its sums, and those of F64, go where all terms come together: directly, once, or little. In that order partial sums
+ * cannot travel round a ring, so:
  *
  *   direct     one step, all others at once. What is not summed is written into the others' memory, where stores are faster than loads and
  *              fill a link with a fourth of the blocks; a sum reads all terms (an all-reduce: of its own chunk, which it then gives to all).
@@ -20,7 +21,8 @@
  *              first, which is comm.h's tree; gathers double it; an all-to-all moves half of everything in each step.
  *   once       all_reduce alone: every rank adds up everything. One wait for the others, R - 1 times the bytes.
  *   little     what is small: every eight bytes travel with a number of the exchange into a box in the others' memory, and who waits looks at
- *              them. One way through the link and no wait at the end; PEER_LITTLE floats of a chunk at most (an all-reduce: of all chunks).
+ *              them. One way through the link and no wait at the end; PEER_LITTLE_FLOATS of a chunk at most (an all-reduce: of all chunks),
+ *              an even number of them.
  *
  * A schedule is data: steps of moves, the same for every size, checked by walking through all ranks' lists (tests/comm/test_peer.c). A
  * kernel carries it out: block b of each rank has part b of every chunk, and deals with the blocks b of the others alone, through flags in
@@ -28,13 +30,15 @@
 #ifndef INGOT_COMM_PEER_H
 #define INGOT_COMM_PEER_H
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { PEER_RANKS_MAX = 8, PEER_BLOCKS_MAX = 256, PEER_STEPS_MAX = 2 * PEER_RANKS_MAX, PEER_MOVES_MAX = 4 * PEER_RANKS_MAX };
 enum { PEER_LITTLE_BLOCKS = 32, PEER_LITTLE_THREADS = 512, PEER_LITTLE_FLOATS = 2 * PEER_LITTLE_BLOCKS * PEER_LITTLE_THREADS };
-enum { PEER_ALIGN = 16 };   /* of buffers and of chunks, bytes */
+enum { PEER_PART_FLOATS = 2048 };   /* of a chunk, or more, are worth a block */
+enum { PEER_ALIGN = 16, PEER_LITTLE_ALIGN = 8 };    /* of buffers and of chunks, bytes */
 
 #define PEER_OPS(X) X(ALL_TO_ALL, all_to_all) X(ALL_GATHER, all_gather) X(REDUCE_SCATTER, reduce_scatter) X(ALL_REDUCE, all_reduce)
 enum peer_op {
@@ -78,7 +82,7 @@ struct peer_schedule {
     struct peer_step steps[PEER_STEPS_MAX];
     struct peer_move moves[PEER_MOVES_MAX];
 };
-/* Has a way this op, among so many ranks, for chunks of so many floats? */
+/* Has a way this op, among so many ranks, for chunks of so many floats (what else is exchanged counts as floats of its bytes)? */
 bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count);
 /* What `rank` does. STATUS_CONFIG: too many ranks; a hypercube of a number that is no power of two; `once` for another op. */
 status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks) WARN_UNUSED;
@@ -91,6 +95,7 @@ struct peer_flags {
     uint32_t base[PEER_BLOCKS_MAX];  /* steps that this rank's blocks have made so far: the same on all ranks */
     uint32_t littles[PEER_LITTLE_BLOCKS];
     uint32_t lost;      /* 1 + the rank that did not come in time, or 0. Then results are undefined, and the flags of all ranks are to be zeroed */
+    uint32_t unused[3]; /* of an array of them, all are aligned */
 };
 
 struct stream;
@@ -101,12 +106,15 @@ struct peer_exchange_args {
     const float *in[PEER_RANKS_MAX], *work[PEER_RANKS_MAX];    /* of each rank; this rank's work is written */
     float *out[PEER_RANKS_MAX];
     struct peer_flags *flags[PEER_RANKS_MAX];
-    int64_t count;      /* floats of a chunk; a multiple of 4 */
+    int64_t count;      /* floats of a chunk, or its bytes over 4; a multiple of 4, of 2 where it is little */
+    dtype dt;           /* of what is summed: F32, BF16 or F64 */
     int blocks;         /* at most; all must run at once: no more than the card has multiprocessors */
-    double deadline_s;  /* of a wait inside the kernel, so that it ends when another card does not come */
+    double deadline_s;  /* of a wait inside the kernel, so that it ends when another card does not come; 0: none */
+    const volatile uint32_t *gone;  /* memory of the host: all waits end when it is set; or NULL */
+    volatile unsigned char *mark;   /* the host's: 1 when the exchange is over; or NULL */
 };
-/* Only in builds with CUDA, both. peer_load: once for each card, which is the current one, before the first exchange: a kernel that is
- * loaded while another card's already waits for it might not be. */
-status peer_load(void) WARN_UNUSED;
+/* Only in builds with CUDA, both. peer_load: once for each card, which is the current one, and number of ranks, before the first exchange: a
+ * kernel that is loaded while another card's already waits for it might not be. */
+status peer_load(int ranks) WARN_UNUSED;
 status peer_exchange(const struct peer_exchange_args *a, struct stream *s) WARN_UNUSED;
 #endif

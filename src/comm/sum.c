@@ -94,16 +94,15 @@ status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void
 {
     const size_t bytes = bytes_of(count, dt);
     if (c == NULL) return out != x ? dev_copy(s, out, x, bytes) : STATUS_OK;
-    TRY(comm_exchange(c, name, x, scratch, bytes, s));
-    if (s)
-        return c->world->driver->sum(&(struct card_sum){.x = scratch,
-                                                        .own = (const char *)x + (size_t)c->rank * bytes,
-                                                        .out = out,
-                                                        .count = count,
-                                                        .dt = dt,
-                                                        .ranks = c->ranks,
-                                                        .rank = c->rank},
-                                     s);
+    TRY(comm_carry(c, (struct comm_call){.op = COMM_REDUCE_SCATTER,
+                                         .name = name,
+                                         .send = x,
+                                         .recv = scratch,
+                                         .bytes = bytes,
+                                         .out = out,
+                                         .dt = dt,
+                                         .stream = s}));
+    if (s) return STATUS_OK; /* cards have added up */
     add_up(&(struct terms){.x = scratch, .dt = dt, .apart = count}, c->ranks, count, out);
     return STATUS_OK;
 }
@@ -134,8 +133,19 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
         TRY(dev_copy(s, send, x, bytes));
         TRY(dev_zero(s, send + bytes, padded - bytes));
     }
-    TRY(comm_reduce_scatter(c, name, send, own, part, dt, recv, s));
-    TRY(comm_all_gather(c, name, own, send, bytes_of(part, dt), s));
+    if (s) {
+        TRY(comm_carry(c, (struct comm_call){.op = COMM_ALL_REDUCE,
+                                             .name = name,
+                                             .send = send,
+                                             .recv = recv,
+                                             .bytes = bytes_of(part, dt),
+                                             .out = send,
+                                             .dt = dt,
+                                             .stream = s}));
+    } else {
+        TRY(comm_reduce_scatter(c, name, send, own, part, dt, recv, NULL));
+        TRY(comm_all_gather(c, name, own, send, bytes_of(part, dt), NULL));
+    }
     return whole ? STATUS_OK : dev_copy(s, x, send, bytes);
 }
 

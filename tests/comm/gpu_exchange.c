@@ -1,6 +1,7 @@
 /* Goal: exchanges between cards give every rank its result, bit for bit, write nothing else, come out the same again and from a captured
- * graph, and end when a rank does not come. Method: up to eight ranks, on all cards that reach each other's memory, several to a card
- * where there are fewer (small grids run side by side); ugly sizes; canaries behind OUT and WORK; sums against comm.h's order on the host. */
+ * graph, leave their marks, and end when a rank does not come, or all are told to end. Method: up to eight ranks, on all cards that reach each
+ * other's memory, several to a card where there are fewer (small grids run side by side); ugly sizes; canaries behind OUT and WORK; sums of
+ * F32, BF16 and F64 against comm.h's order on the host. */
 #include "comm/peer.h"
 #include "base/rng.h"
 #include "dev/cuda_int.h"
@@ -12,10 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 enum { CARDS_MAX = 16, FLOATS_MAX = 1 << 19, TAIL = 64, CANARY = 0x5A, TURNS = 3 };
-static const int64_t counts[] = {4, 20, 2044, 2048, 2052, 40004};
+static const int64_t counts[] = {2, 4, 6, 20, 1026, 2044, 2048, 2052, 40004};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 static struct rank {
@@ -24,14 +26,32 @@ static struct rank {
     float *in, *out, *work;
     struct peer_flags *flags;
 } ranks[PEER_RANKS_MAX];
-static float *host_in[PEER_RANKS_MAX], *host_out[PEER_RANKS_MAX], *host_again;
+enum { DTYPES = 3 };
+static const dtype dtypes[DTYPES] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
+static char *host_of[DTYPES][PEER_RANKS_MAX]; /* inputs by dtype */
+static char *host_out[PEER_RANKS_MAX], *host_again;
 static int cards, multiprocessors;
+static struct words {
+    volatile uint32_t gone;
+    volatile unsigned char marks[PEER_RANKS_MAX];
+} * words; /* the host's, which cards read and write */
 
 #define CUDA(call) assert_int_equal((call), cudaSuccess)
 
 static void to_card(int r)
 {
     CUDA(cudaSetDevice(ranks[r].dev.index));
+}
+
+static void fill(char *x, dtype dt, int rank)
+{
+    const int64_t n = (int64_t)(FLOATS_MAX * sizeof(float) / dtype_bytes(dt));
+    for (int64_t i = 0; i < n; i++) {
+        const double value = rng_at(5, RNG_TEST, (uint64_t)rank, (uint64_t)i).u[0] * 0x1p-31 - 1;
+        if (dt == DTYPE_F32) ((float *)x)[i] = (float)value;
+        if (dt == DTYPE_F64) ((double *)x)[i] = value;
+        if (dt == DTYPE_BF16) ((bf16 *)x)[i] = bf16_from_f32((float)value);
+    }
 }
 
 static int set_up(void **state)
@@ -64,14 +84,17 @@ static int set_up(void **state)
         CUDA(cudaMalloc((void **)&k->work, 2 * FLOATS_MAX * sizeof(float)));
         CUDA(cudaMalloc((void **)&k->flags, sizeof *k->flags));
         CUDA(cudaMemset(k->flags, 0, sizeof *k->flags));
-        assert_int_equal(peer_load(), STATUS_OK);
-        host_in[r] = malloc(FLOATS_MAX * sizeof(float));
+        for (int n = 1; n <= PEER_RANKS_MAX; n++) assert_int_equal(peer_load(n), STATUS_OK);
         host_out[r] = malloc(FLOATS_MAX * sizeof(float));
-        assert_true(host_in[r] && host_out[r]);
-        for (int64_t i = 0; i < FLOATS_MAX; i++)
-            host_in[r][i] = (float)rng_at(5, RNG_TEST, (uint64_t)r, (uint64_t)i).u[0] * 0x1p-31f - 1;
-        CUDA(cudaMemcpy(k->in, host_in[r], FLOATS_MAX * sizeof(float), cudaMemcpyDefault));
+        assert_non_null(host_out[r]);
+        for (int d = 0; d < DTYPES; d++) {
+            host_of[d][r] = malloc(FLOATS_MAX * sizeof(float));
+            assert_non_null(host_of[d][r]);
+            fill(host_of[d][r], dtypes[d], r);
+        }
     }
+    CUDA(cudaHostAlloc((void **)&words, sizeof *words, cudaHostAllocMapped | cudaHostAllocPortable));
+    words->gone = 0;
     printf("%d card%s\n", cards, cards == 1 ? "" : "s that reach each other");
     return 0;
 }
@@ -94,7 +117,8 @@ struct job {
     enum peer_op op;
     enum peer_way way;
     int ranks, blocks;
-    int64_t count;
+    int64_t count; /* floats of a chunk, or their bytes */
+    int d;         /* its dtype's number */
     bool in_place;
     struct peer_schedule s[PEER_RANKS_MAX];
 };
@@ -109,6 +133,8 @@ static void queue(struct job *j, int r)
 {
     struct peer_exchange_args a = {
         .schedule = &j->s[r], .count = j->count, .blocks = j->blocks, .deadline_s = 5};
+    a.dt = dtypes[j->d];
+    a.gone = &words->gone, a.mark = &words->marks[r];
     for (int p = 0; p < j->ranks; p++) {
         a.in[p] = ranks[p].in + (j->in_place && j->op == PEER_ALL_GATHER ? p * j->count : 0);
         a.out[p] = out_of(j, p), a.work[p] = ranks[p].work, a.flags[p] = ranks[p].flags;
@@ -117,34 +143,55 @@ static void queue(struct job *j, int r)
     if (peer_exchange(&a, &ranks[r].s) != STATUS_OK) fail_msg("%s", status_message());
 }
 
-/* comm.h's order, from the leaves up. */
-static float tree(int count, int64_t i)
+/* comm.h's order, from the leaves up, of element i of the buffers: stored at `to`. */
+static void tree(const struct job *j, int64_t i, void *to)
 {
+    const dtype dt = dtypes[j->d];
     float x[PEER_RANKS_MAX] = {0};
-    for (int r = 0; r < count; r++) x[r] = host_in[r][i];
+    double x64[PEER_RANKS_MAX] = {0};
+    for (int r = 0; r < j->ranks; r++) {
+        const char *in = host_of[j->d][r];
+        if (dt == DTYPE_F64) x64[r] = ((const double *)in)[i];
+        if (dt == DTYPE_F32) x[r] = ((const float *)in)[i];
+        if (dt == DTYPE_BF16) x[r] = bf16_to_f32(((const bf16 *)in)[i]);
+    }
     for (int apart = PEER_RANKS_MAX / 2; apart > 0; apart /= 2)
         for (int r = 0; r < apart; r++)
-            if (r + apart < count) x[r] += x[r + apart];
-    return x[0];
+            if (r + apart < j->ranks) x[r] += x[r + apart], x64[r] += x64[r + apart];
+    const bf16 rounded = bf16_from_f32(x[0]);
+    memcpy(to,
+           dt == DTYPE_F64   ? (void *)x64
+           : dt == DTYPE_F32 ? (void *)x
+                             : (void *)&rounded,
+           dtype_bytes(dt));
 }
 
-static float wanted(const struct job *j, int r, int64_t i)
+/* Element i of rank r's result. */
+static void wanted(const struct job *j, int r, int64_t i, void *to)
 {
-    const int64_t c = i / j->count, at = i % j->count;
-    if (j->op == PEER_ALL_TO_ALL) return host_in[c][r * j->count + at];
-    if (j->op == PEER_ALL_GATHER) return host_in[c][at + (j->in_place ? c * j->count : 0)];
-    return tree(j->ranks, j->op == PEER_REDUCE_SCATTER ? r * j->count + at : i);
+    const size_t bytes = dtype_bytes(dtypes[j->d]);
+    const int64_t part = j->count * (int64_t)sizeof(float) / (int64_t)bytes, c = i / part, at = i % part;
+    const char *from = host_of[j->d][c];
+    if (j->op == PEER_ALL_TO_ALL)
+        memcpy(to, from + (size_t)(r * part + at) * bytes, bytes);
+    else if (j->op == PEER_ALL_GATHER)
+        memcpy(to, from + (size_t)(at + (j->in_place ? c * part : 0)) * bytes, bytes);
+    else
+        tree(j, j->op == PEER_REDUCE_SCATTER ? r * part + at : i, to);
 }
 
 static void check_results(const struct job *j, int r)
 {
-    const float *got = host_out[r];
-    for (int64_t i = 0; i < j->s[r].out * j->count; i++) {
-        const float want = wanted(j, r, i);
-        if (memcmp(&got[i], &want, sizeof want) != 0)
-            fail_msg("%s %s%s, %d ranks, %d blocks, chunks of %lld: rank %d element %lld is %.9g, not %.9g",
-                     peer_way_text(j->way), peer_op_text(j->op), j->in_place ? " in place" : "", j->ranks,
-                     j->blocks, (long long)j->count, r, (long long)i, (double)got[i], (double)want);
+    const size_t bytes = dtype_bytes(dtypes[j->d]);
+    const int64_t n = j->s[r].out * j->count * (int64_t)sizeof(float) / (int64_t)bytes;
+    for (int64_t i = 0; i < n; i++) {
+        char want[sizeof(double)];
+        wanted(j, r, i, want);
+        if (memcmp(host_out[r] + (size_t)i * bytes, want, bytes) != 0)
+            fail_msg("%s %s of %s%s, %d ranks, %d blocks, chunks of %lld: rank %d element %lld is wrong",
+                     peer_way_text(j->way), peer_op_text(j->op), dtype_name(dtypes[j->d]),
+                     j->in_place ? " in place" : "", j->ranks, j->blocks, (long long)j->count, r,
+                     (long long)i);
     }
 }
 
@@ -158,6 +205,7 @@ static void check(const struct job *j, int turn)
         uint32_t lost;
         CUDA(cudaMemcpy(&lost, &ranks[r].flags->lost, sizeof lost, cudaMemcpyDefault));
         if (lost) fail_msg("rank %d of %d waited for rank %u in vain", r, j->ranks, lost - 1);
+        assert_int_equal(words->marks[r], 1);
         CUDA(cudaMemcpy(turn == 0 ? host_out[r] : host_again, out_of(j, r), bytes, cudaMemcpyDefault));
         if (turn == 0)
             check_results(j, r);
@@ -172,12 +220,13 @@ static void check(const struct job *j, int turn)
     }
 }
 
-/* In place, what was overwritten comes back; poison is where results and parts of them will be. */
+/* The input, also what was overwritten in place; poison is where results and parts of them will be. */
 static void prepare(const struct job *j)
 {
     for (int r = 0; r < j->ranks; r++) {
         const size_t bytes = (size_t)(j->ranks * j->count) * sizeof(float);
-        if (j->in_place) CUDA(cudaMemcpy(ranks[r].in, host_in[r], bytes, cudaMemcpyDefault));
+        CUDA(cudaMemcpy(ranks[r].in, host_of[j->d][r], bytes, cudaMemcpyDefault));
+        words->marks[r] = 0;
         CUDA(cudaMemset(ranks[r].out, CANARY, bytes + TAIL));
         CUDA(cudaMemset(ranks[r].work, CANARY, (size_t)(j->s[r].work * j->count) * sizeof(float) + TAIL));
     }
@@ -205,10 +254,17 @@ static void run(struct job *j)
         check(j, turn); /* first, again, from a graph */
     }
     for (int r = 0; r < j->ranks; r++) dev_graph_close(&ranks[r].dev, &graphs[r]);
-    if (j->in_place) /* the next job's input */
-        for (int r = 0; r < j->ranks; r++)
-            CUDA(cudaMemcpy(ranks[r].in, host_in[r], (size_t)(j->ranks * j->count) * sizeof(float),
-                            cudaMemcpyDefault));
+}
+
+static bool sums(enum peer_op op)
+{
+    return op == PEER_REDUCE_SCATTER || op == PEER_ALL_REDUCE;
+}
+
+/* All terms come together: sums of BF16 and F64, too. */
+static bool at_once(enum peer_way way)
+{
+    return way == PEER_DIRECT || way == PEER_ONCE || way == PEER_LITTLE;
 }
 
 static void exchanges_give_every_rank_its_result(void **state)
@@ -222,19 +278,26 @@ static void exchanges_give_every_rank_its_result(void **state)
                     const int side = (n + cards - 1) / cards, most = multiprocessors / side;
                     struct job j = {.op = op, .way = way, .ranks = n, .count = counts[k]};
                     j.blocks = k % 2 ? 1 + k : most < 16 ? most : 16;
-                    run(&j);
-                    j.in_place = true;
-                    if (op != PEER_ALL_TO_ALL && way != PEER_ONCE) run(&j);
+                    for (j.d = 0; j.d < (sums(op) && at_once(way) ? DTYPES : 1); j.d++) {
+                        j.in_place = false;
+                        run(&j);
+                        j.in_place = true;
+                        if (op != PEER_ALL_TO_ALL && way != PEER_ONCE) run(&j);
+                    }
                 }
 }
 
-static void who_does_not_come_is_named(void **state)
+/* Rank 0 begins, and rank 1 does not come. */
+static void wait_in_vain(enum peer_way way, double deadline_s)
 {
-    struct job j = {.op = PEER_ALL_GATHER, .way = PEER_DIRECT, .ranks = 2, .count = 4096, .blocks = 2};
-    struct peer_exchange_args a = {
-        .schedule = &j.s[0], .count = j.count, .blocks = j.blocks, .deadline_s = 0.1};
+    struct job j = {.op = PEER_ALL_GATHER, .way = way, .ranks = 2, .count = 4096, .blocks = 2};
+    struct peer_exchange_args a = {.schedule = &j.s[0],
+                                   .count = j.count,
+                                   .dt = DTYPE_F32,
+                                   .blocks = j.blocks,
+                                   .deadline_s = deadline_s,
+                                   .gone = &words->gone};
     uint32_t lost = 0;
-    (void)state;
     clear_flags();
     assert_int_equal(peer_schedule_fill(&j.s[0], j.op, j.way, 0, 2), STATUS_OK);
     for (int p = 0; p < 2; p++)
@@ -242,10 +305,30 @@ static void who_does_not_come_is_named(void **state)
         a.flags[p] = ranks[p].flags;
     to_card(0);
     assert_int_equal(peer_exchange(&a, &ranks[0].s), STATUS_OK);
+    if (deadline_s == 0) {
+        usleep(100000);
+        assert_int_equal(cudaStreamQuery(cuda_queue(&ranks[0].s)), cudaErrorNotReady);
+        words->gone = 1;
+    }
     wait_all();
+    words->gone = 0;
     CUDA(cudaMemcpy(&lost, &ranks[0].flags->lost, sizeof lost, cudaMemcpyDefault));
     assert_int_equal(lost, 2); /* rank 1 */
     clear_flags();
+}
+
+static void who_does_not_come_is_named(void **state)
+{
+    (void)state;
+    wait_in_vain(PEER_DIRECT, 0.1);
+    wait_in_vain(PEER_LITTLE, 0.1);
+}
+
+static void waits_end_when_all_are_told_to(void **state)
+{
+    (void)state;
+    wait_in_vain(PEER_DIRECT, 0);
+    wait_in_vain(PEER_LITTLE, 0);
 }
 
 int main(void)
@@ -258,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_give_every_rank_its_result),
         cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(waits_end_when_all_are_told_to),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

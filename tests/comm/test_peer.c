@@ -142,7 +142,7 @@ static void expect(struct job *j)
 /* Ways with steps to walk through. */
 static bool walks(enum peer_op op, enum peer_way way, int ranks)
 {
-    return way != PEER_LITTLE && peer_way_serves(way, op, ranks, 1);
+    return way != PEER_LITTLE && peer_way_serves(way, op, ranks, 4);
 }
 
 static void every_order_gives_every_rank_its_result(void **state)
@@ -221,6 +221,9 @@ static void what_cannot_be_is_refused(void **state)
     assert_false(peer_way_serves(PEER_HYPERCUBE, PEER_ALL_GATHER, 6, 4));
     assert_false(peer_way_serves(PEER_RING, PEER_ALL_GATHER, PEER_RANKS_MAX + 1, 4));
     assert_true(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, PEER_LITTLE_FLOATS));
+    assert_true(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, 6));
+    assert_false(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, 5));
+    assert_false(peer_way_serves(PEER_DIRECT, PEER_ALL_GATHER, 4, 6));
     assert_false(peer_way_serves(PEER_LITTLE, PEER_ALL_REDUCE, 4, PEER_LITTLE_FLOATS));
     assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_ONCE, 0, 4), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "all_reduce"));

@@ -1,0 +1,194 @@
+/* Goal: calls whose data lie on cards leave what the same calls leave in the host's memory, bit for bit: by every path that they take, of odd
+ * sizes, from odd addresses, in groups, beside other work, and by NCCL. Method: as many ranks as there are cards, each call twice. */
+#include "comm/support_ranks.h"
+#include "base/rng.h"
+#include "dev/dev.h"
+#include "gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { NO_CARD = 77, RANKS_MAX = 8, COUNT_MAX = 1 << 19, BYTES_MAX = RANKS_MAX * COUNT_MAX * 8 };
+static const int64_t counts[] = {1, 2, 3, 7, 16, 100, 1023, 4096, 8192, 30001, 65536, COUNT_MAX};
+static const dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
+
+#define OK(call)                                                                                             \
+    do {                                                                                                     \
+        if ((call) != STATUS_OK) {                                                                           \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, status_message());                         \
+            return 1;                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+enum op { ALL_TO_ALL, ALL_GATHER, GATHER_IN_PLACE, REDUCE_SCATTER, SCATTER_IN_PLACE, SUM, OP_COUNT };
+struct memory {
+    char *in, *out, *scratch; /* BYTES_MAX and a little more; twice that */
+};
+struct rank {
+    struct comm *c;
+    struct dev dev;
+    struct stream s;
+    struct arena arena;
+    struct memory host, card;
+    char *got;
+};
+struct call {
+    enum op op;
+    int64_t count;
+    dtype dt;
+    size_t shift; /* elements before the data */
+};
+
+static size_t room(void)
+{
+    return BYTES_MAX + ARENA_ALIGN;
+}
+
+static int open_rank(struct rank *k, enum comm_transport how)
+{
+    const size_t bytes = room();
+    OK(dev_stream_open(&k->dev, &k->s));
+    OK(comm_cards_open(k->c, &k->s, how));
+    OK(dev_arena_reserve(&k->dev, &k->arena, "calls", 5 * bytes));
+    k->card = (struct memory){arena_take(&k->arena, bytes, "in"), arena_take(&k->arena, bytes, "out"),
+                              arena_take(&k->arena, 2 * bytes, "scratch")};
+    k->host =
+        (struct memory){aligned_alloc(64, bytes), aligned_alloc(64, bytes), aligned_alloc(64, 2 * bytes)};
+    k->got = malloc(bytes);
+    if (!k->host.in || !k->host.out || !k->host.scratch || !k->got) return 1;
+    OK(comm_cards_share(k->c, k->arena.base, k->arena.size));
+    return 0;
+}
+
+/* Where the result is, and how long. */
+static status make(const struct call *a, struct comm *c, const struct memory *m, struct stream *s, char **out,
+                   size_t *out_bytes)
+{
+    const size_t each = dtype_bytes(a->dt), bytes = (size_t)a->count * each;
+    const int ranks = comm_ranks(c);
+    char *in = m->in + a->shift * each, *result = m->out + a->shift * each,
+         *own = in + (size_t)comm_rank(c) * bytes;
+    *out = a->op == GATHER_IN_PLACE || a->op == SUM ? in : a->op == SCATTER_IN_PLACE ? own : result;
+    *out_bytes = a->op >= REDUCE_SCATTER ? bytes : bytes * (size_t)ranks;
+    switch (a->op) {
+    case ALL_TO_ALL: return comm_all_to_all(c, "exchanged", in, result, bytes, s);
+    case ALL_GATHER: return comm_all_gather(c, "gathered", in, result, bytes, s);
+    case GATHER_IN_PLACE: return comm_all_gather(c, "gathered in place", own, in, bytes, s);
+    case REDUCE_SCATTER:
+        return comm_reduce_scatter(c, "scattered", in, result, a->count, a->dt, m->scratch, s);
+    case SCATTER_IN_PLACE:
+        return comm_reduce_scatter(c, "scattered in place", in, own, a->count, a->dt, m->scratch, s);
+    case SUM: return comm_sum(c, "summed", in, a->count, a->dt, m->scratch, s);
+    case OP_COUNT: break;
+    }
+    return FAIL(STATUS_INTERNAL, "op %d", (int)a->op);
+}
+
+static int compare(struct rank *k, struct comm *c, const struct call *a)
+{
+    const int64_t n = a->count * comm_ranks(c) + (int64_t)a->shift;
+    char *want, *left;
+    size_t bytes;
+    for (int64_t i = 0; i < n; i++)
+        dtype_store(k->host.in, i, a->dt,
+                    rng_uniform(9, RNG_TEST, (uint64_t)comm_rank(k->c), (uint64_t)i) - 0.5);
+    OK(dev_upload(&k->s, k->card.in, k->host.in, (size_t)n * dtype_bytes(a->dt)));
+    OK(dev_zero(&k->s, k->card.out, (size_t)n * dtype_bytes(a->dt)));
+    OK(dev_sync(&k->s));
+    OK(make(a, c, &k->host, NULL, &want, &bytes));
+    OK(make(a, c, &k->card, &k->s, &left, &bytes));
+    OK(dev_download(&k->s, k->got, left, bytes));
+    OK(dev_sync(&k->s));
+    if (memcmp(k->got, want, bytes) == 0) return 0;
+    fprintf(stderr, "rank %d of %d: op %d of %lld %s, shifted by %zu, %s: the card has something else\n",
+            comm_rank(c), comm_ranks(c), (int)a->op, (long long)a->count, dtype_name(a->dt), a->shift,
+            k->s.beside ? "beside" : "by itself");
+    return 1;
+}
+
+static int scalars(struct rank *k, struct comm *c)
+{
+    for (int count = 1; count <= COMM_SCALARS; count++) {
+        double x[COMM_SCALARS], y[COMM_SCALARS];
+        for (int i = 0; i < count; i++) x[i] = 1.0 / (3 + i + 7 * comm_rank(c));
+        OK(dev_upload(&k->s, k->card.in, x, (size_t)count * sizeof *x));
+        OK(comm_sum_f64(c, "scalars", x, count, NULL));
+        OK(comm_sum_f64(c, "scalars", (double *)(void *)k->card.in, count, &k->s));
+        OK(dev_download(&k->s, y, k->card.in, (size_t)count * sizeof *x));
+        OK(dev_sync(&k->s));
+        if (memcmp(x, y, (size_t)count * sizeof *x) != 0) return 1;
+    }
+    return 0;
+}
+
+static int compare_all(struct rank *k, struct comm *c)
+{
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
+            for (enum op op = 0; op < OP_COUNT; op++)
+                for (size_t shift = 0; shift < 2; shift++) {
+                    const struct call a = {op, counts[i], dtypes[d], shift};
+                    if (d > 0 && op < REDUCE_SCATTER) continue; /* bytes are bytes */
+                    if (shift > 0 && counts[i] > 65536) continue;
+                    if (compare(k, c, &a) != 0) return 1;
+                }
+    return scalars(k, c);
+}
+
+static int rank_run(struct comm *c, const void *arg)
+{
+    struct rank k = {.c = c};
+    struct comm *group;
+    char have, all[RANKS_MAX];
+    have = dev_open_local(&k.dev, DEV_CUDA, comm_rank(c)) == STATUS_OK;
+    OK(comm_all_gather(c, "cards", &have, all, 1, NULL));
+    for (int r = 0; r < comm_ranks(c); r++)
+        if (!all[r]) return NO_CARD;
+    OK(comm_split(c, "reversed", 0, -comm_rank(c), &group));
+    if (open_rank(&k, *(const enum comm_transport *)arg) != 0) return 1;
+    for (int beside = 0; beside < 2; beside++) {
+        k.s.beside = beside;
+        if (compare_all(&k, c) != 0 || compare_all(&k, group) != 0) return 1;
+    }
+    OK(comm_cards_unshare(c, k.arena.base));
+    OK(comm_barrier(c, "together"));
+    return 0;
+}
+
+static void compare_transport(enum comm_transport how)
+{
+    int codes[JOB_RANKS];
+    for (int ranks = RANKS_MAX; ranks >= 2; ranks /= 2) {
+        run_job(&(struct job){.ranks = ranks, .run = rank_run, .arg = &how}, codes);
+        if (WIFEXITED(codes[0]) && WEXITSTATUS(codes[0]) == NO_CARD) continue;
+        for (int r = 0; r < ranks; r++) assert_true(WIFEXITED(codes[r]) && WEXITSTATUS(codes[r]) == 0);
+        printf("%d cards\n", ranks);
+        return;
+    }
+    printf("fewer than two cards\n");
+    skip();
+}
+
+static void near_cards_have_the_hosts_results(void **state)
+{
+    (void)state;
+    compare_transport(COMM_CARDS_AUTO);
+}
+
+static void nccl_has_the_hosts_results(void **state)
+{
+    (void)state;
+    compare_transport(COMM_CARDS_NCCL);
+}
+
+int main(void)
+{
+    if (gpu_missing() == 77) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(near_cards_have_the_hosts_results),
+        cmocka_unit_test(nccl_has_the_hosts_results),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
