@@ -2,7 +2,8 @@
  *
  * All exchanges of a rank that are under way beside its computing are queued here, in the same order on all ranks: two that ranks see in
  * different order, on streams of their own, could wait for each other. For the same reason an exchange on the step's stream comes after
- * aside_wait of all that was queued here. Exchanges here leave the card's multiprocessors to what is computed: copy engines move the data.
+ * aside_wait of all that was queued here. Exchanges here leave the card's multiprocessors to what is computed: copy engines move all but what is
+ * little (comm/cuda_near.c).
  * Ops may be queued here that need no workspace, which is the step's.
  *
  * On the host there is nothing beside: all is done in the order of the calls. */

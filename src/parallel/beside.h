@@ -21,7 +21,8 @@ struct beside {
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
-/* Nothing to do, and nothing to close, where sums do not go on beside: on the host, where the backward has collectives, with segments. */
+/* Nothing to do, and nothing to close, where sums do not go on beside: on the host, where the backward has collectives, with segments
+ * (only the last one's backward completes a unit, and the hooks do not say which it is). */
 struct beside_open_args {
     const struct sync *sync;
     struct params *params;
