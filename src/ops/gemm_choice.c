@@ -5,10 +5,14 @@
 #include "base/text.h"
 #include "tensor/dtype.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { LINE_MAX_BYTES = 1024, FILE_MAX_BYTES = 16 << 20 };
+enum { LINE_MAX_BYTES = 1024, FILE_MAX_BYTES = 16 << 20, LOCK_MS = 5000 };
 static const char *const way_names[GEMM_WAY_COUNT] = {"library", "unfused", "plain"};
 
 _Static_assert(sizeof(struct gemm_key) == 3 * sizeof(int64_t) + 6 + 5 * sizeof(uint16_t),
@@ -320,5 +324,48 @@ status gemm_choice_file_add(const struct gemm_choice_list *list, const struct ge
 out:
     free(text);
     free(old);
+    return st;
+}
+
+/* A file beside it is locked: the file itself is replaced by every addition. As in train/runlock.c the lock ends with its holder. */
+static status lock_file(const char *path, int *fd)
+{
+    char lock_path[PATH_MAX];
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(lock_path, sizeof lock_path, "%s.lock", path);
+    *fd = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (*fd < 0) return FAIL(STATUS_IO, "cannot open '%s': %s", lock_path, strerrordesc_np(errno));
+    for (int left = LOCK_MS; fcntl(*fd, F_OFD_SETLK, &lock) != 0; left--) {
+        if (left == 0 || (errno != EAGAIN && errno != EACCES)) {
+            const int why = errno;
+            io_close(fd);
+            return FAIL(STATUS_IO, "cannot lock '%s': %s", lock_path, strerrordesc_np(why));
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return STATUS_OK;
+}
+
+static bool same_way(const struct gemm_choice *a, const struct gemm_choice *b)
+{
+    return a->way == b->way && memcmp(a->algo, b->algo, sizeof a->algo) == 0;
+}
+
+status gemm_choice_file_settle(struct gemm_choice *mine, const struct gemm_choice *old,
+                               const struct gemm_place *here, const char *path)
+{
+    struct gemm_choice_list list = {0};
+    int lock;
+    TRY(make_parent(path));
+    TRY(lock_file(path, &lock));
+    status st = gemm_choice_file_read(&list, here, path);
+    const struct gemm_choice *theirs = st == STATUS_OK ? gemm_choice_find(&list, &mine->key) : NULL;
+    if (theirs && !(old && same_way(theirs, old)))
+        *mine = *theirs;
+    else if (st == STATUS_OK)
+        st = gemm_choice_file_add(&(struct gemm_choice_list){.items = mine, .count = 1}, here, path);
+    gemm_choice_free(&list);
+    io_close(&lock);
     return st;
 }

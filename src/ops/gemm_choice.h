@@ -61,4 +61,8 @@ status gemm_choice_file_read(struct gemm_choice_list *list, const struct gemm_pl
 /* Adds lines to a file, whose directory is made: what other processes wrote meanwhile stays, lines of the same place and key are
  * replaced, damaged ones go. The new file takes the old one's place in one step. */
 status gemm_choice_file_add(const struct gemm_choice_list *list, const struct gemm_place *here, const char *path) WARN_UNUSED;
+/* Whoever comes first decides: `mine` goes into the file, or *mine becomes what another process has put there since `old` was read (the
+ * line that was found then and is of no use; NULL: there was none). So ranks that time a product at the same moment take the same
+ * algorithm. Waits a few seconds at most for others that write; STATUS_IO then. */
+status gemm_choice_file_settle(struct gemm_choice *mine, const struct gemm_choice *old, const struct gemm_place *here, const char *path) WARN_UNUSED;
 #endif

@@ -5,6 +5,7 @@
 #include "data/token_map.h"
 #include "model/init.h"
 #include "spec/sources.h"
+#include "train/record.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -237,15 +238,14 @@ status trainer_init_weights(struct trainer *t)
     return dev_sync(t->run.stream);
 }
 
-static json_t *describe(struct trainer *t)
+static json_t *describe(struct trainer *t, json_t *algorithms)
 {
-    char *config = spec_dump_text(&t->spec), *algorithms = choose_algorithms(t->run.stream);
+    char *config = spec_dump_text(&t->spec);
     json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
                                       (json_int_t)t->tokens, "config", config, "imported",
                                       t->decoder.params.grad == NULL)
                           : NULL;
-    if (meta && algorithms) json_object_set_new(meta, "algorithms", json_string(algorithms));
-    free(algorithms);
+    if (meta) json_object_update(meta, algorithms);
     free(config);
     return meta;
 }
@@ -254,16 +254,22 @@ status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
     struct state state;
-    json_t *meta = NULL;
+    json_t *meta = NULL, *algorithms = NULL;
     TRY(state_open(&state, t, STATE_SAVE));
     status st = state_check(&state);
+    if (st == STATUS_OK) {
+        char *mine = choose_algorithms(t->run.stream);
+        st = record_gather(t->mesh.world, mine, &algorithms);
+        free(mine);
+    }
     if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
-        meta = describe(t);
+        meta = describe(t, algorithms);
         st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
                                     (int)t->spec.run.ckpt_keep)
                   : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     }
+    json_decref(algorithms);
     json_decref(meta);
     state_close(&state);
     return st;
@@ -352,10 +358,13 @@ static status check_map(const struct trainer *t, const struct checkpoint *c, con
 }
 
 /* The algorithms of products are part of a run's bits. */
-static status algorithms_of(struct trainer *t, const struct checkpoint *c)
+static status take_algorithms(struct trainer *t, const struct checkpoint *c)
 {
-    const char *text = json_string_value(json_object_get(checkpoint_meta(c), "algorithms"));
-    return text ? choose_algorithms_set(t->run.stream, text) : STATUS_OK;
+    char *text = record_text(checkpoint_meta(c), comm_rank(t->mesh.world));
+    if (text == NULL) return FAIL(STATUS_FIT, "no memory for the record of algorithms");
+    status st = *text ? choose_algorithms_set(t->run.stream, text) : STATUS_OK;
+    free(text);
+    return st;
 }
 
 /* What one rank finds damaged, none goes on from. */
@@ -391,7 +400,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(check_moments(t, c, &state));
     TRY_OUT(check_map(t, c, state.map));
     TRY_OUT(place_of(t, c));
-    TRY_OUT(algorithms_of(t, c));
+    TRY_OUT(take_algorithms(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
 out:

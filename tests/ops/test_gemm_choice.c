@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -204,6 +206,72 @@ static void damaged_lines_of_a_file_go_with_the_next_addition(void **state)
     gemm_choice_free(&back);
 }
 
+/* Several processes time the same products at the same moment, each with another result. */
+enum { SETTLERS = 6, PRODUCTS = 12 };
+static const char *result_of(int who)
+{
+    char name[16];
+    snprintf(name, sizeof name, "settled.%d", who);
+    return temp_path(name);
+}
+
+static int settle_all(const char *path, int who)
+{
+    const struct gemm_place mine = here();
+    FILE *out = fopen(result_of(who), "w");
+    for (int i = 0; i < PRODUCTS; i++) {
+        struct gemm_choice c = choice(1 + i);
+        c.algo[0] = (uint8_t)who;
+        if (gemm_choice_file_settle(&c, NULL, &mine, path) != STATUS_OK) return 1;
+        fprintf(out, "%d\n", c.algo[0]);
+    }
+    return fclose(out);
+}
+
+static void the_first_to_time_a_product_decides_for_all(void **state)
+{
+    (void)state;
+    const char *path = temp_path("first/gemm.txt");
+    const struct gemm_place mine = here();
+    char *first;
+    size_t bytes;
+    for (int who = 0; who < SETTLERS; who++)
+        if (fork() == 0) _exit(settle_all(path, who));
+    for (int who = 0; who < SETTLERS; who++) {
+        int code;
+        assert_true(wait(&code) > 0);
+        assert_int_equal(code, 0);
+    }
+    assert_int_equal(io_read_file(result_of(0), 1 << 20, &first, &bytes), STATUS_OK);
+    for (int who = 1; who < SETTLERS; who++) {
+        char *other;
+        assert_int_equal(io_read_file(result_of(who), 1 << 20, &other, &bytes), STATUS_OK);
+        assert_string_equal(other, first);
+        free(other);
+    }
+    struct gemm_choice_list list = {0};
+    assert_int_equal(gemm_choice_file_read(&list, &mine, path), STATUS_OK);
+    assert_int_equal(list.count, PRODUCTS);
+    gemm_choice_free(&list);
+    free(first);
+}
+
+static void a_line_of_no_use_is_replaced_once(void **state)
+{
+    (void)state;
+    const char *path = temp_path("replaced.txt");
+    const struct gemm_place mine = here();
+    const struct gemm_choice refused = choice(1);
+    struct gemm_choice c = refused, better = refused, late = refused;
+    assert_int_equal(gemm_choice_file_settle(&c, NULL, &mine, path), STATUS_OK);
+    better.algo[0] ^= 1;
+    late.algo[0] ^= 2;
+    assert_int_equal(gemm_choice_file_settle(&better, &refused, &mine, path), STATUS_OK);
+    assert_int_equal(better.algo[0], refused.algo[0] ^ 1);
+    assert_int_equal(gemm_choice_file_settle(&late, &refused, &mine, path), STATUS_OK);
+    assert_int_equal(late.algo[0], refused.algo[0] ^ 1);
+}
+
 static void a_name_becomes_one_word(void **state)
 {
     (void)state;
@@ -233,6 +301,8 @@ int main(void)
         cmocka_unit_test(a_list_takes_the_lines_of_its_place),
         cmocka_unit_test(a_file_keeps_what_others_wrote),
         cmocka_unit_test(damaged_lines_of_a_file_go_with_the_next_addition),
+        cmocka_unit_test(the_first_to_time_a_product_decides_for_all),
+        cmocka_unit_test(a_line_of_no_use_is_replaced_once),
         cmocka_unit_test(a_name_becomes_one_word),
     };
     return cmocka_run_group_tests(tests, temp_open, temp_close);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_cards.sh INGOT [PART]...
-#   parts: data zero offload tensor pipe moved kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor pipe moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor pipe moved kill refused} "
+parts=" ${*:-data zero offload tensor pipe moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -157,6 +157,23 @@ if part moved; then
     rm -rf runs/moved/ckpt/step-00000010
     run 0 launch -n 2 -- train ranks.yaml --run.dir=runs/moved --resume --parallel.pipeline=2
     equal "then two stages" runs/bf16 runs/moved
+fi
+if part again; then # both ranks time products at once: one choice for both, the same tomorrow, and without the file that remembers it
+    wide="--model.hidden_size=1024 --model.ffn_size=3072 --model.head_count=16 --model.head_count_kv=8"
+    for mesh in tensor=2 pipeline=2 zero=1; do
+        keys="$wide --parallel.$mesh" name=again.${mesh%=*}
+        # shellcheck disable=SC2086
+        two $name $keys --machine.cache_dir=$name
+        [ "$(wc -l <$name/gemm.txt)" -ge 10 ] || fail "$mesh: no products in the cache"
+        [ -z "$(sed 's/ way=.*//' $name/gemm.txt | sort | uniq -d)" ] || fail "$mesh: a product with two choices"
+        # shellcheck disable=SC2086
+        two $name.2 $keys --machine.cache_dir=$name
+        equal "$mesh, with an empty cache and with a full one" runs/$name runs/$name.2
+        rm -rf runs/$name.2/ckpt/step-00000010
+        # shellcheck disable=SC2086
+        run 0 launch -n 2 -- train ranks.yaml --run.dir=runs/$name.2 $keys --resume --machine.cache_dir=$name.empty
+        equal "$mesh, resumed without a cache" runs/$name runs/$name.2
+    done
 fi
 if part kill; then
     for signal in KILL STOP; do

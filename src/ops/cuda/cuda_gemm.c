@@ -9,8 +9,10 @@
  *   choice   from the checkpoint's record, else from the cache file, else by cuda_gemm_search.c; never while a graph is captured
  *
  * An algorithm decides the order of the sums, so the last bits: runs are equal bit for bit when they use the same choices. Timing may
- * choose otherwise the next time. Hence the cache file, the record in checkpoints, and cuda_options.gemm_candidates = 1 (the library's
- * first proposal, untimed). Excluded are reductions that round partial sums to the type of c.
+ * choose otherwise the next time, and on another rank. Hence the cache file, where the first of several ranks that time a product decides
+ * for all before anyone uses it, the record in checkpoints, and cuda_options.gemm_candidates = 1 (the library's first proposal, untimed).
+ * Nobody waits for another's timing: what is queued on its card may itself wait for the other rank. Excluded are reductions that round
+ * partial sums to the type of c.
  *
  * What the library does not offer takes gemm_plain.cu's kernel. Known and not used yet: on an H200, dgrad (NN) reaches 696 TFLOP/s
  * where forward (TN) reaches 788 on the same sizes: a transposed copy of the weights would make dgrad a TN product. */
@@ -185,6 +187,27 @@ bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e)
     return take_known(t, e, &same);
 }
 
+/* With one candidate nothing is timed: there is nothing to keep, and what others kept would be another algorithm. */
+static const char *cache_file(const struct cuda_set *set)
+{
+    return set->options.gemm_candidates == 1 ? NULL : set->options.gemm_cache;
+}
+
+/* What was found becomes the file's, or the file's becomes what is used. */
+static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *file)
+{
+    const struct gemm_entry found = *e;
+    const struct gemm_choice *old = gemm_choice_find(&t->cached, &e->choice.key);
+    struct gemm_choice choice = e->choice;
+    if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
+        if (!t->unkept)
+            log_warn("the chosen algorithms of matrix products are not kept: %s", status_message());
+        t->unkept = true;
+    } else if (!take_known(t, e, &choice)) {
+        *e = found;
+    }
+}
+
 static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct gemm_args *g, dev_stream s)
 {
     const struct gemm_key key = e->choice.key;
@@ -199,8 +222,9 @@ static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct 
     if (take_known(t, e, gemm_choice_find(&t->cached, &key))) return STATUS_OK;
     TRY(refuse_in_capture(&key, s));
     e->choice = (struct gemm_choice){.key = key};
-    e->found_here = true;
-    return cuda_gemm_search(t, e, g, s);
+    TRY(cuda_gemm_search(t, e, g, s));
+    if (cache_file(cuda_set(s))) settle(t, e, cache_file(cuda_set(s)));
+    return STATUS_OK;
 }
 
 /* The product's entry, made when this is its first call; valid until the next call. */
@@ -282,12 +306,6 @@ void cuda_gemm_slots(struct ops *o)
 
 /* ------------------------------------------------------------------ the set's part */
 
-/* With one candidate nothing is timed: there is nothing to keep, and what others kept would be another algorithm. */
-static const char *cache_file(const struct cuda_set *set)
-{
-    return set->options.gemm_candidates == 1 ? NULL : set->options.gemm_cache;
-}
-
 status cuda_gemm_open(struct cuda_set *set)
 {
     int device;
@@ -305,24 +323,10 @@ status cuda_gemm_open(struct cuda_set *set)
     return STATUS_OK;
 }
 
-static void keep_found(const struct cuda_set *set)
-{
-    const struct gemm_choices *t = set->gemm;
-    struct gemm_choice_list found = {0};
-    status st = STATUS_OK;
-    for (int i = 0; i < t->capacity && st == STATUS_OK; i++)
-        if (t->table[i].taken && t->table[i].found_here) st = gemm_choice_add(&found, &t->table[i].choice);
-    if (st == STATUS_OK) st = gemm_choice_file_add(&found, &t->here, cache_file(set));
-    if (st != STATUS_OK)
-        log_warn("the chosen algorithms of matrix products were not kept: %s", status_message());
-    gemm_choice_free(&found);
-}
-
 void cuda_gemm_close(struct cuda_set *set)
 {
     struct gemm_choices *t = set->gemm;
     if (t == NULL) return;
-    if (t->lt && cache_file(set)) keep_found(set);
     for (int i = 0; i < t->capacity; i++) close_descriptors(&t->table[i]);
     if (t->begin.mark) (void)cudaEventDestroy((cudaEvent_t)t->begin.mark);
     if (t->end.mark) (void)cudaEventDestroy((cudaEvent_t)t->end.mark);

@@ -13,7 +13,6 @@ enum {
 /* One product, ready to run: a lookup finds it. */
 struct gemm_entry {
     bool taken;                 /* the slot of the table is in use */
-    bool found_here;            /* by a search of this process: goes into the cache file */
     struct gemm_choice choice;
     cublasLtMatmulDesc_t op;    /* descriptors in cuBLASLt's terms: its A is our b */
     cublasLtMatrixLayout_t la, lb, lc;
@@ -25,7 +24,8 @@ struct gemm_choices {
     struct gemm_place here;
     struct gemm_entry *table;   /* open addressing; a power of two, at most half full */
     int capacity, count;
-    struct gemm_choice_list cached;     /* the cache file's */
+    struct gemm_choice_list cached;     /* the cache file's, as it was at start */
+    bool unkept;                /* and cannot be written, as was said */
     struct gemm_choice_list recorded;   /* a checkpoint's: before the cache file's */
     struct event begin, end;    /* of timed runs; opened by the first search */
     int timed_count;            /* products that were searched, and what that took */
