@@ -1,9 +1,10 @@
 /* Where a step's time goes on the device. The step's wall time is dealt out: an instant belongs to the activity that runs in it
- * (of several, to the one that began first), or to the gaps.
+ * (of several, to the one that began first), or to the gaps. What ranks exchange gets what nothing else runs in: what it costs.
  *
  *     kernel A  |=========|                A gets 10
  *     kernel B       |=========|           B gets  5: what is behind A's end
  *     copy                           |==|  gets    3, the time before it is a gap
+ *     exchange    |===============|        gets    3: what is behind B's end
  *
  * So parts and gaps add up to the wall time, whatever overlaps. */
 #include "observe/kernels_int.h"
@@ -34,24 +35,81 @@ static void add_links(struct breakdown_sum *sum, const struct activity *a, int64
     }
 }
 
-void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
-                   const enum kernel_part *parts, int64_t wall_ns, int64_t steps)
+static void put_own(struct breakdown_sum *sum, const struct activity *a, enum kernel_part part, int64_t own)
+{
+    struct breakdown_row *row = &sum->rows[a->name];
+    row->count++;
+    row->ns += own;
+    row->alone_ns += a->end_ns - a->start_ns;
+    sum->part_ns[part] += own;
+    sum->part_count[part]++;
+}
+
+/* What is computed or copied, sorted by start; the time in which something of it ran. */
+static int64_t add_computed(struct breakdown_sum *sum, const struct activity *a, int64_t count,
+                            const enum kernel_part *parts)
 {
     int64_t covered_to = INT64_MIN, busy_ns = 0;
-    if (count > 0) qsort(a, (size_t)count, sizeof *a, by_start);
     for (int64_t i = 0; i < count; i++) {
+        if (parts[a[i].name] == KERNEL_EXCHANGE) continue;
         int64_t from = a[i].start_ns > covered_to ? a[i].start_ns : covered_to;
         int64_t own = a[i].end_ns > from ? a[i].end_ns - from : 0;
         if (a[i].end_ns > covered_to) covered_to = a[i].end_ns;
-        enum kernel_part part = parts[a[i].name];
-        struct breakdown_row *row = &sum->rows[a[i].name];
-        row->count++;
-        row->ns += own;
-        row->alone_ns += a[i].end_ns - a[i].start_ns;
-        sum->part_ns[part] += own;
-        sum->part_count[part]++;
+        put_own(sum, &a[i], parts[a[i].name], own);
         busy_ns += own;
     }
+    return busy_ns;
+}
+
+/* Walks along what was computed, for spans one behind the other. */
+struct walk {
+    const struct activity *a;
+    const enum kernel_part *parts;
+    int64_t count, at, covered_to;
+};
+
+/* The part of a span in which nothing was computed. */
+static int64_t uncovered(struct walk *w, int64_t from, int64_t to)
+{
+    int64_t own = 0;
+    while (from < to) {
+        for (; w->at < w->count && w->a[w->at].start_ns <= from; w->at++)
+            if (w->parts[w->a[w->at].name] != KERNEL_EXCHANGE && w->a[w->at].end_ns > w->covered_to)
+                w->covered_to = w->a[w->at].end_ns;
+        if (w->covered_to > from) {
+            from = w->covered_to;
+            continue;
+        }
+        const int64_t next = w->at < w->count && w->a[w->at].start_ns < to ? w->a[w->at].start_ns : to;
+        own += next - from;
+        from = next;
+    }
+    return own;
+}
+
+/* What ranks exchange, which gets the rest; the time that it gets. */
+static int64_t add_exchanges(struct breakdown_sum *sum, const struct activity *a, int64_t count,
+                             const enum kernel_part *parts)
+{
+    struct walk w = {.a = a, .parts = parts, .count = count, .covered_to = INT64_MIN};
+    int64_t covered_to = INT64_MIN, busy_ns = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (parts[a[i].name] != KERNEL_EXCHANGE) continue;
+        const int64_t from = a[i].start_ns > covered_to ? a[i].start_ns : covered_to;
+        const int64_t own = uncovered(&w, from, a[i].end_ns);
+        if (a[i].end_ns > from) sum->exchange_ns += a[i].end_ns - from;
+        if (a[i].end_ns > covered_to) covered_to = a[i].end_ns;
+        put_own(sum, &a[i], KERNEL_EXCHANGE, own);
+        busy_ns += own;
+    }
+    return busy_ns;
+}
+
+void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
+                   const enum kernel_part *parts, int64_t wall_ns, int64_t steps)
+{
+    if (count > 0) qsort(a, (size_t)count, sizeof *a, by_start);
+    const int64_t busy_ns = add_computed(sum, a, count, parts) + add_exchanges(sum, a, count, parts);
     add_links(sum, a, count);
     if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different moments */
     sum->part_ns[KERNEL_GAP] += wall_ns - busy_ns;
@@ -93,6 +151,7 @@ void breakdown_mean(struct breakdown *out, const struct breakdown_sum *sum, cons
                                                   .copies = (double)sum->link_count[way] / steps};
     out->step_s = (double)sum->wall_ns * 1e-9 / steps;
     out->busy_s = out->step_s - out->parts[KERNEL_GAP].seconds;
+    out->exchange_s = (double)sum->exchange_ns * 1e-9 / steps;
     out->kernel_count = costliest(list, sum, names->count);
     for (int i = 0; i < names->count; i++) out->kernel_kinds += sum->rows[i].count > 0;
     for (int i = 0; i < out->kernel_count; i++) {
@@ -166,6 +225,10 @@ void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
     if (plain_s > 0)
         fprintf(out, "  without recording a step takes %.3f ms, of which gaps are %.3f ms (%.1f %%)\n",
                 plain_s * 1e3, plain_gaps(b, plain_s) * 1e3, 100 * plain_gaps(b, plain_s) / plain_s);
+    if (b->exchange_s > 0)
+        fprintf(out,
+                "  exchanges between ranks are under way for %.3f ms, of which %.3f ms beside computing\n",
+                b->exchange_s * 1e3, (b->exchange_s - b->parts[KERNEL_EXCHANGE].seconds) * 1e3);
     print_links(out, b);
     if (b->lost) fprintf(out, "  %lld activities were lost: the gaps are too large\n", (long long)b->lost);
     fprintf(out, "  %8s %10s %7s  the %d costliest of %d kernels\n", "calls", "mean us", "%", b->kernel_count,
@@ -190,9 +253,10 @@ json_t *breakdown_json(const struct breakdown *b, double plain_s)
                                                  kernel_part_key(k->part), "calls", k->calls, "mean_us",
                                                  k->mean_s * 1e6, "percent", k->percent));
     }
-    json_t *root = json_pack("{s:I, s:f, s:f, s:I, s:o, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
-                             b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "lost", (json_int_t)b->lost,
-                             "parts", parts, "links", links_json(b), "kernels", kernels);
+    json_t *root =
+        json_pack("{s:I, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
+                  b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "exchange_ms", b->exchange_s * 1e3, "lost",
+                  (json_int_t)b->lost, "parts", parts, "links", links_json(b), "kernels", kernels);
     if (plain_s > 0) {
         json_object_set_new(root, "plain_step_ms", json_real(plain_s * 1e3));
         json_object_set_new(root, "plain_gaps_percent", json_real(100 * plain_gaps(b, plain_s) / plain_s));

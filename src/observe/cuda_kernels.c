@@ -48,11 +48,17 @@ typedef CUpti_ActivityMemcpy6 memcpy_record;
 typedef CUpti_ActivityKernel9 kernel_record;
 typedef CUpti_ActivityMemcpy5 memcpy_record;
 #endif
+typedef CUpti_ActivityMemcpyPtoP4 peer_record;
 typedef CUpti_ActivityMemset4 memset_record;
 
 static const CUpti_ActivityKind kinds[] = {
-    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,    CUPTI_ACTIVITY_KIND_MEMCPY,  CUPTI_ACTIVITY_KIND_MEMSET,
-    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMCPY2,
+    CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    CUPTI_ACTIVITY_KIND_RUNTIME,
+    CUPTI_ACTIVITY_KIND_DRIVER,
 };
 
 /* The library, once per process: CUPTI's callbacks carry no context. */
@@ -117,6 +123,7 @@ static const char *copy_name(uint8_t kind)
     case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD: return "memcpy host to device";
     case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH: return "memcpy device to host";
     case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD: return "memcpy on the device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP: return "memcpy between cards";
     default: return "memcpy";
     }
 }
@@ -157,6 +164,15 @@ static void read_record(const CUpti_Activity *record)
                                        .stream = m->streamId,
                                        .correlation = m->correlationId,
                                        .link = copy_link(m->copyKind),
+                                       .bytes = m->bytes});
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+        const peer_record *m = (const void *)record;
+        put_activity(copy_name(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP), m->start, m->end,
+                     (struct activity){.node = m->graphNodeId,
+                                       .stream = m->streamId,
+                                       .correlation = m->correlationId,
                                        .bytes = m->bytes});
         break;
     }

@@ -267,12 +267,15 @@ enum kernel_part kernel_part_of(const char *name)
     static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", "attn", "attention", NULL};
     static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
                                            "gemv",  "splitk", "wgmma",   NULL};
+    /* Libraries' and ours, by file. */
+    static const char *const exchanges[] = {"nccl", "cuda_meet_cu", "cuda_sum_cu", "peer_exchange_cu", NULL};
     /* In the function's name. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
                                             "sumsq", "square", "grad_norm", "ortho", NULL};
     char text[2048];
     snprintf(text, sizeof text, "%s", name);
     lower(text);
+    if (has(text, exchanges) || strcmp(text, "memcpy between cards") == 0) return KERNEL_EXCHANGE;
     if (strncmp(text, "memcpy", 6) == 0 || strncmp(text, "memset", 6) == 0) return KERNEL_COPY;
     if (has(text, attention)) return KERNEL_ATTENTION;
     if (has(text, products)) return KERNEL_PRODUCT;

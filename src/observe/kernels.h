@@ -21,13 +21,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/*  part, key in JSON, text.  GAP is what is left of the step's wall time: nothing ran */
+/*  part, key in JSON, text.  EXCHANGE: between ranks, where nothing is computed beside it. GAP is what is left of the step's wall time: nothing ran */
 #define KERNEL_PART_LIST(X)                                                                            \
     X(PRODUCT, "products", "matrix products")                                                          \
     X(ATTENTION, "attention", "attention")                                                             \
     X(MEMORY, "memory_bound", "memory-bound")                                                          \
     X(OPTIMIZER, "optimizer", "optimizer")                                                             \
     X(COPY, "copies", "copies")                                                                        \
+    X(EXCHANGE, "exchanges", "exposed exchanges")                                                      \
     X(GAP, "gaps", "gaps")
 enum kernel_part {
 #define X(part, key, text) KERNEL_##part,
@@ -48,13 +49,14 @@ const char *kernel_part_key(enum kernel_part part);     /* "products" */
 /* Which way a copy goes between host and device. */
 enum kernel_link { LINK_NONE, LINK_UP, LINK_DOWN, LINK_COUNT };
 
-/* The mean recorded step. An instant in which several kernels run counts for the one that began first, so the parts add up to the
- * step; `percent` of the parts is in tenths that add to exactly 100. */
+/* The mean recorded step. An instant in which several kernels run counts for the one that began first, and for an exchange between ranks only
+ * where nothing else runs, so the parts add up to the step; `percent` of the parts is in tenths that add to exactly 100. */
 enum { BREAKDOWN_KERNELS = 20, KERNEL_NAME_BYTES = 96 };
 struct breakdown {
     int64_t steps;                  /* recorded; 0: all else is 0 */
     int64_t lost;                   /* activities that CUPTI could not record */
     double step_s, busy_s;          /* wall time of a step; something ran */
+    double exchange_s;              /* exchanges between ranks were under way, hidden or not */
     struct breakdown_part {
         double seconds, percent, kernels; /* per step */
     } parts[KERNEL_PART_COUNT];

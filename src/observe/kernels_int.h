@@ -29,6 +29,7 @@ struct activity {
 struct breakdown_sum {
     int64_t steps, wall_ns, lost;
     int64_t part_ns[KERNEL_PART_COUNT], part_count[KERNEL_PART_COUNT];
+    int64_t exchange_ns; /* exchanges were under way, hidden or not */
     int64_t link_ns[LINK_COUNT], link_count[LINK_COUNT];
     double link_bytes[LINK_COUNT];
     struct breakdown_row {

@@ -16,14 +16,15 @@
 
 /* ---- the arithmetic ---- */
 
-enum { GEMM, ATTN, NORM, ADAM, COPY };
-static const enum kernel_part parts[] = {KERNEL_PRODUCT, KERNEL_ATTENTION, KERNEL_MEMORY, KERNEL_OPTIMIZER,
-                                         KERNEL_COPY};
-static const char *const texts[] = {"nvjet_tst", "attn_fwd", "_Z8norm_fwdPf", "adamw", "memset"};
+enum { GEMM, ATTN, NORM, ADAM, COPY, SEND, NAMES };
+static const enum kernel_part parts[NAMES] = {KERNEL_PRODUCT,   KERNEL_ATTENTION, KERNEL_MEMORY,
+                                              KERNEL_OPTIMIZER, KERNEL_COPY,      KERNEL_EXCHANGE};
+static const char *const texts[NAMES] = {"nvjet_tst", "attn_fwd", "_Z8norm_fwdPf",
+                                         "adamw",     "memset",   "memcpy between cards"};
 
 static struct breakdown_sum *sum_make(struct names *names)
 {
-    for (int i = 0; i < 5; i++) assert_int_equal(names_find(names, texts[i]), i);
+    for (int i = 0; i < NAMES; i++) assert_int_equal(names_find(names, texts[i]), i);
     struct breakdown_sum *sum = calloc(1, sizeof *sum);
     assert_non_null(sum);
     return sum;
@@ -112,6 +113,32 @@ static void copies_over_the_link_have_a_rate_each_way(void **state)
     names_free(&names);
 }
 
+static void exchanges_cost_what_nothing_hides(void **state)
+{
+    (void)state;
+    struct names names = {0};
+    struct breakdown_sum *sum = sum_make(&names);
+    struct activity a[] = {
+        {.start_ns = 0, .end_ns = 300, .name = SEND}, /* before, between and behind what is computed */
+        {.start_ns = 100, .end_ns = 150, .name = GEMM},
+        {.start_ns = 200, .end_ns = 250, .name = GEMM},
+        {.start_ns = 280, .end_ns = 400, .name = SEND},
+        {.start_ns = 300, .end_ns = 350, .name = COPY}, /* what it ends with is hidden too */
+        {.start_ns = 600, .end_ns = 900, .name = ATTN},
+        {.start_ns = 650, .end_ns = 850, .name = SEND}, /* all of it beside */
+    };
+    breakdown_add(sum, a, 7, parts, 1000, 1);
+    struct breakdown b;
+    breakdown_mean(&b, sum, &names, parts);
+    close_to(b.parts[KERNEL_EXCHANGE].seconds, 250e-9);
+    close_to(b.exchange_s, 600e-9);
+    close_to(b.parts[KERNEL_EXCHANGE].kernels, 3);
+    close_to(b.parts[KERNEL_GAP].seconds, 300e-9);
+    assert_int_equal(tenths(&b), 1000);
+    free(sum);
+    names_free(&names);
+}
+
 static void a_step_shorter_than_its_kernels_has_no_gaps(void **state)
 {
     (void)state;
@@ -149,20 +176,27 @@ static void any_step_adds_up(void **state)
             snprintf(name, sizeof name, "kernel %d", i);
             of[names_find(&names, name)] = (enum kernel_part)(i % KERNEL_GAP);
         }
-        bool covered[4000] = {false};
-        int busy = 0;
+        bool computed[4000] = {false}, exchanged[4000] = {false};
+        int busy = 0, exposed = 0, exchanges = 0;
         for (int i = 0; i < 300; i++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             int from = (int)(seed >> 33) % 3900, length = (int)(seed >> 50) % 100;
             a[i] =
                 (struct activity){.start_ns = from, .end_ns = from + length, .name = (int)(seed >> 40) % 64};
-            for (int k = from; k < from + length; k++) covered[k] = true;
+            for (int k = from; k < from + length; k++)
+                (of[a[i].name] == KERNEL_EXCHANGE ? exchanged : computed)[k] = true;
         }
-        for (int k = 0; k < 4000; k++) busy += covered[k];
+        for (int k = 0; k < 4000; k++) {
+            busy += computed[k] || exchanged[k];
+            exposed += exchanged[k] && !computed[k];
+            exchanges += exchanged[k];
+        }
         breakdown_add(sum, a, 300, of, 4000, 1);
         struct breakdown b;
         breakdown_mean(&b, sum, &names, of);
         close_to(b.busy_s, busy * 1e-9);
+        close_to(b.parts[KERNEL_EXCHANGE].seconds, exposed * 1e-9);
+        close_to(b.exchange_s, exchanges * 1e-9);
         double seconds = 0, kernels = 0;
         for (int i = 0; i < KERNEL_PART_COUNT; i++) {
             seconds += b.parts[i].seconds;
@@ -394,6 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_gaps_are_the_wall_time),
         cmocka_unit_test(copies_over_the_link_have_a_rate_each_way),
+        cmocka_unit_test(exchanges_cost_what_nothing_hides),
         cmocka_unit_test(a_step_shorter_than_its_kernels_has_no_gaps),
         cmocka_unit_test(any_step_adds_up),
         cmocka_unit_test(kernels_reach_trace_and_breakdown),
