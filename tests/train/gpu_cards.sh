@@ -126,6 +126,8 @@ if part tensor; then
     near "two slices of each matrix, bf16" 1e-2 runs/bf16 runs/tp.bf16
     two tp.again --parallel.tensor=2 --train.graph=false
     equal "two slices, no graph" runs/tp.bf16 runs/tp.again
+    two tp.nccl --parallel.tensor=2 --parallel.transport=nccl
+    equal "two slices, by NCCL" runs/tp.bf16 runs/tp.nccl
     two tp.full --parallel.tensor=2 --train.recompute=full
     equal "two slices, everything computed twice" runs/tp.bf16 runs/tp.full
     mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
@@ -176,22 +178,24 @@ if part again; then # both ranks time products at once: one choice for both, the
     done
 fi
 if part kill; then
-    for signal in KILL STOP; do
-        rm -rf runs/killed
-        "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 >out 2>err &
-        job=$!
-        wait_for_step runs/killed 200 $job || fail "no step 200 before SIG$signal"
-        victim=$(pgrep -P $job | tail -n 1)
-        begin=$(date +%s%N)
-        kill -$signal "$victim"
-        wait $job
-        code=$?
-        ms=$((($(date +%s%N) - begin) / 1000000))
-        kill -CONT "$victim" 2>/dev/null
-        echo "     SIG$signal: exit $code after $ms ms: $(grep '^error:' err | head -n 1)"
-        [ $ms -lt 10000 ] || fail "SIG$signal: the others end after $ms ms"
-        [ $signal = KILL ] || [ $code -eq 10 ] || fail "SIG$signal: exit $code, not 10"
-        grep -q "^error:.*rank [01]" err || fail "SIG$signal: nobody is named"
+    for mesh in zero=0 zero=3 tensor=2 pipeline=2; do
+        for signal in KILL STOP; do
+            rm -rf runs/killed
+            "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 --parallel.$mesh >out 2>err &
+            job=$!
+            wait_for_step runs/killed 200 $job || fail "no step 200 before SIG$signal"
+            victim=$(pgrep -P $job | tail -n 1)
+            begin=$(date +%s%N)
+            kill -$signal "$victim"
+            wait $job
+            code=$?
+            ms=$((($(date +%s%N) - begin) / 1000000))
+            kill -CONT "$victim" 2>/dev/null
+            echo "     $mesh, SIG$signal: exit $code after $ms ms: $(grep '^error:' err | head -n 1)"
+            [ $ms -lt 10000 ] || fail "$mesh, SIG$signal: the others end after $ms ms"
+            [ $signal = KILL ] || [ $code -eq 10 ] || fail "$mesh, SIG$signal: exit $code, not 10"
+            grep -q "^error:.*rank [01]" err || fail "$mesh, SIG$signal: nobody is named"
+        done
     done
 fi
 if part refused; then
