@@ -140,7 +140,7 @@ static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
     const double d = (double)m->hidden_size;
     if (ffn == FFN_MLP) {
         const double f = (double)m->ffn_size;
-        return m->activation == ACT_SWIGLU ? (struct moved){3 * f, 5 * f, 3 * f}
+        return m->activation == ACT_SWIGLU ? (struct moved){3 * f, 6 * f, 3 * f}
                                            : (struct moved){2 * f, 3 * f, 2 * f};
     }
     const double k = (double)m->moe_top_k, f = k * (double)m->moe_size + (double)m->moe_shared_size;
@@ -148,8 +148,8 @@ static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
                           5 * f + 2 * (k + 1) * d + 2 * (double)m->moe_experts, 3 * f};
 }
 
-/* Norms each read two tensors of the stream's width and write two, both ways; around the mixing core rotations or convolutions read and
- * write queries and keys, and backward forms the products of gradient and output. */
+/* Norms each read two tensors of the stream's width and write two, both ways; activations form their product again in backward; around the
+ * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their products. */
 static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct widths *w,
                      struct layer_times *t)
 {
@@ -158,18 +158,24 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
     const double ends = 2 * (w->query + w->key);
     const struct moved f = ffn_moved(s->model, l->ffn);
     t->forward.memory = bytes * (stream + n * (ends + f.forward));
-    t->backward.memory = bytes * (stream + n * (ends + (w->linear ? 0 : 7 * w->query) + f.backward));
+    t->backward.memory = bytes * (stream + n * (ends + (w->linear ? 0 : 2 * w->query) + f.backward));
     if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.again);
     if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
 }
 
-/* What each micro-batch costs however small it is: gradients of weights are read and written, and kernels follow each other. */
+/* What each micro-batch costs however small it is: gradients of weights are read, to be added to, and kernels follow each other. */
 static void add_fixed(const struct layer_shape *s, double weights, struct layer_times *t)
 {
     enum { FORWARD_KERNELS = 10, BACKWARD_KERNELS = 22 };
     t->forward.memory += FORWARD_KERNELS * s->machine->gap;
-    t->backward.memory += BACKWARD_KERNELS * s->machine->gap + weights * 8 / s->machine->stream_rate;
+    t->backward.memory += BACKWARD_KERNELS * s->machine->gap + weights * 4 / s->machine->stream_rate;
     if (s->recompute == RECOMPUTE_FULL) t->again.memory += FORWARD_KERNELS * s->machine->gap;
+}
+
+static void add_edge(struct layer_edge *e, const struct product_s *p)
+{
+    enum { BRANCHES = 2 };
+    e->forward += p->forward / BRANCHES, e->dgrad += p->dgrad / BRANCHES, e->wgrad += p->wgrad / BRANCHES;
 }
 
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
@@ -183,6 +189,8 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     const int n = ffn_products(m, l.ffn, products, mixer_products(m, l.mixer, products, &w));
     for (int i = 0; i < n; i++) {
         const struct product_s p = product_s(s, &products[i]);
+        if (products[i].in == m->hidden_size) add_edge(&t.enter, &p);
+        if (products[i].out == m->hidden_size) add_edge(&t.leave, &p);
         t.forward.products += p.forward;
         t.backward.products += p.dgrad + p.wgrad;
         t.wgrad += p.wgrad;

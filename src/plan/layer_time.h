@@ -21,6 +21,7 @@ void layer_time_add(struct layer_time *t, const struct layer_time *more, double 
 struct layer_times {
     struct layer_time forward, backward, again;
     double wgrad;
+    struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* products that read the stream, and that write it; a branch's mean */
 };
 struct layer_shape {
     const struct model_spec *model; /* the rank's */

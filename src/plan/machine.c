@@ -114,9 +114,10 @@ double machine_product_rate(const struct machine *m, enum precision precision, d
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim,
                               int64_t tokens, bool backward)
 {
-    const bool wide = head_dim > 64;
-    const struct machine_curve c = backward ? (wide ? m->wide_backward : m->narrow_backward)
-                                            : (wide ? m->wide_forward : m->narrow_forward);
+    const struct machine_curve curves[][2] = {{m->narrow_forward, m->narrow_backward},
+                                              {m->wide_forward, m->wide_backward},
+                                              {m->latent_forward, m->latent_backward}};
+    const struct machine_curve c = curves[(head_dim > 64) + (head_dim > 128)][backward];
     /* fp32 and tf32 have no kernels of their own on tensor cores worth a curve: the products' rate at a head's width. */
     if (precision != PRECISION_BF16) return machine_product_rate(m, precision, MACHINE_WIDTH_MIN);
     return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);

@@ -20,7 +20,8 @@ struct machine {
     double memory_bytes, memory_rate, stream_rate; /* of a device; bytes/s of the maker; bytes/s of a step's memory-bound ops */
     double peak_bf16, peak_fp8, peak_tf32, peak_fp32; /* FLOP/s, dense; 0: not known */
     double share_16[MACHINE_WIDTHS], share_32[MACHINE_WIDTHS]; /* of the peak, by the smallest side of a product */
-    struct machine_curve narrow_forward, narrow_backward, wide_forward, wide_backward; /* attention: heads up to 64, above */
+    /* Attention: heads up to 64, to 128, and above (those of latent attention, whose values are narrower). */
+    struct machine_curve narrow_forward, narrow_backward, wide_forward, wide_backward, latent_forward, latent_backward;
     double linear_forward, linear_backward; /* of the peak: delta rule and state space */
     double link_rate, net_rate, host_rate;  /* bytes/s each way and device: inside a node, between nodes, to the host */
     double latency_base, latency_hop, latency_net; /* seconds: start, hop inside a node, hop between nodes */

@@ -45,9 +45,9 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
     X(memory, "memory-bound ops", r->compute.memory)                                                         \
     X(optimizer, "optimizer", r->optim)                                                                      \
     X(bubble, "pipeline bubble", r->bubble)                                                                  \
-    X(tp, "tp, not hidden", r->tp.exposed)                                                                   \
-    X(dp, "dp, not hidden", r->dp.exposed)                                                                   \
-    X(pp, "pp, not hidden", r->pp.exposed)
+    X(tp, "tp, what it costs", r->tp.exposed)                                                                \
+    X(dp, "dp, what it costs", r->dp.exposed)                                                                \
+    X(pp, "pp, what it costs", r->pp.exposed)
 
 static void print_head(const struct mesh_plan *p)
 {
@@ -97,7 +97,7 @@ static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
            "zero", "schedule", "recompute", "micro", "m", "memory", "step ms", "tokens/s", "MFU", "bubble",
            "tp", "dp", "pp");
     for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
-    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what is sent and not hidden)");
+    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what exchanges cost)");
     printf("%93s\n", "(zero 3/8: copies of the state, each shared out by 8 neighbours: parallel.shard)");
 }
 
@@ -169,10 +169,10 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     } axes[] = {{"tp", r->variant.mesh.tp, &r->tp},
                 {"dp", r->variant.mesh.dp, &r->dp},
                 {"pp", r->variant.mesh.pp, &r->pp}};
-    printf("\nsent         per rank and step; exposed: not behind compute\n");
+    printf("\nsent         per rank and step; cost: what is not behind compute, and what it slows there\n");
     for (int i = 0; i < 3; i++)
         if (axes[i].ranks > 1)
-            printf("  %-4s %4d ranks %12s %10.2f ms, %10.2f ms exposed\n", axes[i].name, axes[i].ranks,
+            printf("  %-4s %4d ranks %12s %10.2f ms, costs %8.2f ms\n", axes[i].name, axes[i].ranks,
                    text_bytes(a, axes[i].t->bytes), 1e3 * axes[i].t->seconds, 1e3 * axes[i].t->exposed);
     printf("\nlimit        %s: %.1f %% of the step; then %s: %.1f %%\n", limit, 100 * most / r->step, second,
            100 * next / r->step);

@@ -180,6 +180,7 @@ static void time_layers(struct mesh_share *s, const struct spec *spec, const str
         layer_time_add(&sum->backward, &t.backward, segments);
         layer_time_add(&sum->again, &t.again, segments);
         sum->wgrad = segments * t.wgrad;
+        sum->enter = t.enter, sum->leave = t.leave;
     }
     s->embed = layer_times_embed(&shape);
     s->head = layer_times_head(&shape, segments * (1 + modules));
