@@ -100,6 +100,7 @@ VEC_INLINE void engine_end(void)
 }
 
 #else
+#include "ops/cpu/simd/transpose.h"
 typedef float elem;
 #ifdef __AVX512F__
 enum { ENGINE_MR = 8 };
@@ -111,8 +112,9 @@ enum { ENGINE_NR = 2 * VEC };
 VEC_INLINE void engine_b_along(const elem *src, int64_t ld, int64_t n, int64_t k, elem *dst)
 {
     for (int64_t j = 0; j < n; j += ENGINE_NR, dst += k * ENGINE_NR) {
-        for (int64_t p = 0; p < k; p++) {
-            for (int64_t i = 0; i < ENGINE_NR; i++) dst[p * ENGINE_NR + i] = src[(j + i) * ld + p];
+        for (int64_t p = 0; p < k; p += 8) {
+            for (int64_t i = 0; i < ENGINE_NR; i += 8)
+                transpose8(src, (j + i) * ld + p, ld, 8, dst + p * ENGINE_NR + i, ENGINE_NR, DTYPE_F32);
         }
     }
 }
