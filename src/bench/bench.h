@@ -16,6 +16,8 @@ struct gemm_bench {
     bool json;
 };
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
+struct ops;
+void gemm_onednn(struct ops *o); /* the peer on CPUs: puts its products into the table */
 
 /* bench ops on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
 struct ops_bench {

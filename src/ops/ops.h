@@ -1,7 +1,7 @@
 /* The op table: everything a model computes, one argument struct per op, one row per op in OPS.
  *
  * Sets: ops_oracle() is complete and plain, every sum in f64, for any of F64, F32, BF16: the definition. ops_cpu() starts as the
- * oracle and overlays what the machine does fast (oneDNN products, SIMD kernels); it serves F32 and BF16 alone. ops_cuda() (ops/cuda/ops_cuda.h)
+ * oracle and overlays what the machine does fast (SIMD kernels); it serves F32 and BF16 alone. ops_cuda() (ops/cuda/ops_cuda.h)
  * serves F32 and BF16 on a GPU. A NULL slot is an error at start (ops_check).
  *
  * Conventions

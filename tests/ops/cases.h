@@ -184,6 +184,7 @@ static const struct op_case op_cases[] = {
     GEMM(0, 8, 4, 0), GEMM(40, 33, 1570, TRANS_B | WITH_BIAS), GEMM(33, 70, 1601, TRANS_A | WIDE | ADD_TO),
     GEMM(192, 384, 768, TRANS_B | WITH_BIAS), GEMM(128, 768, 320, 0),
     GEMM(320, 192, 257, TRANS_A | WIDE | ADD_TO),
+    GEMM(20, 50, 11000, TRANS_B | WIDE | WITH_BIAS), GEMM(9, 800, 5500, WIDE | ADD_TO),
     {.op = OP_bias_bwd, .m = 1, .n = 1, .k = 2, .flags = WITH_BIAS},
     {.op = OP_bias_bwd, .m = 7, .n = 17, .k = 3, .flags = WITH_BIAS},
     {.op = OP_bias_bwd, .m = 130, .n = 63, .k = 3, .flags = WITH_BIAS},

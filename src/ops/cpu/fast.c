@@ -63,14 +63,10 @@ static status isa_cap(const char *isa_max, enum cpu_isa *isa)
     return FAIL(STATUS_CONFIG, "unknown isa '%s': use avx2, avx512 or amx", isa_max);
 }
 
-/* With AVX-512, oneDNN's F32 code for y is level with ours and for dx up to 10 % ahead on GPT-2 shapes (Sapphire Rapids).
- * For dW neither leads everywhere, and few rows were not compared: there ours stays. `ingot bench gemm` shows the first two. */
 static status gemm_avx512(const struct gemm_args *g, dev_stream s)
 {
-    enum { FEW_ROWS = 8 };
     struct ops o;
     simd_gemm_v4(&o);
-    if (g->dt == DTYPE_F32 && !g->trans_a && g->m > FEW_ROWS) gemm_onednn(&o);
     return o.gemm(g, s);
 }
 

@@ -1,11 +1,9 @@
-/* What the fast CPU set is made of: files that overlay the oracle's table, from the widest to the most special. */
+/* What the fast CPU set is made of beside the SIMD files. */
 #ifndef INGOT_OPS_CPU_FAST_H
 #define INGOT_OPS_CPU_FAST_H
 #include "ops/ops.h"
 
-/* Overlays, widest first. */
-void gemm_onednn(struct ops *o); /* matrix products, any ISA */
-void amx_gemm(struct ops *o);    /* matrix products in BF16 alone, on AMX */
+void amx_gemm(struct ops *o); /* matrix products in BF16 alone, on AMX */
 
 /* The products of experts (ops_moe.h) by this set's product. */
 status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a) WARN_UNUSED;

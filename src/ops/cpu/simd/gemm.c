@@ -4,14 +4,15 @@
  *   packed B   shared: [k block][panel of NR columns][k][NR]     made once per call by all threads
  *   packed A   a worker's own: [panel of MR rows][k][MR]         made per chunk and k block
  *
- * A panel of A (MR x KC) lies in L1, the chunk's part of B (KC x CHUNK_N) in L2. From both the micro-kernel runs at its peak
- * (Sapphire Rapids: 135 GFLOP/s per core), so what counts is that nothing is cold when it is needed: packing asks for memory
- * ahead, and a micro-kernel call begins by asking for its part of c. The sum of an element runs over k in order, in blocks of KC,
- * whatever the chunk grid is: so threads, and even the grid, do not change a bit.
+ * A panel of B (NR columns) stays in L1 while the chunk's A streams past it from L2. From both the micro-kernel runs near its
+ * peak, so what counts is that nothing is cold when it is needed: packing asks for memory ahead, and a micro-kernel call begins by
+ * asking for its part of c. k is cut into equal blocks of at most KC_MAX, by k alone, and the sum of an element runs over k in
+ * order, whatever the chunk grid is: so threads, and even the grid, do not change a bit.
  * Few rows (generation) are memory bound: W is then read in place, once. */
 #include "base/clock.h"
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"
+#include "ops/cpu/simd/transpose.h"
 #include "base/parallel.h"
 #include "base/status.h"
 #include "ops/cpu/workspace.h"
@@ -20,59 +21,66 @@
 
 #include <immintrin.h>
 
+/* Accumulators fill the registers but for NV of B and one or two of A. */
 #ifdef __AVX512F__
-enum { VL = 16, MR = 8 };
+enum { VL = 16, MR = 8, NV = 3, KC_MAX = 192 };
 #else
-enum { VL = 8, MR = 4 };
+enum { VL = 8, MR = 6, NV = 2, KC_MAX = 384 };
 #endif
 enum {
-    NV = 3,
     NR = NV * VL,
-    KC = 256,
-    CHUNK_M = 24 * MR,
+    CHUNK_M = 96 / MR * MR * (VL / 8),
     CHUNK_N = 768,
     SHARED_MAX = 16 << 20,
-    FEW_ROWS = 8
+    FEW_ROWS = 8,
+    CACHE_LINE = 16, /* floats */
+    REACH = 8        /* floats that packing may write behind its last panel */
 };
-static_assert(CHUNK_N % NR == 0, "chunks are whole panels");
+static_assert(CHUNK_N % NR == 0 && CHUNK_M % MR == 0, "chunks are whole panels");
+static_assert(NR % CACHE_LINE == 0, "lines are asked for one by one");
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef float vfu __attribute__((vector_size(VL * 4), aligned(4)));
 
-/* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]. */
+/* The row below, from an address that the compiler cannot foresee: it would keep a register for each row otherwise, and there are
+ * not enough. */
+static inline void row_below(float **c, int64_t ldc)
+{
+    *c += ldc;
+    __asm__("" : "+r"(*c));
+}
+
+/* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]; meanwhile asks for kc cache lines from `ahead` on. */
 __attribute__((noinline)) static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
-                                            bool add)
+                                            bool add, const float *ahead)
 {
     vf acc[MR][NV] = {0};
-#pragma GCC unroll 8
-    for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 3
-        for (int v = 0; v < NV; v++) __builtin_prefetch(c + i * ldc + v * VL, 1);
+    float *row = c;
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++, row_below(&row, ldc)) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NR; j += CACHE_LINE) __builtin_prefetch(row + j, 1);
     }
-    for (int64_t p = 0; p < kc; p++, a += MR, b += NR) {
-        vf b0 = *(const vf *)b, b1 = *(const vf *)(b + VL), b2 = *(const vf *)(b + 2 * VL);
-#pragma GCC unroll 8
+    for (int64_t p = 0; p < kc; p++, a += MR, b += NR, ahead += CACHE_LINE) {
+        __builtin_prefetch(ahead, 0, 2);
+        vf x[NV];
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) x[v] = *(const vf *)(b + v * VL);
+#pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
             vf ai = a[i] - (vf){0};
-            acc[i][0] += ai * b0;
-            acc[i][1] += ai * b1;
-            acc[i][2] += ai * b2;
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) acc[i][v] += ai * x[v];
         }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 3
+    row = c;
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++, row_below(&row, ldc)) {
+#pragma GCC unroll 4
         for (int v = 0; v < NV; v++) {
-            vfu *at = (vfu *)(c + i * ldc + v * VL);
+            vfu *at = (vfu *)(row + v * VL);
             *at = add ? *at + acc[i][v] : acc[i][v];
         }
     }
-}
-
-static inline __m256 load8(const void *p, int64_t i, dtype dt)
-{
-    if (dt == DTYPE_F32) return _mm256_loadu_ps((const float *)p + i);
-    __m128i h = _mm_loadu_si128((const __m128i *)((const bf16 *)p + i));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
 static inline float load1(const void *p, int64_t i, dtype dt)
@@ -80,80 +88,75 @@ static inline float load1(const void *p, int64_t i, dtype dt)
     return dt == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const bf16 *)p)[i]);
 }
 
-/* Eight rows of eight, transposed: dst[j * ld + i] = src[i * stride + j]. */
-static inline void transpose8(const void *src, int64_t at, int64_t stride, float *dst, int64_t ld, dtype dt)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+ALWAYS_INLINE void ask_for(const void *src, int64_t at, dtype dt)
 {
-    __m256 r[8], t[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) r[i] = load8(src, at + i * stride, dt);
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(dst + i * ld, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(dst + (i + 4) * ld, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
+    __builtin_prefetch((const char *)src + at * (dt == DTYPE_F32 ? 4 : 2));
 }
 
 /* One panel of `width` lines of an operand into dst[depth][width]; lines from `lines` on are zeros. `along`: the operand's memory
- * runs along k ([line, k], stride ld), else along lines ([k, line]). */
-static inline void pack_panel(const void *src, int64_t at, int64_t ld, bool along, int64_t lines,
-                              int64_t depth, int width, float *dst, dtype dt)
+ * runs along k ([line, k], stride ld), else along lines ([k, line]). `next`: lines of the panel behind, which are asked for. Where
+ * eight does not divide the width, up to REACH floats behind the panel are written too. */
+ALWAYS_INLINE void pack_panel(const void *src, int64_t at, int64_t ld, bool along, int64_t lines,
+                              int64_t next, int64_t depth, int width, float *dst, dtype dt)
 {
-    int64_t full_lines = along || lines == width ? lines / 8 * 8 : 0,
-            full_depth = along ? depth / 8 * 8 : depth;
-    if (along) {
-        for (int64_t p = 0; p < full_depth; p += 8) {
-            for (int64_t i = 0; i < full_lines; i += 8) {
-                transpose8(src, at + i * ld + p, ld, dst + p * width + i, width, dt);
-            }
+    int64_t p = 0;
+    if (along && lines == width) {
+        for (; p + 8 <= depth; p += 8) {
+            for (int64_t i = 0; p % CACHE_LINE == 0 && i < next; i++)
+                ask_for(src, at + (width + i) * ld + p, dt);
+            /* What is written behind a line's end is the next one's beginning: it comes later. */
+            for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8)
+                transpose8(src, at + i * ld + p, ld, width - i < 8 ? width - i : 8, dst + p * width + i,
+                           width, dt);
         }
-    } else {
-        for (int64_t p = 0; p < full_depth; p++) {
-            for (int64_t i = 0; i < full_lines; i += 8) {
+    } else if (lines == width) {
+        for (; p < depth; p++) {
+            int i = 0;
+            for (; i + 8 <= width; i += 8)
                 _mm256_storeu_ps(dst + p * width + i, load8(src, at + p * ld + i, dt));
-            }
+            for (; i < width; i++) dst[p * width + i] = load1(src, at + p * ld + i, dt);
         }
     }
-    for (int64_t p = 0; p < depth; p++) {
-        for (int64_t i = p < full_depth ? full_lines : 0; i < width; i++) {
-            dst[p * width + i] =
-                i >= lines ? 0.0f : load1(src, along ? at + i * ld + p : at + p * ld + i, dt);
-        }
+    for (; p < depth; p++) {
+        for (int64_t i = 0; i < width; i++)
+            dst[p * width + i] = i < lines ? load1(src, along ? at + i * ld + p : at + p * ld + i, dt) : 0.0f;
     }
 }
 
 /* Lines [0, lines) into consecutive panels. Memory that runs along lines is walked a few k at a time through all panels: a panel
- * alone would take half a cache line from each of `depth` pages. */
-static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
-                 float *dst, dtype dt)
+ * alone would take half a cache line from each of `depth` pages. No hardware prefetcher follows from row to row, and rows are
+ * short: so what comes next is asked for, the next panel's lines or the next rows of k. */
+ALWAYS_INLINE void pack_as(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth,
+                           int width, float *dst, dtype dt)
 {
     const int64_t step = along ? depth : 8;
     for (int64_t p = 0; p < depth; p += step) {
         const int64_t deep = depth - p < step ? depth - p : step;
         for (int64_t i = 0; i < lines; i += width) {
-            /* Rows of k lie on pages apart, which no hardware prefetcher follows. */
-            for (int64_t q = p + step; q < p + 2 * step && q < depth; q++)
-                __builtin_prefetch((const char *)src + (at + q * ld + i) * (int64_t)dtype_bytes(dt));
-            const int64_t from = at + (along ? i * ld + p : p * ld + i),
-                          some = lines - i < width ? lines - i : width;
-            float *to = dst + i * depth + p * width;
-            if (dt == DTYPE_F32)
-                pack_panel(src, from, ld, along, some, deep, width, to, DTYPE_F32);
-            else
-                pack_panel(src, from, ld, along, some, deep, width, to, DTYPE_BF16);
+            for (int64_t q = p + step; q < p + 2 * step && q < depth; q++) {
+                for (int64_t j = 0; j < width; j += CACHE_LINE) ask_for(src, at + q * ld + i + j, dt);
+            }
+            const int64_t left = lines - i, next = left - width < width ? left - width : width;
+            pack_panel(src, at + (along ? i * ld + p : p * ld + i), ld, along, left < width ? left : width,
+                       next, deep, width, dst + i * depth + p * width, dt);
         }
     }
+}
+
+static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
+                 float *dst, dtype dt)
+{
+    CHECK(width == MR || width == NR, "a panel of %d lines", width);
+    if (width == MR && dt == DTYPE_F32)
+        pack_as(src, at, ld, along, lines, depth, MR, dst, DTYPE_F32);
+    else if (width == MR)
+        pack_as(src, at, ld, along, lines, depth, MR, dst, DTYPE_BF16);
+    else if (dt == DTYPE_F32)
+        pack_as(src, at, ld, along, lines, depth, NR, dst, DTYPE_F32);
+    else
+        pack_as(src, at, ld, along, lines, depth, NR, dst, DTYPE_BF16);
 }
 
 /* rows x cols of f32 to bf16. */
@@ -184,16 +187,16 @@ static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct
     return true;
 }
 
-/* Packed B: every k block of the columns `cols`, in `panels` panels. */
+/* Packed B: the k blocks of `k` of the columns `cols`, in `panels` panels. */
 struct packed {
     float *base;
-    struct span cols;
+    struct span cols, k;
     int64_t panels;
 };
 
 static const float *packed_at(const struct packed *b, int64_t p, int64_t kc, int64_t col)
 {
-    return b->base + p * b->panels * NR + (col - b->cols.begin) * kc;
+    return b->base + (p - b->k.begin) * b->panels * NR + (col - b->cols.begin) * kc;
 }
 
 struct chunk {
@@ -202,9 +205,11 @@ struct chunk {
     struct span rows, cols;
 };
 
-static struct span k_block(const struct gemm_args *g, int64_t p)
+/* The blocks of k are equal but for the last, and whole vectors of packing. */
+static int64_t k_step(int64_t k)
 {
-    return (struct span){p, g->k - p < KC ? g->k : p + KC};
+    const int64_t step = chunk_count(k, chunk_count(k, KC_MAX));
+    return (step + 7) / 8 * 8;
 }
 
 /* Index in a's memory of op(a)'s [row, p]. */
@@ -213,26 +218,33 @@ static int64_t a_index(const struct gemm_args *g, int64_t row, int64_t p)
     return g->trans_a ? p * g->m + row : row * g->k + p;
 }
 
-/* c (+)= packed a times packed b. */
+/* Where a chunk has less than MR rows or NR columns left. */
+static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c,
+                       int64_t ldc, bool add)
+{
+    _Alignas(64) float edge[MR * NR];
+    micro(kc, a, b, edge, NR, false, b);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++)
+            c[i * ldc + j] = add ? c[i * ldc + j] + edge[i * NR + j] : edge[i * NR + j];
+    }
+}
+
+/* c (+)= packed a times packed b. The first products of a panel of B ask for the next one. */
 static void block_run(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
                       bool add)
 {
-    for (int64_t i = 0; i < m; i += MR, a += MR * kc) {
-        const int64_t mr = m - i < MR ? m - i : MR;
-        const float *bj = b;
-        for (int64_t j = 0; j < n; j += NR, bj += kc * NR) {
-            const int64_t nr = n - j < NR ? n - j : NR;
+    enum { LINES = NR / CACHE_LINE }; /* of each k */
+    for (int64_t j = 0; j < n; j += NR, b += kc * NR) {
+        const int64_t nr = n - j < NR ? n - j : NR;
+        const float *next = nr == n - j ? b : b + kc * NR;
+        for (int64_t i = 0; i < m; i += MR) {
+            const int64_t mr = m - i < MR ? m - i : MR;
             float *to = c + i * ldc + j;
-            if (mr == MR && nr == NR) {
-                micro(kc, a, bj, to, ldc, add);
-                continue;
-            }
-            _Alignas(64) float edge[MR * NR];
-            micro(kc, a, bj, edge, NR, false);
-            for (int64_t r = 0; r < mr; r++) {
-                for (int64_t q = 0; q < nr; q++)
-                    to[r * ldc + q] = add ? to[r * ldc + q] + edge[r * NR + q] : edge[r * NR + q];
-            }
+            if (mr == MR && nr == NR)
+                micro(kc, a + i * kc, b, to, ldc, add, i < LINES * MR ? next + i / MR * kc * CACHE_LINE : b);
+            else
+                micro_edge(mr, nr, kc, a + i * kc, b, to, ldc, add);
         }
     }
 }
@@ -242,14 +254,14 @@ static void chunk_run(const struct chunk *w)
     const struct gemm_args *g = w->g;
     const int64_t m = w->rows.end - w->rows.begin, n = w->cols.end - w->cols.begin;
     float *a =
-        workspace_get(WORKSPACE_MINE, ((size_t)(CHUNK_M * KC) + (size_t)(CHUNK_M * CHUNK_N)) * sizeof *a);
+        workspace_get(WORKSPACE_MINE, (size_t)(CHUNK_M * KC_MAX + REACH + CHUNK_M * CHUNK_N) * sizeof *a);
     const bool wide = g->cdt == DTYPE_F32;
-    float *c = wide ? (float *)g->c + w->rows.begin * g->n + w->cols.begin : a + CHUNK_M * KC;
+    float *c = wide ? (float *)g->c + w->rows.begin * g->n + w->cols.begin : a + CHUNK_M * KC_MAX + REACH;
     const int64_t ldc = wide ? g->n : CHUNK_N;
-    bool add = chunk_begin(g, c, ldc, w->rows, w->cols);
-    for (int64_t p = 0; p < g->k; p += KC, add = true) {
-        const struct span k = k_block(g, p);
-        const int64_t kc = k.end - p;
+    bool add = w->b->k.begin > 0 || chunk_begin(g, c, ldc, w->rows, w->cols);
+    const int64_t step = k_step(g->k), end = w->b->k.end;
+    for (int64_t p = w->b->k.begin; p < end; p += step, add = true) {
+        const int64_t kc = end - p < step ? end - p : step;
         pack(g->a, a_index(g, w->rows.begin, p), g->trans_a ? g->m : g->k, !g->trans_a, m, kc, MR, a, g->dt);
         block_run(m, n, kc, a, packed_at(w->b, p, kc, w->cols.begin), c, ldc, add);
     }
@@ -259,32 +271,44 @@ static void chunk_run(const struct chunk *w)
 static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
     enum { GROUP = 4 }; /* panels */
-    const int64_t ldb = g->trans_b ? g->k : g->n, groups = chunk_count(b->panels, GROUP);
-    PARALLEL_CHUNKS(c, groups * chunk_count(g->k, KC))
+    const int64_t ldb = g->trans_b ? g->k : g->n, groups = chunk_count(b->panels, GROUP), step = k_step(g->k);
+    PARALLEL_CHUNKS(c, groups * chunk_count(b->k.end - b->k.begin, step))
     {
-        const struct span k = k_block(g, c / groups * KC),
+        const struct span k = chunk_span(c / groups, b->k.end - b->k.begin, step),
                           cols = chunk_span(c % groups, b->cols.end - b->cols.begin, GROUP * NR);
-        const int64_t j = b->cols.begin + cols.begin, kc = k.end - k.begin;
-        pack(g->b, g->trans_b ? j * ldb + k.begin : k.begin * ldb + j, ldb, g->trans_b, cols.end - cols.begin,
-             kc, NR, b->base + k.begin * b->panels * NR + cols.begin * kc, g->dt);
+        const int64_t p = b->k.begin + k.begin, j = b->cols.begin + cols.begin, kc = k.end - k.begin;
+        pack(g->b, g->trans_b ? j * ldb + p : p * ldb + j, ldb, g->trans_b, cols.end - cols.begin, kc, NR,
+             b->base + k.begin * b->panels * NR + cols.begin * kc, g->dt);
     }
+}
+
+/* Into how many bands the rows are cut beside `strips` of columns. More chunks even out unequal processors, but a panel of B that is
+ * fetched for few rows is not worth it: eight chunks for each thread while bands are tall, two while they are not low; and where
+ * they are few, as many for each thread. */
+static int64_t bands_of(int64_t panels, int64_t strips)
+{
+    enum { TALL = 8, LOW = 3, MANY = 8, FEW = 2 }; /* panels; chunks for each thread */
+    const int64_t threads = parallel_threads();
+    int64_t bands = chunk_count(panels * MR, CHUNK_M);
+    while (bands < panels / TALL && strips * bands < MANY * threads) bands++;
+    while (bands < panels / LOW && strips * bands < FEW * threads) bands++;
+    while (bands < panels / LOW && strips * bands < MANY * threads && strips * bands % threads != 0) bands++;
+    return bands;
 }
 
 /* All rows of c, the columns of `b`. */
 static void part_run(const struct gemm_args *g, const struct packed *b)
 {
     pack_b(g, b);
-    const int threads = parallel_threads();
-    const int64_t width = b->cols.end - b->cols.begin, strips = chunk_count(width, CHUNK_N);
-    int64_t grain = CHUNK_M;
-    while (grain > 3 * MR && strips * chunk_count(g->m, grain) < 2 * threads) grain /= 2;
-    const int64_t bands = chunk_count(g->m, grain);
+    const int64_t width = b->cols.end - b->cols.begin, strips = chunk_count(width, CHUNK_N),
+                  panels = chunk_count(g->m, MR), bands = bands_of(panels, strips);
     PARALLEL_CHUNKS(c, strips * bands)
     {
         const struct span cols = chunk_span(c / bands, width, CHUNK_N);
+        const int64_t begin = c % bands * panels / bands * MR, end = (c % bands + 1) * panels / bands * MR;
         const struct chunk w = {.g = g,
                                 .b = b,
-                                .rows = chunk_span(c % bands, g->m, grain),
+                                .rows = {begin, end < g->m ? end : g->m},
                                 .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin}};
         chunk_run(&w);
     }
@@ -346,13 +370,21 @@ static status gemm(const struct gemm_args *g, dev_stream s)
         few_rows(g);
         return STATUS_OK;
     }
-    int64_t width = SHARED_MAX / (int64_t)sizeof(float) / g->k / CHUNK_N * CHUNK_N;
+    /* Where c itself holds sums, a long k comes in parts, so that packed B stays in cache. */
+    const int64_t floats = SHARED_MAX / (int64_t)sizeof(float), step = k_step(g->k),
+                  fit = floats / CHUNK_N / step * step,
+                  depth = g->cdt == DTYPE_F32 && g->k > fit ? fit : g->k;
+    int64_t width = floats / depth / CHUNK_N * CHUNK_N;
     if (width < CHUNK_N) width = CHUNK_N;
     for (int64_t j = 0; j < g->n; j += width) {
-        struct packed b = {.cols = {j, j + width < g->n ? j + width : g->n}};
-        b.panels = chunk_count(b.cols.end - j, NR);
-        b.base = workspace_get(WORKSPACE_SHARED, (size_t)(b.panels * NR * g->k) * sizeof *b.base);
-        part_run(g, &b);
+        for (int64_t p = 0; p < g->k; p += depth) {
+            struct packed b = {.cols = {j, j + width < g->n ? j + width : g->n},
+                               .k = {p, p + depth < g->k ? p + depth : g->k}};
+            b.panels = chunk_count(b.cols.end - j, NR);
+            b.base =
+                workspace_get(WORKSPACE_SHARED, (size_t)(b.panels * NR * (b.k.end - p)) * sizeof *b.base);
+            part_run(g, &b);
+        }
     }
     return STATUS_OK;
 }
@@ -373,7 +405,7 @@ double SIMD(simd_peak)(void)
             _Alignas(64) float a[DEPTH * MR], b[DEPTH * NR], d[MR * NR] = {0};
             for (int i = 0; i < DEPTH * MR; i++) a[i] = 0.75f;
             for (int i = 0; i < DEPTH * NR; i++) b[i] = -1.25f;
-            for (int i = 0; i < CALLS; i++) micro(DEPTH, a, b, d, NR, true);
+            for (int i = 0; i < CALLS; i++) micro(DEPTH, a, b, d, NR, true, b);
         }
         double time = clock_s() - begin;
         if (time < best) best = time;

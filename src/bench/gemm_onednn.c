@@ -1,12 +1,12 @@
-/* Matrix products by oneDNN.
+/* Matrix products by oneDNN, beside which `ingot bench gemm` shows ours. No step uses them.
  *
  * oneDNN chooses blocking, and with it the order of a sum, from the number of threads. So here it never sees more than one: the
  * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP
  * threads take chunks. Primitives are compiled code; each is made on first use, under a lock, and kept in a table for the life of
- * the process, as each thread's scratchpad is for the thread's: the one exception to "a step allocates nothing", and it ends with
- * the first step. */
+ * the process, as each thread's scratchpad is for the thread's. */
 #include "base/parallel.h"
-#include "ops/cpu/fast.h"
+#include "bench/bench.h"
+#include "ops/ops.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
