@@ -40,7 +40,8 @@
     ATTN(op_, 4, 1, 128, 77, FUSED, 2, {1283, 190}), \
     ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300}), \
     LATENT(op_, 3, 3, 192, 128, 0, 0, 3, {257, 64, 300}), LATENT(op_, 4, 4, 192, 128, 0, FUSED, 2, {512, 512}), \
-    LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
+    LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 1, 192, 128, 0, 0, 3, {384, 384, 384}), \
+    LATENT(op_, 4, 2, 192, 128, 0, 0, 1, {1000}), LATENT(op_, 1, 1, 192, 128, 200, 0, 2, {640, 640}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
 #define REAL_PRODUCTS(f_) /* what Hopper's tiles take: multiples of 64 */ \
     MOE(expert_gemm, 300, 8, 2, 128, f_, .n = 320, .k = 192), MOE(expert_gemm, 129, 5, 3, 128, (f_) | EMPTY, .n = 64, .k = 576), \
     MOE(expert_gemm, 900, 4, 1, 256, (f_) | HOT, .n = 192, .k = 64, .capacity = 260), \

@@ -240,6 +240,32 @@ static void hopper_reserves_no_workspace_of_cudnn(void **state)
     assert_true(hopper.attn_scratch(&a, ATTN_BWD) >= cuda_sdpa_scratch(&a, ATTN_BWD));
 }
 
+/* Heads of 192 and 128 on Hopper keep gradients of scores between their two kernels: of some documents and heads at a time, however many
+ * there are, and of none beyond 65536 rows of one document. */
+static void memory_between_wide_kernels_is_bounded(void **state)
+{
+    (void)state;
+    const size_t gib = (size_t)1 << 30, few = (size_t)256 << 20;
+    for (int64_t docs = 1; docs <= 16; docs++) {
+        struct attn_shape a = dense(docs, 32768, 8, 8, 192);
+        a.hd_v = 128;
+        const size_t two = cuda_hopper_attn_scratch(&a, ATTN_BWD);
+        assert_true(two > 2 * gib && two < 2 * gib + few); /* two of 256 x 257 tiles of 16 KiB */
+    }
+    struct attn_shape small = dense(4, 4096, 32, 32, 192), ragged = small,
+                      window = dense(1, 65536, 8, 8, 192);
+    struct attn_shape most = dense(1, 65536, 8, 8, 192), more = dense(1, 69632, 8, 8, 192);
+    small.hd_v = ragged.hd_v = most.hd_v = more.hd_v = window.hd_v = 128;
+    ragged.docs = 24;
+    window.window = 1024;
+    assert_true(cuda_hopper_attn_scratch(&small, ATTN_BWD) < gib + few);
+    assert_true(cuda_hopper_attn_scratch(&ragged, ATTN_BWD) < gib + few);
+    assert_true(cuda_hopper_attn_scratch(&window, ATTN_BWD) < gib + few);
+    assert_true(cuda_hopper_attn_scratch(&most, ATTN_BWD) > 4 * gib);
+    assert_true(cuda_hopper_attn_scratch(&most, ATTN_BWD) < 4 * gib + few);
+    assert_true(cuda_hopper_attn_scratch(&more, ATTN_BWD) < few);
+}
+
 int main(void)
 {
     if (cuda_libs_open() != STATUS_OK) {
@@ -251,6 +277,7 @@ int main(void)
         cmocka_unit_test(what_cudnn_cannot_do_is_refused),
         cmocka_unit_test(scratch_of_the_largest_call_serves_the_others),
         cmocka_unit_test(hopper_reserves_no_workspace_of_cudnn),
+        cmocka_unit_test(memory_between_wide_kernels_is_bounded),
         cmocka_unit_test(training_shapes_have_plans_on_an_h200),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

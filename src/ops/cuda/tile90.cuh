@@ -3,12 +3,13 @@
 //   what                              here                                    PTX
 //   tile in shared memory             slab_offset, SLAB_ROW                   128-byte swizzle
 //   products of a warpgroup           wgmma_ss, wgmma_rs                      wgmma.mma_async m64nNk16, bf16 x bf16 -> f32
-//     their operands                  operand_k, operand_mn, step_k, step_mn  matrix descriptors
+//     their operands                  operand_k, operand_mn, operand_blocks,  matrix descriptors
+//                                     step_k, step_mn
 //     their order                     wgmma_fence, _commit, _wait, hold       wgmma.fence, commit_group, wait_group
 //     where an accumulator lies       acc_row, acc_col; pack_a, rows_store
 //   waiting for copies and readers    mbar_*                                  mbarrier
 //   copies by one thread              tma_load, tma_store, bulk_load,         cp.async.bulk(.tensor)
-//                                     bulk_add_f32, tma_*_wait                cp.reduce.async.bulk
+//                                     bulk_load_once, bulk_add_f32, bulk_wait cp.reduce.async.bulk
 //     their maps, made on the host    tile_map_rows                           cuTensorMapEncodeTiled
 //   registers, warps, barriers        registers_take, _give, one_lane, named_sync, named_arrive, store8x8x4, load8x8x4
 //
@@ -46,6 +47,8 @@ __device__ constexpr uint32_t slab_offset(int row, int col) { return row * SLAB_
 //
 //   operand_k    the tile's columns are the product's k: A [64][k] or B [n][k]. It begins at a row that is a multiple of 8.
 //   operand_mn   the tile's rows are k: A [k][64] or B [k][n], the "transposed" forms. n above 64 goes on in the slab `slab` bytes behind.
+//   operand_blocks   the same without a swizzle, in blocks of 8 rows and 8 columns: each 128 bytes, row after row. The next one along n, and
+//                along k, lies so many bytes behind.
 //
 // The k-th k16 step of a product: operand_step(the operand of the tile, step_k or step_mn of it), one addition.
 
@@ -55,6 +58,10 @@ __device__ inline uint64_t operand_of(uint32_t at, uint32_t lead, uint32_t strid
 }
 __device__ inline uint64_t operand_k(uint32_t at) { return operand_of(at, 16, 8 * SLAB_ROW); }
 __device__ inline uint64_t operand_mn(uint32_t at, uint32_t slab) { return operand_of(at, slab, 8 * SLAB_ROW); }
+__device__ inline uint64_t operand_blocks(uint32_t at, uint32_t along_n, uint32_t along_k)
+{
+    return (uint64_t)(along_n >> 4) << 32 | (uint64_t)(along_k >> 4) << 16 | (at & 0x3ffff) >> 4;
+}
 // The operand `bytes` further on (not across the end of the shared window).
 __device__ inline uint64_t operand_step(uint64_t operand, uint32_t bytes)
 {
@@ -319,6 +326,19 @@ __device__ inline void bulk_load(uint32_t to, const void *from, uint32_t bytes, 
 __device__ inline void bulk_store(void *to, uint32_t from, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+// The same for streams that are read once: they leave L2 before what is read again.
+__device__ inline uint64_t policy_once()
+{
+    uint64_t x;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(x));
+    return x;
+}
+__device__ inline void bulk_load_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, uint64_t once)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;\n" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(once)
+                 : "memory");
 }
 // to[i] += from[i], f32, each sum formed at L2.
 __device__ inline void bulk_add_f32(float *to, uint32_t from, uint32_t bytes)
