@@ -16,20 +16,23 @@ enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 5
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 static const double sample_ms = 4;
 
-/* As models train: `len` rows in each document, or, when mixed, in all of them. */
+/* As models train. Lengths of documents: `len` each; or as 1, 2, .. docs, out of order, `len` in all; or half of `len`, `len` and
+ * one and a half of it in turn. */
+enum lengths { EQUAL, MIXED, HALVES };
 struct shape {
     int64_t docs, len, heads, heads_kv, hd, window;
-    bool mixed;
+    enum lengths lengths;
     int64_t hd_v; /* 0: hd */
 };
 static const struct shape shapes[] = {
-    {64, 1024, 12, 12, 64, 0, false, 0},    {32, 2048, 16, 8, 64, 0, false, 0},
-    {8, 4096, 32, 8, 64, 0, false, 0},      {4, 4096, 32, 8, 128, 0, false, 0},
-    {2, 8192, 32, 8, 128, 0, false, 0},     {24, 16384, 32, 8, 128, 0, true, 0},
-    {2, 8192, 32, 8, 128, 1024, false, 0},  {24, 16384, 32, 8, 64, 0, true, 0},
-    {4, 4096, 32, 32, 192, 0, false, 128},  {4, 4096, 16, 16, 192, 0, false, 128},
-    {24, 16384, 32, 32, 192, 0, true, 128}, {100, 16384, 32, 8, 128, 0, true, 0},
-    {100, 16384, 32, 8, 64, 0, true, 0},
+    {64, 1024, 12, 12, 64, 0, EQUAL, 0},     {32, 2048, 16, 8, 64, 0, EQUAL, 0},
+    {8, 4096, 32, 8, 64, 0, EQUAL, 0},       {4, 4096, 32, 8, 128, 0, EQUAL, 0},
+    {2, 8192, 32, 8, 128, 0, EQUAL, 0},      {24, 16384, 32, 8, 128, 0, MIXED, 0},
+    {2, 8192, 32, 8, 128, 1024, EQUAL, 0},   {24, 16384, 32, 8, 64, 0, MIXED, 0},
+    {4, 4096, 32, 32, 192, 0, EQUAL, 128},   {4, 4096, 16, 16, 192, 0, EQUAL, 128},
+    {24, 16384, 32, 32, 192, 0, MIXED, 128}, {100, 16384, 32, 8, 128, 0, MIXED, 0},
+    {100, 16384, 32, 8, 64, 0, MIXED, 0},    {100, 155, 32, 8, 128, 0, HALVES, 0},
+    {100, 155, 32, 8, 64, 0, HALVES, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -75,11 +78,11 @@ static struct shape shape_for(const struct backend *b, int i)
     if (b->options.attention != CUDA_ATTENTION_REFERENCE) return s;
     if (s.window > TINY_LEN / 4) s.window = TINY_LEN / 4;
     if (s.len > TINY_LEN) s.len = TINY_LEN;
-    if (s.docs > TINY_DOCS && !s.mixed) s.docs = TINY_DOCS;
+    if (s.docs > TINY_DOCS && s.lengths != MIXED) s.docs = TINY_DOCS;
     return s;
 }
 
-/* Where documents begin; the longest one. Mixed lengths are as 1, 2, ... docs, out of order. */
+/* Where documents begin; the longest one. */
 static int64_t documents(const struct shape *s, int32_t cu[DOCS_MAX + 1])
 {
     const int64_t parts = s->docs * (s->docs + 1) / 2;
@@ -87,7 +90,8 @@ static int64_t documents(const struct shape *s, int32_t cu[DOCS_MAX + 1])
     cu[0] = 0;
     for (int64_t i = 0; i < s->docs; i++) {
         before += i * 7 % s->docs + 1;
-        cu[i + 1] = (int32_t)(s->mixed ? s->len * before / parts : s->len * (i + 1));
+        const int64_t mixed = s->len * before / parts, halves = cu[i] + s->len * (1 + i % 3) / 2;
+        cu[i + 1] = (int32_t)(s->lengths == MIXED ? mixed : s->lengths == HALVES ? halves : s->len * (i + 1));
         if (longest < cu[i + 1] - cu[i]) longest = cu[i + 1] - cu[i];
     }
     return longest;

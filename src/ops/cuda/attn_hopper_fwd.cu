@@ -2,9 +2,11 @@
 // tiles by TMA (tile90.cuh). What it serves, and lse, are those of attn_own.cu: causal, groups of heads, window, documents.
 //
 // As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each row has its limits
-// (attn_docs.cuh). A block is M = 64 WGS query rows of one head. Blocks of the SM stay (one per multiprocessor) and take one block of rows
-// after another by tickets, late rows first: they see most keys, and the last tickets are short. Heads of a group have neighbouring tickets
-// and read their keys from L2.
+// (attn_docs.cuh). A block is M = 64 WGS query rows: positions on that axis, each of 2^shift heads that share their keys, side by side. So
+// where eight heads have two, 128 rows of a block are 32 positions: of short documents they see little more than their own, and what is
+// masked is less. Row i is position at + (i >> shift) of head head + i % 2^shift, which a map with a dimension for heads loads and stores.
+// Blocks of the SM stay (one per multiprocessor) and take one block of rows after another by tickets, late rows first: they see most keys,
+// and the last tickets are short. What heads of a group remain have neighbouring tickets and read their keys from L2.
 //
 //   warps 0-3         of which three work, with few registers
 //     scheduler       draws tickets, finds the limits of the rows, loads the query rows of each warpgroup
@@ -37,20 +39,22 @@ extern "C" {
 struct hopper_fwd {
     attn_docs docs;
     int heads, group;
+    int shift;           // 2^shift heads of a group lie in a block side by side
     float scale, scale2; // scale2: for exp2
     __nv_bfloat16 *o;
     float *lse;          // [heads, rows]; NULL: not saved
     int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
 };
 
-// HD: of queries and keys, HDV: of values. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
-template <int HD, int HDV> struct fwd_tile {
-    enum { WGS = HD == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = 128, THREADS = WARPGROUP * (WGS + 1) };
-    enum { REGISTERS = HD == 64 ? 160 : 240, REGISTERS_LOAD = HD == 64 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
+// HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at heads of 128 three
+// warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
+template <int HD, int HDV, int KEYS> struct fwd_tile {
+    enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
+    enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
     enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
     enum { K_AT = Q_STAGES * WGS * Q, V_AT = K_AT + STAGES * K, O_AT = V_AT + STAGES * V, SLOTS_AT = O_AT + 4 * WGS * O };
-    // A block of rows; row < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
-    struct slot { int row, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row + i
+    // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
+    struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
     // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
     enum { BARS_AT = SLOTS_AT + 2 * (int)sizeof(slot), SLOT_FULL = BARS_AT, SLOT_EMPTY = SLOT_FULL + 16 };
     enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 16 * WGS, K_FULL = Q_EMPTY + 16 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
@@ -66,22 +70,24 @@ constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
 // The first key of row t whose document begins at `begin`.
 __device__ inline int fwd_first(const attn_docs &d, int t, int begin) { return d.window && t - begin >= d.window ? t - d.window + 1 : begin; }
 
-// first[i] of rows row + i, by a warp; returns where the document of the first one begins. Of documents of any length that is found once,
+// first[i] of the rows from position `at` on, by a warp; returns the first one's. Where a document begins is found once,
 // in two or three loads one after the other, and the others from the boundaries behind it: a search for each row took longer than the
 // products of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400 clocks).
-template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs &d, int row)
+template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs &d, int at, int shift)
 {
     constexpr int EACH = ROWS / WARP;
-    const int lane = threadIdx.x % WARP, last = min(row + ROWS, d.rows) - 1;
-    int begin[EACH];
+    const int lane = threadIdx.x % WARP, last = min(at + (ROWS >> shift), d.rows) - 1;
+    int begin[EACH], t[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++) t[j] = min(at + ((j * WARP + lane) >> shift), last);
     if (d.uniform) {
 #pragma unroll
-        for (int j = 0; j < EACH; j++) begin[j] = min(row + j * WARP + lane, last) / d.uniform * d.uniform;
+        for (int j = 0; j < EACH; j++) begin[j] = t[j] / d.uniform * d.uniform;
     } else {
-        int doc = 0; // among `left` from this on is the last that begins at or before the row
+        int doc = 0; // among `left` from this on is the last that begins at or before the first row
         for (int left = d.docs; left > 1;) {
-            const int step = (left + WARP - 1) / WARP, at = lane * step;
-            const bool below = at < left && __ldg(d.cu + doc + at) <= row;
+            const int step = (left + WARP - 1) / WARP, ahead = lane * step;
+            const bool below = ahead < left && __ldg(d.cu + doc + ahead) <= at;
             const int piece = 31 - __clz(__ballot_sync(0xffffffffu, below));
             doc += piece * step;
             left = min(step, left - piece * step);
@@ -95,35 +101,36 @@ template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs
             for (int i = 0; i < WARP && (bound = __shfl_sync(0xffffffffu, bounds, i)) <= last; i++)
 #pragma unroll
                 for (int j = 0; j < EACH; j++)
-                    if (bound <= row + j * WARP + lane) begin[j] = bound;
+                    if (bound <= t[j]) begin[j] = bound;
             if (bound > last) break;
         }
     }
 #pragma unroll
-    for (int j = 0; j < EACH; j++) first[j * WARP + lane] = fwd_first(d, min(row + j * WARP + lane, last), begin[j]);
-    return __shfl_sync(0xffffffffu, fwd_first(d, row, begin[0]), 0);
+    for (int j = 0; j < EACH; j++) first[j * WARP + lane] = fwd_first(d, t[j], begin[j]);
+    return __shfl_sync(0xffffffffu, fwd_first(d, at, begin[0]), 0);
 }
 
-// Fills a slot, by a warp: rows `row` on of a head.
-template <int HD, int HDV> __device__ inline void fwd_fill(typename fwd_tile<HD, HDV>::slot &s, const hopper_fwd &a, int row, int head)
+// Fills a slot, by a warp: the block from position `at` and head `head` on.
+template <int HD, int HDV, int KEYS> __device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS>::slot &s, const hopper_fwd &a, int at, int head)
 {
-    using tile = fwd_tile<HD, HDV>;
+    using tile = fwd_tile<HD, HDV, KEYS>;
     const int lane = threadIdx.x % WARP;
-    const int begin = fwd_limits<tile::M>(s.first, a.docs, row);
+    const int begin = fwd_limits<tile::M>(s.first, a.docs, at, a.shift);
     if (lane == 0) {
-        s.row = row;
+        s.at = at;
         s.head = head;
         s.begin = begin;
-        s.tiles = (min(row + tile::M, a.docs.rows) - begin + tile::N - 1) / tile::N;
+        s.tiles = (min(at + (tile::M >> a.shift), a.docs.rows) - begin + tile::N - 1) / tile::N;
         s.careful = 0;
     }
 }
 
-template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
+template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
 {
-    using tile = fwd_tile<HD, HDV>;
+    using tile = fwd_tile<HD, HDV, KEYS>;
     const uint32_t at = shared_at(shared);
-    const int lane = threadIdx.x % WARP, blocks = (a.docs.rows + tile::M - 1) / tile::M, total = blocks * a.heads;
+    const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift, blocks = (a.docs.rows + positions - 1) / positions;
+    const int sets = a.heads >> a.shift, total = blocks * sets;
     auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
     int ticket = blockIdx.x;
     ring<tile::Q_STAGES> q_ring;
@@ -131,18 +138,18 @@ template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap
         auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
         if (s.redo == 0 && ticket < total) {
-            const walk_item w = walk_at(ticket, blocks, a.heads, a.group);
-            fwd_fill<HD, HDV>(s, a, (blocks - 1 - w.block) * tile::M, w.head);
+            const walk_item w = walk_at(ticket, blocks, sets, a.group >> a.shift);
+            fwd_fill<HD, HDV, KEYS>(s, a, (blocks - 1 - w.block) * positions, w.head << a.shift);
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
             if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
                 mbar_wait(at + tile::SLOT_EMPTY + 8 * (slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
-                const int row = other.redo ? other.row : -1;
-                if (row >= 0) fwd_fill<HD, HDV>(s, a, row, other.head);
+                const int again = other.redo ? other.at : -1;
+                if (again >= 0) fwd_fill<HD, HDV, KEYS>(s, a, again, other.head);
                 __syncwarp();
                 if (lane == 0) {
-                    s.row = row;
+                    s.at = again;
                     s.redo = other.redo;
                     other.redo = 0;
                 }
@@ -155,23 +162,23 @@ template <int HD, int HDV> __device__ inline void fwd_schedule(const CUtensorMap
         }
         __syncwarp();
         if (lane == 0) mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
-        if (s.row < 0) return;
+        if (s.at < 0) return;
         if (lane == 0)
             for (int w = 0; w < tile::WGS; w++) {
                 const int i = q_ring.stage * tile::WGS + w;
                 mbar_wait(at + tile::Q_EMPTY + 8 * i, q_ring.parity ^ 1);
                 mbar_arrive_expect(at + tile::Q_FULL + 8 * i, tile::Q);
-                tma_load(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.row + 64 * w, s.head * (HD / SLAB_COLS));
+                tma_load_heads(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.at + (64 * w >> a.shift), s.head);
             }
         __syncwarp();
     }
 }
 
 // Keys or values, heads of COLS columns, by one thread: full, empty and to are offsets of the first stage's.
-template <int HD, int HDV, int COLS>
+template <int HD, int HDV, int KEYS, int COLS>
 __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared, int to, int full, int empty)
 {
-    using tile = fwd_tile<HD, HDV>;
+    using tile = fwd_tile<HD, HDV, KEYS>;
     const uint32_t at = shared_at(shared);
     const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
     constexpr int BYTES = tile::N * COLS * 2;
@@ -179,7 +186,7 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
     for (ring<2> slot;; slot.next()) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const auto &s = slots[slot.stage];
-        if (s.row < 0) return;
+        if (s.at < 0) return;
         const int slab = s.head / a.group * (COLS / SLAB_COLS), begin = s.begin, tiles = s.tiles;
         mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
         for (int j = tiles - 1; j >= 0; j--, kv.next()) {
@@ -193,8 +200,8 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
 // ---- Warpgroups that compute.
 
 // One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2 elements of O.
-template <int HD, int HDV> struct fwd_group {
-    using tile = fwd_tile<HD, HDV>;
+template <int HD, int HDV, int KEYS> struct fwd_group {
+    using tile = fwd_tile<HD, HDV, KEYS>;
     using slot = typename tile::slot;
     enum { N = tile::N, WGS = tile::WGS };
     const hopper_fwd &a;
@@ -248,27 +255,35 @@ template <int HD, int HDV> struct fwd_group {
         wgmma_commit();
     }
 
+    // Of row r of this warpgroup.
+    __device__ int position(int r) const { return block().at + ((wg * 64 + r) >> a.shift); }
     // Does every row see all of tile j of the block, and keys behind it?
     __device__ bool inner(int j) const
     {
         const slot &b = block();
         const int key = b.begin + j * N;
-        return key + N <= b.row + wg * 64 && key >= b.first[wg * 64 + 63] && !b.careful;
+        return key + N <= position(0) && key >= b.first[wg * 64 + 63] && !b.careful;
+    }
+    // Of a row's elements in this thread, columns 0, 1, 8, 9, 16, .., those up to column `to`: a bit each.
+    __device__ static uint32_t bits_up_to(int to)
+    {
+        const int count = (to >> 3) * 2 + ::min(to & 7, 1) + 1;
+        return ~__funnelshift_lc(0u, ~0u, ::max(count, 0)); // shifts by at most 32
     }
     // Scores of tile j of the block that a row does not see become -inf.
     __device__ void mask(int j)
     {
         const slot &b = block();
         const int mine = wg * 64 + warp * 16 + lane / 4, base = b.begin + j * N + lane % 4 * 2;
-        const int to[2] = {b.row + mine - base, b.row + mine + 8 - base}, from[2] = {b.first[mine] - base, b.first[mine + 8] - base};
-        if (b.begin + j * N + N - 1 > b.row + wg * 64)
+        uint32_t seen[2];
 #pragma unroll
-            for (int i = 0; i < N / 2; i++)
-                if (i / 4 * 8 + i % 2 > to[i / 2 % 2]) s[i] = -INFINITY;
-        if (b.begin + j * N < b.first[wg * 64 + 63])
+        for (int half = 0; half < 2; half++) {
+            const int r = mine + 8 * half;
+            seen[half] = bits_up_to(b.at + (r >> a.shift) - base) & ~bits_up_to(b.first[r] - base - 1);
+        }
 #pragma unroll
-            for (int i = 0; i < N / 2; i++)
-                if (i / 4 * 8 + i % 2 < from[i / 2 % 2]) s[i] = -INFINITY;
+        for (int i = 0; i < N / 2; i++)
+            if (!(seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1)) s[i] = -INFINITY;
     }
 
     // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer in the whole warp.
@@ -345,23 +360,7 @@ template <int HD, int HDV> struct fwd_group {
         wgmma_wait<0>();
         hold(s);
         keys_done();
-        mask(high);
-        softmax(factor);
-        pack();
-        for (int j = high - 1; j >= low; j--) {
-            keys_wait();
-            turn();
-            hold(s);
-            hold(o);
-            wgmma_fence();
-            scores_queue();
-            values_wait(tiles - 1);
-            wgmma_fence();
-            values_queue(tiles - 1, j < high - 1);
-            turn_over();
-            wgmma_wait<1>();
-            hold(s);
-            keys_done();
+        for (int j = high;; j--) {
             if (inner(j)) {
                 wgmma_wait<0>();
                 hold(o);
@@ -373,12 +372,26 @@ template <int HD, int HDV> struct fwd_group {
                 const bool grown = softmax(factor);
                 wgmma_wait<0>();
                 hold(o);
-                values_done(tiles - 2);
+                if (j < high) values_done(tiles - 2);
                 pack();
-                if (grown)
+                if (grown && j < high)
 #pragma unroll
                     for (int i = 0; i < HDV / 2; i++) o[i] *= factor[i / 2 % 2];
             }
+            if (j == low) break;
+            keys_wait();
+            turn();
+            hold(s);
+            hold(o);
+            wgmma_fence();
+            scores_queue();
+            values_wait(tiles - 1);
+            wgmma_fence();
+            values_queue(tiles - 1, j < high);
+            turn_over();
+            wgmma_wait<1>();
+            hold(s);
+            keys_done();
         }
         release(tile::Q_EMPTY + 8 * q_stage());
         values_wait(tiles - 1);
@@ -401,20 +414,21 @@ template <int HD, int HDV> struct fwd_group {
     // This warp's part of lse, and of O by way of its own 16 rows of shared memory.
     __device__ void store()
     {
-        const int row = block().row + wg * 64 + warp * 16, head = block().head;
+        const int head = block().head;
         const uint32_t o_at = at + tile::O_AT + (wg * 4 + warp) * tile::O;
         float inverse[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float l = sum[half];
-            l += __shfl_xor_sync(0xffffffffu, l, 1);
-            l += __shfl_xor_sync(0xffffffffu, l, 2);
-            const int t = row + 8 * half + lane / 4;
-            if (a.lse && lane % 4 == 0 && t < a.docs.rows) a.lse[(int64_t)head * a.docs.rows + t] = max[half] * a.scale + logf(l);
-            inverse[half] = 1 / l;
+            sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
+            sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
+            inverse[half] = __fdividef(1, sum[half]);
         }
+        // lse: a lane for each of the two rows.
+        const int half = lane % 2, r = warp * 16 + 8 * half + lane / 4, t = position(r), h = head + (r & ((1 << a.shift) - 1));
+        if (a.lse && lane % 4 < 2 && t < a.docs.rows)
+            a.lse[(int64_t)h * a.docs.rows + t] = (half ? max[1] : max[0]) * a.scale + logf(half ? sum[1] : sum[0]);
         if constexpr (tile::O == 0) {
-            const int64_t stride = (int64_t)a.heads * HDV, first = block().row + wg * 64;
+            const int64_t stride = (int64_t)a.heads * HDV, first = position(0);
             rows_store(o, inverse, a.o + first * stride + head * HDV, stride, a.docs.rows - (int)first);
             return;
         }
@@ -429,7 +443,7 @@ template <int HD, int HDV> struct fwd_group {
         fence_async();
         __syncwarp();
         if (lane == 0) {
-            tma_store(map_o, o_at, row, head * (HDV / SLAB_COLS));
+            tma_store_heads(map_o, o_at, position(warp * 16), head);
             bulk_commit();
         }
     }
@@ -440,9 +454,9 @@ template <int HD, int HDV> struct fwd_group {
         for (;; blocks++) {
             mbar_wait(at + tile::SLOT_FULL + 8 * (blocks & 1), blocks >> 1 & 1);
             const slot &b = block();
-            if (b.row < 0) break;
-            const int row = b.row + wg * 64, last = min(row + 63, a.docs.rows - 1);
-            const int high = row <= last ? (last - b.begin) / N : -1, low = row <= last ? (b.first[wg * 64] - b.begin) / N : 0;
+            if (b.at < 0) break;
+            const int from = position(0), last = min(position(63), a.docs.rows - 1);
+            const int high = from <= last ? (last - b.begin) / N : -1, low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
             mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks / tile::Q_STAGES & 1);
             if (high >= low) {
@@ -460,13 +474,13 @@ template <int HD, int HDV> struct fwd_group {
 };
 #endif
 
-template <int HD, int HDV>
-__global__ void __launch_bounds__(fwd_tile<HD, HDV>::THREADS, 1)
+template <int HD, int HDV, int KEYS>
+__global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
     hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
                       const __grid_constant__ CUtensorMap o, const hopper_fwd a)
 {
 #ifdef TILE90
-    using tile = fwd_tile<HD, HDV>;
+    using tile = fwd_tile<HD, HDV, KEYS>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t at = shared_at(shared);
     if (threadIdx.x == 0) {
@@ -491,35 +505,52 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV>::THREADS, 1)
     if (threadIdx.x < WARPGROUP) {
         registers_give<tile::REGISTERS_LOAD>();
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        if (warp == 0) fwd_schedule<HD, HDV>(&q, a, shared);
-        if (warp == 1 && lane == 0) fwd_load<HD, HDV, HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
-        if (warp == 2 && lane == 0) fwd_load<HD, HDV, HDV>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+        if (warp == 0) fwd_schedule<HD, HDV, KEYS>(&q, a, shared);
+        if (warp == 1 && lane == 0) fwd_load<HD, HDV, KEYS, HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
+        if (warp == 2 && lane == 0) fwd_load<HD, HDV, KEYS, HDV>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
     } else {
         registers_take<tile::REGISTERS>();
-        fwd_group<HD, HDV>(&o, a, shared).run();
+        fwd_group<HD, HDV, KEYS>(&o, a, shared).run();
     }
 #endif
 }
 
 // ---- Launcher.
 
-template <int HD, int HDV> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+// Up to eight heads of a group lie side by side: as many as the greatest power of two in the group.
+template <int HD, int HDV, int KEYS> static int fwd_shift(int64_t group)
 {
-    using tile = fwd_tile<HD, HDV>;
+    int shift = 0;
+    while (fwd_tile<HD, HDV, KEYS>::O > 0 && shift < 3 && (group >> shift) % 2 == 0) shift++;
+    return shift;
+}
+
+template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    using tile = fwd_tile<HD, HDV, KEYS>;
     CUtensorMap q, k, v, o;
-    const int64_t cols = a->heads * HD, cols_kv = a->heads_kv * HD, cols_v = a->heads_kv * HDV, cols_o = a->heads * HDV;
-    TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, cols, 64, HD / SLAB_COLS));
+    const int64_t cols_kv = a->heads_kv * HD, cols_v = a->heads_kv * HDV;
+    const int shift = fwd_shift<HD, HDV, KEYS>(a->heads / a->heads_kv);
+    TRY(tile_map_heads(&q, s, a->q, a->rows, a->q_stride, a->heads, HD, 64 >> shift, 1 << shift));
     TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
     TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
-    TRY(tile_map_rows(&o, s, a->o, a->rows, cols_o, cols_o, 16, HDV / SLAB_COLS));
+    TRY(tile_map_heads(&o, s, a->o, a->rows, a->heads * HDV, a->heads, HDV, 16 >> shift, 1 << shift));
     int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
-    const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv),
+    const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv), shift,
                           (float)a->scale, (float)(a->scale * 1.4426950408889634), (__nv_bfloat16 *)a->o, (float *)a->lse, drawn};
-    const int64_t total = (a->rows + tile::M - 1) / tile::M * a->heads, each = cuda_set(s)->multiprocessors;
+    const int64_t positions = tile::M >> shift, blocks = (a->rows + positions - 1) / positions, total = blocks * (a->heads >> shift);
+    const int64_t each = cuda_set(s)->multiprocessors;
     cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
-    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_fwd_kernel<HD, HDV><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    hopper_fwd_kernel<HD, HDV, KEYS><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "attn_fwd (hopper)");
+}
+
+// Do rows see so few keys that smaller tiles pay? The shape alone decides: graphs are captured with it.
+static bool few_keys(const struct attn_fwd_args *a)
+{
+    enum { FEW = 1024 };
+    return a->rows <= FEW * a->docs || (a->window > 0 && a->window <= FEW);
 }
 
 extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
@@ -532,6 +563,7 @@ extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream
     if (a->rows == 0) return STATUS_OK;
     CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v,
           dtype_name(a->dt));
-    if (a->hd == 192) return queue_fwd<192, 128>(a, s);
-    return a->hd == 64 ? queue_fwd<64, 64>(a, s) : queue_fwd<128, 128>(a, s);
+    if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
+    if (a->hd == 64) return queue_fwd<64, 64, 128>(a, s);
+    return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);
 }

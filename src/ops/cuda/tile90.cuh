@@ -316,6 +316,19 @@ __device__ inline void tma_store(const CUtensorMap *map, uint32_t from, int row,
                  "r"(row), "r"(slab)
                  : "memory");
 }
+// A box of a map from tile_map_heads: rows from `row` on, heads from `head` on. What lies beyond the last is as above.
+__device__ inline void tma_load_heads(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %3}], [%2];\n" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(head), "r"(row)
+                 : "memory");
+}
+__device__ inline void tma_store_heads(const CUtensorMap *map, uint32_t from, int row, int head)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %2}], [%1];\n" ::"l"(map), "r"(from), "r"(0),
+                 "r"(head), "r"(row)
+                 : "memory");
+}
 // Contiguous bytes, a multiple of 16, both ends on 16-byte boundaries.
 __device__ inline void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
@@ -376,23 +389,41 @@ __device__ inline float exp2_fast(float x)
 
 // ---- The host's part.
 
+// A map of bf16 with RANK dimensions, the first of SLAB_COLS columns; strides of the others in bytes.
+template <int RANK>
+static inline status tile_map(CUtensorMap *map, dev_stream s, const void *base, const cuuint64_t (&dims)[RANK],
+                              const cuuint64_t (&strides)[RANK - 1], const cuuint32_t (&box)[RANK])
+{
+    const auto encode = (PFN_cuTensorMapEncodeTiled_v12000)cuda_set(s)->tensor_map_encode;
+    cuuint32_t steps[RANK];
+    for (int i = 0; i < RANK; i++) steps[i] = 1;
+    if (encode == NULL) return FAIL(STATUS_DEVICE, "the driver has no cuTensorMapEncodeTiled: it is older than CUDA 12.0's");
+    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, RANK, (void *)(uintptr_t)base, dims, strides, box, steps,
+                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (got != CUDA_SUCCESS)
+        return FAIL(STATUS_INTERNAL, "a tensor map of %lld x %lld, %lld bytes apart: CUDA error %d", (long long)dims[1], (long long)dims[2],
+                    (long long)strides[0], (int)got);
+    return STATUS_OK;
+}
+
 // The map of a matrix of bf16, rows `stride` elements apart, of which `cols` are used (a multiple of 64). A box is box_rows (at most 256)
 // rows of box_slabs slabs: a tile as above. base and stride are multiples of 16 bytes. A kernel takes the map as a `const __grid_constant__
 // CUtensorMap`: captured graphs keep a copy.
 static inline status tile_map_rows(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride, int64_t cols,
                                    int box_rows, int box_slabs)
 {
-    const auto encode = (PFN_cuTensorMapEncodeTiled_v12000)cuda_set(s)->tensor_map_encode;
-    const cuuint64_t dims[3] = {SLAB_COLS, (cuuint64_t)rows, (cuuint64_t)(cols / SLAB_COLS)};
-    const cuuint64_t strides[2] = {(cuuint64_t)stride * 2, SLAB_ROW};
-    const cuuint32_t box[3] = {SLAB_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_slabs}, steps[3] = {1, 1, 1};
     CHECK(cols % SLAB_COLS == 0, "%lld columns", (long long)cols);
-    if (encode == NULL) return FAIL(STATUS_DEVICE, "the driver has no cuTensorMapEncodeTiled: it is older than CUDA 12.0's");
-    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)(uintptr_t)base, dims, strides, box, steps,
-                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (got != CUDA_SUCCESS)
-        return FAIL(STATUS_INTERNAL, "a tensor map of %lld rows of %lld, %lld apart: CUDA error %d", (long long)rows, (long long)cols,
-                    (long long)stride, (int)got);
-    return STATUS_OK;
+    return tile_map<3>(map, s, base, {SLAB_COLS, (cuuint64_t)rows, (cuuint64_t)(cols / SLAB_COLS)}, {(cuuint64_t)stride * 2, SLAB_ROW},
+                       {SLAB_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_slabs});
+}
+// The same where rows are of `heads` heads of hd columns. A box is box_rows rows of box_heads heads: a tile of box_rows box_heads rows, the
+// heads of one row after another, and hd columns.
+static inline status tile_map_heads(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride, int64_t heads, int hd,
+                                    int box_rows, int box_heads)
+{
+    CHECK(hd % SLAB_COLS == 0, "heads of %d", hd);
+    return tile_map<4>(map, s, base, {SLAB_COLS, (cuuint64_t)heads, (cuuint64_t)rows, (cuuint64_t)(hd / SLAB_COLS)},
+                       {(cuuint64_t)hd * 2, (cuuint64_t)stride * 2, SLAB_ROW},
+                       {SLAB_COLS, (cuuint32_t)box_heads, (cuuint32_t)box_rows, (cuuint32_t)(hd / SLAB_COLS)});
 }
