@@ -49,7 +49,7 @@ struct hopper_fwd {
 // HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at heads of 128 three
 // warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
 template <int HD, int HDV, int KEYS> struct fwd_tile {
-    enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 4 : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
+    enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 512 / KEYS : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
     enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
     enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
     enum { K_AT = Q_STAGES * WGS * Q, V_AT = K_AT + STAGES * K, O_AT = V_AT + STAGES * V, SLOTS_AT = O_AT + 4 * WGS * O };
@@ -546,11 +546,13 @@ template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_f
     return cuda_set_launched(s, "attn_fwd (hopper)");
 }
 
-// Do rows see so few keys that smaller tiles pay? The shape alone decides: graphs are captured with it.
+// Do rows see so few keys that tiles of 64 pay? (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and 128: 16384 rows in 100 documents 245, 218,
+// in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of 64: in 100 documents 152, 145, in 24 324, 336.) The shape alone
+// decides: graphs are captured with it.
 static bool few_keys(const struct attn_fwd_args *a)
 {
-    enum { FEW = 1024 };
-    return a->rows <= FEW * a->docs || (a->window > 0 && a->window <= FEW);
+    const int64_t few = a->hd == 64 ? 256 : 1024;
+    return a->rows <= few * a->docs || (a->window > 0 && a->window <= few);
 }
 
 extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
@@ -564,6 +566,6 @@ extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream
     CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v,
           dtype_name(a->dt));
     if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
-    if (a->hd == 64) return queue_fwd<64, 64, 128>(a, s);
+    if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
     return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);
 }
