@@ -118,9 +118,9 @@ static bool own_on_hopper(const struct attn_shape *a, bool atomic)
  *   8 x 4096 rows, 32/8 heads of 64      own 506 / 508     cuDNN 477 / 260, 369
  *   4 x 4096 rows, 32/8 heads of 128     own 603 / 468     cuDNN 615 / 380, 470
  *   2 x 8192 rows, the same heads        own 632 / 480     cuDNN 643 / 364, 490
- *   24 documents in 16384 rows           own 343 / 294     cuDNN not in packed rows
+ *   24 documents in 16384 rows           own 453 / 279     cuDNN not in packed rows
  *   4 x 4096 rows, 32 heads of 192/128   own 675 / 510     cuDNN 599 / 404 (published), 423
- *   window 1024 at 8192 rows             own 508 / 307     cuDNN 512 / 86, 370: the deterministic one writes and reads all pairs of
+ *   window 1024 at 8192 rows             own 563 / 299     cuDNN 512 / 86, 370: the deterministic one writes and reads all pairs of
  *                                                          rows, also those that a window hides */
 static const char *own_is_faster(const struct choice *c, dev_stream s)
 {

@@ -10,7 +10,7 @@
 //   waiting for copies and readers    mbar_*                                  mbarrier
 //   copies by one thread              tma_load, tma_store, bulk_load,         cp.async.bulk(.tensor)
 //                                     bulk_load_once, bulk_add_f32, bulk_wait cp.reduce.async.bulk
-//     their maps, made on the host    tile_map_rows                           cuTensorMapEncodeTiled
+//     their maps, made on the host    tile_map_rows, _heads                   cuTensorMapEncodeTiled
 //   registers, warps, barriers        registers_take, _give, one_lane, named_sync, named_arrive, store8x8x4, load8x8x4
 //
 // Only code for sm_90a may call the device part: bodies of such kernels stand in #ifdef TILE90, so that the other architectures of the
