@@ -172,13 +172,11 @@ VEC_INLINE void scatter(int64_t width, const elem *p, const elem *x, float *out,
     }
 }
 
-/* Scores are exponents of 2, which spares each exponential a product: scale holds 1/ln 2 too. */
-static const float PER_LN2 = 1.44269504f, LN2 = 0.693147181f;
-
-/* 2^x, where what is less than the least normal number may as well be it. */
+/* e^x; what is less than the least normal number may as well be it. Differences of scores are taken before they become exponents
+ * of 2: scores of a diverging model are so large that a rounded factor would part the largest from its maximum. */
 VEC_INLINE vf power(vf x)
 {
-    return vec_exp2_within(vec_max(vec_set(-126.f), x));
+    return vec_exp2_within(vec_clamp(x * 1.44269504f, -126.f, 127.f));
 }
 
 /* The running state of a block of queries. `max` is what their exponents are relative to: the largest score of a row, or up to
@@ -194,7 +192,7 @@ struct online {
 /* A row with a score above the slack: raises its maximum, and scales what has been summed. */
 static __attribute__((noinline)) void online_raise(struct online *b, int64_t i, int64_t width, vf top)
 {
-    const float high = fmaxf(b->max[i], vec_top(top)), shrink = exp2f(b->max[i] - high);
+    const float high = fmaxf(b->max[i], vec_top(top)), shrink = expf(b->max[i] - high);
     float *o = b->o + i * width;
     for (int64_t j = 0; j < width; j += VEC)
         vec_store(o, j, VEC, DTYPE_F32, vec_load(o, j, VEC, DTYPE_F32) * shrink);
@@ -230,14 +228,13 @@ VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float sca
 static void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
 {
     const int64_t n = least(rows, w->length - t), width = w->vo.width;
-    const float scale = w->scale * PER_LN2;
     if (sees_all(w, t, key)) {
-        for (int64_t i = 0; i < n; i++) online_row(b, i, width, scale, true, (struct span){0, BLOCK});
+        for (int64_t i = 0; i < n; i++) online_row(b, i, width, w->scale, true, (struct span){0, BLOCK});
     } else {
         for (int64_t i = 0; i < n; i++) {
             const struct span see = seen(w, t + i, key);
             if (see.begin < see.end)
-                online_row(b, i, width, scale, false, see);
+                online_row(b, i, width, w->scale, false, see);
             else
                 memset(b->p + i * BLOCK, 0, BLOCK * sizeof *b->p);
         }
@@ -281,8 +278,7 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
             for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b.sum[i]);
             store_rows(w, w->vo, b.o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
             float *lse = a->lse ? (float *)a->lse + h * a->rows + w->begin + t : NULL;
-            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++)
-                lse[i] = b.max[i] * LN2 + logf(sum[i]);
+            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++) lse[i] = b.max[i] + logf(sum[i]);
         }
     }
 }
@@ -342,7 +338,7 @@ VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, 
 /* P and dS from scores and dP. */
 VEC_INLINE void prob_row(struct grads *g, int64_t i, float scale, bool whole, struct span see)
 {
-    const vf lse = vec_set(g->lse[i] * PER_LN2), delta = vec_set(g->delta[i]);
+    const vf lse = vec_set(g->lse[i]), delta = vec_set(g->delta[i]);
 #pragma GCC unroll 8
     for (int64_t j = 0; j < BLOCK; j += VEC) {
         const int64_t at = i * BLOCK + j;
@@ -363,11 +359,10 @@ static void prob_block(const struct view *w, struct grads *g, int64_t t, int64_t
 {
     const int64_t n = least(rows, w->length - t);
     const size_t rest = (size_t)((rows - n) * BLOCK) * sizeof *g->p;
-    const float scale = w->scale * PER_LN2;
     if (sees_all(w, t, key)) {
-        for (int64_t i = 0; i < n; i++) prob_row(g, i, scale, true, (struct span){0, BLOCK});
+        for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, true, (struct span){0, BLOCK});
     } else {
-        for (int64_t i = 0; i < n; i++) prob_row(g, i, scale, false, seen(w, t + i, key));
+        for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, false, seen(w, t + i, key));
     }
     memset(g->p + n * BLOCK, 0, rest);
     memset(g->ds + n * BLOCK, 0, rest);
