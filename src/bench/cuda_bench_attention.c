@@ -188,6 +188,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                     .scratch = scratch[0],
                                     .dt = DTYPE_BF16};
     k->bwd = backward_of(&k->fwd, k->grad, dqkv, scratch[1]);
+    k->bwd.scratch_bytes = o->attn_scratch(&shape, ATTN_BWD);
 }
 
 static bool chosen(const struct attention_bench *b, const struct backend *e)

@@ -273,6 +273,7 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                                                  .scale = m->scale,
                                                  .len_max = b->len_max,
                                                  .scratch = s->scratch_bwd.data,
+                                                 .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
                                                  .dt = y.dt},
                          r->stream));
     TRY(rotate_back(m, s, c, r));

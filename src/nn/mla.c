@@ -283,6 +283,7 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                                                     .len_max = b->len_max,
                                                     .scale = m->scale,
                                                     .scratch = s->scratch_bwd.data,
+                                                    .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
                                                     .dt = s->o.dt},
                             r->stream);
 }

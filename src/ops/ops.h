@@ -197,7 +197,8 @@ struct attn_bwd_args {
     const int32_t *cu_seqlens;
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
-    void *scratch;                          /* attn_scratch(ATTN_BWD) bytes */
+    void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that this call does not exceed */
+    size_t scratch_bytes;                   /* how many those are: what takes more for a smaller call goes the way that takes less */
     dtype dt;
 };
 /* What attention needs beside its operands depends on the set: the CPU keeps delta = <do, o> [heads, rows] for backward, cuDNN its

@@ -130,6 +130,7 @@ static void backward(struct gpu *g, struct arena *m, const struct attn_fwd_args 
                                     .scale = f->scale,
                                     .scratch =
                                         arena_take(m, g->ops.attn_scratch(&shape, ATTN_BWD), "scratch"),
+                                    .scratch_bytes = g->ops.attn_scratch(&shape, ATTN_BWD),
                                     .dt = f->dt};
     assert_int_equal(g->ops.attn_bwd(&b, &g->s), STATUS_OK);
     assert_int_equal(dev_download(&g->s, c->dq, b.dq, wide), STATUS_OK);

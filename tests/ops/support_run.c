@@ -372,7 +372,8 @@ static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct pr
         .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
         .cu_seqlens = r.cu, .docs = c->docs, .rows = r.shape.rows, .heads = c->heads, .heads_kv = c->heads_kv,
         .hd = c->hd, .hd_v = width_v(c), .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
-        .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)), .dt = p->dt);
+        .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
+        .scratch_bytes = o->attn_scratch(&r.shape, ATTN_BWD), .dt = p->dt);
 }
 
 static void run_attn_decode(const struct ops *o, const struct op_case *c, struct probe *p)

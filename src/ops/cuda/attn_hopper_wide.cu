@@ -398,6 +398,11 @@ struct wide_plan {
 // document of 65536 rows takes 4.01 GiB.
 constexpr size_t SLAB_WANTED = (size_t)9 << 27, SLAB_MOST = (size_t)17 << 28;
 
+static wide_plan wide_plan_alone(const struct attn_shape *a)
+{
+    return {{0, (int)((a->rows + ROWS - 1) / ROWS), 0}, a->heads_kv, 0};
+}
+
 static wide_plan wide_plan_of(const struct attn_shape *a)
 {
     const int64_t blocks = (a->rows + ROWS - 1) / ROWS, group = a->heads / a->heads_kv;
@@ -408,7 +413,7 @@ static wide_plan wide_plan_of(const struct attn_shape *a)
     if (n + 1 > wide) n = 0; // a short window
     const int64_t pairs = n ? n * (n + 1) : blocks * wide, units = (n ? blocks / n : 1) * a->heads_kv;
     const size_t unit = (size_t)(pairs * group) * 2 * TILE;
-    if (unit > SLAB_MOST) return {{(int)wide, (int)blocks, 0}, a->heads_kv, 0};
+    if (unit > SLAB_MOST) return wide_plan_alone(a);
     const int64_t fit = (int64_t)(SLAB_WANTED / unit), least = 2 * unit <= SLAB_MOST ? 2 : 1, most = fit > least ? fit : least;
     const int64_t slabs = (units + most - 1) / most;
     return {{n ? 0 : (int)wide, (int)(n ? n : blocks), (int)pairs}, units, (units + slabs - 1) / slabs};
@@ -487,10 +492,13 @@ extern "C" status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream
 {
     using T = __nv_bfloat16;
     const struct attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt};
-    const wide_plan plan = wide_plan_of(&shape);
+    wide_plan plan = wide_plan_of(&shape);
     wide_scratch x;
     wide_maps m;
-    wide_scratch_lay(&x, (char *)a->scratch, plan, a->rows, a->heads, a->heads / a->heads_kv);
+    // The scratch is that of the largest call. One with fewer rows or documents can be cut so that more of it fits SLAB_WANTED.
+    if (wide_scratch_lay(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes) plan = wide_plan_alone(&shape);
+    const size_t used = wide_scratch_lay(&x, (char *)a->scratch, plan, a->rows, a->heads, a->heads / a->heads_kv);
+    CHECK(used <= a->scratch_bytes, "%zu bytes of %zu", used, a->scratch_bytes);
     TRY(wide_maps_of(&m, a, s));
     const wide_before before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads};
     hopper_wide_before_kernel<<<(unsigned)(x.rows_pad / BEFORE_ROWS * a->heads), BEFORE_THREADS, 0, queue_of(s)>>>(before);
