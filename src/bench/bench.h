@@ -2,6 +2,7 @@
 #ifndef INGOT_BENCH_BENCH_H
 #define INGOT_BENCH_BENCH_H
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
 #define BENCH(name, function, usage, text) status function(int argc, char **argv) WARN_UNUSED;
@@ -18,6 +19,7 @@ struct gemm_bench {
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
 struct ops;
 void gemm_onednn(struct ops *o); /* the peer on CPUs: puts its products into the table */
+bool gemm_onednn_has(dtype dt);  /* BF16 needs AVX-512 */
 
 /* bench ops on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
 struct ops_bench {

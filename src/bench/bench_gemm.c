@@ -32,7 +32,7 @@ struct arrays {
     void *x, *w, *y, *result;
 };
 
-/* FLOP/s of ours and oneDNN's. */
+/* FLOP/s of ours and oneDNN's; 0: it has none. */
 struct rates {
     const struct layer *layer;
     const char *form;
@@ -68,19 +68,20 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status measure(const struct ops sets[2], const struct gemm_args *g, int64_t runs, struct rates *out)
+static status measure(const struct ops *sets, int count, const struct gemm_args *g, int64_t runs,
+                      struct rates *out)
 {
     double times[2][RUNS_MAX];
     const double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     memset(g->c, 0, (size_t)(g->m * g->n) * sizeof(float));
     for (int64_t r = -1; r < runs; r++) {
-        for (int s = 0; s < 2; s++) {
+        for (int s = 0; s < count; s++) {
             double begin = clock_s();
             TRY(sets[s].gemm(g, NULL));
             if (r >= 0) times[s][r] = clock_s() - begin;
         }
     }
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < count; s++) {
         qsort(times[s], (size_t)runs, sizeof times[s][0], by_value);
         out->median[s] = flops / times[s][runs / 2];
         out->best[s] = flops / times[s][0];
@@ -109,19 +110,24 @@ static void fill(void *p, dtype dt, int64_t count, uint64_t seed)
 
 static void print_rates(const struct rates *r, const char *set, dtype dt, double peak, bool json)
 {
+    char peer[64] = "has none here", best[32] = "null", median[32] = "null";
+    if (r->best[1] > 0) {
+        snprintf(peer, sizeof peer, "%7.1f, best %7.1f", r->median[1] / 1e9, r->best[1] / 1e9);
+        snprintf(median, sizeof median, "%.1f", r->median[1] / 1e9);
+        snprintf(best, sizeof best, "%.1f", r->best[1] / 1e9);
+    }
     if (json)
         printf(
             "{\"bench\":\"gemm\",\"set\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\",\"form\":\"%s\",\"m\":%lld,"
-            "\"n\":%lld,\"k\":%lld,\"gflops\":%.1f,\"best_gflops\":%.1f,\"onednn_gflops\":%.1f,"
-            "\"onednn_best_gflops\":%.1f,\"peak_gflops\":%.1f,\"threads\":%d}\n",
+            "\"n\":%lld,\"k\":%lld,\"gflops\":%.1f,\"best_gflops\":%.1f,\"onednn_gflops\":%s,"
+            "\"onednn_best_gflops\":%s,\"peak_gflops\":%.1f,\"threads\":%d}\n",
             set, dtype_name(dt), r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k,
-            r->median[0] / 1e9, r->best[0] / 1e9, r->median[1] / 1e9, r->best[1] / 1e9, peak / 1e9,
-            parallel_threads());
+            r->median[0] / 1e9, r->best[0] / 1e9, median, best, peak / 1e9, parallel_threads());
     else
         printf("  %-5s %-6s %6lld x %5lld x %5lld  %7.1f GFLOP/s, best %7.1f: %3.0f%% of peak   "
-               "oneDNN %7.1f, best %7.1f\n",
+               "oneDNN %s\n",
                r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k, r->median[0] / 1e9,
-               r->best[0] / 1e9, 100 * r->best[0] / peak, r->median[1] / 1e9, r->best[1] / 1e9);
+               r->best[0] / 1e9, 100 * r->best[0] / peak, peer);
 }
 
 /* The peak is the best of measurements spread over the products', because a shared machine's clock wanders. */
@@ -145,7 +151,7 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
         if (now > peak) peak = now;
         struct rates *r = &rates[count++];
         *r = (struct rates){.layer = l, .form = forms[form], .m = g.m, .n = g.n, .k = g.k};
-        TRY(measure(sets, &g, choice->runs, r));
+        TRY(measure(sets, gemm_onednn_has(dt) ? 2 : 1, &g, choice->runs, r));
     }
     if (!choice->json)
         printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; products: median and best of %lld\n",

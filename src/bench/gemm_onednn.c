@@ -201,6 +201,12 @@ static status gemm_run(const struct gemm_args *g, dev_stream s)
     return STATUS_OK;
 }
 
+bool gemm_onednn_has(dtype dt)
+{
+    return dt == DTYPE_F32 ||
+           (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
 void gemm_onednn(struct ops *o)
 {
     o->gemm = gemm_run;
