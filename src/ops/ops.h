@@ -198,7 +198,7 @@ struct attn_bwd_args {
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that this call does not exceed */
-    size_t scratch_bytes;                   /* how many those are: what takes more for a smaller call goes the way that takes less */
+    size_t scratch_bytes;                   /* GPU: how many those are; what takes more for a smaller call goes the way that takes less */
     dtype dt;
 };
 /* What attention needs beside its operands depends on the set: the CPU keeps delta = <do, o> [heads, rows] for backward, cuDNN its

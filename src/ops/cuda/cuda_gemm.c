@@ -200,9 +200,9 @@ static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *fil
     const struct gemm_choice *old = gemm_choice_find(&t->cached, &e->choice.key);
     struct gemm_choice choice = e->choice;
     if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
-        if (!t->unkept)
-            log_warn("the chosen algorithms of matrix products are not kept: %s", status_message());
-        t->unkept = true;
+        log_warn("algorithms of matrix products that are chosen from here on are not kept: %s",
+                 status_message());
+        t->unkept = true; /* a lock that is held for long is waited for once */
     } else if (!take_known(t, e, &choice)) {
         *e = found;
     }
@@ -223,7 +223,7 @@ static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct 
     TRY(refuse_in_capture(&key, s));
     e->choice = (struct gemm_choice){.key = key};
     TRY(cuda_gemm_search(t, e, g, s));
-    if (cache_file(cuda_set(s))) settle(t, e, cache_file(cuda_set(s)));
+    if (cache_file(cuda_set(s)) && !t->unkept) settle(t, e, cache_file(cuda_set(s)));
     return STATUS_OK;
 }
 
