@@ -191,6 +191,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     c->world = c;
     c->local_rank = e->local_rank;
+    c->local_ranks = e->ranks; /* mpi.c knows better */
     c->planes = 1;
     for (int r = 0; r < c->ranks; r++) c->members[r] = r;
     c->calls = calloc(1, sizeof *c->calls);
@@ -378,6 +379,7 @@ static status make_group(struct comm *parent, const char *name, const struct wis
     c->local = parent->local;
     c->mpi = parent->mpi;
     world->planes |= 1U << plane;
+    if (world->local) world->room.host += local_room(world->ranks, 1) - local_room(world->ranks, 0);
     world->groups[world->group_count++] = c;
     *out = c;
     return STATUS_OK;
@@ -416,9 +418,7 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
                         comm_rank_text(c, r, who), (unsigned long long)all[r][1],
                         (unsigned long long)all[r][0], depth, bytes_max);
     }
-    c->mail = (struct mail){.bytes_max = bytes_max,
-                            .depth = (unsigned)depth,
-                            .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
+    c->mail = mail_of(bytes_max, depth);
     c->mail.on_card = s != NULL;
     status st = s ? c->world->driver->mail_open(c) : c->mpi ? mpi_mail_open(c) : local_mail_open(c);
     if (st != STATUS_OK) c->mail.room = 0;

@@ -50,6 +50,25 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 int comm_local_rank(const struct comm *c);   /* among those of this machine */
+/* How a job's ranks lie. NULL: one rank alone. */
+struct comm_job {
+    int ranks, here;    /* of all; of this machine */
+    bool memory;        /* the host's data pass through its memory; else Open MPI, which takes what it takes */
+};
+struct comm_job comm_job(const struct comm *world);
+/* Memory that a rank's exchanges take beside what they are called with: boards, buffers, mailboxes. Of what the ranks of a machine share it is
+ * an equal part; pages of the host's that nobody writes cost nothing. comm_room says it of a job that is not there, comm_room_taken what was
+ * taken. Not counted: lists of a few bytes per call, and what MPI and NCCL take. */
+struct comm_room { size_t card, host; };
+struct comm_room_args {
+    struct comm_job job;
+    bool cards;
+    int groups;         /* communicators that the rank is in, that of all among them */
+    size_t mail_bytes;  /* comm_mail_open; mail_depth 0: none */
+    int mail_depth, mail_ranks;
+};
+struct comm_room comm_room(const struct comm_room_args *a);
+struct comm_room comm_room_taken(const struct comm *world);
 
 /* Calls with a stream move data in the memory of cards, one card per rank: they are queued on the stream, and done when what is queued there
  * before them is. Without one (NULL) the data are the host's, and there when the call returns.

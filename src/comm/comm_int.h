@@ -37,6 +37,9 @@ struct card_calls {
 };
 enum { CARD_MARKS = 1 << 15 };  /* what comes later leaves none */
 
+enum { CARD_PAGE = 2 << 20 };   /* cards map whole pages of each other */
+static inline size_t card_pages(size_t bytes) { return (bytes + CARD_PAGE - 1) / CARD_PAGE * CARD_PAGE; }
+
 struct card_driver; /* card.h */
 struct card;    /* cuda_card.c */
 struct local;   /* local.c */
@@ -50,6 +53,7 @@ struct mail {
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
 };
+struct mail mail_of(size_t bytes_max, int depth);
 struct comm {
     char name[COMM_NAME];       /* "": all ranks */
     int rank, ranks;
@@ -68,7 +72,8 @@ struct comm {
     struct watch *watch;        /* of the world: its place at the board (board.h) */
     struct flight *flight;      /* of the world: in the board's memory */
     struct calls *calls;        /* of the world: owned */
-    int local_rank;             /* of the world */
+    int local_rank, local_ranks; /* of the world */
+    struct comm_room room;      /* of the world: taken so far */
     const struct card_driver *driver; /* of the world: NULL without cards */
     struct card_calls cards;    /* of the world */
     struct card *card;          /* the driver's, of this communicator; NULL before it needs one */
@@ -111,6 +116,9 @@ void local_close(struct comm *world, status st);
 status local_call(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 status local_mail_open(struct comm *c) WARN_UNUSED;
 void local_mail_close(struct comm *c);
+/* For comm_room, as the functions below of the same names: a rank's part; the memory of a communicator's mail. */
+size_t local_room(int ranks, int groups);
+size_t local_mail_bytes(const struct mail *m, int ranks);
 status local_message(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 
 status mpi_open(struct comm *world, const struct comm_env *e) WARN_UNUSED;
@@ -120,6 +128,8 @@ status mpi_call(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 /* Collective over parent; `c`: what is known of this rank's group, NULL: it is in none. */
 status mpi_split(struct comm *parent, struct comm *c, int key) WARN_UNUSED;
 status mpi_mail_open(struct comm *c) WARN_UNUSED;
+size_t mpi_room(int ranks, int here);
+size_t mpi_mail_bytes(const struct mail *m); /* of a rank */
 void mpi_mail_close(struct comm *c);  /* after mpi_close: messages may be on their way until then */
 status mpi_message(struct comm *c, const struct comm_call *call) WARN_UNUSED;
 #endif

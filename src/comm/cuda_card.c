@@ -151,7 +151,8 @@ static status card_mail_open(struct comm *c)
             c->name);
     if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
     if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
-    TRY_CUDA(cudaMalloc((void **)&c->card->slots, (bytes + NEAR_PAGE - 1) / NEAR_PAGE * NEAR_PAGE));
+    TRY_CUDA(cudaMalloc((void **)&c->card->slots, card_pages(bytes)));
+    c->world->room.card += card_pages(bytes);
     return near_share(near, c, c->card->slots, bytes);
 }
 
@@ -175,6 +176,7 @@ static status card_start(struct comm *world, struct stream *s, enum comm_transpo
     if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's card");
     TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(card->marks, 0, CARD_MARKS);
+    world->room.host += CARD_MARKS;
     world->cards.done = card->marks;
     return near_open(&card->near, world, s->dev, how == COMM_CARDS_AUTO);
 }

@@ -116,7 +116,7 @@ status near_unshare(struct near *n, struct comm *c, void *base)
 status near_open(struct near **out, struct comm *world, const struct dev *d, bool wanted)
 {
     struct near *n = *out = calloc(1, sizeof *n); /* near_close gives back what is there */
-    const size_t bytes = (sizeof *n->board + NEAR_PAGE - 1) / NEAR_PAGE * NEAR_PAGE;
+    const size_t bytes = card_pages(sizeof *n->board);
     bool reached;
     if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's card");
     TRY_CUDA(cudaHostAlloc((void **)&n->gone, sizeof *n->gone, cudaHostAllocMapped | cudaHostAllocPortable));
@@ -127,6 +127,7 @@ status near_open(struct near **out, struct comm *world, const struct dev *d, boo
     TRY(dev_fence_open(d, &n->forked));
     TRY(dev_fence_open(d, &n->joined));
     TRY_CUDA(cudaMalloc((void **)&n->board, bytes));
+    world->room.card += bytes;
     TRY_CUDA(cudaMemset(n->board, 0, bytes));
     TRY_CUDA(cudaDeviceSynchronize());
     return wanted ? share(n, world, n->board, bytes, &reached) : STATUS_OK;

@@ -15,7 +15,7 @@
 #include "comm/paths.h"
 #include "comm/peer.h"
 
-enum { NEAR_SHARED_MAX = 16, NEAR_PAGE = 2 << 20 };   /* cards map whole pages of each other */
+enum { NEAR_SHARED_MAX = 16 };
 /* What a rank's card has for the others, at the front of memory that all of them map. */
 struct near_board {
     struct peer_flags flags[COMM_GROUPS];           /* of own kernels; first: they are aligned */

@@ -54,6 +54,11 @@ static size_t shared_bytes(int ranks)
     return board_bytes(ranks) + places_bytes(ranks) + COMM_GROUPS * (size_t)ranks * BUFFER_BYTES;
 }
 
+size_t local_room(int ranks, int groups)
+{
+    return (board_bytes(ranks) + places_bytes(ranks)) / (size_t)ranks + (size_t)groups * BUFFER_BYTES;
+}
+
 static struct place *place(const struct comm *c, int rank)
 {
     return &c->local->places[(size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank]];
@@ -259,6 +264,12 @@ static struct channel *channel(const struct comm *c, enum comm_way way, int rece
     return (struct channel *)(c->mail.memory + number * channel_bytes(&c->mail));
 }
 
+size_t local_mail_bytes(const struct mail *m, int ranks)
+{
+    const size_t bytes = 2 * (size_t)ranks * channel_bytes(m);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
 /* Groups append to the file at the same time: each takes its own piece of it, and none makes the file shorter. */
 static status append(struct local *l, size_t bytes, uint64_t *at)
 {
@@ -272,8 +283,7 @@ status local_mail_open(struct comm *c)
 {
     struct mail *m = &c->mail;
     uint64_t at = 0, all[COMM_RANKS_MAX];
-    const size_t bytes = 2 * (size_t)c->ranks * channel_bytes(m);
-    m->memory_bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    m->memory_bytes = local_mail_bytes(m, c->ranks);
     if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
     TRY(comm_all_gather(c, "place of messages", &at, all, sizeof at, NULL));
     void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
@@ -281,6 +291,7 @@ status local_mail_open(struct comm *c)
         return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
                     strerror(errno));
     m->memory = p;
+    c->world->room.host += m->memory_bytes / (size_t)c->ranks;
     return STATUS_OK;
 }
 
@@ -337,6 +348,7 @@ static status map(struct comm *world, const struct comm_env *e)
         return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd,
                     e->ranks);
     world->flight = board_flight(l->board);
+    world->room.host += (board_bytes(e->ranks) + places_bytes(e->ranks)) / (size_t)e->ranks + BUFFER_BYTES;
     return STATUS_OK;
 }
 

@@ -210,6 +210,18 @@ static int first_of(const struct introduction *all, int rank)
     return first;
 }
 
+static int count_here(const struct mpi *m, const struct introduction *all)
+{
+    int count = 0;
+    for (int r = 0; r < m->ranks; r++) count += strcmp(all[r].machine, all[m->rank].machine) == 0;
+    return count;
+}
+
+size_t mpi_room(int ranks, int here)
+{
+    return board_bytes(ranks) / (size_t)here;
+}
+
 /* The first rank of a machine tells the others' machines how its ranks are. */
 static status start_relay(struct mpi *m, const struct introduction *all)
 {
@@ -254,9 +266,11 @@ static status meet(struct comm *world)
         if (p == MAP_FAILED) st = FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
     }
     if (st == STATUS_OK && first == m->rank) st = start_relay(m, all);
+    if (st == STATUS_OK) world->local_ranks = count_here(m, all);
     free(all);
     TRY(st);
     world->flight = board_flight(m->board);
+    world->room.host += mpi_room(m->ranks, world->local_ranks);
     TRY(watch_open(&world->watch, m->board, m->rank));
     return comm_barrier(world, "start"); /* the first one's file is open as long as this lasts */
 }
@@ -315,17 +329,25 @@ status mpi_split(struct comm *parent, struct comm *c, int key)
 
 /* ---- messages: copies in a ring of requests per way; a header goes in front of the data. */
 
+size_t mpi_mail_bytes(const struct mail *m)
+{
+    return (2 * (size_t)m->depth + 1) * m->room;
+}
+
 status mpi_mail_open(struct comm *c)
 {
     struct mail *m = &c->mail;
     if (m->room > INT_MAX)
         return FAIL(STATUS_CONFIG, "messages of %zu bytes are too long for Open MPI", m->bytes_max);
-    m->memory_bytes = (2 * (size_t)m->depth + 1) * m->room;
+    m->memory_bytes = mpi_mail_bytes(m);
     m->memory = malloc(m->memory_bytes);
     m->requests = calloc(2 * (size_t)m->depth, sizeof *m->requests);
-    if (m->memory && m->requests) return STATUS_OK;
-    mpi_mail_close(c);
-    return FAIL(STATUS_FIT, "no %zu bytes of memory for messages", m->memory_bytes);
+    if (m->memory == NULL || m->requests == NULL) {
+        mpi_mail_close(c);
+        return FAIL(STATUS_FIT, "no %zu bytes of memory for messages", m->memory_bytes);
+    }
+    c->world->room.host += m->memory_bytes;
+    return STATUS_OK;
 }
 
 void mpi_mail_close(struct comm *c)

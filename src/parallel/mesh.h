@@ -41,6 +41,8 @@ status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *wo
 /* Which copy of a data-parallel group's state a rank holds a part of, and which part: copy 0 answers for it. */
 static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? m->shape.dp / m->shape.shard : m->shape.dp; }
 static inline int mesh_replica(const struct mesh *m) { return m->dp_rank % mesh_copies(m); }
+/* Communicators that a rank is in, that of all among them. */
+static inline int mesh_groups(const struct mesh_shape *m) { return 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + (m->zero > 0 && m->dp > m->shard ? 2 : 0); }
 static inline int mesh_part(const struct mesh *m) { return m->dp_rank / mesh_copies(m); }
 static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp; }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }

@@ -63,4 +63,7 @@ struct pipe_simulated {
 /* Walks all ranks of a checked schedule. STATUS_CONFIG when they wait for each other for ever, or one finds another message than it expects: names rank, action
  * and what it waits for. That does not depend on times, so one walk proves it for a depth. */
 status pipe_simulate(const struct pipe_schedule *s, const struct pipe_simulate_args *a, struct pipe_simulated *out) WARN_UNUSED;
+/* Unread messages of one way that mailboxes have room for: what a walk with stages of equal times has unread, and one for stages that are not
+ * equal. Then nobody waits for room, and nobody can wait for ever. */
+status pipe_depth(const struct pipe_schedule *s, int *depth) WARN_UNUSED;
 #endif

@@ -192,3 +192,16 @@ out:
     free(w);
     return st;
 }
+
+status pipe_depth(const struct pipe_schedule *s, int *depth)
+{
+    const int stages = s->ranks * s->chunks;
+    struct pipe_time *equal = calloc((size_t)stages, sizeof *equal);
+    struct pipe_simulated walked;
+    if (equal == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d stages", stages);
+    for (int i = 0; i < stages; i++) equal[i] = (struct pipe_time){1, 1, 1};
+    status st = pipe_simulate(s, &(struct pipe_simulate_args){.stages = equal}, &walked);
+    if (st == STATUS_OK) *depth = walked.unread + 1;
+    free(equal);
+    return st;
+}

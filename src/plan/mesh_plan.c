@@ -216,7 +216,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (v->mesh.zero >= 2) m->buffers += (2 * layer_max + ends) * 4;
     if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
     if (v->mesh.zero >= 3) m->buffers += (2 * layer_max + ends) * s->weight_bytes;
-    if (v->mesh.pp > 1) m->buffers += 4 * s->stream_bytes / v->mesh.tp;
+    m->exchange = (double)(s->kind == DEV_CUDA ? r->room.card : r->room.host);
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
 }
 
@@ -438,6 +438,7 @@ static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
     forget_walk(w);
     status st = pipe_build(&w->schedule, m->schedule, m->pp, r->micros, m->chunks);
     if (st == STATUS_OK) st = pipe_check(&w->schedule);
+    if (st == STATUS_OK) st = pipe_depth(&w->schedule, &w->depth);
     if (st != STATUS_OK) forget_walk(w);
     return st;
 }
@@ -535,6 +536,16 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
     return st;
 }
 
+/* Ranks of one node pass the host's data through its memory, as `ingot launch` starts them. */
+static struct comm_room room_of(const struct mesh_plan *p, const struct mesh_share *s,
+                                const struct mesh_shape *m)
+{
+    const int ranks = m->pp * m->dp * m->tp, here = ranks < p->cluster.node ? ranks : p->cluster.node;
+    const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks};
+    return plan_room(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
+                     m->pp > 1 ? p->walk.depth : 0);
+}
+
 /* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model; an extra prediction is a
  * layer with both ends. */
 static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
@@ -561,6 +572,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));
     for (int i = 0; i < v->mesh.pp; i++) fill_stage(r, i, p, s); /* counts: slots are not known yet */
     TRY(time_step(p, s, r));
+    r->room = room_of(p, s, &v->mesh);
     for (int i = 0; i < v->mesh.pp; i++) {
         const struct mesh_stage timed = r->stages[i];
         r->stages[i] = (struct mesh_stage){.slots = timed.slots,

@@ -33,7 +33,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int ze
 
 #define MESH_MEMORY(X)                                                                                       \
     X(weights, "weights") X(grads, "gradients") X(optim, "optimizer") X(act, "activations")                  \
-    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs")
+    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs") X(exchange, "exchanges")
 struct mesh_memory {
 #define X(name, text) double name;
     MESH_MEMORY(X)
@@ -61,6 +61,7 @@ struct mesh_result {
     int micros;                 /* micro-batches of a rank per step, m */
     struct mesh_stage stages[PIPE_RANKS_MAX];
     int fullest, slowest;       /* stages */
+    struct comm_room room;      /* what exchanges take of each rank's card and host */
     bool fits;
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */

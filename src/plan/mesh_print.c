@@ -128,7 +128,7 @@ static void print_uneven(const struct mesh_shape *m, const char *rest)
     printf("%s\n", rest);
 }
 
-static void print_host(const struct mesh_result *r)
+static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
 {
     char a[32], b[32];
     double most = 0, sum = 0;
@@ -140,6 +140,8 @@ static void print_host(const struct mesh_result *r)
         printf("host memory  %s per rank at most, %s of all: master weights and moments, once up and back "
                "per step\n",
                text_bytes(a, most), text_bytes(b, sum));
+    if (p->cluster.machine->kind == DEV_CUDA && r->room.host > 0)
+        printf("host memory  %s per rank at most: exchanges\n", text_bytes(a, (double)r->room.host));
 }
 
 static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
@@ -150,7 +152,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     printf("\n%s\n", variant_text(text, r));
     print_uneven(&r->variant.mesh, "");
     print_stages(p, r);
-    print_host(r);
+    print_host(p, r);
     printf("\nstep         %.1f ms, %s tokens/s, MFU %.1f %%\n", 1e3 * r->step,
            text_count(a, r->tokens_per_s), 100 * r->mfu);
 #define X(name, text, seconds)                                                                               \
@@ -204,14 +206,15 @@ static json_t *result_json(const struct mesh_result *r)
     STEP_PARTS(X)
 #undef X
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
+        "{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, s:o, s:o, "
         "s:o, s:o}",
         "dp", v->mesh.dp, "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard,
         "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute", recompute_word(v->recompute),
         "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros, "fits", r->fits,
-        "memory_bytes_max", mesh_result_bytes(r), "step_seconds", r->step, "tokens_per_s", r->tokens_per_s,
-        "mfu", r->mfu, "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp), "sent_dp",
-        traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp), "stages", stages);
+        "memory_bytes_max", mesh_result_bytes(r), "exchange_host_bytes", (json_int_t)r->room.host,
+        "step_seconds", r->step, "tokens_per_s", r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts,
+        "sent_tp", traffic_json(&r->tp), "sent_dp", traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp),
+        "stages", stages);
 }
 
 static json_t *machine_json(const struct mesh_plan *p)

@@ -42,18 +42,42 @@ static status check_gpu(const struct model_spec *m)
     return STATUS_OK;
 }
 
+struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind,
+                           size_t message, int depth)
+{
+    return comm_room(&(struct comm_room_args){.job = *job,
+                                              .cards = kind == DEV_CUDA,
+                                              .groups = mesh_groups(shape),
+                                              .mail_bytes = message,
+                                              .mail_depth = depth,
+                                              .mail_ranks = shape->pp});
+}
+
 /* A rank of a pipeline keeps several micro-batches, each for a chunk of the layers. */
-static status count_sets(const struct plan_lay_args *args, struct lay *l)
+static status count_sets(const struct plan_lay_args *args, struct lay *l, int *depth)
 {
     struct pipe_schedule s;
     const struct mesh *mesh = args->mesh;
     if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN) return STATUS_OK;
-    const status st = pipe_build(&s, mesh->shape.schedule, mesh->shape.pp,
-                                 args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
+    status st = pipe_build(&s, mesh->shape.schedule, mesh->shape.pp,
+                           args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
     l->sets = s.rank[mesh->pp_rank].slots;
     l->stores = s.rank[mesh->pp_rank].stores;
+    if (st == STATUS_OK) st = pipe_depth(&s, depth);
     pipe_free(&s);
     return st;
+}
+
+/* Of a mesh whose ranks are there. */
+static void count_room(struct memory *m, const struct decoder *d, const struct plan_lay_args *args, int depth)
+{
+    const struct mesh *mesh = args->mesh;
+    m->kind = args->kind;
+    if (mesh == NULL || mesh->world == NULL) return;
+    const struct comm_job job = comm_job(mesh->world);
+    const size_t rows = (size_t)args->tokens / (size_t)mesh->shape.tp;
+    m->room = plan_room(&mesh->shape, &job, args->kind,
+                        rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
@@ -71,7 +95,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                     .recompute = args->recompute,
                     .act = &m->act,
                     .scratch = &m->scratch};
-    TRY(count_sets(args, &l));
+    int depth = 0;
+    TRY(count_sets(args, &l, &depth));
+    count_room(m, d, args, depth);
     struct feed_shape feed = plan_feed(args);
     if (args->offload && args->kind != DEV_CUDA)
         return FAIL(STATUS_CONFIG,
@@ -209,7 +235,7 @@ void memory_free(struct memory *m)
 
 size_t memory_peak(const struct memory *m)
 {
-    size_t sum = 0;
+    size_t sum = memory_exchange(m);
 #define X(field, category, text) sum += m->field.peak;
     MEMORY_LIST(X)
 #undef X

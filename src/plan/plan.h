@@ -24,7 +24,11 @@ struct memory {
     MEMORY_LIST(X)
 #undef X
     struct arena host; /* of a GPU run: state of the optimizer in pinned memory of the host (memory.offload_optimizer) */
+    struct comm_room room; /* of exchanges, which the communicator takes, with the mailboxes of a pipeline */
+    enum dev_kind kind;    /* whose memory the arenas are */
 };
+/* The part of memory.room that lies where the arenas do. */
+static inline size_t memory_exchange(const struct memory *m) { return m->kind == DEV_CUDA ? m->room.card : m->room.host; }
 
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
 
@@ -58,7 +62,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
 status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
-size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device */
+size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device, and what its exchanges take */
+/* What a rank of the mesh takes for exchanges; depth: of mailboxes (parallel/pipe.h), whose messages have `message` bytes. */
+struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);

@@ -149,11 +149,16 @@ static double rss_bytes(void)
     return strtod(end, NULL) * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* What the arenas really got from the system; memory_peak is what the layout asked for. */
-static size_t reserved_bytes(const struct memory *m)
+/* What arenas and exchanges really got from the system; memory_peak is what the layout asked for. */
+static size_t exchange_bytes(const struct trainer *t)
 {
-    size_t sum = 0;
-#define X(field, category, text) sum += m->field.size;
+    const struct comm_room taken = comm_room_taken(t->mesh.world);
+    return t->dev.kind == DEV_CUDA ? taken.card : taken.host;
+}
+static size_t reserved_bytes(const struct trainer *t)
+{
+    size_t sum = exchange_bytes(t);
+#define X(field, category, text) sum += t->memory.field.size;
     MEMORY_LIST(X)
 #undef X
     return sum;
@@ -171,7 +176,7 @@ static void print_banner(const struct loop *l)
     const struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
     char a[32], b[32], c[32];
-    size_t reserved = reserved_bytes(&t->memory);
+    size_t reserved = reserved_bytes(t);
     log_info("model     %s parameters, %lld layers, width %lld, vocabulary %lld",
              text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
              (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
@@ -431,12 +436,16 @@ static void memory_facts(struct loop *l)
     const struct memory *m = &l->trainer.memory;
     observe_fact(l->observe, "parameters", (double)l->trainer.decoder.params.unique);
     observe_fact(l->observe, "planned_bytes", (double)memory_peak(m));
-    observe_fact(l->observe, "measured_bytes", (double)reserved_bytes(m));
+    observe_fact(l->observe, "measured_bytes", (double)reserved_bytes(&l->trainer));
 #define X(field, category, text)                                                                             \
     observe_fact(l->observe, "planned_bytes." category, (double)m->field.peak);                              \
     observe_fact(l->observe, "measured_bytes." category, (double)m->field.size);
     MEMORY_LIST(X)
 #undef X
+    if (l->comm) {
+        observe_fact(l->observe, "planned_bytes.exchanges", (double)memory_exchange(m));
+        observe_fact(l->observe, "measured_bytes.exchanges", (double)exchange_bytes(&l->trainer));
+    }
     if (m->host.peak == 0) return;
     observe_fact(l->observe, "planned_bytes.host", (double)m->host.peak);
     observe_fact(l->observe, "measured_bytes.host", (double)m->host.size);

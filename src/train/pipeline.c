@@ -22,18 +22,6 @@ static int stage_count(const struct pipeline *p)
     return p->schedule.ranks * p->schedule.chunks;
 }
 
-/* Messages that may be unread: what a walk through the schedule with stages of equal times has unread, and one for stages that are not
- * equal: then nobody waits for room, and nobody can wait for ever. */
-static status mailbox_depth(const struct pipeline *p, int *depth)
-{
-    struct pipe_time equal[MESH_STAGES_MAX];
-    struct pipe_simulated walked;
-    for (int i = 0; i < stage_count(p); i++) equal[i] = (struct pipe_time){1, 1, 1};
-    TRY(pipe_simulate(&p->schedule, &(struct pipe_simulate_args){.stages = equal}, &walked));
-    *depth = walked.unread + 1;
-    return STATUS_OK;
-}
-
 /* Each action has up to three borders, and W of groups that end early come beside those of the schedule. */
 static status open_laps(struct trainer *t)
 {
@@ -52,7 +40,7 @@ status pipeline_open(struct trainer *t)
     if (t->mesh.pp == NULL) return STATUS_OK;
     int depth;
     TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
-    TRY(mailbox_depth(p, &depth));
+    TRY(pipe_depth(&p->schedule, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
     if (t->run.stream) TRY(open_laps(t));
     return comm_mail_open(t->mesh.pp, p->message, depth, t->run.stream);

@@ -40,7 +40,8 @@ static status open_device(struct trainer *t, const char *isa)
         TRY(comm_cards_open(t->mesh.world, s,
                             t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_CARDS_NCCL
                                                                              : COMM_CARDS_AUTO));
-        if (t->mesh.world) dev_measure(&t->dev); /* NCCL has taken its part */
+        if (t->mesh.world) dev_measure(&t->dev);
+        t->dev.bytes_free += comm_room_taken(t->mesh.world).card; /* which the plan counts */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
@@ -117,6 +118,16 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     return STATUS_OK;
 }
 
+/* Of exchanges, too, what was taken is what was planned. */
+static void check_room(const struct trainer *t)
+{
+    const struct comm_room planned = t->memory.room, taken = comm_room_taken(t->mesh.world);
+    CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the card, taken %zu", planned.card,
+          taken.card);
+    CHECK(planned.host == taken.host, "exchanges: planned %zu bytes of the host, taken %zu", planned.host,
+          taken.host);
+}
+
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     status st = open_device(t, isa);
@@ -126,6 +137,7 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
         trainer_close(t);
         return st;
     }
+    check_room(t);
     t->steps_total = spec_step_count(&t->spec);
     return STATUS_OK;
 }

@@ -314,6 +314,60 @@ static void test_leaving(void **state)
     expect_all(&(struct job){.ranks = 2, .run = leave_early}, 0);
 }
 
+/* ---- what exchanges take */
+
+/* Bytes of the job's shared memory that this process has mapped. */
+static size_t mapped(void)
+{
+    char line[512];
+    size_t sum = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *end;
+        const unsigned long begin = strtoul(line, &end, 16);
+        if (strstr(line, "memfd:ingot") && *end == '-') sum += strtoul(end + 1, NULL, 16) - begin;
+    }
+    if (f) fclose(f);
+    return sum;
+}
+
+/* Said before is what is taken; and with as many groups as there can be, all ranks' is what each of them maps. */
+static int take_room(struct comm *c, const void *arg)
+{
+    (void)arg;
+    const size_t bytes = 100000, whole = mapped();
+    const int ranks = comm_ranks(c);
+    struct comm_room_args a = {.job = comm_job(c), .groups = 1};
+    const int apart = comm_rank(c) == ranks - 1 ? 1 : ranks - 1; /* test_mpi.sh's machine of the last one */
+    NEED(a.job.ranks == ranks && (a.job.here == ranks || (!a.job.memory && a.job.here == apart)));
+    NEED(comm_room_taken(c).host == comm_room(&a).host && comm_room_taken(c).card == 0);
+    a.groups = COMM_GROUPS;
+    if (a.job.memory) {
+        const size_t all = (size_t)ranks * comm_room(&a).host;
+        NEED(all <= whole && all + (size_t)ranks > whole);
+    }
+    struct comm *pair;
+    OK(comm_split(c, "pair", comm_rank(c) / 2, comm_rank(c), &pair));
+    OK(comm_mail_open(pair, bytes, 3, NULL));
+    a.groups = 2, a.mail_bytes = bytes, a.mail_depth = 3, a.mail_ranks = 2;
+    const size_t room = comm_room(&a).host;
+    NEED(comm_room_taken(c).host == room);
+    a.mail_depth = 0;
+    const size_t mail = room - comm_room(&a).host;
+    NEED(mail >= (a.job.memory ? 6 : 7) * bytes && mail < 8 * bytes);
+    NEED(!a.job.memory || 2 * mail == mapped() - whole);
+    return 0;
+}
+
+static void test_room(void **state)
+{
+    (void)state;
+    expect_all(&(struct job){.ranks = 4, .run = take_room}, 0);
+    assert_true(comm_room_taken(NULL).host == 0);
+    const struct comm_room none = comm_room(&(struct comm_room_args){.job = comm_job(NULL), .cards = true});
+    assert_true(none.host == 0 && none.card == 0);
+}
+
 /* What a rank of mpirun does: argv[1] is "works", "stop" (the last rank stands still) or "message" (the ranks differ). */
 static int as_rank(const char *what)
 {
@@ -322,7 +376,7 @@ static int as_rank(const char *what)
     if (comm_env_read(&e) != STATUS_OK || comm_open(&c, &e) != STATUS_OK) return OPEN_FAILED;
     int code = 1;
     if (strcmp(what, "works") == 0) {
-        code = use_mesh(c, NULL) | exchange_messages(c, NULL);
+        code = take_room(c, NULL) | use_mesh(c, NULL) | exchange_messages(c, NULL);
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) code |= sum_scattered(c, &shapes[i]);
     }
     if (strcmp(what, "stop") == 0) { /* the last rank */
@@ -345,7 +399,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scattered_sums),  cmocka_unit_test(test_mesh), cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_messages),        cmocka_unit_test(test_lost), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_different_calls),
+        cmocka_unit_test(test_different_calls), cmocka_unit_test(test_room),
     };
     if (argc > 1) return as_rank(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

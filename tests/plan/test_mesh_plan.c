@@ -154,9 +154,7 @@ static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_varia
         if (fabs(mine->act - (double)m.act.peak) > 0.5)
             fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
         assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
-        const double messages =
-            v->mesh.pp > 1 ? 4.0 * (double)(args.tokens * s->model.hidden_size) * 2 / v->mesh.tp : 0;
-        const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers - messages;
+        const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers;
         const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
         if (fabs(state_bytes - laid) > 0.02 * laid)
             fail_msg("%s, rank %d: state %.0f, plan_lay %.0f", what, rank, state_bytes, laid);
@@ -224,6 +222,40 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
         m->mamba_heads = 16, m->mamba_head_dim = 32, m->mamba_groups = 4, m->mamba_state = 16;
         s.run.train_recompute = (int)policy, s.run.train_micro_batch = 4;
         laid_out_as_a_run_does(&s, &v, layers[i / 6]);
+    }
+}
+
+/* Boards, buffers and mailboxes: of cards one board of some 34 MiB, and pages for the messages that a schedule has unread; of hosts also a
+ * buffer per communicator. One device exchanges nothing. */
+static void exchanges_are_counted(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("nano", 64, 16);
+    const double mib = 1048576;
+    const char *machines[] = {"4xcpu", "4xh200", "2x2xh200"};
+    for (int i = 0; i < 3; i++) {
+        struct mesh_plan *p = open_plan(&s, machines[i]);
+        struct mesh_result one, dp, both;
+        struct mesh_variant v = variant(1, 1, 1, 0);
+        assert_int_equal(mesh_plan_one(p, &v, &one), STATUS_OK);
+        assert_true(one.stages[0].memory.exchange == 0 && one.room.host == 0);
+        v = variant(4, 1, 1, 0);
+        assert_int_equal(mesh_plan_one(p, &v, &dp), STATUS_OK);
+        v = variant(2, 1, 2, 0);
+        assert_int_equal(mesh_plan_one(p, &v, &both), STATUS_OK);
+        const double board = dp.stages[0].memory.exchange, host = (double)dp.room.host;
+        const double more = both.stages[1].memory.exchange - board,
+                     unread =
+                         2 * 2.0 * 64 * (double)s.model.hidden_size * 2; /* bf16, each way, two of them */
+        if (i == 0) { /* a group more, with a buffer of 4 MiB, and mailboxes */
+            assert_true(board == host && board > 8 * mib && board < 9 * mib);
+            assert_true(more > 4 * mib + unread && more < 4 * mib + 2 * unread);
+        } else { /* what is the host's is buffers between ranks of one machine alone */
+            assert_true(dp.room.card == (size_t)board && board > 33 * mib && board < 36 * mib);
+            assert_true(more >= unread && more == (double)((size_t)more / (2 << 20) * (2 << 20)));
+            assert_true(i == 1 ? host > 8 * mib && host < 9 * mib : host < mib);
+        }
+        mesh_plan_close(p);
     }
 }
 
@@ -578,6 +610,7 @@ int main(void)
         cmocka_unit_test(offloaded_state_is_the_hosts_and_takes_the_links_time),
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
+        cmocka_unit_test(exchanges_are_counted),
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),
