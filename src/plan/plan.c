@@ -182,14 +182,20 @@ static double host_bytes(void)
     return limit > 0 && limit < physical ? limit : physical;
 }
 
+/* Ranks that share this host's memory. */
+static int ranks_here(const struct mesh *mesh)
+{
+    return mesh ? comm_job(mesh->world).here : 1;
+}
+
 /* `have` of the device, `host` of its host; 0: not known. */
 static status check_fit(const struct memory *m, double have, double host)
 {
     char a[32], b[32];
     if (host > 0 && (double)m->host.peak > host)
         return FAIL(STATUS_FIT,
-                    "memory.offload_optimizer needs %s of the host's memory, which has %s: use optim.state: "
-                    "bf16 or int8, or optim.name: lion",
+                    "memory.offload_optimizer needs %s of the host's memory, which has %s for a rank: use "
+                    "optim.state: bf16 or int8, or optim.name: lion",
                     text_bytes(a, (double)m->host.peak), text_bytes(b, host));
     if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
     return FAIL(STATUS_FIT,
@@ -206,7 +212,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
     name_arenas(m);
     TRY(plan_lay(&count, d, a, args));
     forget_counting(d, a);
-    TRY(check_fit(&count, args->bytes_max, host_bytes()));
+    TRY(check_fit(&count, args->bytes_max, host_bytes() / ranks_here(args->mesh)));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
 #define X(field, category, text) TRY(dev_arena_reserve(dev, &m->field, category, count.field.peak));
     MEMORY_LIST(X)
@@ -247,13 +253,13 @@ int64_t plan_micro_count(const struct spec *s)
     return s->run.train_batch_tokens / (s->run.train_micro_batch * s->run.train_sequence_length);
 }
 
-double plan_bytes(const struct spec *s, const struct dev *dev)
+double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh *mesh)
 {
     /* Kernels of CUDA's libraries are loaded when they are first used: about 0.4 GiB for cuBLASLt and cuDNN on an H200. */
     const double libraries = 512 * 1048576.0;
     if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
     if (dev->kind == DEV_CUDA) return dev->bytes_free ? (double)dev->bytes_free - libraries : 0;
-    return host_bytes();
+    return host_bytes() / ranks_here(mesh);
 }
 
 static int64_t dp_ranks(const struct mesh *mesh)
@@ -321,6 +327,17 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     return st;
 }
 
+/* Stages of a pipeline need different memory, and devices have it: what fits on all ranks fits on the one where least does. */
+static status least_of(const struct mesh *mesh, int64_t mine, int64_t *least)
+{
+    int64_t all[COMM_RANKS_MAX] = {mine};
+    TRY(comm_all_gather(mesh ? mesh->world : NULL, "micro-batch", &mine, all, sizeof mine, NULL));
+    *least = mine;
+    for (int r = 0; mesh && r < comm_ranks(mesh->world); r++)
+        if (all[r] < *least) *least = all[r];
+    return STATUS_OK;
+}
+
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, const struct mesh *mesh)
 {
     const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .mesh = mesh};
@@ -331,13 +348,12 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
                    mesh && mesh->shape.zero >= 2
                        ? SYNC_FIRST
                        : SYNC_LAST)); /* with one sequence at once, the most there are */
-    double have = plan_bytes(s, dev), bytes = 0;
+    double have = plan_bytes(s, dev, mesh), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
         TRY(bytes_with(s, n, &given, &bytes));
         if (have > 0 && bytes > have) continue;
-        s->run.train_micro_batch = n;
-        return STATUS_OK;
+        return least_of(mesh, n, &s->run.train_micro_batch);
     }
     char a[32], b[32];
     return FAIL(
@@ -602,7 +618,7 @@ status plan_print(const struct spec *spec, int json)
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model, NULL));
     status st = plan_lay(&m, &d, &a, &args);
-    double have = plan_bytes(&s, &dev);
+    double have = plan_bytes(&s, &dev, NULL);
     if (st == STATUS_OK) {
         if (json)
             print_json(&s, &m, &d, have);

@@ -69,11 +69,11 @@ struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);
 struct feed_shape plan_feed(const struct plan_lay_args *args);
-/* Bytes that a run may use: machine.memory_gib, or what the device has free, less what CUDA and its libraries take; on the host the
- * smaller of physical memory and the cgroup's limit. 0: not known. */
-double plan_bytes(const struct spec *s, const struct dev *dev);
-/* train.micro_batch=auto: the largest number of sequences that divides the step's and fits in bytes_max. STATUS_FIT when one sequence
- * does not fit. Leaves a given number alone. */
+/* Bytes that a rank may use: machine.memory_gib, or what the device has free, less what CUDA and its libraries take; on the host the
+ * smaller of physical memory and the cgroup's limit, divided among the ranks that are there. 0: not known. `mesh` NULL: one rank. */
+double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh *mesh);
+/* train.micro_batch=auto: the largest number of sequences that divides the step's and fits in bytes_max, on all ranks of the mesh.
+ * STATUS_FIT when one sequence does not fit. Leaves a given number alone. */
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,
                         const struct mesh *mesh) WARN_UNUSED;
 /* The device and the op set that a spec asks for. */

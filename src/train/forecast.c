@@ -31,19 +31,24 @@ double forecast_measured(const struct forecast *f)
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-/* The machine that the run is on: a card's row, or this host's own rates. */
+/* The machine that the run is on: a card's row, or this host's own rates and, for each of its ranks, memory. */
 static status machine_of_run(const struct trainer *t, struct machine *m)
 {
-    if (t->dev.kind == DEV_CPU)
-        return calibrate_host(
-            &(struct calibrate_args){.ops = &t->ops,
-                                     .model = &t->spec.model,
-                                     .precision = (enum precision)t->spec.run.train_precision,
-                                     .tokens = t->acts.lay.n},
-            m);
+    const int here = comm_job(t->mesh.world).here;
+    if (t->dev.kind == DEV_CPU) {
+        TRY(calibrate_host(&(struct calibrate_args){.ops = &t->ops,
+                                                    .model = &t->spec.model,
+                                                    .precision = (enum precision)t->spec.run.train_precision,
+                                                    .tokens = t->acts.lay.n},
+                           m));
+        m->node = here;
+        m->memory_bytes = plan_bytes(&t->spec, &t->dev, &t->mesh);
+        return STATUS_OK;
+    }
     const struct machine *row = machine_of_card(t->dev.name);
     if (row == NULL) return FAIL(STATUS_CONFIG, "there are no rates of a %s (spec/machine.def)", t->dev.name);
     *m = *row;
+    if (here < m->node) m->node = here;
     return STATUS_OK;
 }
 
@@ -54,7 +59,7 @@ static status predict(const struct trainer *t, struct mesh_result *r)
     const struct mesh_shape *shape = &t->mesh.shape;
     const int ranks = shape->dp * shape->tp * shape->pp;
     TRY(machine_of_run(t, &m));
-    const struct cluster c = {.machine = &m, .devices = ranks, .node = ranks < m.node ? ranks : m.node};
+    const struct cluster c = {.machine = &m, .devices = ranks, .node = m.node};
     TRY(mesh_plan_open(&p, &t->spec, &c));
     const struct mesh_variant v = {.mesh = *shape,
                                    .recompute = (enum recompute)t->spec.run.train_recompute,

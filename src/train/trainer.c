@@ -90,7 +90,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->run.stream;
-    args.bytes_max = plan_bytes(&t->spec, &t->dev);
+    args.bytes_max = plan_bytes(&t->spec, &t->dev, &t->mesh);
     TRY(decoder_init(&t->decoder, &t->spec.model, &t->mesh));
     TRY(plan_reserve(&t->memory, &t->decoder, &t->acts, &args));
     choose_workspace(t->run.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "comm/comm_int.h"
 #include "plan/mfu.h"
 
 static void every_preset_has_the_parameters_of_its_formula(void **state)
@@ -203,6 +204,22 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
         }
 }
 
+/* Four ranks on two machines, two of them here. */
+static void ranks_of_a_host_share_its_memory(void **state)
+{
+    (void)state;
+    struct spec s = {0};
+    struct comm world = {.ranks = 4, .local_ranks = 2};
+    const struct mesh mesh = {.world = &world};
+    const struct dev host = {.kind = DEV_CPU}, card = {.kind = DEV_CUDA, .bytes_free = 1 << 30};
+    run_spec_default(&s.run);
+    assert_true(plan_bytes(&s, &host, NULL) > 0);
+    assert_true(2 * plan_bytes(&s, &host, &mesh) == plan_bytes(&s, &host, NULL));
+    assert_true(plan_bytes(&s, &card, &mesh) == plan_bytes(&s, &card, NULL));
+    s.run.machine_memory_gib = 1;
+    assert_true(plan_bytes(&s, &host, &mesh) == 1073741824.0);
+}
+
 /* Not one byte is promised for a model that the device cannot run. */
 static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
 {
@@ -380,6 +397,7 @@ int main(void)
         cmocka_unit_test(an_offloaded_state_is_the_hosts),
         cmocka_unit_test(a_plan_for_the_cpu_refuses_to_offload),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
+        cmocka_unit_test(ranks_of_a_host_share_its_memory),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),
         cmocka_unit_test(mamba2_has_the_parameters_and_products_of_its_formula),

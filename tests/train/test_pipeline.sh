@@ -113,6 +113,13 @@ same "four ranks, then one" runs/llama runs/moved
 grep '^memory ' said | awk '{ if ($3 + 0 != $6 + 0 || $3 + 0 == 0) bad = 1 } END { exit bad || NR < 10 }' || fail "planned and measured bytes differ: $(grep '^memory ' said | head -n 1)"
 grep '"kind":"step"' runs/moved/metrics.jsonl | head -n 3 | grep -q '"bubble":' || fail "metrics do not say the bubble"
 
+# Stages need different memory: of what fits on one and not on the other, both take what fits on both.
+uneven="$(pp 2 1f1b) --model.vocab_size=2048 --train.batch_tokens=16384 --train.steps=2 --optim.warmup_steps=1 --eval.every=0 --ckpt.every=0"
+run 0 plan pipe.yaml --machine 2xcpu --json $uneven --train.micro_batch=16
+between=$(grep '"memory_bytes_sum"' out | awk -F: '{ sum += $2 } END { printf "%.6f", sum / NR / 1073741824 }')
+run 0 launch -n 2 -- train pipe.yaml --run.dir=runs/uneven $uneven --train.micro_batch=auto --machine.memory_gib="$between"
+grep -q '= 64 x 8 sequences' err || fail "with $between GiB: $(grep '^step ' err)"
+
 # A rank that dies in the middle of a pipeline ends the others, who wait for its messages; one that is asked to stop, stops all after the same step.
 signal() { # signal NAME RANK SIGNAL CODE TEXT; rank -1: the launcher
     "$ingot" launch -n 4 -- train pipe.yaml --run.dir="runs/$1" $(pp 4 zb_h1) --train.steps=100000 >out 2>err &
