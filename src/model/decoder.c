@@ -52,7 +52,7 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     return part;
 }
 
-/* Units: the embedding, each block, what follows them, each extra prediction. A tied table is also at the end. */
+/* Units: the embedding, each block, what follows them, each extra prediction, tables of n-grams. A tied table is also at the end. */
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
@@ -63,9 +63,20 @@ static void mark_units(struct decoder *d)
         for (int c = 0; c < d->part.chunks; c++)
             u[i + 1].here |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
     }
-    for (int i = (int)d->spec.layer_count + 1; i < d->params.unit_count; i++) u[i].here = d->part.last;
+    for (int i = (int)d->spec.layer_count + 1; i < d->params.unit_count; i++)
+        u[i].here = u[i].of ? u[u[i].of].here : d->part.last;
     /* A table whose head is on another rank has nobody who stores its gradient. */
     if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
+}
+
+static void tables_init(struct decoder *d)
+{
+    char name[64];
+    for (int i = 0; i < (int)d->spec.layer_count; i++) {
+        snprintf(name, sizeof name, "layers.%d.engram", i);
+        if (d->blocks[i].remembers)
+            engram_table_init(&d->blocks[i].engram, &d->params, name, &d->spec, i + 1);
+    }
 }
 
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh)
@@ -92,6 +103,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
     TRY(mtp_init(d));
     TRY(hrm_init(d));
+    tables_init(d);
     mark_units(d);
     return STATUS_OK;
 }

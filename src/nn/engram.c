@@ -1,5 +1,7 @@
 #include "nn/engram.h"
 #include "base/rng.h"
+#include "dev/dev.h"
+#include "parallel/tables.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -29,8 +31,6 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
     for (int64_t i = 1; i < per_token; i++)
         m->hash.offsets[i] = m->hash.offsets[i - 1] + m->hash.primes[i - 1];
     draw_multipliers(&m->hash, spec, layer);
-    m->table = params_add(p, ROLE_TABLE, 0, m->rows, m->width, "%s.table.weight", name);
-    params_split(p, m->table, SPLIT_IN, NULL, 0);
     struct {
         struct linear *linear;
         enum role role;
@@ -55,6 +55,14 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
     m->width /= params_slices(p); /* from here on those of this rank */
     m->conv = params_add(p, ROLE_CONV, 0, d, ENGRAM_CONV, "%s.conv.weight", name);
     p->rows[m->conv].zero = true;
+}
+
+void engram_table_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec,
+                       int block)
+{
+    params_table(p, block);
+    m->table = params_add(p, ROLE_TABLE, 0, m->rows, spec->engram_dim, "%s.table.weight", name);
+    params_split(p, m->table, SPLIT_IN, NULL, 0);
 }
 
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
@@ -86,7 +94,8 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
     s->dk = tensor_take(l->scratch, "key gradient", l->dt, 2, n, d);
     s->dh = tensor_take(l->scratch, "stream norm gradient", l->dt, 2, n, d);
     s->dv = tensor_take(l->scratch, "value gradient", l->dt, 2, n, d);
-    s->de = tensor_take(l->scratch, "n-gram embedding gradient", acc, 2, l->n, per_token * m->width);
+    if (!l->sparse)
+        s->de = tensor_take(l->scratch, "n-gram embedding gradient", acc, 2, l->n, per_token * m->width);
 }
 
 void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
@@ -112,6 +121,7 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
                                            .rows = b->rows,
                                            .hash = &m->hash},
                       r->stream));
+    TRY(params_enter(r->params, r->params->rows[m->table].unit, UNIT_FORWARD));
     return r->ops->embed_fwd(&(struct embed_fwd_args){.tokens = s->ids.data,
                                                       .table = params_weight(r->params, m->table),
                                                       .x = s->e.data,
@@ -198,25 +208,48 @@ status engram_again(const struct engram *m, struct engram_saved *s, enum recompu
     return norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r);
 }
 
+/* To an array as large as the tables. */
+static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct run *r)
+{
+    const int unit = r->params->rows[m->table].unit;
+    TRY(params_enter(r->params, unit, UNIT_BACKWARD));
+    TRY(r->ops->embed_bwd(&(struct embed_bwd_args){.tokens = s->ids.data,
+                                                   .dx = s->de.data,
+                                                   .dtable = params_grad(r->params, m->table),
+                                                   .rows = tensor_count(s->ids),
+                                                   .d = m->width,
+                                                   .vocab = m->rows,
+                                                   .dt = s->de.dt},
+                          r->stream));
+    return params_leave(r->params, unit);
+}
+
+/* To what the step reads, where the gradient is to be. */
+static status sparse_bwd(const struct engram *m, struct engram_saved *s, const struct run *r)
+{
+    const int64_t reads = tensor_count(s->ids);
+    const struct table_reads to = tables_reads(r->tables, m->table, r->micro);
+    CHECK(reads == r->tables->reads, "%lld reads, %lld planned", (long long)reads,
+          (long long)r->tables->reads);
+    s->de = s->e;
+    s->de.data = to.grads, s->de.dt = DTYPE_F32;
+    return dev_copy(r->stream, to.ids, s->ids.data, (size_t)reads * sizeof *to.ids);
+}
+
 /* From dk and dv to the projections' and the tables' gradients. */
 static status tables_bwd(const struct engram *m, struct engram_saved *s, const struct whole *w,
                          const struct run *r)
 {
+    const bool sparse = r->params->sparse;
     struct tensor dk, dv;
+    if (sparse) TRY(sparse_bwd(m, s, r));
     TRY(whole_gather(w->in, s->dk, &dk, r));
     TRY(whole_gather(w->out, s->dv, &dv, r));
     TRY(linear_wgrad(&m->k, s->e, dk, r));
     TRY(linear_wgrad(&m->v, s->e, dv, r));
     TRY(linear_dgrad(&m->k, dk, s->de, r));
     TRY(linear_dgrad_add(&m->v, dv, s->de, r));
-    return r->ops->embed_bwd(&(struct embed_bwd_args){.tokens = s->ids.data,
-                                                      .dx = s->de.data,
-                                                      .dtable = params_grad(r->params, m->table),
-                                                      .rows = tensor_count(s->ids),
-                                                      .d = m->width,
-                                                      .vocab = m->rows,
-                                                      .dt = s->de.dt},
-                             r->stream);
+    return sparse ? STATUS_OK : dense_bwd(m, s, r);
 }
 
 status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,

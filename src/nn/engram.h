@@ -12,14 +12,15 @@
  *   nk, nh, x [T, D]    dt     act; scratch from selective  norms of k, h, u
  *   delta    [T]        A      act; scratch under full
  *   sum, out [T, D]     dt     scratch                      h + u and the convolution's part: the next norm adds them
- *   dx, dk, dh, dv, de  scratch of backward; de in A, because two products add up in it
- *   table    [rows, dh]        param of role TABLE          dtable += the rows' gradients, in token order
+ *   dx, dk, dh, dv, de  scratch of backward; de in A, because two products add up in it; with params.sparse it lies in run.tables
+ *   table    [rows, dh]        param of role TABLE          the rows' gradients are summed in token order
  *
  * With t ranks that share it a rank has dh / t columns of the tables and of what k and v make of them, for all tokens; k and v are sums over
  * ranks, and the rest is of its T / t rows, but the convolution, which looks back beyond them: every rank does it for all rows.
  *
- * Head j of order n has a table of its own, of a prime number of rows (spec/ngram.c), all in one parameter. The gradient array is
- * dense; the optimizer passes over rows that no token of the step read (ops.h: UPDATE_ROWS). FLOPs per token: 4 R dh D. */
+ * Head j of order n has a table of its own, of a prime number of rows (spec/ngram.c), all in one parameter. Its gradient is an array as
+ * large as it is, or the rows that the step reads (parallel/tables.h); rows that no token of the step read stay as they are. FLOPs per
+ * token: 4 R dh D. */
 #ifndef INGOT_NN_ENGRAM_H
 #define INGOT_NN_ENGRAM_H
 #include "nn/linear.h"
@@ -43,6 +44,8 @@ struct engram_saved {
 };
 
 void engram_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+/* Its table, in a unit of its own: after all other units. `block`: the unit of engram_init. */
+void engram_table_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int block);
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l);
 /* rows of all ranks, of which `part` are of the stream here. */
 void engram_rows(struct engram_saved *s, int64_t rows, int64_t part);

@@ -15,6 +15,7 @@
 
 struct deferred; /* nn/linear.h */
 struct whole_way; /* nn/whole.h */
+struct tables; /* parallel/tables.h */
 struct run {
     const struct ops *ops;
     dev_stream stream;
@@ -22,6 +23,8 @@ struct run {
     struct step_scalars *scalars; /* in the set's memory; read where a loss is formed */
     enum accum accum;             /* of products that form parameter gradients: STORE in a step's first micro-batch, then ADD */
     struct deferred *defer;       /* where linear_wgrad keeps what it will need; NULL: it is done at once */
+    const struct tables *tables;  /* of params.sparse: where gradients of tables go; */
+    int64_t micro;                /* and the number in the step of the micro-batch at work */
     struct comm *tp;              /* the ranks that hold the other slices of the weights and rows of the stream; NULL: nobody */
     struct whole_way *way;        /* what they exchange beside products; NULL: nothing */
 };
@@ -35,6 +38,7 @@ struct lay {
     const struct ops *ops;      /* whose scratch and workspace are laid out */
     dtype dt;
     enum lay_mode mode;
+    bool sparse;                /* params.sparse */
     enum recompute recompute;
     struct arena *act, *scratch;
     /* A rank of a pipeline: sets of activations of a chunk, and micro-batches whose linear_wgrad waits. 0, 0: all layers, once */

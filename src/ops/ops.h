@@ -23,6 +23,7 @@
 #include "ops/ops_latent.h"
 #include "ops/ops_ortho.h"
 #include "ops/ops_ssm.h"
+#include "ops/ops_tables.h"
 #include "ops/ops_tokens.h"
 #include "ops/ops_vocab.h"
 #include "tensor/dtype.h"
@@ -33,13 +34,13 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
 
 #define OPS(X)                                                                                                         \
     X(gemm) X(bias_bwd)                                                                                                \
-    X(embed_fwd) X(embed_bwd) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                                    \
+    X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
-    X(update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                                      \
+    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                       \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
@@ -389,6 +390,19 @@ struct update_args {
     struct step_scalars *scalars;       /* in the set's memory: reads lr, correction1, correction2, step; writes grad_norm, clip_factor */
     uint64_t seed;                      /* of stochastic rounding */
     dtype sdt;                          /* F32, BF16 or U8 */
+};
+
+/* The rule over rows of one table, after UPDATE_RULE, which has left the clip factor: sums[k] is the gradient of its row rows[k]. As with
+ * UPDATE_ROWS, a row whose gradient is all zeros keeps weights and moments; the others move at lr row_rate, without decay. sums = 0. */
+struct rows_update_args {
+    struct update_args of;      /* rule, arrays but g, constants, scalars; sdt F32 or BF16 */
+    const int32_t *rows;        /* [slots], ascending, then TOKEN_NONE: rows_unique */
+    float *sums;                /* [slots, width] */
+    int64_t slots, width;       /* a multiple of 16 */
+    int64_t from, to;           /* rows that are here: row r is elements [begin + (r - from) width, ... + width) of the arrays, of v no_v */
+    int64_t begin, no_v;        /* in front; multiples of 16 */
+    uint64_t key;               /* where moments are rounded, as update_chunk has it: of the table; element k of row r is element */
+    int64_t first, stride;      /* first + r stride + k of the whole; multiples of 4 */
 };
 
 /* A sum that is formed in parts: FOLD_KEEP: kept = x, x = 0;   FOLD_ADD: x = x + kept. */

@@ -68,6 +68,7 @@ void optim_lay(struct params *p, struct arena *a)
             p->balance_count += held.to > held.from;
             continue;
         }
+        if (params_sparse(p, p->rows[i].unit)) continue;
         p->chunks_model += pieces(p, i, 0, p->rows[i].count);
         unit->chunk_place += pieces(p, i, 0, held.from);
         p->chunk_count += pieces(p, i, held.from, held.to);
@@ -110,11 +111,17 @@ static void place_piece(const struct params *p, int index, int64_t at, struct up
     c->width = (int32_t)blocks[0].width;
 }
 
+/* Of the random bits of its moments. */
+static uint64_t row_key(const struct param *row)
+{
+    return XXH64(row->name, strlen(row->name), 0);
+}
+
 static struct update_chunk *row_pieces(const struct params *p, int index, uint32_t flags,
                                        struct update_chunk *c)
 {
     const struct param *row = &p->rows[index];
-    const uint64_t key = XXH64(row->name, strlen(row->name), 0);
+    const uint64_t key = row_key(row);
     const struct param_held held = params_held(p, index);
     for (int64_t at = held.from, count; at < held.to; at += count) {
         count = piece_at(p, index, at);
@@ -168,7 +175,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
     struct update_chunk *b = table + p->chunk_count; /* routers stand behind the pieces */
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        if (!p->units[row->unit].here) continue;
+        if (!p->units[row->unit].here || params_sparse(p, row->unit)) continue;
         const struct update_chunk *first = c;
         uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
         if (row->ortho) flags = UPDATE_MOMENTUM;
@@ -257,19 +264,68 @@ static struct update_args update_args_unit(const struct params *p, struct update
     return a;
 }
 
+/* The rows of a table that the step has read. `of`: as the table's unit has it. */
+static status update_table(const struct run *r, const struct update_args *of, const struct table *t)
+{
+    const struct params *p = r->params;
+    const struct param *row = &p->rows[t->row];
+    const struct param_held held = params_held(p, t->row);
+    struct update_chunk place;
+    CHECK(held.from % t->width == 0 && held.to % t->width == 0, "%s: a part of a row", row->name);
+    place_piece(p, t->row, 0, &place);
+    return r->ops->rows_update(&(struct rows_update_args){.of = *of,
+                                                          .rows = t->rows,
+                                                          .sums = t->sums,
+                                                          .slots = t->slots,
+                                                          .width = t->width,
+                                                          .from = held.from / t->width,
+                                                          .to = held.to / t->width,
+                                                          .begin = held.at,
+                                                          .no_v = row->no_v,
+                                                          .key = row_key(row),
+                                                          .first = place.first,
+                                                          .stride = row->rank > 1 ? row->global[1] : 1},
+                               r->stream);
+}
+
+/* Of one unit, or -1: of all. */
+static status update_tables(const struct run *r, const struct update_args *of, int unit)
+{
+    for (int i = 0; r->params->sparse && i < r->tables->count; i++) {
+        const struct table *t = &r->tables->list[i];
+        if (unit < 0 || r->params->rows[t->row].unit == unit) TRY(update_table(r, of, t));
+    }
+    return STATUS_OK;
+}
+
 /* A unit's new weights are told of as soon as they are there, unless muon's steps follow. */
 static status update(const struct run *r, const struct run_spec *spec, enum update_half half, double *squares)
 {
     const struct params *p = r->params;
     const struct update_args all = update_args_of(r, spec, half, squares);
-    const bool tell = p->hooks && half == UPDATE_RULE && spec->optim_name != OPTIM_MUON;
-    if (p->zero == 0) return r->ops->update(&all, r->stream);
+    const bool rule = half == UPDATE_RULE, tell = p->hooks && rule && spec->optim_name != OPTIM_MUON;
+    if (p->zero == 0) {
+        TRY(r->ops->update(&all, r->stream));
+        return rule ? update_tables(r, &all, -1) : STATUS_OK;
+    }
     for (int u = 0; u < p->unit_count; u++) {
         const struct update_args part = update_args_unit(p, all, u);
-        if (p->units[u].here) TRY(r->ops->update(&part, r->stream));
+        if (p->units[u].here && !params_sparse(p, u)) TRY(r->ops->update(&part, r->stream));
+        if (p->units[u].here && rule) TRY(update_tables(r, &part, u));
         if (tell) TRY(p->hooks->moved(p->hooks->ctx, u));
     }
     return STATUS_OK;
+}
+
+/* Sums of squares of all pieces here. */
+static status update_squares(const struct run *r, const struct run_spec *spec, const struct squares *squares)
+{
+    const struct tables *t = r->tables;
+    TRY(update(r, spec, UPDATE_SQUARES, squares->own));
+    if (!r->params->sparse) return STATUS_OK;
+    struct update_args rows = update_args_of(r, spec, UPDATE_SQUARES, squares->own + r->params->chunk_count);
+    rows.g = t->sums, rows.chunks = t->chunks, rows.chunk_count = t->chunk_count;
+    return r->ops->update(&rows, r->stream);
 }
 
 /* The master weights of routers' biases follow those on the device. */
@@ -301,7 +357,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     const struct params *p = r->params;
     const bool apart = biases_apart(p);
     if (squares->own) {
-        TRY(update(r, spec, UPDATE_SQUARES, squares->own));
+        TRY(update_squares(r, spec, squares));
         TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
     TRY(move_weights(r, spec, o, squares->own != NULL));
@@ -317,11 +373,23 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     return apart ? keep_biases(r) : STATUS_OK;
 }
 
-/* Where the summed gradient of what this rank holds of a row begins. */
-static const float *summed(const struct params *p, int row, const struct param_held *held)
+/* The summed gradient of what this rank holds of a row. */
+struct summed {
+    const float *grad;
+    int64_t count;
+};
+static struct summed summed(const struct run *r, int row)
 {
-    if (p->zero < 2) return (const float *)params_grad(p, row) + held->from;
-    return (const float *)p->grad + held->at;
+    const struct params *p = r->params;
+    const struct param_held held = params_held(p, row);
+    for (int i = 0; p->sparse && i < r->tables->count; i++) {
+        const struct table *t = &r->tables->list[i];
+        if (t->row == row) return (struct summed){t->sums, t->slots * t->width};
+    }
+    if (held.to == held.from) return (struct summed){0};
+    if (p->zero < 2)
+        return (struct summed){(const float *)params_grad(p, row) + held.from, held.to - held.from};
+    return (struct summed){(const float *)p->grad + held.at, held.to - held.from};
 }
 
 /* Downloaded in pieces: memory may be short, and only a failed run comes here. */
@@ -329,12 +397,11 @@ static status row_is_finite(const struct run *r, int row, bool *finite)
 {
     enum { PIECE = 4096 };
     float piece[PIECE];
-    const struct param_held held = params_held(r->params, row);
-    const int64_t count = held.to - held.from;
+    const struct summed s = summed(r, row);
     *finite = true;
-    for (int64_t at = 0; at < count && *finite; at += PIECE) {
-        const int64_t n = count - at < PIECE ? count - at : PIECE;
-        TRY(dev_download(r->stream, piece, summed(r->params, row, &held) + at, (size_t)n * sizeof *piece));
+    for (int64_t at = 0; at < s.count && *finite; at += PIECE) {
+        const int64_t n = s.count - at < PIECE ? s.count - at : PIECE;
+        TRY(dev_download(r->stream, piece, s.grad + at, (size_t)n * sizeof *piece));
         TRY(dev_sync(r->stream));
         for (int64_t i = 0; i < n; i++) *finite &= isfinite(piece[i]) != 0;
     }

@@ -14,7 +14,7 @@ static status sum(struct beside *b, int unit)
 {
     const struct param_unit *u = &b->params->units[unit];
     const struct sync_part part = {.begin = u->begin, .count = u->count};
-    if (b->summed[unit] || !u->here) return STATUS_OK;
+    if (b->summed[unit] || !u->here || params_sparse(b->params, unit)) return STATUS_OK;
     b->summed[unit] = true;
     dev_stream s = b->aside->main;
     TRY(sync_fold_part(b->sync, b->group, &part, &(struct sync_sums){.grad = b->sums->grad}, b->ops,

@@ -45,7 +45,7 @@ static size_t scratch_bytes(const struct mesh *mesh, const struct params *p)
 {
     size_t most = 0;
     for (int u = 0; u < p->unit_count; u++) {
-        const int64_t count = p->units[u].here ? p->units[u].count : 0;
+        const int64_t count = p->units[u].here && !params_sparse(p, u) ? p->units[u].count : 0;
         const int shards = p->zero ? p->shards : 1, copies = mesh_copies(mesh);
         const size_t inside = comm_reduce_scratch(shards, count / shards, DTYPE_F32),
                      across = comm_sum_scratch(copies, count / shards, DTYPE_F32);
@@ -59,8 +59,7 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
               struct arena *a)
 {
     const int ranks = mesh ? mesh->shape.dp : 1;
-    *s = (struct sync){
-        .mesh = mesh, .groups = groups ? (int)(groups / ranks) : 1, .total = p->zero < 2 ? p->total : p->own};
+    *s = (struct sync){.mesh = mesh, .groups = groups ? (int)(groups / ranks) : 1, .total = params_grads(p)};
     s->levels = logarithm(s->groups);
     s->trees = s->groups >> s->levels;
     const int waiting = sync_waiting(s->groups);
@@ -131,7 +130,7 @@ static status clear_others(const struct params *p, const struct param_unit *u, d
 status sync_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream)
 {
     const struct param_unit *u = &p->units[unit];
-    if (!u->here || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
+    if (!u->here || params_sparse(p, unit) || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
     if (p->zero == 0)
         return comm_sum(s->mesh->dp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
     const int64_t part = u->count / p->shards;

@@ -1,13 +1,14 @@
 #include "parallel/zero.h"
 #include "dev/dev.h"
 
-enum { FIRST, END, BLOCKS }; /* the latter: from there on */
+enum { FIRST, END, TABLE, BLOCKS }; /* the latter: from there on */
 
 /* A block's is the one that has it, or the one that the unit at work has not. */
 static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int unit)
 {
     if (unit == 0) return &s->slot[FIRST];
     if (unit == z->end) return &s->slot[z->stays ? END : FIRST];
+    if (z->params->units[unit].of) return &s->slot[TABLE];
     for (int i = BLOCKS; i < ZERO_SLOTS; i++)
         if (s->slot[i].unit == unit) return &s->slot[i];
     return &s->slot[s->last == BLOCKS ? BLOCKS + 1 : BLOCKS];
@@ -17,7 +18,7 @@ static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int
 static struct zero_slot *take(const struct zero *z, struct zero_slots *s, int unit)
 {
     struct zero_slot *slot = slot_of(z, s, unit);
-    if (unit > 0 && unit != z->end) s->last = (int)(slot - s->slot);
+    if (slot - s->slot >= BLOCKS) s->last = (int)(slot - s->slot);
     return slot;
 }
 
@@ -57,7 +58,8 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
         if (n == 0) continue;
         if (p->zero == 3)
             z->weights.slot[s].data = arena_take(l->param, n * dtype_bytes(p->dt), "weights of a unit");
-        if (l->train) z->grads.slot[s].data = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
+        if (l->train && !(s == TABLE && p->sparse))
+            z->grads.slot[s].data = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
     }
     if (l->train && l->stores > 0)
         z->kept = arena_take(l->grad, (size_t)(l->stores * kept_before(p, l->end)) * sizeof *z->kept,
@@ -199,16 +201,19 @@ static status load(struct zero *z, int unit)
     return wait_for(z, &s->mark, &s->busy);
 }
 
-/* The unit that comes after this one, or -1: none, or not known here. A block whose weights are still there comes at no cost. */
+/* The unit that comes after this one, or -1: none, or not known here. A block whose weights are still there comes at no cost. Tables come
+ * in the middle of their block. */
 static int next_of(const struct zero *z, int unit, enum unit_use use)
 {
     const bool forward = use == UNIT_FORWARD;
     int next = forward ? unit + 1 : unit - 1;
-    if (forward && unit == z->end) return -1; /* extra predictions follow in a step alone */
-    if (!forward && next == z->end) next--;   /* the end came before them */
+    if (z->params->units[unit].of || (forward && unit == z->end))
+        return -1;                          /* extra predictions follow in a step alone */
+    if (!forward && next == z->end) next--; /* the end came before them */
     if (!forward && next == 0 && z->group == z->sync->groups - 1)
         return -1; /* there is no other micro-batch */
-    return next >= 0 && next < z->params->unit_count && z->params->units[next].here ? next : -1;
+    const bool is = next >= 0 && next < z->params->unit_count && z->params->units[next].of == 0;
+    return is && z->params->units[next].here ? next : -1;
 }
 
 /* Products store; what is formed by adding alone begins at zero, as does the padding that is summed with the rest. */
@@ -258,8 +263,8 @@ static status enter(void *ctx, int unit, enum unit_use use)
     if (z->params->zero < 2) return STATUS_OK;
     if (z->params->zero == 3 && !again) {
         const int next = next_of(z, unit, use);
-        /* backward of the embedding does not read its table */
-        if (use == UNIT_FORWARD || unit > 0) TRY(load(z, unit));
+        /* backward of the embedding does not read its table, nor that of n-grams theirs */
+        if (use == UNIT_FORWARD || (unit > 0 && z->params->units[unit].of == 0)) TRY(load(z, unit));
         if (next >= 0) TRY(fetch(z, next));
     }
     if (use == UNIT_BACKWARD) TRY(open_gradient(z, unit));

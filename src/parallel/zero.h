@@ -7,7 +7,7 @@
  *   3      -                           weights, too                    weights of a unit before each of its forwards and backwards
  *
  * What is not whole passes through slots: one for the embedding, one for what follows the blocks (the same one, where the embedding is
- * not needed again at the end), and two for blocks and extra predictions: one of the unit at work, and one of that which comes next, whose
+ * not needed again at the end), one for tables of n-grams, and two for blocks and extra predictions: one of the unit at work, and one of that which comes next, whose
  * weights are on their way meanwhile, or of that which came before, whose gradients are.
  *
  *   step's stream   wait w(u) | forward u       | wait w(u + 1)...     wait w(u) | backward u         | wait w(u - 1) | backward u - 1
@@ -23,7 +23,7 @@
 #include "parallel/aside.h"
 #include "parallel/sync.h"
 
-enum { ZERO_SLOTS = 4 };
+enum { ZERO_SLOTS = 5 };
 /* What a backward forms of a block's gradients: all; or, of schedules that put products off (pipe.h: BI and W), first what is not put off,
  * which is kept until the rest joins it. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
@@ -34,7 +34,7 @@ struct zero_slot {
     struct event mark;
 };
 struct zero_slots {
-    struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, two of blocks */
+    struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, tables, two of blocks */
     int last;                   /* of the blocks' slots: that of the unit at work */
 };
 struct zero {

@@ -166,7 +166,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
-    double act = 0, set = 0, store = 0, kept = 0, layer_max = 0,
+    double act = 0, set = 0, store = 0, kept = 0, layer_max = 0, table_max = 0, dense_max = 0,
            summed = last ? s->summed_last + (double)s->modules * s->summed_module : 0;
     const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
                  module = padded(&v->mesh, s->count_module);
@@ -181,13 +181,19 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             chunk += l->act;
             store += l->store;
             kept += l->kept;
-            stage->count += padded(&v->mesh, l->count);
+            stage->count += padded(&v->mesh, l->count) + padded(&v->mesh, l->table);
             summed += l->summed;
             stage->layers++;
             stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : v->mesh.dp);
             stage->exchange += muon_exchange_s(p, &v->mesh, s, l->matrices);
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
+            table_max = fmax(table_max, padded(&v->mesh, l->table));
+            if (l->row_bytes > 0)
+                stage->tables += padded(&v->mesh, l->table);
+            else
+                dense_max = fmax(dense_max, padded(&v->mesh, l->table));
+            stage->rows += l->rows, stage->row_bytes += l->row_bytes;
         }
         act += chunk;
         set = fmax(set, chunk);
@@ -197,7 +203,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store - s->sum_bytes : act);
     const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
-    m->grads = stage->count * b.grad + s->grad_other;
+    m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)share_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
     m->optim = stage->count * b.moments;
@@ -206,16 +212,17 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
-    m->grads += sync_waiting(groups) * stage->count * b.grad; /* sums that wait for their other half */
-    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 two layers, and the ends of the model, which
+    m->grads += sync_waiting(groups) * (stage->count - stage->tables) *
+                b.grad; /* sums that wait for their other half */
+    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 two layers, a table, and the ends of the model, which
      * share a place unless both are at work together (parallel/zero.h). */
     if (last) layer_max = fmax(layer_max, module);
-    const double unit = fmax(layer_max, fmax(first ? front : 0, last ? back : 0));
-    const double ends = s->stays ? front + back : fmax(front, back);
+    const double unit = fmax(fmax(layer_max, dense_max), fmax(first ? front : 0, last ? back : 0));
+    const double slots = 2 * layer_max + (s->stays ? front + back : fmax(front, back));
     if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
-    if (v->mesh.zero >= 2) m->buffers += (2 * layer_max + ends) * 4;
+    if (v->mesh.zero >= 2) m->buffers += (slots + dense_max) * 4;
     if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
-    if (v->mesh.zero >= 3) m->buffers += (2 * layer_max + ends) * s->weight_bytes;
+    if (v->mesh.zero >= 3) m->buffers += (slots + table_max) * s->weight_bytes;
     m->exchange = (double)(s->kind == DEV_CUDA ? r->room.card : r->room.host);
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
 }
@@ -360,8 +367,9 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
 /* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. What lies in host memory
  * comes up and goes back at once, behind which the rest is hidden. */
 static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
-                      double count)
+                      const struct mesh_stage *stage)
 {
+    const double count = stage->count - stage->tables + stage->rows;
     const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
     const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
     const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
@@ -395,7 +403,8 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const int shard = v->zero > 0 ? v->shard : 1, copies = v->dp / shard;
     const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
                       outer = traffic_axis(&p->cluster, copies, v->tp * shard);
-    const struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
+    struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
+    bytes.scatter = traffic_state(v->zero, stage->count - stage->tables, s->weight_bytes).scatter;
     const int units = stage->layers + (rank == 0) + (rank == v->pp - 1);
     const double sums = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
     const double sum = units * (traffic_gather_s(&inner, bytes.scatter / units) +
@@ -409,7 +418,7 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
     /* New weights travel beside the optimizer; muon's come last. */
     const bool beside = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
-    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage->count), stage->layers, beside);
+    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, beside);
     if (v->zero < 2) {
         c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) + moved;
     } else { /* gathers and sums of a backward pass travel behind it together */
@@ -418,6 +427,11 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
         c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
         c.once = v->zero == 2 ? moved : 0;
     }
+    /* What each rank has read of tables goes to all of them, at the end. */
+    const struct axis all = traffic_axis(&p->cluster, v->dp, v->tp);
+    const double reads = stage->row_bytes - stage->rows * 4,
+                 read_s = reads > 0 ? traffic_gather_s(&all, reads) : 0;
+    c.sum.bytes += traffic_gather_bytes(&all, reads), c.sum.seconds += read_s, c.once += read_s;
     c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
     return c;
 }
@@ -521,7 +535,7 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
-        r->optim = fmax(r->optim, optim_s(p, s, v, stage->count) + stage->ortho + stage->exchange);
+        r->optim = fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->exchange);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;

@@ -46,6 +46,7 @@ struct mesh_stage {
     int layers;                 /* of all its chunks */
     int slots, stores;          /* sets of activations of a chunk that it holds; of products that are put off (zb_h1) */
     double count;               /* parameters, before sharding over dp */
+    double tables, rows, row_bytes; /* of them, those whose gradients are rows; what a step may read of them, and keeps: mesh_share.h */
     double host;                /* bytes of the optimizer's state in host memory */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, with what is sent and not hidden */

@@ -42,12 +42,26 @@ static void count_rows(struct mesh_share *s, const struct decoder *d)
         if (r->unit == 0) s->count_first += count;
         if (r->unit > 0 && r->unit <= s->layers)
             s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
+        if (r->role == ROLE_TABLE) {
+            s->layer[params_block(&d->params, r->unit) - 1].table = count;
+            continue;
+        }
         if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
         if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->unit > 0 && r->unit <= s->layers && r->ortho)
             s->layer[r->unit - 1].matrices += (double)r->count;
         if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
+    }
+}
+
+static void count_reads(struct mesh_share *s, const struct decoder *d, const struct tables *t)
+{
+    for (int i = 0; i < t->count; i++) {
+        const struct table *one = &t->list[i];
+        struct mesh_share_layer *l = &s->layer[params_block(&d->params, d->params.rows[one->row].unit) - 1];
+        l->rows = (double)(one->slots * one->width);
+        l->row_bytes = (double)((t->micros * t->reads + one->slots) * (one->width + 1) * 4);
     }
 }
 
@@ -60,6 +74,7 @@ static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struc
                         .dt = a->dt,
                         .mode = LAY_TRAIN,
                         .recompute = a->recompute,
+                        .sparse = a->sparse,
                         .shares = a->mesh->shape.tp,
                         .act = act,
                         .scratch = scratch};
@@ -113,16 +128,20 @@ static status lay_stores(struct mesh_share *s, const struct decoder *d, const st
 }
 
 /* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
-static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
+static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *given,
                         struct mesh_share *s)
 {
     struct decoder d;
     struct activations act = {0};
+    struct tables tables;
+    struct plan_lay_args with = *given, *a = &with;
+    with.tables = &tables;
     TRY(decoder_init(&d, spec, a->mesh));
     *m = (struct memory){0};
     status st = plan_lay(m, &d, &act, a);
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
+        count_reads(s, &d, &tables);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
         st = lay_stores(s, &d, a);
@@ -146,11 +165,15 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
     s->modules = spec->model.mtp_depth;
     s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
-           summed = s->summed_last + (double)s->modules * s->summed_module;
-    for (int64_t i = 0; i < s->layers; i++)
-        count += s->layer[i].count, layers += s->layer[i].act, summed += s->layer[i].summed;
+           tables = 0, row_bytes = 0, summed = s->summed_last + (double)s->modules * s->summed_module;
+    for (int64_t i = 0; i < s->layers; i++) {
+        count += s->layer[i].count + s->layer[i].table;
+        layers += s->layer[i].act, summed += s->layer[i].summed;
+        row_bytes += s->layer[i].row_bytes;
+        if (a->sparse) tables += s->layer[i].table;
+    }
     s->param_other = (double)m.param.peak - count * (state.weight + state.master);
-    s->grad_other = (double)m.grad.peak - count * state.grad;
+    s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
     if (s->tp > 1) s->grad_other -= (double)share_bytes(s->tp, (int64_t)summed);
     s->moment_bytes = (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
     s->act_fixed = (double)without.act.peak - layers;

@@ -6,6 +6,9 @@
 
 struct mesh_share_layer {
     double count, summed;       /* parameters, padding included; those whose gradients the tp ranks form in part (parallel/share.h) */
+    double table;               /* likewise, of its n-grams, which is a unit of its own */
+    double rows, row_bytes;     /* where gradients of tables are rows (parallel/tables.h): elements of those that a step may read, and bytes
+                                   of all that is kept of them; else 0 */
     double kept;                /* of rows whose gradients no schedule puts off: zero.h */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */

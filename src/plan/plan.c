@@ -80,6 +80,17 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
                         rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
+static void lay_tables(struct tables *t, struct memory *m, const struct decoder *d,
+                       const struct plan_lay_args *args)
+{
+    tables_lay(t, &(struct tables_lay){.mesh = args->mesh,
+                                       .params = &d->params,
+                                       .reads = args->tokens * model_engram_rows(&d->spec),
+                                       .micros = args->step_micros,
+                                       .grad = &m->grad,
+                                       .optim = &m->optim});
+}
+
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
@@ -93,6 +104,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                     .dt = args->dt,
                     .mode = train ? LAY_TRAIN : LAY_FORWARD,
                     .recompute = args->recompute,
+                    .sparse = train && args->sparse,
                     .act = &m->act,
                     .scratch = &m->scratch};
     int depth = 0;
@@ -105,6 +117,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                     "of the state is in host memory already: leave it out");
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
+    d->params.sparse = train && args->sparse;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .moment_dt = optim_moment_dt(args->state),
@@ -117,6 +130,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                                  .optim = &m->optim,
                                                  .host = train && args->offload ? &m->host : NULL}}));
     struct sync counted;
+    struct tables counted_tables, *tables = args->tables ? args->tables : &counted_tables;
     struct squares counted_squares;
     struct share counted_share;
     struct zero counted_zero;
@@ -131,8 +145,10 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                 .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm});
     if (train) optim_lay(&d->params, &m->optim);
     if (train) offload_lay(args->places ? args->places : &counted_offload, &d->params, &m->optim);
+    if (train) lay_tables(tables, m, d, args);
     if (train)
-        squares_lay(args->squares ? args->squares : &counted_squares, &d->params, args->mesh, &m->optim);
+        squares_lay(args->squares ? args->squares : &counted_squares,
+                    &(struct squares_lay){&d->params, tables, args->mesh, &m->optim});
     if (train) share_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
     if (train)
         sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, &d->params, &m->grad);
@@ -285,6 +301,8 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .micro_count = (int)(plan_micro_count(s) / dp_ranks(mesh)),
                                   .mesh = mesh,
                                   .gradient_groups = s->run.train_gradient_groups,
+                                  .sparse = spec_tables_sparse(s),
+                                  .step_micros = plan_micro_count(s),
                                   .offload = s->run.memory_offload_optimizer};
 }
 

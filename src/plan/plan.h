@@ -47,6 +47,9 @@ struct plan_lay_args {
     int64_t gradient_groups;   /* train.gradient_groups */
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
     struct squares *squares;       /* likewise */
+    bool sparse;               /* params.sparse */
+    int64_t step_micros;       /* micro-batches of a step, of all data-parallel ranks: read with `sparse` */
+    struct tables *tables;     /* likewise */
     struct share *share;       /* likewise */
     struct zero *zero;         /* likewise */
     bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */

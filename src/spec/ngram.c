@@ -56,6 +56,23 @@ int64_t model_engram_rows(const struct model_spec *m)
     return (m->engram_ngram - 1) * m->engram_heads;
 }
 
+int64_t spec_table_reads(const struct spec *s)
+{
+    return s->run.train_batch_tokens * model_engram_rows(&s->model);
+}
+
+bool spec_tables_sparse(const struct spec *s)
+{
+    enum { ROWS_PER_READ = 4 }; /* a read takes two places: what it adds, and the row's sum */
+    const struct run_spec *r = &s->run;
+    if (s->model.engram_layers[0] == 0) return false;
+    if (r->optim_table_gradients != TABLE_GRADIENTS_AUTO)
+        return r->optim_table_gradients == TABLE_GRADIENTS_SPARSE;
+    /* Each table is read once for each token. */
+    return s->model.engram_base >= ROWS_PER_READ * r->train_batch_tokens && spec_table_reads(s) < INT32_MAX &&
+           !r->memory_offload_optimizer && s->model.hrm_cycles == 0;
+}
+
 status engram_check(const struct model_spec *m)
 {
     if (m->engram_layers[0] == 0) return STATUS_OK;

@@ -264,6 +264,27 @@ static status check_optim(const struct spec *s)
     return STATUS_OK;
 }
 
+/* Reads of a step are sorted together, by numbers of 32 bits. */
+static status check_tables(const struct spec *s)
+{
+    const bool asked = s->run.optim_table_gradients == TABLE_GRADIENTS_SPARSE;
+    if (!asked) return STATUS_OK;
+    if (s->model.engram_layers[0] == 0)
+        return FAIL(STATUS_CONFIG, "optim.table_gradients sparse does nothing without model.engram_layers");
+    if (s->run.memory_offload_optimizer)
+        return FAIL(STATUS_CONFIG, "optim.table_gradients sparse does not go with memory.offload_optimizer, "
+                                   "which moves tables piece by piece; use dense");
+    if (s->model.hrm_cycles > 0)
+        return FAIL(STATUS_CONFIG, "optim.table_gradients sparse does not go with model.hrm_cycles, whose "
+                                   "layers read their tables several times in a step; use dense");
+    if (spec_table_reads(s) >= INT32_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "optim.table_gradients sparse: a step of %lld tokens reads %lld rows of a layer's "
+                    "tables, at most 2^31 can be sorted; use dense",
+                    (ll)s->run.train_batch_tokens, (ll)spec_table_reads(s));
+    return STATUS_OK;
+}
+
 static status check_offload(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
@@ -291,6 +312,7 @@ status spec_check(const struct spec *s)
         return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
     TRY(check_batch(s));
     TRY(check_optim(s));
+    TRY(check_tables(s));
     TRY(check_offload(s));
     return check_schedule(s);
 }

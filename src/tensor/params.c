@@ -14,6 +14,12 @@ void params_unit(struct params *p)
     p->units[p->unit_count++] = (struct param_unit){.first = p->count, .last = p->count, .here = true};
 }
 
+void params_table(struct params *p, int of)
+{
+    params_unit(p);
+    p->units[p->unit_count - 1].of = of;
+}
+
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
                ...)
 {
@@ -221,9 +227,10 @@ static int64_t grid_of(const struct params *p, const struct param_unit *u)
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    p->total = p->exact_count = 0;
+    p->total = p->summed = p->exact_count = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
+        CHECK(unit->of || p->summed == p->total, "a unit behind tables");
         int64_t at = unit->begin = p->total;
         unit->weight = unit->grad = NULL;
         unit->grid = grid_of(p, unit);
@@ -241,6 +248,7 @@ static void place_rows(struct params *p)
         }
         unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count;
+        if (!params_sparse(p, u)) p->summed = p->total;
     }
     p->own = p->zero ? p->total / p->shards : p->total;
 }
@@ -290,7 +298,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
                     ? p->master
                     : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
     p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
-    if (a->with_grad) p->grad = arena_take(to->grad, (p->zero < 2 ? total : n) * acc, "gradients");
+    if (a->with_grad) p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(state, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(state, n_v * moment, "second moment");
     const size_t per_scale = PARAM_ALIGN / sizeof(float);
@@ -301,6 +309,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
         p->v_scale = arena_take(state, n_v / per_scale, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++) {
         p->units[u].weight = p->zero < 3 ? unit_at(p->weight, &p->units[u], a->dt) : NULL;
-        p->units[u].grad = p->zero < 2 ? unit_at(p->grad, &p->units[u], dtype_acc(a->dt)) : NULL;
+        if (p->zero < 2 && !params_sparse(p, u))
+            p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));
     }
 }

@@ -13,15 +13,16 @@
  * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
  * alone, that of a unit from begin / shards on. What is not whole then comes and goes with params_enter and params_leave.
  *
- * Rows stand in units: the embedding, each block, and what follows the blocks. Every rank declares the whole model; it stores the units
- * that are `here` (pipeline), and of a row its own slice (tensor parallelism: `split`). The optimizer's pieces of a unit lie on a grid of
- * PARAMS_GRID elements that starts with the unit, so that pieces, and sums over them, do not depend on what else a rank stores. Where the
- * unit has a table, whose rows move as a whole, the grid is a little finer, and none of its lines cuts a row. */
+ * Rows stand in units (units.h). Every rank declares the whole model; it stores the units that are `here` (pipeline), and of a row its own
+ * slice (tensor parallelism: `split`). The optimizer's pieces of a unit lie on a grid of PARAMS_GRID elements that starts with the unit, so
+ * that pieces, and sums over them, do not depend on what else a rank stores. In the unit of a table, whose rows move as a whole, the grid is
+ * a little finer, and none of its lines cuts a row. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
+#include "tensor/units.h"
 
 /* Weight decay follows the role: matrices, embeddings and the head decay, the rest never does (optim/). */
 #define ROLE_LIST(X)                                                                                                   \
@@ -80,25 +81,6 @@ struct param {
 
 struct param_ref { int row; int64_t matrix; };   /* the matrix-th logical matrix of a row */
 
-struct param_unit {
-    int first, last;            /* rows [first, last) */
-    bool here;                  /* this rank stores it */
-    bool copy;                  /* so does another, which answers for it in norms and checkpoints */
-    int64_t begin, count, grid; /* its elements of the flat arrays, padding included, and of a line of its grid: params_lay */
-    void *weight, *grad;        /* where they begin */
-    int64_t chunk_first, chunk_count; /* its part of `chunks` */
-    int64_t chunk_place;        /* of the first of them among the pieces of the whole model */
-};
-
-/* What happens around the passes over units whose arrays are not whole. */
-enum unit_use { UNIT_FORWARD, UNIT_BACKWARD };
-struct unit_hooks {
-    void *ctx;
-    status (*enter)(void *ctx, int unit, enum unit_use use);    /* weights are there, and for BACKWARD a place for gradients */
-    status (*leave)(void *ctx, int unit);                       /* its gradients are complete for this micro-batch */
-    status (*moved)(void *ctx, int unit);                       /* the optimizer has made its weights, or this rank's part of them, new ones */
-};
-
 struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of `ortho` rows that are here, in the order in which optim/muon.c takes them */
     int64_t ortho_count;
@@ -109,6 +91,8 @@ struct params {
     int slices, slice;          /* ranks that share `split` rows, and which of them this is; 0 slices: not shared. Set before rows are added */
     int zero, shards, shard;    /* the stage, ranks that share a copy out, and which part is this one's; 0 shards: 1 */
     int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
+    bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/tables.h): set before params_lay */
+    int64_t summed;             /* elements of `grad` where it is whole: all units but those tables, which come last; params_lay */
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
@@ -126,6 +110,9 @@ struct params {
 
 /* The rows that are added from here on form another unit, which is here. */
 void params_unit(struct params *p);
+void params_table(struct params *p, int of); /* likewise, the table of that block */
+/* The block of a unit: its own, or that whose table it is. */
+static inline int params_block(const struct params *p, int unit) { return p->units[unit].of ? p->units[unit].of : unit; }
 /* Adds a row, of the whole shape; returns its index. Names are unique (CHECK). */
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in /* 0: vector */, const char *fmt, ...)
     PRINTF_LIKE(6, 7);
@@ -164,6 +151,9 @@ struct params_lay_args {
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
 
+/* A unit of which `grad` has nothing. Elements that it has of the others: all, or this rank's parts. */
+static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }
+static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
 static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt != dtype_acc(p->dt); }
 static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
 static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)

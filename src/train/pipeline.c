@@ -124,7 +124,7 @@ static status forward(struct turn *w, const struct pipe_action *a)
 static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
 {
     const struct part *part = &d->part;
-    const int64_t layer = unit - 1;
+    const int64_t layer = params_block(&d->params, unit) - 1;
     if (!d->params.units[unit].here) return false;
     if (unit == 0) return chunk == (part->first ? 0 : part->chunks - 1);
     if (layer == d->spec.layer_count) return chunk == part->chunks - 1;
@@ -147,7 +147,7 @@ static status group_end(struct turn *w, int chunk, int position)
     if (position % w->per_group != w->per_group - 1) return STATUS_OK;
     for (int u = 0; u < p->unit_count && !by_units(t); u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
-        if (unit_of_chunk(&t->decoder, u, chunk))
+        if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
             TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
@@ -208,6 +208,7 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                       .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
+        t->run.micro = tables_micro(&t->mesh, t->pipeline.schedule.micros, number_of(w, a->micro));
         t->zero.group = a->micro / w->per_group;
         t->zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
         t->zero.store = a->store;

@@ -29,6 +29,7 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
         for (int i = first; i < micro_count; i += t->sync.groups) {
             SCOPE("train.micro", i);
             t->run.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
+            t->run.micro = tables_micro(&t->mesh, micro_count, i);
             if (k == t->sync.groups - 1 && i + t->sync.groups >= micro_count) beside_begin(&t->beside, sums);
             TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
         }
@@ -53,6 +54,7 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
         const int i = sync_group(&t->sync, k);
         SCOPE("train.micro", i);
         t->zero.group = k;
+        t->run.micro = tables_micro(&t->mesh, micro_count, i);
         TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
         TRY(zero_losses(&t->zero, sums->losses));
     }
@@ -75,6 +77,7 @@ static status queue_step(struct trainer *t, int micro_count)
         SCOPE("train.share", -1);
         TRY(share_sum(&t->share, &t->decoder.params, t->run.stream));
     }
+    TRY(tables_collect(&t->tables, &t->decoder.params, &t->ops, t->run.stream));
     TRY(optim_step(&t->run, &t->spec.run, &t->squares, &t->offload, t->spec.model.moe_balance_rate));
     return zero_gather(&t->zero);
 }

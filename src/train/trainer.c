@@ -84,6 +84,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.sync = &t->sync;
     args.squares = &t->squares;
+    args.tables = &t->tables;
     args.share = &t->share;
     args.zero = &t->zero;
     args.places = &t->offload;
@@ -115,7 +116,8 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(offload_open(&t->offload, t->run.stream));
     if (args.use == PLAN_TRAIN)
         TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->run.stream));
-    return STATUS_OK;
+    t->run.tables = &t->tables;
+    return tables_open(&t->tables, t->run.stream);
 }
 
 /* Of exchanges, too, what was taken is what was planned. */

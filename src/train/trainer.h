@@ -30,6 +30,7 @@ struct trainer {
     struct whole_way way;
     struct beside beside;
     struct squares squares;
+    struct tables tables;
     struct zero zero;
     struct offload offload;
     struct pipeline pipeline;

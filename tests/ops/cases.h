@@ -71,6 +71,7 @@ struct op_case {
 
 /* clang-format off */
 #define GEMM(m_, n_, k_, f_) {.op = OP_gemm, .m = m_, .n = n_, .k = k_, .flags = f_}
+#define TABLE(o, n, some, width, count, before, bits) {.op = OP_##o, .rows = n, .used = some, .d = width, .vocab = count, .k = before, .flags = bits}
 #define ROWS(op_, rows_, d_, f_) {.op = OP_##op_, .rows = rows_, .d = d_, .flags = f_}
 #define NORMS(op_) /* both directions share their shapes */ \
     ROWS(op_##_fwd, 1, 1, 0), ROWS(op_##_fwd, 3, 7, BRANCH), ROWS(op_##_fwd, 5, 8, DRES), \
@@ -263,6 +264,11 @@ static const struct op_case op_cases[] = {
     ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
     ROWS(update, 1, 1, MOMENTS_8), ROWS(update, 3, 11, MOMENTS_8), ROWS(update, 70, 1025, MOMENTS_8 | NO_CLIP), ROWS(update, 64, 512, MOMENTS_8),
     ROWS(update, 5, 13, MOMENTS_8 | LION), ROWS(update, 70, 1031, MOMENTS_8 | LION),
+    TABLE(rows_unique, 1, 0, 0, 1, 0, 0), TABLE(rows_unique, 70, 0, 0, 9, 0, NO_TOKENS), TABLE(rows_unique, 300, 0, 0, 5000, 0, IN_PLACE),
+    TABLE(rows_unique, 5000, 0, 0, 700, 0, NO_TOKENS | IN_PLACE), TABLE(rows_unique, 0, 0, 0, 9, 0, 0),
+    TABLE(rows_update, 1, 1, 16, 1, 0, 0), TABLE(rows_update, 70, 40, 64, 90, 11, 0), TABLE(rows_update, 300, 299, 32, 5000, 700, MOMENTS_BF16),
+    TABLE(rows_update, 9, 9, 272, 9, 0, LION), TABLE(rows_update, 40, 33, 48, 77, 0, LION | MOMENTS_BF16), TABLE(rows_update, 9, 5, 16, 9, 3, NO_CLIP),
+    TABLE(rows_update, 0, 0, 16, 9, 0, 0), TABLE(rows_update, 9, 0, 16, 9, 0, 0),
     ROWS(ortho_unit, 1, 1, 0), ROWS(ortho_unit, 3, 11, 0), ROWS(ortho_unit, 70, 1025, 0), ROWS(ortho_unit, 0, 4, 0),
     ROWS(ortho_poly, 1, 1, 0), ROWS(ortho_poly, 1, 11, 0), ROWS(ortho_poly, 1, 67, IN_PLACE), ROWS(ortho_poly, 1, 320, 0),
     ROWS(ortho_step, 1, 1, 0), ROWS(ortho_step, 3, 11, 0), ROWS(ortho_step, 70, 1025, 0), ROWS(ortho_step, 3, 11, NO_CLIP),

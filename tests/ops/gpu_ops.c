@@ -104,6 +104,8 @@ static const struct op_case real_cases[] = {
     XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20, 0), XENT(256, 50304, 50257, NO_STATS),
     ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
     ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
+    TABLE(rows_unique, 100000, 0, 0, 2000000, 0, IN_PLACE), TABLE(rows_unique, 120000, 0, 0, 40000, 0, NO_TOKENS),
+    TABLE(rows_update, 30000, 26000, 64, 90000, 1000, 0), TABLE(rows_update, 9000, 9000, 160, 20000, 0, MOMENTS_BF16), TABLE(rows_update, 5000, 4000, 1024, 5000, 7, LION),
     ROWS(update, 20000, 64, TABLE_ROWS), ROWS(update, 3000, 48, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 900, 1280, TABLE_ROWS),
     ROWS(update, 500, 3072, TABLE_ROWS | LION), ROWS(update, 40000, 16, TABLE_ROWS | LION | MOMENTS_BF16),
     ROWS(update, 4096, 1000, LION | MOMENTS_BF16), ROWS(update, 4096, 2048, MOMENTS_8), ROWS(update, 4096, 1000, MOMENTS_8 | LION),

@@ -677,6 +677,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_xent_join] = run_xent_join,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
+        [OP_rows_unique] = run_rows_unique,
+        [OP_rows_update] = run_rows_update,
         [OP_ortho_unit] = run_ortho_unit,
         [OP_ortho_poly] = run_ortho_poly,
         [OP_ortho_step] = run_ortho_step,

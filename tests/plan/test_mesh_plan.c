@@ -259,6 +259,33 @@ static void exchanges_are_counted(void **state)
     }
 }
 
+/* Tables of n-grams whose gradients are the rows that a step reads, or arrays. */
+static void tables_are_laid_out_as_a_run_does(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        const int pp = 1 + i / 4 % 2, zero = i % 4;
+        const struct mesh_variant v = {.mesh = {.pp = pp,
+                                                .dp = 2,
+                                                .tp = 1,
+                                                .chunks = 1,
+                                                .shard = zero ? 2 : 1,
+                                                .zero = zero,
+                                                .schedule = PIPE_1F1B},
+                                       .micro_batch = 2};
+        struct spec s = spec_of("nano", 64, 16);
+        struct model_spec *m = &s.model;
+        m->vocab_size = 520;
+        snprintf(m->engram_layers, sizeof m->engram_layers, "0-1");
+        m->engram_heads = 2, m->engram_dim = 64, m->engram_base = 1500;
+        s.run.train_micro_batch = 2;
+        s.run.optim_table_gradients = i < 8 ? TABLE_GRADIENTS_SPARSE : TABLE_GRADIENTS_DENSE;
+        char what[64];
+        snprintf(what, sizeof what, "%s tables, zero %d, %d stages", i < 8 ? "sparse" : "dense", zero, pp);
+        laid_out_as_a_run_does(&s, &v, what);
+    }
+}
+
 /* Parts of a model add up to the whole: parameters over stages and ranks of tp (norms, which every rank of tp has, apart). */
 static void stages_hold_the_whole_model(void **state)
 {
@@ -611,6 +638,7 @@ int main(void)
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
         cmocka_unit_test(exchanges_are_counted),
+        cmocka_unit_test(tables_are_laid_out_as_a_run_does),
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),

@@ -49,9 +49,10 @@ if part follow; then
     int8="--optim.state=int8"
     mtp="--model.mtp_depth=1 --model.mtp_weight=0.3"
     engram="--model.engram_layers=0-1 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --optim.lr=1e-3"
+    rows="${engram/400/700} --optim.table_gradients=sparse"
     halt="--model.layer_count=3 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --optim.lr=1e-3
         --model.hrm_halt=true --model.hrm_explore=0.5 --data.packing=documents"
-    for family in llama gpt2 qwen wide packed muon int8 mtp engram halt; do
+    for family in llama gpt2 qwen wide packed muon int8 mtp engram rows halt; do
         keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
         # shellcheck disable=SC2086
         trained $family.cpu $keys --machine.device=cpu

@@ -17,6 +17,7 @@ moe=(--model.tied_embeddings=false "--model.layers=gqa;gqa/moe" --model.moe_expe
     --model.moe_shared_gate=true --model.moe_aux=0.01 --model.moe_balance_rate=0.001)
 # The gate of n-grams jumps where key and stream have nothing in common: at higher rates one rank's own sums in another order drift apart.
 engram=(--model.tied_embeddings=false --model.engram_layers=1-2 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.table_rate=1)
+rows=("${engram[@]}" --optim.table_gradients=sparse) # as the rows that a step reads
 mtp=(--model.tied_embeddings=false --model.mtp_depth=2)
 mla=(--model.tied_embeddings=false --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 mamba=(--model.tied_embeddings=false --model.layers=gqa,mamba2 --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8)

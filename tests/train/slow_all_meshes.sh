@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All meshes of up to eight ranks with 1, 2 or 4 along each axis, in every ZeRO stage, with schedules of both families and two copies of the state.
 . "$(dirname "$0")/meshes.sh"
-for model in ${models:-llama gpt2 qwen3 moe engram mtp mla mamba}; do
+for model in ${models:-llama gpt2 qwen3 moe engram rows mtp mla mamba}; do
     reference $model
     for dp in 1 2 4; do for tp in 1 2 4; do for pp in 1 2 4; do
         ranks=$((dp * tp * pp))

@@ -28,6 +28,32 @@ run 0 launch -n 2 -- train r.yaml --run.dir=runs/two "${engram[@]}" --train.grad
 run 0 train r.yaml --run.dir=runs/one "${engram[@]}" --train.gradient_groups=2
 same_state "two ranks" runs/one runs/two
 
+# Gradients as the rows that a step reads: near those in arrays, smaller, and chosen where the tables are large beside a step; the same
+# bits for every number of ranks and micro-batches of a group, and a resumed run may change the way.
+big=(--model.engram_layers=0-1 --model.engram_dim=16 --model.engram_base=2100 --train.steps=20 --train.micro_batch=1 --optim.lr=1e-3)
+for way in auto sparse dense; do
+    run 0 train r.yaml --run.dir=runs/$way "${big[@]}" --optim.table_gradients=$way
+    check "$way: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' runs/$way/log.txt
+done
+planned() { grep -oE 'planned [0-9]+ bytes' "runs/$1/log.txt" | tr -dc 0-9; }
+check "rows take less memory than arrays" [ "$(planned sparse)" -lt "$(planned dense)" ]
+same_run "auto is sparse where it is smaller" runs/auto runs/sparse
+paste <(grep -oE '"loss":[0-9.]+' runs/sparse/metrics.jsonl) <(grep -oE '"loss":[0-9.]+' runs/dense/metrics.jsonl) | tr -d '":a-z' |
+    awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-4)) bad = 1 } END { exit bad || NR < 20 }' || fail "rows and arrays train something else"
+for zero in 0 1 3; do # of four micro-batches; under ZeRO 2 and 3 each is a group
+    groups=2
+    [ $zero -eq 3 ] && groups=4
+    [ -d runs/rows$groups ] || run 0 train r.yaml --run.dir=runs/rows$groups "${big[@]}" --train.gradient_groups=$groups
+    run 0 launch -n 2 -- train r.yaml --run.dir=runs/zero$zero "${big[@]}" --train.gradient_groups=$groups --parallel.zero=$zero
+    same_state "rows on two ranks, ZeRO $zero" runs/rows$groups runs/zero$zero
+done
+run 0 train r.yaml --run.dir=runs/auto "${big[@]}" --train.steps=24 --resume --optim.table_gradients=dense
+check "the change is told" grep -q 'optim.table_gradients' err
+run 2 train r.yaml --run.dir=runs/x --optim.table_gradients=sparse
+says "does nothing without model.engram_layers"
+run 2 train r.yaml --run.dir=runs/x "${big[@]}" --optim.table_gradients=sparse --model.hrm_cycles=2 --model.hrm_low_layers=1
+says "does not go with model.hrm_cycles"
+
 # Through our form of Hugging Face's files: the map is made again from the tokenizer beside the weights, and gives the same loss.
 run 0 ckpt export runs/t1 -o hf
 run 0 ckpt import hf -o runs/back

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every pair of sizes along two axes of a mesh, every ZeRO stage and every schedule at least once; slow_all_meshes.sh has all of them.
 . "$(dirname "$0")/meshes.sh"
-for model in llama gpt2 qwen3 moe engram mtp mla mamba; do reference $model; done
+for model in llama gpt2 qwen3 moe engram rows mtp mla mamba; do reference $model; done
 mesh llama 4 1 2 3
 mesh llama 2 2 2 0
 mesh llama 2 2 2 2 --parallel.schedule=interleaved --parallel.chunks=2
@@ -20,6 +20,10 @@ mesh moe 2 2 2 0
 mesh moe 2 2 2 3
 mesh engram 2 2 2 0
 mesh engram 2 2 2 3
+mesh rows 2 2 2 0
+mesh rows 2 2 2 3
+mesh rows 4 1 1 1
+mesh rows 2 1 2 2 --parallel.schedule=zb_h1
 mesh mtp 2 4 1 0
 mesh mtp 2 4 1 3
 mesh mla 2 2 2 0
@@ -32,6 +36,7 @@ moved llama "4 1 1 3" "1 1 4 0" "2 1 2 2" "1 1 1 0"
 moved qwen3 "1 4 1 0" "4 1 1 2" "2 2 2 1" "2 1 1 0"
 moved moe "2 4 1 3" "1 1 2 0" "1 2 1 0" "2 1 1 1"
 moved engram "1 2 2 0" "4 1 1 3" "2 4 1 1" "1 1 1 0"
+moved rows "1 2 2 0" "4 1 1 3" "2 1 2 2" "1 1 1 0"
 moved mtp "2 2 1 2" "1 1 1 0" "1 4 1 0" "4 1 1 1"
 moved mla "1 2 2 0" "2 1 1 3" "2 4 1 2" "1 1 2 0"
 moved mamba "2 2 1 1" "1 1 1 0" "1 4 2 0" "2 1 1 2"

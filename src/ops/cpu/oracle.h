@@ -69,6 +69,17 @@ static inline bool update_untouched(const float *g, int64_t width)
     for (int64_t i = 0; i < width; i++) zero &= g[i] == 0;
     return zero;
 }
+/* Row rows[k] of rows_update as a piece; count 0: it is not here. */
+static inline struct update_chunk rows_chunk(const struct rows_update_args *a, int64_t k)
+{
+    const int64_t r = a->rows[k];
+    if (r < a->from || r >= a->to) return (struct update_chunk){0};
+    return (struct update_chunk){.begin = a->begin + (r - a->from) * a->width,
+                                 .count = (int32_t)a->width,
+                                 .no_v = a->no_v,
+                                 .key = a->key,
+                                 .first = a->first + r * a->stride};
+}
 static inline void update_check(const struct update_args *a)
 {
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || (a->sdt == DTYPE_U8 && a->row_rate == 0), "moments of %s",

@@ -1,6 +1,8 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle.h"
 
+#include <stdlib.h>
+
 enum { COLUMNS = 16 }; /* per chunk of embed_bwd */
 
 static int64_t row_checked(const int32_t *ids, int64_t t, int64_t count, const char *what)
@@ -59,8 +61,38 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static status rows_unique(const struct rows_unique_args *a, dev_stream s)
+{
+    (void)s;
+    uint64_t *pairs = a->scratch; /* id and place */
+    int64_t some = 0, found = 0;
+    for (int64_t i = 0; i < a->count; i++) {
+        const int32_t id = a->ids[i];
+        if (id >= 0 && id < a->table_rows) pairs[some++] = (uint64_t)id << 32 | (uint64_t)i;
+        a->slots[i] = TOKEN_NONE;
+    }
+    qsort(pairs, (size_t)some, sizeof *pairs, by_id);
+    for (int64_t i = 0; i < some; i++) {
+        const int32_t id = (int32_t)(pairs[i] >> 32);
+        if (found == 0 || a->rows[found - 1] != id) {
+            CHECK(found < a->room, "more than %lld rows", (long long)a->room);
+            a->rows[found++] = id;
+        }
+        a->slots[pairs[i] & UINT32_MAX] = (int32_t)(found - 1);
+    }
+    while (found < a->room) a->rows[found++] = TOKEN_NONE;
+    return STATUS_OK;
+}
+
 void oracle_embed(struct ops *o)
 {
     o->embed_fwd = embed_fwd;
     o->embed_bwd = embed_bwd;
+    o->rows_unique = rows_unique;
 }

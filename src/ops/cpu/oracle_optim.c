@@ -207,6 +207,23 @@ static status update(const struct update_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static status rows_update(const struct rows_update_args *a, dev_stream s)
+{
+    (void)s;
+    const double factor = a->of.scalars->clip_factor;
+    update_check(&a->of);
+    PARALLEL_CHUNKS(k, factor == 0 ? 0 : a->slots)
+    {
+        const struct update_chunk row = rows_chunk(a, k);
+        struct update_args of = a->of;
+        of.g = a->sums + k * a->width - row.begin;
+        if (row.count > 0 && !update_untouched(a->sums + k * a->width, a->width))
+            update_one(&of, &row, factor, of.scalars->lr * of.row_rate);
+        memset(a->sums + k * a->width, 0, (size_t)a->width * sizeof *a->sums);
+    }
+    return STATUS_OK;
+}
+
 static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
 {
     (void)s;
@@ -245,6 +262,7 @@ void oracle_optim(struct ops *o)
 {
     o->sum = sum;
     o->update = update;
+    o->rows_update = rows_update;
     o->ortho_unit = ortho_unit;
     o->ortho_poly = ortho_poly;
     o->ortho_step = ortho_step;

@@ -13,6 +13,7 @@
 // forward and are left out backward; so is TOKEN_NONE, which makes zeros forward, and so are ids whose rows other ranks hold.
 #include "ops/cuda/device.cuh"
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
 #include <math.h>
 
 namespace {
@@ -393,6 +394,64 @@ status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, de
     return cuda_set_launched(s, "embed_bwd");
 }
 
+// ---- distinct ids
+
+// key: the id, or behind all of them where there is none.
+__global__ void unique_keys_kernel(const rows_unique_args a, key *keys, int32_t *from)
+{
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    const int32_t id = a.ids[i];
+    keys[i] = id >= 0 && id < a.table_rows ? key(id) : key(a.table_rows);
+    from[i] = int32_t(i);
+}
+__device__ inline bool begins(const rows_unique_args &a, const key *keys, int64_t i)
+{
+    return int64_t(keys[i]) < a.table_rows && (i == 0 || keys[i] != keys[i - 1]);
+}
+__global__ void unique_marks_kernel(const rows_unique_args a, const key *keys, int32_t *marks)
+{
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < a.count) marks[i] = begins(a, keys, i);
+}
+// sums: of marks up to each, inclusive.
+__global__ void unique_slots_kernel(const rows_unique_args a, const key *keys, const int32_t *from, const int32_t *sums)
+{
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < a.count) {
+        a.slots[from[i]] = int64_t(keys[i]) < a.table_rows ? sums[i] - 1 : int32_t(TOKEN_NONE);
+        if (begins(a, keys, i)) a.rows[sums[i] - 1] = int32_t(keys[i]);
+    }
+    if (i < a.room && i >= sums[a.count - 1]) a.rows[i] = TOKEN_NONE;
+}
+
+status rows_unique(const struct rows_unique_args *a, dev_stream s)
+{
+    CHECK(a->count <= INT32_MAX && a->table_rows < INT32_MAX && a->room <= a->count, "%lld ids of %lld rows, room for %lld",
+          (long long)a->count, (long long)a->table_rows, (long long)a->room);
+    if (a->count == 0) return STATUS_OK;
+    static_assert(ROWS_UNIQUE_SCRATCH == 2 * (sizeof(key) + sizeof(int32_t)), "keys and places, twice");
+    key *keys = static_cast<key *>(a->scratch);
+    int32_t *from = reinterpret_cast<int32_t *>(keys + 2 * a->count);
+    cub::DoubleBuffer<key> sorted(keys, keys + a->count);
+    cub::DoubleBuffer<int32_t> places(from, from + a->count);
+    const int count = int(a->count);
+    int bits = 0;
+    while ((int64_t(1) << bits) <= a->table_rows) bits++;
+    size_t sort_bytes = 0, scan_bytes = 0;
+    (void)cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, sorted, places, count, 0, bits, queue_of(s));
+    (void)cub::DeviceScan::InclusiveSum(nullptr, scan_bytes, from, from, count, queue_of(s));
+    void *temp = cuda_set_workspace(s, sort_bytes > scan_bytes ? sort_bytes : scan_bytes, "rows_unique");
+    const unsigned blocks = unsigned((a->count + SORT_THREADS - 1) / SORT_THREADS);
+    unique_keys_kernel<<<blocks, SORT_THREADS, 0, queue_of(s)>>>(*a, sorted.Current(), places.Current());
+    (void)cub::DeviceRadixSort::SortPairs(temp, sort_bytes, sorted, places, count, 0, bits, queue_of(s));
+    int32_t *sums = places.Alternate();
+    unique_marks_kernel<<<blocks, SORT_THREADS, 0, queue_of(s)>>>(*a, sorted.Current(), sums);
+    (void)cub::DeviceScan::InclusiveSum(temp, scan_bytes, sums, sums, count, queue_of(s));
+    unique_slots_kernel<<<blocks, SORT_THREADS, 0, queue_of(s)>>>(*a, sorted.Current(), places.Current(), sums);
+    return cuda_set_launched(s, "rows_unique");
+}
+
 status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
@@ -412,4 +471,5 @@ extern "C" void cuda_embed_slots(struct ops *o)
 {
     o->embed_fwd = embed_fwd;
     o->embed_bwd = embed_bwd;
+    o->rows_unique = rows_unique;
 }

@@ -5,7 +5,8 @@
 //   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w),
 //             18 with moments in 8 bits
 //
-// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 34.
+// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 34. rows_update has a
+// launch of its own behind that, over the rows that were read alone.
 //
 // A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
 // keep many loads under way.
@@ -203,42 +204,95 @@ template <typename S> __device__ inline void tile_momentum(const update_args &a,
     }
 }
 
-// UPDATE_ROWS: the rows that begin in the tile, each by `lanes` neighbours of a warp. They alone read and write the row, so that nobody asks
-// whether it was touched while another leaves zeros. A row that was not costs the 8 B of its gradients' two readings per element.
+// A row of a table is moved by `lanes` neighbours of a warp. They alone read and write it, so that nobody asks whether it was touched while
+// another leaves zeros.
+struct row_lanes {
+    int lanes, first, groups; // first: element that is this lane's; groups: rows that a block has at once
+    unsigned own;             // of the warp's lanes those of the row
+};
+__device__ inline row_lanes lanes_of(int width)
+{
+    row_lanes r = {WARP, 0, 0, 0};
+    while (r.lanes / 2 * QUAD >= width) r.lanes /= 2;
+    r.groups = THREADS / r.lanes;
+    r.first = int(threadIdx.x) % r.lanes * QUAD;
+    r.own = 0xffffffffu >> (WARP - r.lanes) << (threadIdx.x % WARP / r.lanes * r.lanes);
+    return r;
+}
+// Of all lanes of a warp; `here`: the row is one.
+__device__ inline bool row_touched(const float *g, const row_lanes &l, int width, bool here, bool wide)
+{
+    bool some = false;
+    for (int at = l.first; here && at < width; at += l.lanes * QUAD) {
+        const quad q = load_quad(g, at, QUAD, wide);
+        for (int k = 0; k < QUAD; k++) some = some || q.x[k] != 0;
+    }
+    return (__ballot_sync(0xffffffffu, some) & l.own) != 0;
+}
+// Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are rounded.
+template <update_rule RULE, typename S>
+__device__ inline void row_move(const update_args &a, float *g, int64_t i, int width, const row_lanes &l, const fold &f,
+                                const update_chunk *chunk, int skip, uint64_t step, bool wide)
+{
+    const float decay = chunk->flags & UPDATE_DECAY ? f.decay : 0;
+    S *m = static_cast<S *>(a.m) + i, *v = static_cast<S *>(a.v) + (i - chunk->no_v);
+    for (int at = l.first; at < width; at += l.lanes * QUAD) {
+        state s;
+        s.g = load_quad(g, at, QUAD, wide);
+        s.p = load_quad(a.p + i, at, QUAD, wide);
+        s.m = load_quad(m, at, QUAD, wide);
+        if (RULE == UPDATE_ADAMW) s.v = load_quad(v, at, QUAD, wide);
+        rng_block words = {};
+        if (sizeof(S) == 2) words = rounding_words(a.seed, step, chunk, skip + at);
+        apply<RULE>(s, f, decay);
+        store_quad(a.p + i, at, QUAD, wide, s.p);
+        store_moment(m, at, QUAD, wide, s.m, words, 0);
+        if (RULE == UPDATE_ADAMW) store_moment(v, at, QUAD, wide, s.v, words, 16);
+        if (a.w) store_rounded(a.w + i, at, QUAD, wide, s.p);
+        if (chunk->flags & UPDATE_ZERO) store_quad(g, at, QUAD, wide, quad{});
+    }
+}
+
+// UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per element.
 template <update_rule RULE, typename S>
 __device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
     const int width = int(t.flags / UPDATE_WIDTH), end = (t.skip + t.count + width - 1) / width;
-    int lanes = WARP;
-    while (lanes / 2 * QUAD >= width) lanes /= 2;
-    const int groups = THREADS / lanes, first = int(threadIdx.x) % lanes * QUAD;
-    const unsigned own = 0xffffffffu >> (WARP - lanes) << (threadIdx.x % WARP / lanes * lanes);
-    const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
-    S *m = static_cast<S *>(a.m), *v = static_cast<S *>(a.v);
-    for (int base = (t.skip + width - 1) / width; base < end; base += groups) {
-        const int row = base + int(threadIdx.x) / lanes, from = row * width - t.skip; // elements behind the tile's begin
-        bool some = false;
-        for (int at = first; row < end && at < width; at += lanes * QUAD) {
-            const quad g = load_quad(a.g, t.begin + from + at, QUAD, wide);
-            for (int k = 0; k < QUAD; k++) some = some || g.x[k] != 0;
-        }
-        if ((__ballot_sync(0xffffffffu, some) & own) == 0) continue;
-        for (int at = first; at < width; at += lanes * QUAD) {
-            const int64_t i = t.begin + from + at;
-            state s;
-            s.g = load_quad(a.g, i, QUAD, wide);
-            s.p = load_quad(a.p, i, QUAD, wide);
-            s.m = load_quad(m, i, QUAD, wide);
-            if (RULE == UPDATE_ADAMW) s.v = load_quad(v, i - t.no_v, QUAD, wide);
-            rng_block words = {};
-            if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + from + at);
-            apply<RULE>(s, f, decay);
-            store_quad(a.p, i, QUAD, wide, s.p);
-            store_moment(m, i, QUAD, wide, s.m, words, 0);
-            if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, QUAD, wide, s.v, words, 16);
-            if (a.w) store_rounded(a.w, i, QUAD, wide, s.p);
-            if (t.flags & UPDATE_ZERO) store_quad(a.g, i, QUAD, wide, quad{});
-        }
+    const row_lanes l = lanes_of(width);
+    for (int base = (t.skip + width - 1) / width; base < end; base += l.groups) {
+        const int row = base + int(threadIdx.x) / l.lanes, from = row * width - t.skip; // elements behind the tile's begin
+        const int64_t i = t.begin + from;
+        if (row_touched(a.g + i, l, width, row < end, wide))
+            row_move<RULE, S>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
+    }
+}
+
+// rows_update: its rows are in order, and TOKEN_NONE behind them, so that a block whose first is none has no more.
+template <update_rule RULE, typename S> __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_args a, bool wide)
+{
+    __shared__ fold f;
+    const double factor = a.of.scalars->clip_factor;
+    if (factor == 0) return;
+    if (threadIdx.x == 0) f = fold_of(a.of, factor, a.of.row_rate);
+    __syncthreads();
+    const int width = int(a.width);
+    const row_lanes l = lanes_of(width);
+    const uint64_t step = a.of.scalars->step;
+    for (int64_t base = int64_t(blockIdx.x) * l.groups; base < a.slots; base += int64_t(gridDim.x) * l.groups) {
+        if (a.rows[base] == TOKEN_NONE) return;
+        const int64_t slot = base + int(threadIdx.x) / l.lanes;
+        const int32_t row = slot < a.slots ? a.rows[slot] : int32_t(TOKEN_NONE);
+        float *g = a.sums + slot * width;
+        if (!row_touched(g, l, width, row != TOKEN_NONE, wide)) continue;
+        update_chunk place = {};
+        place.flags = UPDATE_ZERO;
+        place.no_v = a.no_v;
+        place.key = a.key;
+        place.first = a.first + row * a.stride;
+        if (row >= a.from && row < a.to)
+            row_move<RULE, S>(a.of, g, a.begin + (row - a.from) * width, width, l, f, &place, 0, step, wide);
+        else // another rank's
+            for (int at = l.first; at < width; at += l.lanes * QUAD) store_quad(g, at, QUAD, wide, quad{});
     }
 }
 
@@ -475,9 +529,9 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
 }
 
 // Arrays of which every quad is one access: chunks begin at multiples of 16 elements.
-bool is_wide(const update_args *a)
+bool is_wide(const update_args *a, const float *g)
 {
-    const void *arrays[] = {a->p, a->g, a->m, a->v, a->w};
+    const void *arrays[] = {a->p, g, a->m, a->v, a->w};
     for (const void *p : arrays)
         if (!aligned16(p)) return false;
     return true;
@@ -489,7 +543,7 @@ status update(const struct update_args *a, dev_stream s)
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
     const bool tables = a->row_rate != 0;
     CHECK(!tables || a->sdt != DTYPE_U8, "rows of tables with moments in 8 bits");
-    bool wide = is_wide(a);
+    bool wide = is_wide(a, a->g);
     if (a->half == UPDATE_SQUARES) {
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
@@ -516,9 +570,25 @@ status update(const struct update_args *a, dev_stream s)
     return cuda_set_launched(s, "update");
 }
 
+status rows_update(const struct rows_update_args *a, dev_stream s)
+{
+    typedef void kernel_fn(const rows_update_args, bool);
+    CHECK(a->of.sdt == DTYPE_F32 || a->of.sdt == DTYPE_BF16, "moments of %s", dtype_name(a->of.sdt));
+    kernel_fn *const kernels[2][2] = {
+        {rows_update_kernel<UPDATE_ADAMW, float>, rows_update_kernel<UPDATE_ADAMW, __nv_bfloat16>},
+        {rows_update_kernel<UPDATE_LION, float>, rows_update_kernel<UPDATE_LION, __nv_bfloat16>}};
+    enum { ROUND = 8 }; // blocks of a multiprocessor
+    const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD), most = ROUND * cuda_set(s)->multiprocessors;
+    if (a->slots == 0) return STATUS_OK;
+    kernels[a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
+        <<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));
+    return cuda_set_launched(s, "rows_update");
+}
+
 } // namespace
 
 extern "C" void cuda_update_slots(struct ops *o)
 {
     o->update = update;
+    o->rows_update = rows_update;
 }

@@ -9,7 +9,8 @@
 #include <float.h>
 
 enum {
-    SUMS = 1024 /* chunks at once: their sums stand on the stack */
+    SUMS = 1024, /* chunks at once: their sums stand on the stack */
+    ROWS = 64    /* of rows_update, of a chunk */
 };
 
 /* In f64, in fixed lanes. */
@@ -438,7 +439,30 @@ static status update(const struct update_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+static status rows_update(const struct rows_update_args *a, dev_stream s)
+{
+    (void)s;
+    const double factor = a->of.scalars->clip_factor;
+    update_check(&a->of);
+    if (factor == 0) return STATUS_OK;
+    const struct update_fold f = fold(&a->of, factor, a->of.scalars->lr * a->of.row_rate);
+    PARALLEL_CHUNKS(c, chunk_count(a->slots, ROWS))
+    {
+        const struct span slots = chunk_span(c, a->slots, ROWS);
+        for (int64_t k = slots.begin; k < slots.end; k++) {
+            const struct update_chunk row = rows_chunk(a, k);
+            float *g = a->sums + k * a->width;
+            struct update_args of = a->of;
+            of.g = g - row.begin;
+            if (row.count > 0 && !update_untouched(g, a->width)) update_chunk(&of, &row, f);
+            memset(g, 0, (size_t)a->width * sizeof *g);
+        }
+    }
+    return STATUS_OK;
+}
+
 void SIMD(simd_optim)(struct ops *o)
 {
     o->update = update;
+    o->rows_update = rows_update;
 }

@@ -1,0 +1,63 @@
+/* Ops on the rows of tables that a step reads: support_run.c says how cases become calls. */
+#include "run.h"
+#include <math.h>
+
+RUN_CALL(rows_unique)
+RUN_CALL(rows_update)
+
+/* Some ids are none, and some lie outside. */
+void run_rows_unique(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const int64_t room = c->rows < c->vocab ? c->rows : c->vocab;
+    int32_t *ids = probe_ids(p, "ids", c->rows, c->vocab), *slots = probe_out_ids(p, "slots", c->rows);
+    for (int64_t i = 0; i < c->rows && c->flags & NO_TOKENS; i += 3)
+        ids[i] = i % 2 ? TOKEN_NONE : (int32_t)c->vocab;
+    if (c->flags & IN_PLACE) ids = memcpy(slots, ids, (size_t)c->rows * sizeof *ids);
+    RUN(o, rows_unique, .ids = ids, .slots = slots, .rows = probe_out_ids(p, "rows", room),
+        .scratch = probe_scratch(p, "scratch", (size_t)(c->rows * ROWS_UNIQUE_SCRATCH)), .count = c->rows,
+        .room = room, .table_rows = c->vocab);
+}
+
+/* c->used of c->rows slots are rows of a table of c->vocab; some have no gradient. With c->k the first so many are elsewhere, and the
+ * table begins in the middle of its arrays. NO_CLIP: after a gradient that is not finite. */
+void run_rows_update(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    const bool lion = c->flags & LION;
+    const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const double tol = tol_reduce(DTYPE_F32, 1);
+    const int64_t begin = c->k ? 64 : 0, no_v = c->k ? 32 : 0, count = begin + (c->vocab - c->k) * c->d;
+    float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
+          *g = probe_out(p, "sums", PROBE_OUT, DTYPE_F32, c->rows * c->d, tol);
+    bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
+    void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
+         *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count - no_v, tol);
+    for (int64_t i = 0; i < count - no_v && v; i++)
+        dtype_store(v, i, sdt, 0.01 + pow(dtype_load(v, i, sdt), 2)); /* away from 0: as run_update */
+    int32_t *rows = probe_ids(p, "rows", c->rows, 1);
+    for (int64_t k = 0; k < c->rows; k++) {
+        rows[k] = k < c->used ? (int32_t)(k * c->vocab / c->used) : TOKEN_NONE;
+        if (k % 3 == 1 || k >= c->used) memset(g + k * c->d, 0, (size_t)c->d * sizeof *g);
+    }
+    struct step_scalars *s =
+        probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), TOL_EXACT);
+    *s = (struct step_scalars){.lr = 1e-2,
+                               .correction1 = 1 - pow(0.9, 3),
+                               .correction2 = 1 - pow(0.95, 3),
+                               .clip_factor = c->flags & NO_CLIP ? 0 : 0.4,
+                               .step = 2};
+    const struct update_args of = {.rule = lion ? UPDATE_LION : UPDATE_ADAMW,
+                                   .p = w,
+                                   .m = m,
+                                   .v = v,
+                                   .w = copy,
+                                   .beta1 = 0.9,
+                                   .beta2 = lion ? 0.99 : 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .row_rate = 5,
+                                   .scalars = s,
+                                   .seed = 17,
+                                   .sdt = sdt};
+    RUN(o, rows_update, .of = of, .rows = rows, .sums = g, .slots = c->rows, .width = c->d, .from = c->k,
+        .to = c->vocab, .begin = begin, .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d);
+}
