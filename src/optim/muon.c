@@ -107,6 +107,14 @@ static struct span span_by(const struct params *p, struct param_ref ref, int sha
     return (struct span){from, to > from ? to - from : 0};
 }
 
+struct muon_span muon_span(const struct params *p, int64_t k)
+{
+    const struct param_ref ref = p->ortho[k];
+    const struct param_held h = params_held(p, ref.row);
+    const struct span span = span_by(p, ref, p->shard);
+    return (struct muon_span){h.master + slab_by(p, ref, p->slice).local + span.from - h.from, span.count};
+}
+
 /* The most that one rank has of one of `count` matrices. */
 static int64_t largest_span(const struct params *p, const struct param_ref *refs, int64_t count)
 {
@@ -262,6 +270,13 @@ static status orthogonalise(const struct run *r, struct work *w, struct param_ma
     return STATUS_OK;
 }
 
+/* Of one optimizer step. */
+struct step {
+    const struct run *run;
+    const struct run_spec *spec;
+    struct offload *offload;
+};
+
 /* Where elements of this rank's slab that are here lie: in the gradients, and in the weights that products read. */
 static int64_t place_of(const struct params *p, struct param_ref ref, int64_t from, int whole_below)
 {
@@ -274,27 +289,34 @@ static const float *gradient(const struct params *p, struct param_ref ref, int64
     return (const float *)p->grad + place_of(p, ref, from, 2);
 }
 
-/* The step of what is here of a matrix: x [span.count]. */
-static status apply(const struct run *r, const struct run_spec *spec, struct param_ref ref, struct span span,
-                    const void *x)
+/* The step of what is here of a matrix: x [span.count]; at once, or as its master weights come. */
+static status apply(const struct step *q, struct param_ref ref, struct span span, const void *x)
 {
+    const struct run *r = q->run;
     const struct params *p = r->params;
     const struct param_matrix m = matrix_of(p, ref);
     const struct param_held h = params_held(p, ref.row);
     const int64_t longer = m.rows > m.cols ? m.rows : m.cols,
                   at = slab_by(p, ref, p->slice).local + span.from;
-    if (span.count == 0) return STATUS_OK;
-    return r->ops->ortho_step(
-        &(struct ortho_step_args){
-            .x = x,
-            .p = (float *)p->master + h.master + at - h.from,
-            .w = p->dt == DTYPE_BF16 ? (bf16 *)p->weight + place_of(p, ref, span.from, 3) : NULL,
-            .count = span.count,
-            .scale = 0.2 * sqrt((double)longer),
-            .weight_decay = spec->optim_weight_decay,
-            .scalars = r->scalars,
-            .dt = p->dt},
-        r->stream);
+    const bool away = params_host_master(p);
+    for (int64_t done = 0, count; done < span.count; done += count) {
+        float *master = (float *)p->master + h.master + at + done - h.from;
+        count = span.count - done;
+        if (away) TRY(offload_take(q->offload, r, &master, &count));
+        TRY(r->ops->ortho_step(
+            &(struct ortho_step_args){
+                .x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
+                .p = master,
+                .w = p->dt == DTYPE_BF16 ? (bf16 *)p->weight + place_of(p, ref, span.from + done, 3) : NULL,
+                .count = count,
+                .scale = 0.2 * sqrt((double)longer),
+                .weight_decay = q->spec->optim_weight_decay,
+                .scalars = r->scalars,
+                .dt = p->dt},
+            r->stream));
+        if (away) TRY(offload_give(q->offload, r));
+    }
+    return STATUS_OK;
 }
 
 /* Matrices of the list: one for each of `ranks`, or for each rank and slice, those of a slice one behind the other; the last round may have
@@ -343,9 +365,9 @@ static status bring_together(const struct run *r, const struct work *w, const st
 }
 
 /* The parts that this rank has of all steps, from the ranks that have their slabs: applied. */
-static status deal_out(const struct run *r, const struct run_spec *spec, const struct work *w,
-                       const struct round *t, const char *slab)
+static status deal_out(const struct step *q, const struct work *w, const struct round *t, const char *slab)
 {
+    const struct run *r = q->run;
     const struct params *p = r->params;
     const struct param_ref *mine = own(t);
     const size_t element = dtype_bytes(p->dt), piece = room(largest_span(p, t->refs, t->count), p->dt);
@@ -357,20 +379,20 @@ static status deal_out(const struct run *r, const struct run_spec *spec, const s
     }
     TRY(comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece, r->stream));
     for (int64_t k = 0; k < t->count; k++)
-        TRY(apply(r, spec, t->refs[k], span_by(p, t->refs[k], p->shard), w->received + (size_t)k * piece));
+        TRY(apply(q, t->refs[k], span_by(p, t->refs[k], p->shard), w->received + (size_t)k * piece));
     return STATUS_OK;
 }
 
 /* The same where every rank has all of the slabs, and moves all. */
-static status gather(const struct run *r, const struct run_spec *spec, const struct work *w,
-                     const struct round *t, const void *slab)
+static status gather(const struct step *q, const struct work *w, const struct round *t, const void *slab)
 {
+    const struct run *r = q->run;
     const struct params *p = r->params;
     const size_t bytes = room(largest_slab(p, t->refs, t->count), p->dt);
     if (t->comm) TRY(comm_all_gather(t->comm, "steps of muon", slab, w->round, bytes, r->stream));
     for (int64_t k = 0; k < t->count; k++) {
         const struct span all = {0, slab_by(p, t->refs[k], p->slice).count};
-        TRY(apply(r, spec, t->refs[k], all, t->comm ? (const char *)w->round + (size_t)k * bytes : slab));
+        TRY(apply(q, t->refs[k], all, t->comm ? (const char *)w->round + (size_t)k * bytes : slab));
     }
     return STATUS_OK;
 }
@@ -435,9 +457,9 @@ static status gradient_of(const struct run *r, const struct work *w, const struc
     return slices > 1 ? join(r, w, own(&mine), piece) : STATUS_OK;
 }
 
-static status one_round(const struct run *r, const struct run_spec *spec, struct work w,
-                        const struct round *t)
+static status one_round(const struct step *q, struct work w, const struct round *t)
 {
+    const struct run *r = q->run;
     const struct params *p = r->params;
     const int slices = (int)params_slices(p);
     const size_t piece = room(largest_slab(p, t->refs, t->count), p->dt);
@@ -449,15 +471,15 @@ static status one_round(const struct run *r, const struct run_spec *spec, struct
     for (int j = 0; j < slices; j++) {
         const struct round part = of_slice(t, j);
         const char *slab = slices > 1 ? w.others + (size_t)j * piece : w.x[0];
-        if (part.count > 0)
-            TRY(p->zero > 0 ? deal_out(r, spec, &w, &part, slab) : gather(r, spec, &w, &part, slab));
+        if (part.count > 0) TRY(p->zero > 0 ? deal_out(q, &w, &part, slab) : gather(q, &w, &part, slab));
     }
     return STATUS_OK;
 }
 
-status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh)
+status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh, struct offload *o)
 {
     SCOPE("optim.muon", -1);
+    const struct step q = {r, spec, o};
     const struct params *p = r->params;
     const struct muon_most most = muon_most(p);
     const struct muon_ranks by = ranks_of(p, mesh);
@@ -465,7 +487,7 @@ status muon_step(const struct run *r, const struct run_spec *spec, const struct 
     const int64_t at_once = (int64_t)by.ranks * by.slices;
     for (int64_t k = 0; k < p->ortho_count; k += at_once) {
         const int64_t left = p->ortho_count - k;
-        TRY(one_round(r, spec, w,
+        TRY(one_round(&q, w,
                       &(struct round){.refs = p->ortho + k,
                                       .count = left < at_once ? left : at_once,
                                       .ranks = by.ranks,

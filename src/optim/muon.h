@@ -23,6 +23,7 @@
 #ifndef INGOT_OPTIM_MUON_H
 #define INGOT_OPTIM_MUON_H
 #include "nn/run.h"
+#include "optim/offload.h"
 #include "parallel/mesh.h"
 
 /* Says which rows are Muon's (param.ortho), and lists their matrices: before params_lay. */
@@ -35,6 +36,10 @@ struct muon_ranks { int ranks, slices; int64_t piece; };
 size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by);
 /* Takes params.work: counting or real. mesh NULL: one rank. */
 void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
-/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. */
-status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh) WARN_UNUSED;
+/* What of the k-th matrix this rank moves: elements of `master`. In this order muon_step does. */
+struct muon_span { int64_t master, count; };
+struct muon_span muon_span(const struct params *p, int64_t k);
+/* Queues the steps of all matrices, after `update` has left u in the place of their gradients. `o`: through which master weights come that lie
+ * in host memory; NULL: they do not. */
+status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh, struct offload *o) WARN_UNUSED;
 #endif

@@ -361,7 +361,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
         TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
     TRY(move_weights(r, spec, o, squares->own != NULL));
-    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh));
+    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh, o));
     if (p->balance_count == 0) return STATUS_OK;
     TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->exact : p->master,
                                                .load = p->grad,

@@ -76,14 +76,14 @@ struct mesh_state mesh_state_bytes(enum precision precision, double moments, int
     return s;
 }
 
-struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int zero, int shards)
+struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_moments *m, int zero, int shards)
 {
     const enum optim_state kind = (enum optim_state)r->optim_state;
-    struct mesh_state s = mesh_state_bytes((enum precision)r->train_precision, moments, zero, shards);
+    struct mesh_state s = mesh_state_bytes((enum precision)r->train_precision, m->bytes, zero, shards);
     if (!r->memory_offload_optimizer) return s;
     const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
-    const double all =
-        optim_moments((enum optim)r->optim_name) * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
+    const double moments = optim_moments((enum optim)r->optim_name) == 2 ? 1 + m->second : 1;
+    const double all = moments * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
     s.host = s.master + all / (zero >= 1 ? shards : 1);
     s.master = 0;
     return s;
@@ -201,7 +201,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     /* A pipeline's sets are as large as the largest chunk and hold the final sum; one micro-batch alone holds each layer once. */
     m->act = s->act_fixed + (last ? s->act_last : 0) +
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store - s->sum_bytes : act);
-    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, v->mesh.zero, v->mesh.shard);
+    const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
     m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
@@ -370,7 +370,7 @@ static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, con
                       const struct mesh_stage *stage)
 {
     const double count = stage->count - stage->tables + stage->rows;
-    const struct mesh_state b = mesh_state_of(&p->spec.run, s->moment_bytes, 0, 1);
+    const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, 0, 1);
     const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
     const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
     if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);

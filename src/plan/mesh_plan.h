@@ -28,8 +28,9 @@ struct mesh_state {
     double host;                /* in host memory: memory.offload_optimizer */
 };
 struct mesh_state mesh_state_bytes(enum precision precision, double moments, int zero, int shards);
-/* The same of a run; `moments`: of the device, what passes through it included. */
-struct mesh_state mesh_state_of(const struct run_spec *r, double moments, int zero, int shards);
+/* The same of a run; bytes: of the device, what passes through it included; second: part of the parameters that have two moments. */
+struct mesh_moments { double bytes, second; };
+struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_moments *m, int zero, int shards);
 
 #define MESH_MEMORY(X)                                                                                       \
     X(weights, "weights") X(grads, "gradients") X(optim, "optimizer") X(act, "activations")                  \

@@ -161,21 +161,25 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
         plain.mtp_depth = 0;
         TRY(lay_whole(&without, &plain, a, NULL));
     }
-    const struct mesh_state state = mesh_state_of(&spec->run, 0, 0, 1);
+    const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
     s->modules = spec->model.mtp_depth;
     s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
-           tables = 0, row_bytes = 0, summed = s->summed_last + (double)s->modules * s->summed_module;
+           tables = 0, row_bytes = 0, matrices = 0,
+           summed = s->summed_last + (double)s->modules * s->summed_module;
     for (int64_t i = 0; i < s->layers; i++) {
         count += s->layer[i].count + s->layer[i].table;
         layers += s->layer[i].act, summed += s->layer[i].summed;
         row_bytes += s->layer[i].row_bytes;
+        matrices += s->layer[i].matrices;
         if (a->sparse) tables += s->layer[i].table;
     }
+    s->moments.second = 1 - matrices / count;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master);
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
     if (s->tp > 1) s->grad_other -= (double)share_bytes(s->tp, (int64_t)summed);
-    s->moment_bytes = (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
+    s->moments.bytes =
+        (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* of the extra predictions, too */

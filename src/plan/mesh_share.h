@@ -30,7 +30,7 @@ struct mesh_share {
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */
-    double moment_bytes;        /* of the optimizer, per parameter */
+    struct mesh_moments moments; /* of the optimizer, per parameter */
     struct muon_most ortho;     /* of Muon's matrices; else 0 */
     struct feed_shape feed;     /* of one micro-batch's data */
     enum dev_kind kind;

@@ -289,10 +289,6 @@ static status check_offload(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
     if (!r->memory_offload_optimizer) return STATUS_OK;
-    if (r->optim_name == OPTIM_MUON)
-        return FAIL(STATUS_CONFIG,
-                    "memory.offload_optimizer does not go with optim.name muon, which needs whole matrices "
-                    "on the card; use adamw or lion");
     if (r->machine_device == DEVICE_CPU)
         return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs a card; with machine.device: cpu all of "
                                    "the state is in host memory already: leave it out");

@@ -12,14 +12,15 @@
 
 #include "base/rng.h"
 #include "model/init.h"
+#include "optim/muon.h"
 #include "optim/optim.h"
 
 enum { STEPS = 4, ARENA = 4 << 20 };
-enum { EMBED, MATRIX, RATE, ROUTER, NORM, LAST };
+enum { EMBED, MATRIX, RATE, ROUTER, NORM, LAST, BESIDE };
 
 struct fixture {
     struct decoder d;
-    struct arena param, grad, optim, host;
+    struct arena param, grad, optim, host, work;
     struct ops ops;
     struct step_scalars scalars;
     struct run run;
@@ -42,7 +43,10 @@ static void add_rows(struct params *p)
     params_add(p, ROLE_NORM, 1, 700, 0, "norm");
     params_unit(p);
     params_add(p, ROLE_MATRIX, 0, 297, 331, "last");
-    p->rows[MATRIX].stored = p->rows[LAST].stored = true;
+    params_add(p, ROLE_RESIDUAL, 0, 60, 70, "beside"); /* of muon's, as the one before */
+    p->rows[LAST].part_count = 2; /* matrices of two shapes, one of which is longer than a slot */
+    p->rows[LAST].parts[0] = 90, p->rows[LAST].parts[1] = 207;
+    p->rows[MATRIX].stored = p->rows[LAST].stored = p->rows[BESIDE].stored = true;
     p->rows[RATE].exact = p->rows[ROUTER].exact = true;
 }
 
@@ -50,11 +54,12 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
 {
     memset(f, 0, sizeof *f);
     struct params *p = &f->d.params;
-    struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->host};
-    for (int i = 0; i < 4; i++) assert_int_equal(arena_reserve(all[i], "test", ARENA), STATUS_OK);
+    struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->host, &f->work};
+    for (int i = 0; i < 5; i++) assert_int_equal(arena_reserve(all[i], "test", ARENA), STATUS_OK);
     f->d.spec.init_std = 0.1, f->d.spec.layer_count = 1;
     if (w->zero) p->zero = w->zero, p->shards = 2, p->shard = 1;
     add_rows(p);
+    if (w->optim == OPTIM_MUON) assert_int_equal(muon_claim(p), STATUS_OK);
     params_lay(
         p, &(struct params_lay_args){.dt = w->dt,
                                      .moment_dt = optim_moment_dt(w->state),
@@ -63,6 +68,7 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
                                      .arenas = {&f->param, &f->grad, &f->optim, apart ? &f->host : NULL}});
     offload_lay(&f->offload, p, &f->optim);
     optim_lay(p, &f->optim);
+    if (w->optim == OPTIM_MUON) muon_lay(p, NULL, &f->work);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     f->run = (struct run){.ops = &f->ops, .params = p, .scalars = &f->scalars};
     assert_int_equal(offload_open(&f->offload, NULL), STATUS_OK);
@@ -78,6 +84,7 @@ static void fixture_close(struct fixture *f)
     arena_free(&f->grad);
     arena_free(&f->optim);
     arena_free(&f->host);
+    arena_free(&f->work);
 }
 
 static size_t whole_below(const struct params *p, int stage)
@@ -110,15 +117,15 @@ static void same_array(const char *what, const void *a, const void *b, size_t by
 static void same_state(const struct fixture *f, const struct fixture *g, const struct way *w, int64_t step)
 {
     const struct params *a = &f->d.params, *b = &g->d.params;
-    const size_t n = (size_t)a->own, moment = dtype_bytes(a->moment_dt);
+    const size_t n = (size_t)a->own, n_v = (size_t)a->total_v, moment = dtype_bytes(a->moment_dt);
     assert_int_equal(a->total, b->total);
     same_array("master", a->master, b->master, n * sizeof(float), w, step);
     same_array("weight", a->weight, b->weight, whole_below(a, 3) * dtype_bytes(a->dt), w, step);
     same_array("gradient", a->grad, b->grad, whole_below(a, 2) * sizeof(float), w, step);
     same_array("first moment", a->m, b->m, n * moment, w, step);
-    same_array("second moment", a->v, b->v, n * moment, w, step);
+    same_array("second moment", a->v, b->v, n_v * moment, w, step);
     same_array("scale", a->m_scale, b->m_scale, n / PARAM_ALIGN * sizeof(float), w, step);
-    same_array("second scale", a->v_scale, b->v_scale, n / PARAM_ALIGN * sizeof(float), w, step);
+    same_array("second scale", a->v_scale, b->v_scale, n_v / PARAM_ALIGN * sizeof(float), w, step);
     for (int i = RATE; i <= ROUTER && w->zero == 0; i++) /* else parallel/zero.h gathers them */
         same_array(a->rows[i].name, params_exact(a, i), params_exact(b, i),
                    (size_t)a->rows[i].count * sizeof(float), w, step);
@@ -129,11 +136,13 @@ static void the_bits_are_those_without(void **state)
 {
     (void)state;
     static const dtype types[] = {DTYPE_BF16, DTYPE_F32};
-    for (int k = 0; k < 4 * 2 * 2 * 3; k++) {
-        const struct way w = {.optim = k % 2 ? OPTIM_LION : OPTIM_ADAMW,
-                              .state = (enum optim_state)(k / 2 % 3),
-                              .dt = types[k / 6 % 2],
-                              .zero = k / 12};
+    static const enum optim optims[] = {OPTIM_ADAMW, OPTIM_LION, OPTIM_MUON};
+    for (int k = 0; k < 3 * 3 * 2 * 4; k++) {
+        const struct way w = {.optim = optims[k % 3],
+                              .state = (enum optim_state)(k / 3 % 3),
+                              .dt = types[k / 9 % 2],
+                              .zero = k / 18};
+        if (w.optim == OPTIM_MUON && w.zero) continue; /* its ranks make each other's steps: gpu_cards.sh */
         static struct fixture whole, apart;
         struct run_spec r;
         run_spec_default(&r);
@@ -152,6 +161,39 @@ static void the_bits_are_those_without(void **state)
         }
         fixture_close(&whole);
         fixture_close(&apart);
+    }
+}
+
+/* Each way travels what a step of it needs, once: of muon's matrices momentum and master weights, of the rest both moments, too. In fp32 the
+ * moments alone. */
+static void matrices_travel_without_second_moments(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        static struct fixture f;
+        struct run_spec r;
+        run_spec_default(&r);
+        r.optim_name = OPTIM_MUON;
+        fixture_open(&f, &(struct way){OPTIM_MUON, OPTIM_STATE_FP32, half ? DTYPE_BF16 : DTYPE_F32, 0}, &r,
+                     true);
+        const struct params *p = &f.d.params;
+        const struct offload *o = &f.offload;
+        int64_t matrices = 0, rest = 0, steps = 0;
+        for (int i = 0; i < p->count; i++) {
+            const struct param *row = &p->rows[i];
+            if (row->role != ROLE_BALANCE) *(row->ortho ? &matrices : &rest) += row->count;
+        }
+        /* a piece may hold the padding between its rows */
+        const double least = (half ? 8 : 4) * (double)matrices + (half ? 12 : 8) * (double)rest;
+        assert_true(offload_bytes(o) >= least && offload_bytes(o) < 1.01 * least);
+        for (int64_t k = o->step_first; k < o->piece_count; k++) {
+            assert_int_equal(o->pieces[k].use, OFFLOAD_STEP);
+            assert_true(o->pieces[k].end - o->pieces[k].begin <= o->room);
+            steps += o->pieces[k].end - o->pieces[k].begin;
+        }
+        assert_int_equal(steps, half ? matrices : 0);
+        assert_true(!half || o->piece_count - o->step_first > p->ortho_count);
+        fixture_close(&f);
     }
 }
 
@@ -241,6 +283,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_without),
+        cmocka_unit_test(matrices_travel_without_second_moments),
         cmocka_unit_test(the_state_lies_in_the_hosts_arena),
         cmocka_unit_test(pieces_hold_every_chunk_once_and_fit_their_slots),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),

@@ -124,9 +124,17 @@ static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
         near(with.optim, n * host / (0.91 * 55.5e9), 1e-9);
     }
     struct spec s = spec_of("nano", 64, 8);
-    s.run.memory_offload_optimizer = true;
-    struct mesh_plan *p = open_plan(&s, "cpu");
     struct mesh_result r;
+    s.run.memory_offload_optimizer = true;
+    s.run.optim_name =
+        OPTIM_MUON; /* a layer's matrices have no second moment: nano has 4 D D + 3 D F of them */
+    struct mesh_plan *p = open_plan(&s, "h200");
+    assert_int_equal(mesh_plan_given(p, &r), STATUS_OK);
+    const double d = (double)s.model.hidden_size, f = (double)s.model.ffn_size;
+    near(r.stages[0].host, 12 * r.stages[0].count - 4 * (double)s.model.layer_count * (4 * d * d + 3 * d * f),
+         1e-9);
+    mesh_plan_close(p);
+    p = open_plan(&s, "cpu");
     assert_int_equal(mesh_plan_given(p, &r), STATUS_CONFIG);
     mesh_plan_close(p);
 }

@@ -370,14 +370,9 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_string_equal(
         status_message(),
         "run.yaml: optim.state int8 does not go with parallel.tensor 2; use optim.state: bf16");
-    char *offload[] = {"memory.offload_optimizer=true", ""};
-    static const char *const with[][2] = {{"optim.name=muon", "does not go with optim.name muon"},
-                                          {"machine.device=cpu", "needs a card"}};
-    for (int i = 0; i < 2; i++) {
-        offload[1] = (char *)with[i][0];
-        assert_int_equal(load(&s, tiny, 2, offload), STATUS_CONFIG);
-        assert_non_null(strstr(status_message(), with[i][1]));
-    }
+    char *offload[] = {"memory.offload_optimizer=true", "machine.device=cpu"};
+    assert_int_equal(load(&s, tiny, 2, offload), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "needs a card"));
     offload[1] = "optim.name=lion";
     assert_int_equal(load(&s, tiny, 2, offload), STATUS_OK);
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};

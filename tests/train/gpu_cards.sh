@@ -121,6 +121,11 @@ if part offload; then # the optimizer's state in host memory
         two off$stage --parallel.zero=$stage --memory.offload_optimizer=true
         equal "offloaded, ZeRO $stage" runs/bf16 runs/off$stage
     done
+    one off.muon --optim.name=muon
+    for stage in 0 1 2 3; do
+        two off.muon$stage --optim.name=muon --parallel.zero=$stage --memory.offload_optimizer=true
+        equal "Muon, offloaded, ZeRO $stage" runs/off.muon runs/off.muon$stage
+    done
     two off.fp32 --parallel.zero=3 --train.precision=fp32 --memory.offload_optimizer=true
     equal "offloaded, ZeRO 3, fp32" runs/fp32 runs/off.fp32
 fi
