@@ -41,6 +41,7 @@ enum op_flag {
     MOMENTS_8 = 131072,   /* update */
     IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
     NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
+    SLOW = 524288,     /* delta: states are kept for hundreds of rows */
     SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
     FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
     NO_TOKENS = 524288,   /* embed: some ids are TOKEN_NONE */

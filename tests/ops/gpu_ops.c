@@ -62,7 +62,9 @@
     DELTA(op_, 4, 1, 128, 128, QK_NORM, 2, {300, 301}), DELTA(op_, 2, 2, 64, 64, QK_NORM, 2, {257, 100}), \
     DELTA(op_, 2, 1, 256, 256, QK_NORM, 2, {130, 70}), DELTA(op_, 2, 2, 192, 48, QK_NORM, 1, {200}), \
     DELTA(op_, 3, 1, 96, 80, QK_NORM | GAPS, 2, {77, 129}), DELTA(op_, 2, 2, 33, 130, QK_NORM, 1, {131}), \
-    DELTA(op_, 4, 1, 128, 64, NO_DELTA, 3, {200, 1, 129}), DELTA(op_, 2, 2, 16, 64, NO_DELTA, 1, {500})
+    DELTA(op_, 4, 1, 128, 64, NO_DELTA, 3, {200, 1, 129}), DELTA(op_, 2, 2, 16, 64, NO_DELTA, 1, {500}), \
+    DELTA(op_, 2, 1, 128, 128, QK_NORM | SLOW, 3, {100, 1500, 37}), DELTA(op_, 1, 1, 128, 128, NO_DELTA | SLOW, 2, {800, 1025}), \
+    DELTA(op_, 3, 1, 128, 128, QK_NORM | SLOW, 4, {33, 777, 0, 1024})
 
 /* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
 static const struct op_case real_cases[] = {
@@ -111,7 +113,7 @@ static const struct op_case real_cases[] = {
     ROWS(update, 4096, 1000, LION | MOMENTS_BF16), ROWS(update, 4096, 2048, MOMENTS_8), ROWS(update, 4096, 1000, MOMENTS_8 | LION),
     REAL_DELTA(delta_fwd), REAL_DELTA(delta_bwd),
     DELTA(delta_fwd, 2, 1, 128, 128, QK_NORM | BRANCH, 3, {1, 0, 130}), DELTA(delta_fwd, 2, 2, 256, 64, QK_NORM | BRANCH, 1, {1}),
-    DELTA(delta_fwd, 2, 1, 64, 96, NO_DELTA | BRANCH, 2, {65, 0}),
+    DELTA(delta_fwd, 2, 1, 64, 96, NO_DELTA | BRANCH, 2, {65, 0}), DELTA(delta_fwd, 2, 2, 128, 128, QK_NORM | BRANCH | SLOW, 3, {70, 1400, 0}),
     CONV(conv_fwd, 1536, 4, 0, 3, {1000, 1, 500}), CONV(conv_bwd, 1536, 4, 0, 3, {1000, 1, 500}),
     CONV(conv_fwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}), CONV(conv_bwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}),
     CONV(conv_bwd, 24, 7, 0, 2, {3000, 200}),

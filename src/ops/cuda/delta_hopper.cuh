@@ -30,6 +30,25 @@
 //                                           S that enters it, dS that leaves the one before. In a first chunk S is 0 (a backward has no
 //                                           state_in), behind a last one dS is
 //
+// ---- Long documents in pieces. A scan has a chain of chunks for each document and half of dv: with few documents most multiprocessors are
+// idle. But the state behind a piece of a document is affine in the state before it, S_out = A S_in + B, and so is the gradient,
+// dS_in = A^T dS_out + C, with the same A [dk, dk]. So a scan over a document that is cut has three steps (delta_hopper_pieces.cu; for backward
+// the first is delta_hopper_bwd.cu's):
+//
+//   ends    all pieces at once: B, the state behind the piece with nothing before it, and A, the same rule over the identity with V = 0
+//   join    piece after piece, in f32: the true state between each two
+//   scan    all pieces at once, from the true states: as over whole documents
+//
+// Only `join` is a chain, of some ten products. A is formed as any state is, f32 in registers with products of bf16, and its error is that of
+// states. The first step costs about half a scan, so documents of less than 3 pieces stay whole. The length of a piece follows from the shape
+// alone (delta_hopper_cut), where a document is cut from its length; results do not depend on anything else.
+//
+//   link    [slots][heads][128 dv][128 dk] f32   what passes from a piece to the next one; forward S, behind the piece, and of the last
+//                                                piece what enters the document; backward dS, before the piece
+//   chain   [slots][heads][128][128] f32         A^T of a piece, in the order in which join reads it; forward keeps another for backward
+//
+// A piece has slot r / (64 cut), r its first row: none is shorter than that.
+//
 // cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the chunks that begin in it,
 // from the first document that ends behind the block's beginning (delta_index).
 #pragma once
@@ -39,6 +58,7 @@ extern "C" {
 }
 
 enum { CHUNK = 64, HEAD = 128, HALF = 64 };
+enum { PIECE_STATE = HEAD * HEAD }; // floats
 enum { SLAB = CHUNK * SLAB_ROW, TILE = 2 * SLAB, FACTORS = CHUNK * 32, STATE_HALF = 2 * SLAB }; // bytes
 
 constexpr float LOG2E = 1.4426950408889634f;
@@ -53,6 +73,9 @@ struct delta_memory_map {
     int *first_doc;          // [blocks]: the first document that ends behind row 64 b
     int *counts;             // [8]: documents up to the last row; tickets
     unsigned char *zero;     // STATE_HALF bytes of zeros
+    struct delta_piece *pieces; // [slots]
+    float *link, *chain;     // chain: forward
+    float *chain_back;       // saved by the forward, or NULL
     unsigned char *t, *p;
     delta_factors *factors;
     unsigned char *y, *ds;   // backward
@@ -65,12 +88,28 @@ enum { GRAD_BLOCKS = 160 };  // at most, of the gradients' kernel
 struct delta_docs {
     const int32_t *cu;
     int docs, rows, heads, heads_k, group;
+    int cut, slots; // chunks of a piece, at least; places for pieces. 0: documents stay whole
+};
+enum { CUT_STATES = 104 }; // at most, slots of all heads (delta_hopper_cut)
+// A piece of a document that has several, by slots; count 0: none begins here.
+struct delta_piece {
+    int doc, row, end, index, count;
+    int before, behind, last; // slots: of the pieces before and behind, of the document's last one
 };
 
 // Both return their bytes; `at` may be NULL.
 size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n, enum delta_memory what);
 size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n);
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu);
+// Whether a block of threads of a scan has both halves of dv: with more units of one half than multiprocessors.
+static inline bool delta_hopper_both(const struct delta_docs *d, dev_stream s)
+{
+    const int64_t blocks = cuda_set(s)->multiprocessors, heads = d->heads;
+    return d->docs * heads >= blocks || 2 * d->slots * heads > blocks;
+}
+// A and the states between pieces: `ends` and `join` of the forward, `join` of the backward.
+status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_docs *docs, const struct delta_memory_map *m, dev_stream s);
+status delta_hopper_join_back(const struct delta_docs *docs, const struct delta_memory_map *m, dev_stream s);
 
 // What both passes begin with: the index, T, P and the factors.
 struct delta_prepare_args {
@@ -120,7 +159,47 @@ struct delta_walk {
     }
 };
 
-// ---- Pieces of the kernels.
+// ---- Pieces of documents.
+
+__device__ inline int piece_count(const delta_docs &d, int rows)
+{
+    const int count = d.cut ? rows / (d.cut * CHUNK) : 1;
+    return count < 3 ? 1 : count;
+}
+// The first row of a document's piece, in the document.
+__device__ inline int piece_row(int rows, int count, int piece)
+{
+    return (int)((int64_t)((rows + CHUNK - 1) / CHUNK) * piece / count) * CHUNK;
+}
+__device__ inline int piece_slot(const delta_docs &d, int begin, int rows, int count, int piece)
+{
+    return (begin + piece_row(rows, count, piece)) / (d.cut * CHUNK);
+}
+__device__ inline float *piece_state(float *base, const delta_docs &d, int slot, int head) { return base + ((int64_t)slot * d.heads + head) * PIECE_STATE; }
+
+// Work units of a scan: pieces, and documents that are whole, of each head and half (or both: halves 1).
+struct delta_unit { int doc, begin, row, end, stop, head, half, piece; }; // the document's rows and the unit's; piece: its slot, or -1
+__device__ inline bool unit_find(const delta_docs &d, const delta_memory_map &m, int unit, int halves, delta_unit &u)
+{
+    const int place = unit / halves / d.heads;
+    u.half = unit % halves;
+    u.head = unit / halves % d.heads;
+    if (place < d.slots) {
+        const delta_piece p = m.pieces[place];
+        if (p.count == 0) return false;
+        u = {p.doc, __ldg(d.cu + p.doc), p.row, p.end, __ldg(d.cu + p.doc + 1), u.head, u.half, place};
+        return true;
+    }
+    u.doc = place - d.slots;
+    u.begin = u.row = __ldg(d.cu + u.doc);
+    u.end = u.stop = __ldg(d.cu + u.doc + 1);
+    u.piece = -1;
+    return piece_count(d, u.end - u.begin) == 1;
+}
+// Where a unit's state comes from before a chunk: a slot of `link`, or one of these.
+enum { FROM_BEFORE = -2, FROM_OUTSIDE = -1 }; // the chunk before; what the pass begins a document with
+
+// ---- Parts of the kernels.
 
 // Rows `from` on of `slabs` slabs become zeros.
 __device__ inline void clear_rows(uint32_t at, int slabs, int from, int thread, int threads)

@@ -3,7 +3,8 @@
 //
 //   dD^T = f (dS^T K^T) + dO^T P  ->  Y^T = dD^T T  ->  dS^T = e_last dS^T + (s e dO^T) Q - (beta e Y^T) K
 //
-// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk.
+// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk. Of documents in pieces the first step (ENDS) is the same scan with
+// nothing behind each piece, and leaves dS before the piece alone.
 #include "ops/cuda/delta_hopper.cuh"
 
 template <int WGS> struct back_tile {
@@ -18,31 +19,47 @@ struct back_args {
     delta_docs docs;
     delta_memory_map m;
 };
-// What a stage holds; row < 0: no more.
-struct back_meta { int row, len, last, head, half, pad[3]; };
+// What a stage holds; row < 0: no more. from: where dS behind it comes from; a slot, or see delta_hopper.cuh. to: the slot that takes dS before
+// it, or -1.
+struct back_meta { int row, len, last, head, half, from, to, pad; };
 
 #ifdef TILE90
 
-template <int WGS>
+// The units of a pass: for ENDS the pieces behind which and before which there is one.
+template <bool ENDS> __device__ inline bool back_unit(const back_args &a, int unit, int halves, delta_unit &u, int &from, int &to)
+{
+    if (!unit_find(a.docs, a.m, unit, halves, u)) return false;
+    from = FROM_OUTSIDE;
+    to = -1;
+    if (u.piece < 0) return !ENDS;
+    const delta_piece &p = a.m.pieces[u.piece];
+    if (ENDS) to = u.piece;
+    else from = p.behind;
+    return !ENDS || p.index > 0;
+}
+
+template <int WGS, bool ENDS>
 __device__ inline void back_produce(const back_args &a, unsigned char *shared, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *o)
 {
     using tile = back_tile<WGS>;
     const uint32_t at = shared_at(shared);
     auto *meta = (back_meta *)(shared + tile::META_AT);
     constexpr int HALVES = 2 / WGS;
-    const int units = a.m.counts[COUNT_DOCS] * a.docs.heads * HALVES;
+    const int units = (a.docs.slots + (ENDS ? 0 : a.m.counts[COUNT_DOCS])) * a.docs.heads * HALVES;
     ring<tile::STAGES> st;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const int half = unit % HALVES, head = unit / HALVES % a.docs.heads, doc = unit / HALVES / a.docs.heads;
-        const int begin = __ldg(a.docs.cu + doc), end = __ldg(a.docs.cu + doc + 1), slab = head / a.docs.group * 2;
-        for (int row = begin + (end - begin - 1) / CHUNK * CHUNK; row >= begin && row < end; row -= CHUNK, st.next()) {
+        delta_unit u;
+        int from, link;
+        if (!back_unit<ENDS>(a, unit, HALVES, u, from, link)) continue;
+        const int head = u.head, slab = head / a.docs.group * 2, end_row = u.row + (u.end - u.row - 1) / CHUNK * CHUNK;
+        for (int row = end_row; row >= u.row && row < u.end; row -= CHUNK, st.next()) {
             const uint32_t to = at + st.stage * tile::STAGE, bar = at + tile::FULL + 8 * st.stage;
-            const int len = min(CHUNK, end - row);
+            const int len = min(CHUNK, u.stop - row);
             mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
-            meta[st.stage] = {row, len, row + CHUNK >= end, head, half, {}};
+            meta[st.stage] = {row, len, row + CHUNK >= u.stop, head, u.half, row == end_row ? from : FROM_BEFORE, row == u.row ? link : -1, 0};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
             tma_load(to + tile::K, k, bar, row, slab);
-            tma_load(to + tile::O, o, bar, row, head * 2 + half);
+            tma_load(to + tile::O, o, bar, row, head * 2 + u.half);
             bulk_load(to + tile::P, a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
             bulk_load(to + tile::F, a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
             tma_load(to + tile::Q, q, bar, row, slab);
@@ -54,7 +71,7 @@ __device__ inline void back_produce(const back_args &a, unsigned char *shared, c
     mbar_arrive(at + tile::FULL + 8 * st.stage);
 }
 
-template <int WGS> struct back_group {
+template <int WGS, bool ENDS> struct back_group {
     using tile = back_tile<WGS>;
     const back_args &a;
     const back_meta *meta;
@@ -69,6 +86,31 @@ template <int WGS> struct back_group {
     {
         out = at + tile::OUT_AT + wg * tile::OUT;
         sent = (scan_out *)(shared + tile::SENT_AT) + wg;
+    }
+    // This thread's first pair of dS^T in a slot.
+    __device__ float *link_at(const back_meta &c, int slot) const
+    {
+        return piece_state(a.m.link, a.docs, slot, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD + acc_col(thread, 0);
+    }
+    __device__ void begin(const back_meta &c)
+    {
+        if (c.from >= 0) {
+            const float *from = link_at(c, c.from);
+#pragma unroll
+            for (int i = 0; i < 64; i += 2) {
+                const float2 x = *(const float2 *)(from + i / 2 % 2 * (8 * HEAD) + i / 4 * 8);
+                ds[i] = x.x;
+                ds[i + 1] = x.y;
+            }
+        } else
+#pragma unroll
+            for (int i = 0; i < 64; i++) ds[i] = 0;
+    }
+    __device__ void end(const back_meta &c) const
+    {
+        float *to = link_at(c, c.to);
+#pragma unroll
+        for (int i = 0; i < 64; i += 2) *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(ds[i], ds[i + 1]);
     }
     __device__ void clear(uint32_t stage, int len) const
     {
@@ -147,8 +189,8 @@ template <int WGS> struct back_group {
 #pragma unroll
         for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
         wgmma_commit();
-        named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
-        if (!c.last)
+        if (!ENDS) named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
+        if (!ENDS && !c.last)
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
@@ -178,15 +220,7 @@ template <int WGS> struct back_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
         wgmma_commit();
-#pragma unroll
-        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(out + tile::OUT_Y, warp, lane, i), yp[i][0], yp[i][1], yp[i][2], yp[i][3]);
-        if (thread == 0) {
-            const int half = c.half + wg;
-            *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), a.m.y + half_image(a.docs, c.head, half, c.row),
-                     c.len * SLAB_ROW, -1, 0, 0};
-        }
-        fence_async();
-        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
+        if (!ENDS) send(c, yp);
         wgmma_wait<0>();
         hold(ds);
 #pragma unroll
@@ -194,6 +228,18 @@ template <int WGS> struct back_group {
             hold(oe[i]);
             hold(yb[i]);
         }
+    }
+    __device__ void send(const back_meta &c, const uint32_t (&y)[4][4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(out + tile::OUT_Y, warp, lane, i), y[i][0], y[i][1], y[i][2], y[i][3]);
+        if (thread == 0) {
+            const int half = c.half + wg;
+            *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), a.m.y + half_image(a.docs, c.head, half, c.row),
+                     c.len * SLAB_ROW, -1, 0, 0};
+        }
+        fence_async();
+        named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
     }
     __device__ void run()
     {
@@ -203,13 +249,13 @@ template <int WGS> struct back_group {
             if (c.row < 0) break;
             const uint32_t stage = at + st.stage * tile::STAGE;
             if (c.len < CHUNK) clear(stage, c.len);
-            if (c.last)
-#pragma unroll
-                for (int i = 0; i < 64; i++) ds[i] = 0;
+            if (c.from != FROM_BEFORE) begin(c);
             step(c, stage);
+            if (ENDS && c.to >= 0) end(c);
             __syncwarp();
             if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * st.stage);
         }
+        if (ENDS) return;
         named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
         if (thread == 0) sent->done = 1;
         named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
@@ -217,7 +263,7 @@ template <int WGS> struct back_group {
 };
 #endif
 
-template <int WGS>
+template <int WGS, bool ENDS>
 __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
     delta_scan_back_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap o,
                            const back_args a)
@@ -237,30 +283,31 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
     __syncthreads();
     if (warp >= 4 * WGS) {
         if constexpr (WGS == 2) registers_give<24>();
-        if (warp == 4 * WGS && one_lane()) back_produce<WGS>(a, shared, &q, &k, &o);
+        if (warp == 4 * WGS && one_lane()) back_produce<WGS, ENDS>(a, shared, &q, &k, &o);
         const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
-        if (wg >= 0 && wg < WGS)
+        if (!ENDS && wg >= 0 && wg < WGS)
             scan_store<tile::OUT_DS, tile::OUT_Y, 0>((const scan_out *)(shared + tile::SENT_AT) + wg, at + tile::OUT_AT + wg * tile::OUT, NULL, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
-        back_group<WGS>(a, shared).run();
+        back_group<WGS, ENDS>(a, shared).run();
     }
 #endif
 }
 
 // ---- Launcher.
 
-template <int WGS> static status queue_back(const struct delta_bwd_args *a, const back_args &x, dev_stream s)
+template <int WGS, bool ENDS> static status queue_back(const struct delta_bwd_args *a, const back_args &x, dev_stream s)
 {
     using tile = back_tile<WGS>;
     const struct delta_docs &d = x.docs;
-    const int64_t units = a->shape.docs * a->shape.heads * (2 / WGS), each = cuda_set(s)->multiprocessors;
+    // Where few of the first step's units have work, as many blocks as units let those take every multiprocessor.
+    const int64_t units = (d.slots + (ENDS ? 0 : a->shape.docs)) * a->shape.heads * (2 / WGS), each = ENDS ? units : cuda_set(s)->multiprocessors;
     CUtensorMap q, k, o;
     TRY(tile_map_rows(&q, s, a->q, d.rows, a->q_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&o, s, a->do_, d.rows, d.heads * HEAD, d.heads * HEAD, CHUNK, WGS));
-    cudaFuncSetAttribute(delta_scan_back_kernel<WGS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
-    delta_scan_back_kernel<WGS><<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, o, x);
+    cudaFuncSetAttribute(delta_scan_back_kernel<WGS, ENDS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
+    delta_scan_back_kernel<WGS, ENDS><<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, o, x);
     return cuda_set_launched(s, "delta_bwd (hopper, scan)");
 }
 
@@ -273,12 +320,17 @@ extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
     delta_hopper_lay_saved(&saved, (unsigned char *)(uintptr_t)a->saved, n);
     m.s = saved.s;
     m.d = saved.d;
+    m.chain_back = saved.chain_back;
     const struct delta_docs docs = delta_hopper_docs(n, a->cu_seqlens);
     const struct delta_prepare_args prepare = {a->q, a->k, a->g, a->beta, a->q_stride, a->k_stride, docs, m, (float)a->scale, a->normalize};
     const back_args x = {docs, m};
     TRY(delta_hopper_prepare(&prepare, s));
-    if (n->docs * n->heads >= cuda_set(s)->multiprocessors) TRY(queue_back<2>(a, x, s));
-    else TRY(queue_back<1>(a, x, s));
+    if (docs.cut) {
+        const int64_t ends = (docs.slots - (docs.docs < docs.slots ? docs.docs : 1)) * n->heads; // but the documents' first pieces
+        TRY((2 * ends > cuda_set(s)->multiprocessors ? queue_back<2, true> : queue_back<1, true>)(a, x, s));
+        TRY(delta_hopper_join_back(&docs, &m, s));
+    }
+    TRY((delta_hopper_both(&docs, s) ? queue_back<2, false> : queue_back<1, false>)(a, x, s));
     return delta_hopper_grad(a, &m, s);
 }
 

@@ -4,7 +4,7 @@
 //   S^T K^T, S^T Q^T  ->  R^T = beta V^T - beta e (S^T K^T)  ->  D^T = R^T T^T  ->  S^T = e_last S^T + (f D^T) K,  O^T = s e (S^T Q^T) + D^T P^T
 //
 // Nothing goes through shared memory on the way from one chunk to the next. A work unit is a document, a head and WGS halves of dv: both in
-// one block of threads where there are enough of them, which reads the tiles once. A producer warp loads STAGES chunks ahead, over the ends of
+// one block of threads where there are enough of them, which reads the tiles once; or a piece of a document instead of a document. A producer warp loads STAGES chunks ahead, over the ends of
 // documents. Everything that goes to global memory (O, and for backward S and D) lies in shared memory until TMA has taken it.
 #include "ops/cuda/delta_hopper.cuh"
 
@@ -23,8 +23,8 @@ struct scan_fwd {
     const float *state_in;
     float *state_out;
 };
-// What a stage holds; row < 0: no more.
-struct scan_meta { int row, len, first, last, head, half, doc, pad; };
+// What a stage holds; row < 0: no more. from: where the state before it comes from; a slot, or see delta_hopper.cuh.
+struct scan_meta { int row, len, first, last, head, half, doc, from; };
 
 #ifdef TILE90
 
@@ -35,20 +35,26 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
     const uint32_t at = shared_at(shared);
     auto *meta = (scan_meta *)(shared + tile::META_AT);
     constexpr int HALVES = 2 / WGS;
-    const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS], units = docs * a.docs.heads * HALVES;
+    const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS], units = (a.docs.slots + docs) * a.docs.heads * HALVES;
     ring<tile::STAGES> st;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const int half = unit % HALVES, head = unit / HALVES % a.docs.heads, doc = unit / HALVES / a.docs.heads;
-        const int begin = __ldg(a.docs.cu + doc), end = __ldg(a.docs.cu + doc + 1), slab = head / a.docs.group * 2;
-        for (int row = begin; row < end; row += CHUNK, st.next()) {
+        delta_unit u;
+        if (!unit_find(a.docs, a.m, unit, HALVES, u)) continue;
+        const int slab = u.head / a.docs.group * 2;
+        int from = FROM_OUTSIDE;
+        if (u.piece >= 0) {
+            const delta_piece &p = a.m.pieces[u.piece];
+            from = p.index > 0 ? p.before : a.state_in ? p.last : FROM_OUTSIDE;
+        }
+        for (int row = u.row; row < u.end; row += CHUNK, st.next()) {
             const uint32_t to = at + st.stage * tile::STAGE, bar = at + tile::FULL + 8 * st.stage;
-            const int len = min(CHUNK, end - row);
+            const int head = u.head, len = min(CHUNK, u.stop - row);
             mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
-            meta[st.stage] = {row, len, row == begin, row + CHUNK >= end, head, half, doc, 0};
+            meta[st.stage] = {row, len, row == u.begin, row + CHUNK >= u.stop, head, u.half, u.doc, row == u.row ? from : FROM_BEFORE};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
             tma_load(to + tile::K, k, bar, row, slab);
             bulk_load(to + tile::F, a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
-            tma_load(to + tile::V, v, bar, row, head * 2 + half);
+            tma_load(to + tile::V, v, bar, row, head * 2 + u.half);
             bulk_load(to + tile::T, a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
             tma_load(to + tile::Q, q, bar, row, slab);
             bulk_load(to + tile::P, a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
@@ -84,7 +90,15 @@ template <int WGS> struct scan_group {
     }
     __device__ void begin(const scan_meta &c)
     {
-        if (a.state_in)
+        if (c.from >= 0) {
+            const float *from = piece_state(a.m.link, a.docs, c.from, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD + acc_col(thread, 0);
+#pragma unroll
+            for (int i = 0; i < 64; i += 2) {
+                const float2 x = *(const float2 *)(from + i / 2 % 2 * (8 * HEAD) + i / 4 * 8);
+                s[i] = x.x;
+                s[i + 1] = x.y;
+            }
+        } else if (a.state_in)
 #pragma unroll
             for (int i = 0; i < 64; i++) s[i] = a.state_in[state_at(c, i)];
         else
@@ -251,7 +265,7 @@ template <int WGS> struct scan_group {
             if (c.row < 0) break;
             const uint32_t stage = at + st.stage * tile::STAGE;
             if (c.len < CHUNK) clear(stage, c.len);
-            if (c.first) begin(c);
+            if (c.from != FROM_BEFORE) begin(c);
             step(c, stage);
             before = {c.row, c.len, c.head * 2 + c.half + wg, st.stage};
             if (c.last && a.state_out)
@@ -325,7 +339,7 @@ template <int WGS> static status queue_scan(const struct delta_fwd_args *a, cons
 {
     using tile = scan_tile<WGS>;
     const struct delta_docs &d = x.docs;
-    const int64_t units = a->shape.docs * a->shape.heads * (2 / WGS), each = cuda_set(s)->multiprocessors;
+    const int64_t units = (d.slots + a->shape.docs) * a->shape.heads * (2 / WGS), each = cuda_set(s)->multiprocessors;
     CUtensorMap q, k, v, o;
     TRY(tile_map_rows(&q, s, a->q, d.rows, a->q_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
@@ -355,10 +369,12 @@ extern "C" status delta_hopper_fwd(const struct delta_fwd_args *a, dev_stream s)
     if (a->saved) delta_hopper_lay_saved(&saved, (unsigned char *)a->saved, n);
     m.s = saved.s;
     m.d = saved.d;
+    m.chain_back = saved.chain_back;
     const struct delta_docs docs = delta_hopper_docs(n, a->cu_seqlens);
     const struct delta_prepare_args prepare = {a->q, a->k, a->g, a->beta, a->q_stride, a->k_stride, docs, m, (float)a->scale, a->normalize};
     const scan_fwd x = {docs, m, (__nv_bfloat16 *)a->o, (const float *)a->state_in, (float *)a->state_out};
     TRY(delta_hopper_prepare(&prepare, s));
-    return n->docs * n->heads >= cuda_set(s)->multiprocessors ? queue_scan<2>(a, x, s) : queue_scan<1>(a, x, s);
+    if (docs.cut) TRY(delta_hopper_pieces(a, &docs, &m, s));
+    return delta_hopper_both(&docs, s) ? queue_scan<2>(a, x, s) : queue_scan<1>(a, x, s);
 }
 

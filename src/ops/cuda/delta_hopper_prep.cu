@@ -6,20 +6,40 @@
 
 enum { INDEX_THREADS = 256 };
 
+// The first document that ends behind `row`.
+__device__ inline int doc_behind(const delta_docs &d, int row)
+{
+    int lo = 0, hi = d.docs;
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (__ldg(d.cu + mid + 1) > row) hi = mid;
+        else lo = mid + 1;
+    }
+    return lo;
+}
+// Of document `doc` the first piece that begins in rows [from, to), of a document that has several.
+__device__ inline bool piece_find(const delta_docs &d, int doc, int from, int to, delta_piece &p)
+{
+    if (doc >= d.docs) return false;
+    const int begin = __ldg(d.cu + doc), rows = __ldg(d.cu + doc + 1) - begin, count = piece_count(d, rows);
+    if (count == 1) return false;
+    const int64_t chunks = (rows + CHUNK - 1) / CHUNK, skip = from > begin ? (from - begin + CHUNK - 1) / CHUNK : 0;
+    const int index = (int)((skip * count + chunks - 1) / chunks);
+    if (index >= count || begin + piece_row(rows, count, index) >= to) return false;
+    auto row = [&](int i) { return begin + piece_row(rows, count, i); };
+    auto slot = [&](int i) { return piece_slot(d, begin, rows, count, i); };
+    p = {doc, row(index), index + 1 < count ? row(index + 1) : begin + rows, index, count, 0, 0, slot(count - 1)};
+    p.before = index > 0 ? slot(index - 1) : FROM_OUTSIDE;
+    p.behind = index + 1 < count ? slot(index + 1) : FROM_OUTSIDE;
+    return true;
+}
+
+// Searches are chains of loads, so no thread has two: one for each block of rows, one for the count, two for each slot.
 __global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_docs d, const delta_memory_map m, int blocks)
 {
-    const int b = blockIdx.x * INDEX_THREADS + threadIdx.x;
-    if (b < blocks) {
-        int lo = 0, hi = d.docs; // the first document that ends behind row 64 b
-        while (lo < hi) {
-            const int mid = (lo + hi) / 2;
-            if (__ldg(d.cu + mid + 1) > b * CHUNK) hi = mid;
-            else lo = mid + 1;
-        }
-        m.first_doc[b] = lo;
-    }
-    if (blockIdx.x != 0) return;
-    if (threadIdx.x == 0) {
+    const int b = blockIdx.x * INDEX_THREADS + threadIdx.x, warp_b = b - (blocks + WARP - 1) / WARP * WARP;
+    if (b < blocks) m.first_doc[b] = doc_behind(d, b * CHUNK);
+    if (warp_b == 0) {
         int lo = 0, hi = d.docs; // the first document that begins behind the last row
         while (lo < hi) {
             const int mid = (lo + hi) / 2;
@@ -29,6 +49,15 @@ __global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_
         m.counts[COUNT_DOCS] = lo;
         m.counts[COUNT_TICKET] = 0;
     }
+    if (warp_b >= WARP && warp_b < WARP + (2 * d.slots + WARP - 1) / WARP * WARP) {
+        // Of a slot's rows the first ones' document, and the last ones': a document that is cut and begins here has those.
+        const int slot = (warp_b - WARP) / 2, from = slot * d.cut * CHUNK, to = from + d.cut * CHUNK;
+        delta_piece p = {};
+        const bool found = slot < d.slots && piece_find(d, doc_behind(d, b % 2 ? to - 1 : from), from, to, p);
+        const bool other = __shfl_xor_sync(0xffffffffu, found, 1);
+        if (slot < d.slots && (b % 2 ? found && !other : found || !other)) m.pieces[slot] = p;
+    }
+    if (blockIdx.x != 0) return;
     for (int i = threadIdx.x; i < STATE_HALF / 16; i += INDEX_THREADS) ((int4 *)m.zero)[i] = make_int4(0, 0, 0, 0);
 }
 
@@ -298,12 +327,41 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
 
 // ---- Host.
 
+// Of `documents` and heads together so many pieces each that a scan has a block of threads with half of dv for every one of CUT_BLOCKS
+// multiprocessors. Where that is less than four, the forward's first step is to have one block for each: of S pieces S - 1 want B and S - 2 A; the
+// scan then has both halves in a block. Documents are taken to be equally long. A batch with documents of any length comes with as many as rows
+// (model/feed.c), which says nothing: then one is supposed, and those stay whole that have not much of its length.
+enum { CUT_BLOCKS = 132, CUT_PIECES_MIN = 4, CUT_PIECES = 32, CUT_CHUNKS_MIN = 5 };
+
+struct delta_cut { int64_t chunks, slots; };
+static int64_t cut_pieces(int64_t documents)
+{
+    const int64_t halves = CUT_BLOCKS / (2 * documents), ends = (CUT_BLOCKS / documents + 3) / 2, pieces = halves < CUT_PIECES_MIN ? ends : halves;
+    if (pieces < CUT_PIECES_MIN) return 0;
+    return pieces < CUT_PIECES ? pieces : (int64_t)CUT_PIECES;
+}
+static struct delta_cut delta_hopper_cut(const struct delta_shape *n)
+{
+    const int64_t chunks = n->rows / CHUNK, docs = n->docs > chunks ? 1 : n->docs, pieces = cut_pieces(docs * n->heads);
+    if (pieces == 0) return {0, 0};
+    const int64_t even = (chunks + docs * pieces - 1) / (docs * pieces), cut = even < CUT_CHUNKS_MIN ? (int64_t)CUT_CHUNKS_MIN : even;
+    return chunks / cut < CUT_PIECES_MIN ? delta_cut{0, 0} : delta_cut{cut, chunks / cut};
+}
+// Of `link` and of `chain`: enough for any number of documents, since a run may have fewer than it was laid out for.
+static size_t pieces_bytes(const struct delta_shape *n)
+{
+    const int64_t slots = n->rows / (CUT_CHUNKS_MIN * CHUNK), most = cut_pieces(n->heads) ? CUT_STATES / n->heads : 0;
+    return (size_t)((slots < most ? slots : most) * n->heads) * (PIECE_STATE * sizeof(float));
+}
+
 size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n)
 {
     const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
-    m->s = at;
-    m->d = at ? at + slots * heads * (2 * STATE_HALF) : NULL;
-    return slots * heads * (2 * STATE_HALF) + heads * 2 * rows * SLAB_ROW;
+    const size_t states = slots * heads * (2 * STATE_HALF), pieces = pieces_bytes(n);
+    m->chain_back = (float *)at;
+    m->s = at ? at + pieces : NULL;
+    m->d = at ? at + pieces + states : NULL;
+    return pieces + states + heads * 2 * rows * SLAB_ROW;
 }
 
 size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n, enum delta_memory what)
@@ -319,10 +377,15 @@ size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const str
     m->first_doc = (int *)take(slots * sizeof(int));
     m->counts = (int *)take(COUNT_TOTAL * sizeof(int));
     m->zero = take(STATE_HALF);
+    m->pieces = (struct delta_piece *)take((size_t)(n->rows / (CUT_CHUNKS_MIN * CHUNK)) * sizeof(struct delta_piece));
+    m->link = (float *)take(pieces_bytes(n));
     m->t = take(heads * rows * SLAB_ROW);
     m->p = take(heads * rows * SLAB_ROW);
     m->factors = (delta_factors *)take(heads * rows * sizeof(delta_factors));
-    if (what != DELTA_BWD) return used;
+    if (what != DELTA_BWD) {
+        m->chain = (float *)take(pieces_bytes(n));
+        return used;
+    }
     m->y = take(heads * 2 * rows * SLAB_ROW);
     m->ds = take(slots * heads * (2 * STATE_HALF));
     if (n->heads > n->heads_k) m->partial = (float *)take((size_t)GRAD_BLOCKS * 2 * CHUNK * HEAD * sizeof(float));
@@ -332,7 +395,9 @@ size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const str
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu)
 {
     CHECK(n->rows < INT32_MAX && n->docs > 0 && n->docs < INT32_MAX, "%lld rows, %lld documents", (long long)n->rows, (long long)n->docs);
-    return {cu, (int)n->docs, (int)n->rows, (int)n->heads, (int)n->heads_k, (int)(n->heads / n->heads_k)};
+    const struct delta_cut cut = delta_hopper_cut(n);
+    CHECK(cut.slots * n->heads <= CUT_STATES, "%lld pieces of %lld heads", (long long)cut.slots, (long long)n->heads);
+    return {cu, (int)n->docs, (int)n->rows, (int)n->heads, (int)n->heads_k, (int)(n->heads / n->heads_k), (int)cut.chunks, (int)cut.slots};
 }
 
 status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
@@ -341,7 +406,8 @@ status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
     CUtensorMap q, k;
     TRY(tile_map_rows(&q, s, a->q, a->docs.rows, a->q_stride, a->docs.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, a->docs.rows, a->k_stride, a->docs.heads_k * HEAD, CHUNK, 2));
-    delta_index_kernel<<<(blocks + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m, blocks);
+    const int threads = blocks + 3 * WARP + 2 * a->docs.slots; // delta_index_kernel's warps begin anew for each purpose
+    delta_index_kernel<<<(threads + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m, blocks);
     cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PREP_BYTES); // a failure shows at the launch
     delta_prepare_kernel<<<(unsigned)(blocks * a->docs.heads_k), WARPGROUP, PREP_BYTES, queue_of(s)>>>(q, k, *a);
     return cuda_set_launched(s, "delta (hopper, prepare)");
