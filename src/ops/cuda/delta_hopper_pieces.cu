@@ -200,6 +200,8 @@ enum { JOIN_ROWS = 8, JOIN_HALVES = 2, JOIN_WARPS = JOIN_HALVES * HEAD / 16, JOI
 enum { JOIN_STEPS = HEAD / JOIN_HALVES / 8, JOIN_PITCH = HEAD + 4, JOIN_EACH = JOIN_ROWS * HEAD / JOIN_THREADS };
 enum join_pass { JOIN_FWD, JOIN_BACK };
 
+#ifdef TILE90
+
 __device__ inline uint32_t tf32(float x)
 {
     uint32_t y;
@@ -251,9 +253,11 @@ template <join_pass PASS> struct join_group {
         for (int i = 0; i < 4; i++) to[lane % 4 * 2 + i % 2][tile * 16 + lane / 4 + i / 2 * 8] = sum[i] + rest[i];
     }
 };
+#endif
 
 template <join_pass PASS> __global__ void __launch_bounds__(JOIN_THREADS) delta_join_kernel(const delta_docs d, const delta_memory_map m)
 {
+#ifdef TILE90
     __shared__ float x[JOIN_ROWS][JOIN_PITCH], part[JOIN_HALVES][JOIN_ROWS][JOIN_PITCH];
     __shared__ int slots[CUT_STATES];
     const int block = blockIdx.x % (HEAD / JOIN_ROWS), head = blockIdx.x / (HEAD / JOIN_ROWS) % d.heads;
@@ -291,6 +295,7 @@ template <join_pass PASS> __global__ void __launch_bounds__(JOIN_THREADS) delta_
         for (int i = 0; i < JOIN_STEPS; i++) chain[i] = chain_ahead[i];
         __syncthreads();
     }
+#endif
 }
 
 // ---- Launchers.
