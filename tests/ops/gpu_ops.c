@@ -69,6 +69,10 @@
 /* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
 static const struct op_case real_cases[] = {
     LAYER(4096, 768), LAYER(4096, 2048), LAYER(70000, 24),
+    /* rows that take a whole block or more vectors per thread, and more rows than there are groups */
+    ROWS(rmsnorm_bwd, 5000, 2560, DRES), ROWS(rmsnorm_bwd, 1500, 4096, 0), ROWS(rmsnorm_bwd, 1500, 6144, DRES | IN_PLACE),
+    ROWS(rmsnorm_bwd, 700, 10240, DRES), ROWS(layernorm_bwd, 5000, 1024, DRES), ROWS(layernorm_bwd, 1500, 6144, DRES | IN_PLACE),
+    ROWS(layernorm_bwd, 700, 10240, 0), ROWS(rmsnorm_bwd, 900, 1030, DRES),
     GEMM(4096, 2304, 768, TRANS_B | WITH_BIAS), GEMM(4096, 768, 3072, TRANS_B), GEMM(4096, 768, 3072, 0),
     GEMM(3072, 768, 4096, TRANS_A | WIDE | ADD_TO), GEMM(3072, 768, 4096, TRANS_A | WIDE),
     GEMM(2048, 2048, 2048, TRANS_B), GEMM(70000, 24, 40, TRANS_B),

@@ -1,12 +1,12 @@
 // Residual add and norm, forward and backward, in one pass each, and the column sums of biases.
 //
-// One block of 16 warps per multiprocessor stays until the rows are used up. A row is held by a group of threads, one warp where that is
-// enough, so that a block works on several rows; each thread holds up to P vectors of its row, in columns that never change:
+// 16 warps per multiprocessor, mostly one block, stay until the rows are used up. A row is held by a group of threads, one warp where that
+// is enough, so that a block works on several rows; each thread holds up to P vectors of its row, in columns that never change:
 //
 //   column of element j of vector p of thread t = (p * threads + t) * W + j
 //
-// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: the last use of a
-// vector is followed by the load of its successor. dw and db stay in registers until the end (partials.cuh).
+// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: up to three rows are on
+// their way to shared memory, because dw and db stay in registers until the end (partials.cuh) and leave none to load into.
 //
 // RMSNorm is LayerNorm with mean 0, without bias and without mean(g). Sums are f32: a thread's own elements in order, then a tree.
 //
@@ -17,7 +17,7 @@
 
 namespace {
 
-enum { BLOCK = 512, PACKS_FWD = 4, ELEMENTS = 32 }; // ELEMENTS: of a thread with W = 1
+enum { BLOCK = 512, PACKS_FWD = 4, ELEMENTS = 32, STAGES = 3 }; // ELEMENTS: of a thread with W = 1
 
 struct norm_fwd {
     const void *x, *branch, *w, *b;
@@ -179,22 +179,76 @@ template <bool LAYER, typename T, int W> __device__ inline void widen_weight(con
         for (int j = 0; j < W; j++) f[j] += shift;
 }
 
-template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a)
+// Backward's rows on their way: a thread's own vectors of dy, s and dres, `stages` rows ahead in shared memory. Nobody else reads them, so
+// there are no barriers: a thread waits for its own copies. Registers would hold one row, and spill.
+template <typename T, int W, int P> struct rows_ahead {
+    enum { DY, S, DRES, ARRAYS, IN_RING = W * sizeof(T) == 16 }; // what is not moved by 16 bytes is read in place
+    int4 *own;
+    int block, stages, stage; // stage: of the row that is next
+    const T *from[ARRAYS];    // in place: the row's parts
+    __device__ rows_ahead(void *shared, int stages_) : own((int4 *)shared + threadIdx.x), block(blockDim.x), stages(stages_), stage(0) {}
+    __device__ int4 *place(int array, int p) const { return own + ((stage * ARRAYS + array) * P + p) * block; }
+    __device__ void point(const norm_bwd &a, int64_t row, int dy_stride, int s_stride)
+    {
+        from[DY] = (const T *)a.dy + row * dy_stride;
+        from[S] = (const T *)a.s + row * s_stride;
+        from[DRES] = a.dres ? (const T *)a.dres + row * a.d : nullptr;
+    }
+    __device__ void advance() { stage = stage + 1 == stages ? 0 : stage + 1; }
+    // Asks for a row, into the stage that is next. One without elements counts as well: waits count rows.
+    __device__ void ask(const norm_bwd &a, int64_t row, int dy_stride, int s_stride, const columns<W, P> &c)
+    {
+        if constexpr (IN_RING) {
+            if (row < a.rows) {
+                point(a, row, dy_stride, s_stride);
+                for (int p = 0; p < P; p++)
+                    for (int k = 0; k < ARRAYS; k++)
+                        if (c.has[p] && from[k])
+                            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(place(k, p))),
+                                         "l"(from[k] + c.at[p])
+                                         : "memory");
+            }
+            asm volatile("cp.async.commit_group;" ::: "memory");
+        }
+        advance();
+    }
+    // Until the row of this stage is there, while those of the others are on their way.
+    __device__ void wait() const
+    {
+        if constexpr (IN_RING) {
+            if (stages == 3)
+                asm volatile("cp.async.wait_group 2;" ::: "memory");
+            else if (stages == 2)
+                asm volatile("cp.async.wait_group 1;" ::: "memory");
+            else
+                asm volatile("cp.async.wait_group 0;" ::: "memory");
+        }
+    }
+    __device__ void get(int array, int p, const columns<W, P> &c, float (&f)[W]) const
+    {
+        if constexpr (IN_RING)
+            widen(*(const vec<T, W> *)place(array, p), f);
+        else
+            widen(load_vec<W>(from[array] + c.at[p]), f);
+    }
+};
+
+template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int stages)
 {
     __shared__ row_exchange<BLOCK, 1 + LAYER> exchange;
-    extern __shared__ float shared[]; // [d] when the block holds several rows
+    extern __shared__ int4 space[]; // the rows ahead; at the end [d] floats when the block holds several rows
+    typedef rows_ahead<T, W, P> ahead;
     row_group g(a.threads);
     const columns<W, P> c(g, a.d);
     // LayerNorm has no registers to spare
     const int dy_stride = LAYER ? a.d : a.dy_stride, s_stride = LAYER ? a.d : a.s_stride, dx_stride = LAYER ? a.d : a.dx_stride;
-    row_part<T, W, P> dy = {}, s = {}, dres = {}, w = {};
+    row_part<T, W, P> w = {};
+    ahead rows(space, stages);
     float dw[P * W] = {}, db[LAYER ? P * W : 1] = {}, mean = 0, rstd = 0;
     int64_t step = (int64_t)gridDim.x * g.count, row = (int64_t)blockIdx.x * g.count + g.index;
     load_weight(w, a.w, c);
+    for (int i = 0; i < stages; i++) rows.ask(a, row + i * step, dy_stride, s_stride, c);
     if (row < a.rows) {
-        load_row(dy, a.dy, row * dy_stride, c);
-        load_row(s, a.s, row * s_stride, c);
-        if (a.dres) load_row(dres, a.dres, row * a.d, c);
         rstd = a.rstd[row];
         if (LAYER) mean = a.mean[row];
     }
@@ -202,10 +256,13 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
         bool more = row + step < a.rows;
         float rstd_next = more ? a.rstd[row + step] : 0, mean_next = LAYER && more ? a.mean[row + step] : 0;
         float sums[1 + LAYER] = {}; // of g xhat, of g
+        if (!ahead::IN_RING) rows.point(a, row, dy_stride, s_stride);
+        rows.wait();
         for (int p = 0; p < P; p++) {
+            if (!c.has[p]) continue;
             float fdy[W], fs[W], fw[W];
-            widen(dy.v[p], fdy);
-            widen(s.v[p], fs);
+            rows.get(ahead::DY, p, c, fdy);
+            rows.get(ahead::S, p, c, fs);
             widen_weight<LAYER>(w.v[p], fw, a.shift);
             for (int j = 0; j < W; j++) {
                 float gj = __fmul_rn(fdy[j], fw[j]); // the same bits below: a row of equal ones cancels to 0
@@ -214,17 +271,16 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             }
         }
         row_sum(g, sums, exchange);
-        keep_narrow(dy);
-        keep_narrow(s);
+        asm volatile("" ::: "memory"); // reading again is cheaper than registers for what was read
         keep_narrow(w);
         float gx_mean = sums[0] / a.d, g_mean = LAYER ? sums[LAYER] / a.d : 0;
         for (int p = 0; p < P; p++) {
             if (!c.has[p]) continue;
-            float fdy[W], fs[W], fw[W], add[W];
-            widen(dy.v[p], fdy);
-            widen(s.v[p], fs);
+            float fdy[W], fs[W], fw[W], add[W] = {};
+            rows.get(ahead::DY, p, c, fdy);
+            rows.get(ahead::S, p, c, fs);
+            if (a.dres) rows.get(ahead::DRES, p, c, add);
             widen_weight<LAYER>(w.v[p], fw, a.shift);
-            widen(dres.v[p], add);
             for (int j = 0; j < W; j++) {
                 float xh = (fs[j] - mean) * rstd;
                 dw[p * W + j] += fdy[j] * xh;
@@ -232,15 +288,13 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
                 add[j] += rstd * (__fmul_rn(fdy[j], fw[j]) - g_mean - xh * gx_mean);
             }
             store_vec((T *)a.dx + row * dx_stride + c.at[p], narrow<T>(add));
-            if (!more) continue;
-            dy.v[p] = load_vec_once<W>((const T *)a.dy + (row + step) * dy_stride + c.at[p]);
-            s.v[p] = load_vec_once<W>((const T *)a.s + (row + step) * s_stride + c.at[p]);
-            if (a.dres) dres.v[p] = load_vec_once<W>((const T *)a.dres + (row + step) * a.d + c.at[p]);
         }
+        rows.ask(a, row + stages * step, dy_stride, s_stride, c);
         rstd = rstd_next;
         mean = mean_next;
     }
-    float *to = a.partial + (int64_t)blockIdx.x * (1 + LAYER) * a.d;
+    __syncthreads(); // the space is free: what was asked for beyond the end is nothing
+    float *shared = (float *)space, *to = a.partial + (int64_t)blockIdx.x * (1 + LAYER) * a.d;
     leave_partial<W, P>(g, c, dw, shared, to, a.d);
     if constexpr (LAYER) leave_partial<W, P>(g, c, db, shared, to + a.d, a.d);
 }
@@ -272,24 +326,51 @@ template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned,
         norm_fwd_kernel<T, 1, ELEMENTS, LAYER><<<blocks, block, 0, queue_of(s)>>>(a);
 }
 
-// LayerNorm in bf16 has 16 sums per vector: two vectors are what registers hold.
+// Rows ahead: as many as the shared memory of a multiprocessor holds when its threads are in use, at most 3.
+int stages_of(dev_stream s, int block, int row_bytes)
+{
+    int of_sm = 0, of_block = 0, reserved = 0;
+    // An error here is met again by the launch, which reports it.
+    (void)cudaDeviceGetAttribute(&of_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, s->dev->index);
+    (void)cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->dev->index);
+    (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, s->dev->index);
+    const int each = of_sm / (BLOCK / block) - reserved, fixed = (int)sizeof(row_exchange<BLOCK, 2>);
+    const int stages = ((each < of_block ? each : of_block) - fixed) / row_bytes;
+    return stages < 1 ? 1 : stages < STAGES ? stages : STAGES;
+}
+
+template <typename T, int W, int P, bool LAYER> void norm_bwd_start(norm_bwd a, int block_most, float *dw, float *db, dev_stream s)
+{
+    a.threads = group_threads(a.d, W, P);
+    CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
+    const int groups = a.threads < block_most ? block_most / a.threads : 1, block = groups * a.threads;
+    const bool ring = rows_ahead<T, W, P>::IN_RING;
+    const int row_bytes = rows_ahead<T, W, P>::ARRAYS * P * block * 16, stages = ring ? stages_of(s, block, row_bytes) : 1;
+    const int shared = ring ? stages * row_bytes : groups > 1 ? (int)sizeof(float) * a.d : 0;
+    const void *kernel = (const void *)norm_bwd_kernel<T, W, P, LAYER>;
+    int resident = 0;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared); // a failure shows at the launch
+    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, block, (size_t)shared);
+    const int64_t width = (1 + LAYER) * (int64_t)a.d, needed = (a.rows + groups - 1) / groups,
+                  most = (int64_t)cuda_set(s)->multiprocessors * (resident > 1 ? resident : 1);
+    const int64_t blocks = partials_fit(needed < most ? needed : most, width);
+    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(blocks * width), "norm_bwd");
+    norm_bwd_kernel<T, W, P, LAYER><<<(unsigned)blocks, (unsigned)block, (size_t)shared, queue_of(s)>>>(a, stages);
+    partials_add(s, a.partial, blocks, width, a.d, dw, db);
+}
+
+// Two vectors per thread, so that registers hold their sums; rows that are too wide for that take four. Measured on an H200: RMSNorm is
+// faster as one block per multiprocessor, with half the partial rows to add; LayerNorm as two.
 template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
-    constexpr int W = WIDE<T>, P = LAYER && W == 8 ? 2 : 4;
-    bool strides = a.dy_stride % W == 0 && a.s_stride % W == 0 && a.dx_stride % W == 0;
-    int threads = aligned && a.d % W == 0 && strides ? group_threads(a.d, W, P) : 0;
-    bool wide = threads != 0;
-    a.threads = wide ? threads : group_threads(a.d, 1, ELEMENTS);
-    CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
-    int64_t width = (1 + LAYER) * (int64_t)a.d, blocks = partials_fit(group_blocks(s, a.rows, a.threads), width);
-    int groups = BLOCK / a.threads;
-    size_t shared = groups > 1 ? sizeof(float) * (size_t)a.d : 0;
-    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(blocks * width), "norm_bwd");
-    if (wide)
-        norm_bwd_kernel<T, W, P, LAYER><<<(unsigned)blocks, (unsigned)(groups * a.threads), shared, queue_of(s)>>>(a);
+    constexpr int W = WIDE<T>;
+    const bool wide = aligned && a.d % W == 0 && a.dy_stride % W == 0 && a.s_stride % W == 0 && a.dx_stride % W == 0;
+    if (wide && group_threads(a.d, W, 2))
+        norm_bwd_start<T, W, 2, LAYER>(a, LAYER ? BLOCK / 2 : BLOCK, dw, db, s);
+    else if (wide && group_threads(a.d, W, 4))
+        norm_bwd_start<T, W, 4, LAYER>(a, BLOCK, dw, db, s);
     else
-        norm_bwd_kernel<T, 1, ELEMENTS, LAYER><<<(unsigned)blocks, (unsigned)(groups * a.threads), shared, queue_of(s)>>>(a);
-    partials_add(s, a.partial, blocks, width, a.d, dw, db);
+        norm_bwd_start<T, 1, ELEMENTS, LAYER>(a, BLOCK, dw, db, s);
 }
 
 status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
