@@ -44,6 +44,14 @@ struct moe_bench {
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;
 
+/* bench delta, on a GPU. STATUS_DEVICE in a build without CUDA. */
+enum { DELTA_BENCH_RUNS = 99 };
+struct delta_bench {
+    int64_t docs, length, heads_k, heads, dim, runs;
+    bool json;
+};
+status cuda_bench_delta(const struct delta_bench *b) WARN_UNUSED;
+
 /* bench collectives on GPUs, one rank each. STATUS_DEVICE in a build without CUDA. */
 struct collectives_bench {
     int64_t bytes_min, bytes_max, runs;

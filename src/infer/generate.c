@@ -21,7 +21,7 @@ static void lay(struct generator *g, const struct feed_shape *shape)
         const struct layer_range at = model_pass(&g->decoder->spec, p);
         for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], k++, &l);
     }
-    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->spec.vocab_size);
+    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->head.width);
     g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
 }

@@ -16,7 +16,7 @@ struct generator {
     void *block;              /* the feed's */
     struct block_cache *caches; /* one per visit of a block in a forward (decoder_visits), owned */
     struct tensor length_now; /* [1] i32: tokens in the caches, the new ones included */
-    struct tensor last;       /* [1, V] f32: logits of the last token, in the set's memory */
+    struct tensor last;       /* [1, head.width] f32: logits of the last token, in the set's memory; the first V are ids' */
     struct tensor logits;     /* the same for the host to read; its own memory on a GPU */
     int64_t length, capacity; /* tokens in the cache */
 };

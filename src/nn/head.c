@@ -16,20 +16,22 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
         m->w = params_add(p, ROLE_HEAD, 0, spec->vocab_size, m->d, "head.weight");
         params_split(p, m->w, SPLIT_OUT, NULL, 0);
     }
-    m->vocab = p->rows[m->w].shape[0];
+    m->vocab = m->width = p->rows[m->w].shape[0];
+    if (m->slices == 1) m->width = (m->vocab + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+    p->rows[m->w].room = m->width * m->d;
     p->rows[m->w].stored = true; /* also a tied table: the head comes before the embedding's backward */
 }
 
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
 {
-    int64_t chunk = chunk_tokens(m->vocab, l->ops->logits_max), rows = l->n < chunk ? l->n : chunk;
+    int64_t chunk = chunk_tokens(m->width, l->ops->logits_max), rows = l->n < chunk ? l->n : chunk;
     dtype acc = dtype_acc(l->dt), ldt = l->ops->logits_dt(l->dt);
     *s = (struct head_saved){.loss = tensor_take(l->scratch, "token losses", acc, 1, l->n),
-                             .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->vocab)};
+                             .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->width)};
     s->dlogits = s->logits;
     s->hits = tensor_take(l->scratch, "token hits", acc, 1, l->n);
     if (l->dt != ldt && l->mode == LAY_TRAIN)
-        s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->vocab);
+        s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->width);
     if (m->slices > 1)
         s->parts =
             tensor_take(l->scratch, "what ranks say of logits", acc, 3, m->slices, rows, (int64_t)XENT_PARTS);
@@ -45,12 +47,15 @@ static struct tensor rows_of(struct tensor t, int64_t begin, int64_t count)
 
 status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct run *r)
 {
+    const int64_t n = logits.shape[1];
+    CHECK(n == m->vocab || n == m->width, "logits of %lld columns for %lld ids", (long long)n,
+          (long long)m->vocab);
     return r->ops->gemm(&(struct gemm_args){.a = y.data,
                                             .b = params_weight(r->params, m->w),
                                             .trans_b = true,
                                             .c = logits.data,
                                             .m = y.shape[0],
-                                            .n = m->vocab,
+                                            .n = n,
                                             .k = m->d,
                                             .accum = ACCUM_STORE,
                                             .dt = y.dt,
@@ -66,7 +71,7 @@ static status count_hits(const struct head *m, struct head_saved *s, const struc
                                             .targets = a->targets + at,
                                             .hits = rows_of(s->hits, at, logits.shape[0]).data,
                                             .rows = logits.shape[0],
-                                            .vocab = m->vocab,
+                                            .vocab = m->width,
                                             .vocab_used = m->vocab,
                                             .dt = a->y.dt,
                                             .ldt = logits.dt},
@@ -84,7 +89,7 @@ static status chunk_loss(const struct head *m, struct head_saved *s, const struc
                                             .targets = a->targets + at,
                                             .loss = rows_of(s->loss, at, rows).data,
                                             .rows = rows,
-                                            .vocab = m->vocab,
+                                            .vocab = m->width,
                                             .vocab_used = m->vocab,
                                             .grad_scale = a->grad_scale,
                                             .z_loss = a->z_loss,
@@ -137,7 +142,7 @@ static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tens
                                          .c = dy.data,
                                          .m = y.shape[0],
                                          .n = m->d,
-                                         .k = m->vocab,
+                                         .k = m->width,
                                          .accum = ACCUM_STORE,
                                          .dt = y.dt,
                                          .cdt = dy.dt},
@@ -146,7 +151,7 @@ static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tens
                                             .trans_a = true,
                                             .b = y.data,
                                             .c = params_grad(r->params, m->w),
-                                            .m = m->vocab,
+                                            .m = m->width,
                                             .n = m->d,
                                             .k = y.shape[0],
                                             .accum = accum,

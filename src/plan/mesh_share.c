@@ -29,16 +29,12 @@ static void divide(struct model_spec *m, int tp)
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) *shared[i] /= tp;
 }
 
-static double aligned(int64_t count)
-{
-    return (double)((count + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN);
-}
-
 static void count_rows(struct mesh_share *s, const struct decoder *d)
 {
     for (int i = 0; i < d->params.count; i++) {
         const struct param *r = &d->params.rows[i];
-        const double count = aligned(r->count), summed = (double)(r->count - params_summed(&d->params, i));
+        const double count = (double)params_room(r),
+                     summed = (double)(r->count - params_summed(&d->params, i));
         if (r->unit == 0) s->count_first += count;
         if (r->unit > 0 && r->unit <= s->layers)
             s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;

@@ -235,7 +235,7 @@ static void place_rows(struct params *p)
         unit->weight = unit->grad = NULL;
         unit->grid = grid_of(p, unit);
         for (int i = unit->first; i < unit->last; i++) {
-            const int64_t room = round_up(p->rows[i].count, PARAM_ALIGN), into = at - unit->begin;
+            const int64_t room = params_room(&p->rows[i]), into = at - unit->begin;
             /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
             if (p->rows[i].role == ROLE_BALANCE && into % unit->grid + room > unit->grid)
                 at = unit->begin + round_up(into, unit->grid);
@@ -263,7 +263,7 @@ static void place_v(struct params *p)
         const int64_t part = p->zero ? u->count / p->shards : u->count,
                       at = r->offset - u->begin - (p->zero ? p->shard * part : 0);
         r->no_v = no_v;
-        if (r->ortho && u->here) no_v += clamp(at + round_up(r->count, PARAM_ALIGN), part) - clamp(at, part);
+        if (r->ortho && u->here) no_v += clamp(at + params_room(r), part) - clamp(at, part);
     }
     p->total_v = p->own - no_v;
 }

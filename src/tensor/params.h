@@ -62,6 +62,7 @@ struct param {
     int64_t shape[2];           /* of this rank's slice; matrices are [out, in] as HF's nn.Linear */
     int64_t global[2];          /* of the whole */
     int64_t count, offset;      /* elements of this rank's slice; offset: params_lay */
+    int64_t room;               /* that it takes in the arrays, with zeros behind it: at least count, if that is more (0) */
     int unit;
     enum split split;
     int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
@@ -155,6 +156,11 @@ void params_lay(struct params *p, const struct params_lay_args *a);
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
 static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt != dtype_acc(p->dt); }
+static inline int64_t params_room(const struct param *row)
+{
+    const int64_t room = row->room > row->count ? row->room : row->count;
+    return (room + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
 static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
 static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)
 {
