@@ -38,15 +38,15 @@ void arena_free(struct arena *a)
     *a = (struct arena){.name = a->name};
 }
 
-void *arena_take(struct arena *a, size_t bytes, const char *what)
+static void *take_at(struct arena *a, size_t at, size_t bytes, const char *what)
 {
     CHECK(!a->sealed, "%s: '%s' asks for %zu bytes after start-up", a->name, what, bytes);
-    size_t at = align_up(a->used);
     if (bytes > ARENA_BYTES_MAX - at) {
         CHECK(a->base == NULL, "%s: '%s' asks for %zu bytes", a->name, what, bytes);
         bytes = ARENA_BYTES_MAX - at;
     }
-    a->used = at + align_up(bytes);
+    const size_t end = at + align_up(bytes);
+    if (end > a->used) a->used = end;
     if (a->used > a->peak) a->peak = a->used, a->peak_what = what;
     if (a->base == NULL) {
         CHECK(a->size == 0, "%s: a reserved arena lost its memory", a->name);
@@ -55,6 +55,17 @@ void *arena_take(struct arena *a, size_t bytes, const char *what)
     CHECK(a->used <= a->size, "%s: '%s' needs %zu of %zu bytes: plan and layout disagree", a->name, what,
           a->used, a->size);
     return a->base + at;
+}
+
+void *arena_take(struct arena *a, size_t bytes, const char *what)
+{
+    return take_at(a, align_up(a->used), bytes, what);
+}
+
+void *arena_overlay(struct arena *a, size_t at, size_t bytes, const char *what)
+{
+    CHECK(at == align_up(at) && at <= a->used, "%s: '%s' at %zu of %zu bytes", a->name, what, at, a->used);
+    return take_at(a, at, bytes, what);
 }
 
 size_t arena_mark(const struct arena *a)

@@ -35,6 +35,8 @@ void arena_free(struct arena *a);
 
 /* `bytes` from the arena, aligned; NULL in a counting arena. `what` is a literal that names the use. */
 void *arena_take(struct arena *a, size_t bytes, const char *what);
+/* `bytes` from offset `at` on, a multiple of ARENA_ALIGN, over what was taken there before: for what is needed when that no longer is. */
+void *arena_overlay(struct arena *a, size_t at, size_t bytes, const char *what);
 
 size_t arena_mark(const struct arena *a);
 void arena_release(struct arena *a, size_t mark);

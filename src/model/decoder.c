@@ -3,6 +3,7 @@
 #include "model/hrm.h"
 #include "model/mtp.h"
 #include "model/stage.h"
+#include "parallel/unit_grad.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,11 +145,25 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
     s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
     norm_lay(&m->norm1, &s->norm1, &part);
     mixer_lay(&m->mixer, &s->mixer, l);
+    s->act_mixer = arena_mark(l->act);
     s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, n, d);
     s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
     norm_lay(&m->norm2, &s->norm2, &part);
     ffn_lay(&m->ffn, &s->ffn, l);
     whole_lay(&s->whole, d, l);
+    s->act_end = arena_mark(l->act);
+}
+
+/* Once: of x, y and grad each is formed when the one before it is no longer read, and dy when branch is not. Extra predictions and segments
+ * go to and fro, and so does a pipeline. */
+static void stream_lay(struct activations *a, const struct lay *l, int64_t n, int64_t width, bool once)
+{
+    a->x = tensor_take(l->act, once ? "stream, then its gradient" : "embedding output", l->dt, 2, n, width);
+    a->branch = tensor_take(l->act, "output of a branch", l->dt, 2, n, width);
+    a->y = once ? a->x : tensor_take(l->act, "final norm output", l->dt, 2, n, width);
+    if (l->mode != LAY_TRAIN) return;
+    a->grad = once ? a->x : tensor_take(l->act, "stream gradient", l->dt, 2, n, width);
+    a->dy = once ? a->branch : tensor_take(l->act, "branch gradient", l->dt, 2, n, width);
 }
 
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *given)
@@ -163,20 +178,16 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
         return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
     a->workspace =
         tensor_take(l->act, "workspace of the op set", DTYPE_U8, 1, (int64_t)l->ops->workspace(l->n));
-    a->x = tensor_take(l->act, "embedding output", l->dt, 2, n, width);
-    a->branch = tensor_take(l->act, "branch output", l->dt, 2, n, width);
-    if (l->sets == 0) a->s = tensor_take(l->act, "final sum", l->dt, 2, n, width);
-    a->y = tensor_take(l->act, "final norm output", l->dt, 2, n, width);
-    if (l->mode == LAY_TRAIN) {
-        a->grad = tensor_take(l->act, "stream gradient", l->dt, 2, n, width);
-        a->dy = tensor_take(l->act, "branch gradient", l->dt, 2, n, width);
-    }
+    stream_lay(a, l, n, width, l->mode == LAY_TRAIN && activations_once(&d->spec) && l->sets == 0);
+    a->act_front = arena_mark(l->act);
     if (l->sets > 0) TRY(stages_lay(a, d, l));
     for (int64_t i = 0; i < d->spec.layer_count && l->sets == 0; i++) {
         size_t mark = arena_mark(l->scratch);
         block_lay(&d->blocks[i], &a->blocks[i], l);
         arena_release(l->scratch, mark);
     }
+    if (l->sets == 0) /* behind the blocks, whose gradients may take its place */
+        a->s = tensor_take(l->act, "final sum", l->dt, 2, n, width);
     TRY(mtp_lay(a, d, l));
     TRY(hrm_lay(a, d, &part));
     size_t mark = arena_mark(l->scratch);
@@ -333,8 +344,12 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
                  struct tensor dy, const struct run *r)
 {
+    const struct params *p = r->params;
+    const struct param_unit *u = &p->units[p->rows[m->norm2.w].unit];
+    TRY(unit_grad_begin(p, m->norm2.w, u->last, r->stream));
     TRY(branch_ffn_bwd(m, s, c, g, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
+    TRY(unit_grad_begin(p, u->first, m->norm2.w, r->stream));
     TRY(branch_mixer_bwd(m, s, c, g, dy, r));
     TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r));
     return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, &s->whole, r) : STATUS_OK;
@@ -449,8 +464,8 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     const bool more = d->spec.mtp_depth > 0;     /* extra predictions: their gradient is in a->grad then */
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
     const bool early = d->spec.tied_embeddings || more; /* the table's gradient begins here */
-    if (early) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
-    TRY(params_enter(r->params, end, UNIT_BACKWARD));
+    if (early) TRY(unit_grad_enter(r->params, 0, r->stream));
+    TRY(unit_grad_enter(r->params, end, r->stream));
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));
     {
         SCOPE("head.loss", -1);
@@ -482,7 +497,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(params_leave(r->params, i + 1));
     }
     SCOPE("embed.bwd", -1);
-    if (!early) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    if (!early) TRY(unit_grad_enter(r->params, 0, r->stream));
     TRY(hrm_begin_bwd(d, a, r));
     if (d->hrm) TRY(params_leave(r->params, end));
     TRY(decoder_embed_bwd(d, a, b, r));

@@ -36,6 +36,7 @@ struct block_saved {
     struct ffn_saved ffn;
     struct engram_saved engram;
     struct whole whole;
+    size_t act_mixer, act_end;    /* in the arena of activations: those of memory and mixer, and its own, end there */
 };
 /* Generation: what one sequence keeps in a block. */
 struct block_cache {
@@ -77,7 +78,8 @@ struct activations {
     struct lay lay;             /* as laid; its arenas are not used afterwards */
     struct block_saved *blocks; /* [layer_count], owned */
     struct tensor x,
-        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input */
+        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With activations_once x, y and
+                           grad are one place, branch and dy another */
     struct tensor grad; /* [N, D]: G, gradient of the residual stream */
     struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
@@ -87,6 +89,7 @@ struct activations {
     struct stages *stages;   /* owned, with lay.sets: instead of blocks */
     struct hrm_saved *hrm;   /* owned; NULL without */
     struct tensor workspace; /* the op set's */
+    size_t act_front;        /* in the arena of activations: what stands before the blocks, and is needed until the last backward, ends there */
 };
 
 /* Declares all parameters of the model; those of other parts are not stored (params.h: units). `mesh` NULL: one rank. The spec and the
@@ -104,6 +107,8 @@ struct decoder_lay_args {
 };
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;
 
+/* Each block is gone through once forward, then once backward, and nothing else follows the blocks than norm and head. */
+static inline bool activations_once(const struct model_spec *m) { return m->mtp_depth == 0 && m->hrm_cycles == 0; }
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
 

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "dev/dev.h"
 #include "parallel/tables.h"
+#include "parallel/unit_grad.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -212,7 +213,7 @@ status engram_again(const struct engram *m, struct engram_saved *s, enum recompu
 static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct run *r)
 {
     const int unit = r->params->rows[m->table].unit;
-    TRY(params_enter(r->params, unit, UNIT_BACKWARD));
+    TRY(unit_grad_enter(r->params, unit, r->stream));
     TRY(r->ops->embed_bwd(&(struct embed_bwd_args){.tokens = s->ids.data,
                                                    .dx = s->de.data,
                                                    .dtable = params_grad(r->params, m->table),

@@ -177,7 +177,8 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
         const struct param *row = &p->rows[i];
         if (!p->units[row->unit].here || params_sparse(p, row->unit)) continue;
         const struct update_chunk *first = c;
-        uint32_t flags = (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored ? 0 : UPDATE_ZERO);
+        uint32_t flags =
+            (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored || p->overlaid ? 0 : UPDATE_ZERO);
         if (row->ortho) flags = UPDATE_MOMENTUM;
         if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;

@@ -13,7 +13,7 @@ dtype optim_moment_dt(enum optim_state state);
 /* Takes the tables of pieces and of routers (params.chunks, params.balance): counting or real. */
 void optim_lay(struct params *p, struct arena *a);
 /* Fills it, once: matrices decay; embeddings, positions and head when optim.decay_embeddings says so; norms and biases never. What is
- * not `stored` leaves the step with gradients of zero. Tables move row by row, at optim.table_rate. `o`: cut into pieces, too, where the state
+ * not `stored` leaves the step with gradients of zero, unless activations take their place (params.overlaid). Tables move row by row, at optim.table_rate. `o`: cut into pieces, too, where the state
  * is in host memory; NULL: it is not. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 

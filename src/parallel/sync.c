@@ -138,7 +138,7 @@ status sync_unit(const struct sync *s, const struct params *p, int unit, dev_str
     TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch,
                             stream));
     TRY(comm_sum(s->mesh->across, "parts of gradients", own, part, DTYPE_F32, s->scratch, stream));
-    return p->zero == 1 ? clear_others(p, u, stream) : STATUS_OK;
+    return p->zero == 1 && !p->overlaid ? clear_others(p, u, stream) : STATUS_OK;
 }
 
 status sync_losses(const struct sync *s, double *losses, dev_stream stream)

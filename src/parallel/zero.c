@@ -1,5 +1,6 @@
 #include "parallel/zero.h"
 #include "dev/dev.h"
+#include "parallel/unit_grad.h"
 
 enum { FIRST, END, TABLE, BLOCKS }; /* the latter: from there on */
 
@@ -216,20 +217,6 @@ static int next_of(const struct zero *z, int unit, enum unit_use use)
     return is && z->params->units[next].here ? next : -1;
 }
 
-/* Products store; what is formed by adding alone begins at zero, as does the padding that is summed with the rest. */
-static status clear(const struct zero *z, const struct param_unit *u)
-{
-    const struct params *p = z->params;
-    int64_t from = 0; /* what nobody stores, up to the next row that is stored */
-    for (int i = u->first; i <= u->last; i++) {
-        if (i < u->last && !p->rows[i].stored) continue;
-        const int64_t to = i < u->last ? p->rows[i].offset - u->begin : u->count;
-        TRY(dev_zero(z->aside->main, (float *)u->grad + from, (size_t)(to - from) * sizeof(float)));
-        if (i < u->last) from = to + p->rows[i].count;
-    }
-    return STATUS_OK;
-}
-
 static status open_gradient(struct zero *z, int unit)
 {
     struct param_unit *u = &z->params->units[unit];
@@ -238,7 +225,7 @@ static status open_gradient(struct zero *z, int unit)
     TRY(wait_for(z, &z->losses_mark, &z->losses_busy)); /* a backward adds to them */
     s->unit = unit;
     u->grad = s->data;
-    return clear(z, u);
+    return unit_grad_clear(z->params, u->first, u->last, z->aside->main);
 }
 
 enum way { KEEP, BRING };

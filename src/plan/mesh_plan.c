@@ -1,6 +1,7 @@
 #include "plan/mesh_plan_int.h"
 #include "optim/optim.h"
 #include "parallel/share.h"
+#include "plan/overlay.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,6 +160,23 @@ static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape
            traffic_gather_s(&tp, there_and_back);
 }
 
+/* So many bytes of gradients lie where activations were (overlay.h). */
+static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const struct mesh_share *s,
+                    double grads)
+{
+    double from = s->act_front, end = s->act_front, before = 4 * padded(&v->mesh, s->count_first);
+    for (int64_t i = 0; i < s->layers; i++) {
+        const struct mesh_share_layer *l = &s->layer[i];
+        const struct overlay_block b = {end + l->act_mixer, end + l->act, before,
+                                        before + 4 * l->count_mixer};
+        end += l->act;
+        from = overlay_block(from, &b, s->tp);
+        before += 4 * padded(&v->mesh, s->layer[i].count);
+    }
+    m->act = overlay_from(from, m->act, before) + grads;
+    m->grads -= grads;
+}
+
 /* A rank's layers, chunk by chunk: sums over them. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
 {
@@ -200,12 +218,14 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     }
     /* A pipeline's sets are as large as the largest chunk and hold the final sum; one micro-batch alone holds each layer once. */
     m->act = s->act_fixed + (last ? s->act_last : 0) +
-             (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store - s->sum_bytes : act);
+             (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store + s->once - s->sum_bytes : act);
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard);
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
     m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)share_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
+    if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL)
+        overlay(m, v, s, (stage->count - stage->tables) * b.grad);
     m->optim = stage->count * b.moments;
     stage->host = stage->count * b.host;
     struct feed_shape feed = s->feed;

@@ -1,6 +1,7 @@
 /* The text and the JSON of a plan for many devices. */
 #include "base/text.h"
 #include "plan/mesh_plan_int.h"
+#include "plan/overlay.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -118,6 +119,8 @@ static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
 #undef X
         printf(" %12s\n", text_bytes(b, mesh_memory_sum(&s->memory)));
     }
+    if (overlay_apart(&p->spec.model, &r->variant.mesh, r->micros) == NULL)
+        printf("  gradients lie among the activations, where those of blocks behind were\n");
 }
 
 static void print_uneven(const struct mesh_shape *m, const char *rest)

@@ -1,5 +1,6 @@
 #include "plan/mesh_share.h"
 #include "parallel/share.h"
+#include "plan/overlay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,8 @@ static void count_rows(struct mesh_share *s, const struct decoder *d)
         if (r->unit == 0) s->count_first += count;
         if (r->unit > 0 && r->unit <= s->layers)
             s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
+        if (r->unit > 0 && r->unit <= s->layers && i < d->blocks[r->unit - 1].norm2.w)
+            s->layer[r->unit - 1].count_mixer += count;
         if (r->role == ROLE_TABLE) {
             s->layer[params_block(&d->params, r->unit) - 1].table = count;
             continue;
@@ -84,6 +87,7 @@ static void lay_layers(struct mesh_share *s, const struct decoder *d, const stru
         struct block_saved saved;
         block_lay(&d->blocks[i], &saved, &l);
         s->layer[i].act = (double)act.used;
+        s->layer[i].act_mixer = (double)saved.act_mixer;
         s->layer[i].scratch = (double)scratch.peak;
         s->layer[i].beside = ffn_how(&d->blocks[i].ffn) == WHOLE_BESIDE ? 1 : 0.5; /* of two branches */
     }
@@ -140,6 +144,7 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
         count_reads(s, &d, &tables);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
+        s->act_front = (double)act.act_front;
         st = lay_stores(s, &d, a);
     }
     activations_fini(&act);
@@ -178,6 +183,8 @@ static status lay_bytes(struct mesh_share *s, const struct spec *spec, const str
         (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);
+    if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
+    if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
     if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* of the extra predictions, too */
     s->feed = plan_feed(a);
     s->kind = a->kind;
@@ -228,6 +235,7 @@ status mesh_share_open(struct mesh_share **out, const struct mesh_variant *v, co
     spec.run.train_gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
     struct plan_lay_args args = plan_args(&spec, &mesh);
     args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
+    args.overlay = false; /* depends on the mesh: fill_stage */
     if (args.tokens % v->mesh.tp != 0 || args.tokens >= INT32_MAX)
         return FAIL(STATUS_CONFIG, "a micro-batch of %lld tokens cannot be divided among %d ranks",
                     (long long)args.tokens, v->mesh.tp);

@@ -10,6 +10,7 @@ struct mesh_share_layer {
     double rows, row_bytes;     /* where gradients of tables are rows (parallel/tables.h): elements of those that a step may read, and bytes
                                    of all that is kept of them; else 0 */
     double kept;                /* of rows whose gradients no schedule puts off: zero.h */
+    double count_mixer, act_mixer; /* what comes before norm2, of `count` and of `act` */
     double act, scratch, store; /* bytes of a micro-batch; store: of its products, put off */
     struct layer_times times;   /* of a micro-batch */
     double beside;              /* part of its exchanges over tp that go on beside products, where the machine does both at once */
@@ -28,6 +29,8 @@ struct mesh_share {
     double summed_last, summed_module; /* behind the layers, and of each extra prediction */
     bool stays;                 /* embedding and end of the model are at work together: zero.h */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the extra predictions; of the head */
+    double once;                /* bytes that the stream's tensors take more in a pipeline: model/decoder.c */
+    double act_front;           /* bytes of act_fixed that stand before the layers */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: rope and other tables, ends of arenas */
     struct mesh_moments moments; /* of the optimizer, per parameter */

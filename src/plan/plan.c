@@ -3,6 +3,7 @@
 #include "optim/muon.h"
 #include "optim/optim.h"
 #include "parallel/pipe.h"
+#include "plan/overlay.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     d->params.sparse = train && args->sparse;
+    d->params.overlaid = train && args->overlay;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
                                       .moment_dt = optim_moment_dt(args->state),
@@ -157,7 +159,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         muon_lay(&d->params, args->mesh, &m->scratch);
         arena_release(&m->scratch, mark);
     }
-    return activations_lay(a, d, &l);
+    TRY(activations_lay(a, d, &l));
+    if (d->params.overlaid) overlay_lay(d, a, &m->act);
+    return STATUS_OK;
 }
 
 /* A decoder whose parameters were laid out by a counting pass can be laid out again. */
@@ -288,6 +292,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
     bool documents = s->run.data_packing != PACKING_STREAM;
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
+    const int64_t micros = plan_micro_count(s) / dp_ranks(mesh);
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
                                   .recompute = (enum recompute)s->run.train_recompute,
@@ -298,12 +303,14 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .documents = documents,
                                   .docs_max = documents ? sequences * t : sequences,
                                   .len_max = t,
-                                  .micro_count = (int)(plan_micro_count(s) / dp_ranks(mesh)),
+                                  .micro_count = (int)micros,
                                   .mesh = mesh,
                                   .gradient_groups = s->run.train_gradient_groups,
                                   .sparse = spec_tables_sparse(s),
                                   .step_micros = plan_micro_count(s),
-                                  .offload = s->run.memory_offload_optimizer};
+                                  .offload = s->run.memory_offload_optimizer,
+                                  .overlay =
+                                      overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
 }
 
 enum dev_kind plan_device(const struct spec *s)
@@ -558,6 +565,12 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
                "(memory.offload_optimizer)\n",
                "host", text_bytes(a, (double)m->host.peak));
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
+    const char *apart = overlay_apart(&s->model, NULL, micro);
+    if (apart)
+        printf("  gradients have memory of their own: %s\n", apart);
+    else
+        printf("  %s of gradients lie among the activations, where those of blocks behind were\n",
+               text_bytes(a, (double)overlay_bytes(&d->params)));
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
     printf("\nFLOPs per token (forward)\n");
@@ -582,9 +595,10 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     FLOP_LIST(X)
 #undef X
     json_t *root = json_pack(
-        "{s:I, s:I, s:o, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
+        "{s:I, s:I, s:o, s:I, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
         "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory, "memory_bytes_sum",
-        (json_int_t)memory_peak(m), "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
+        (json_int_t)memory_peak(m), "gradients_overlaid_bytes", (json_int_t)overlay_bytes(&d->params),
+        "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
         have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
     json_dumpf(root, stdout, JSON_INDENT(2));

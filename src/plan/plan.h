@@ -52,6 +52,7 @@ struct plan_lay_args {
     struct tables *tables;     /* likewise */
     struct share *share;       /* likewise */
     struct zero *zero;         /* likewise */
+    bool overlay;              /* gradients lie where activations were (overlay.h): overlay_apart must allow it */
     bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */
     struct offload *places;    /* of what is offloaded: laid out, too; NULL: only counted */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */

@@ -274,6 +274,14 @@ static void *unit_at(void *array, const struct param_unit *u, dtype dt)
     return array && u->here ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
 }
 
+void params_lay_grad(struct params *p, void *grad)
+{
+    p->grad = grad;
+    for (int u = 0; u < p->unit_count; u++)
+        if (p->zero < 2 && !params_sparse(p, u))
+            p->units[u].grad = unit_at(grad, &p->units[u], dtype_acc(p->dt));
+}
+
 void params_lay(struct params *p, const struct params_lay_args *a)
 {
     CHECK(a->dt == DTYPE_F64 || a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "weights of %s",
@@ -298,7 +306,8 @@ void params_lay(struct params *p, const struct params_lay_args *a)
                     ? p->master
                     : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
     p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
-    if (a->with_grad) p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");
+    if (a->with_grad && !p->overlaid)
+        p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(state, n * moment, "first moment");
     if (a->moments >= 2) p->v = arena_take(state, n_v * moment, "second moment");
     const size_t per_scale = PARAM_ALIGN / sizeof(float);
@@ -307,9 +316,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
         p->m_scale = arena_take(state, n / per_scale, "scales of the first moment");
     if (a->moments >= 2 && scales)
         p->v_scale = arena_take(state, n_v / per_scale, "scales of the second moment");
-    for (int u = 0; u < p->unit_count; u++) {
+    for (int u = 0; u < p->unit_count; u++)
         p->units[u].weight = p->zero < 3 ? unit_at(p->weight, &p->units[u], a->dt) : NULL;
-        if (p->zero < 2 && !params_sparse(p, u))
-            p->units[u].grad = unit_at(p->grad, &p->units[u], dtype_acc(a->dt));
-    }
+    params_lay_grad(p, p->grad);
 }

@@ -4,7 +4,7 @@
  * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of PARAM_ALIGN:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
  *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
- *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`
+ *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`, and `overlaid`
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero. With `host_state` (optim/offload.h) moments, scales, and a master that is not weight are the host's.
@@ -94,6 +94,7 @@ struct params {
     int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
     bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/tables.h): set before params_lay */
     int64_t summed;             /* elements of `grad` where it is whole: all units but those tables, which come last; params_lay */
+    bool overlaid;              /* `grad` lies where activations were: a backward finds those in it, not zeros. Set before params_lay */
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
@@ -151,6 +152,7 @@ struct params_lay_args {
     struct params_arenas arenas;
 };
 void params_lay(struct params *p, const struct params_lay_args *a);
+void params_lay_grad(struct params *p, void *grad); /* with `overlaid`: where; NULL: counting */
 
 /* A unit of which `grad` has nothing. Elements that it has of the others: all, or this rank's parts. */
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }

@@ -91,6 +91,25 @@ static void released_memory_is_taken_again(void **state)
     arena_free(&a);
 }
 
+static void what_lies_over_something_else_counts_what_it_adds(void **state)
+{
+    (void)state;
+    struct arena a, counting = {.name = "a"};
+    assert_int_equal(arena_reserve(&a, "a", 2048), STATUS_OK);
+    struct arena *both[] = {&a, &counting};
+    for (int i = 0; i < 2; i++) {
+        const char *under = arena_take(both[i], 1000, "under"),
+                   *over = arena_overlay(both[i], 512, 300, "over");
+        assert_int_equal(both[i]->used, 1024); /* within it */
+        if (i == 0) assert_ptr_equal(over, under + 512);
+        arena_overlay(both[i], 1024, 512, "behind");
+        assert_int_equal(both[i]->used, 1536);
+        arena_overlay(both[i], 1280, 700, "across");
+        assert_int_equal(both[i]->peak, 2048);
+    }
+    arena_free(&a);
+}
+
 static void memory_that_does_not_exist_is_a_status(void **state)
 {
     (void)state;
@@ -110,6 +129,10 @@ static void takes_after_the_seal(struct arena *a)
     a->sealed = true;
     arena_take(a, 1, "late");
 }
+static void lies_over_nothing(struct arena *a)
+{
+    arena_overlay(a, a->used + ARENA_ALIGN, 1, "beyond");
+}
 static void releases_upwards(struct arena *a)
 {
     arena_release(a, a->used + 64);
@@ -122,8 +145,8 @@ static void takes_what_overflows(struct arena *a)
 static void misuse_aborts(void **state)
 {
     (void)state;
-    void (*const misuses[])(struct arena *) = {takes_too_much, takes_after_the_seal, releases_upwards,
-                                               takes_what_overflows};
+    void (*const misuses[])(struct arena *) = {takes_too_much, takes_after_the_seal, lies_over_nothing,
+                                               releases_upwards, takes_what_overflows};
     for (size_t i = 0; i < sizeof misuses / sizeof misuses[0]; i++) {
         fflush(NULL);
         pid_t child = fork();
@@ -150,6 +173,7 @@ int main(void)
         cmocka_unit_test(a_counting_arena_stops_at_its_limit),
         cmocka_unit_test(what_is_taken_is_aligned_zero_and_apart),
         cmocka_unit_test(released_memory_is_taken_again),
+        cmocka_unit_test(what_lies_over_something_else_counts_what_it_adds),
         cmocka_unit_test(memory_that_does_not_exist_is_a_status),
         cmocka_unit_test(misuse_aborts),
     };

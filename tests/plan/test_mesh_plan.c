@@ -206,6 +206,33 @@ static void stages_are_laid_out_as_a_run_does(void **state)
     }
 }
 
+/* One micro-batch of a rank in a step, and a head of its own: plan/overlay.h. */
+static void gradients_among_activations_are_laid_out_as_a_run_does(void **state)
+{
+    (void)state;
+    const struct mesh_shape shapes[] = {{.tp = 1, .dp = 1},
+                                        {.tp = 1, .dp = 4},
+                                        {.tp = 1, .dp = 4, .zero = 1},
+                                        {.tp = 4, .dp = 1},
+                                        {.tp = 1, .dp = 4, .zero = 2}};
+    enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+    for (int i = 0; i < 6 * SHAPES; i++) {
+        struct mesh_variant v = {
+            .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
+        struct spec s = spec_of("nano", 64, 4 * v.mesh.dp);
+        char what[48];
+        v.mesh.pp = v.mesh.chunks = 1, v.mesh.shard = v.mesh.dp;
+        s.model.tied_embeddings = false;
+        s.model.hidden_size = 256, s.model.head_count = s.model.head_count_kv = 4, s.model.ffn_size = 512;
+        s.model.vocab_size = i < 3 * SHAPES ? 520 : 8192; /* the head's gradients are the larger part */
+        s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
+        snprintf(what, sizeof what, "gradients, case %d", i);
+        const struct mesh mesh = mesh_place(&v.mesh, 0);
+        assert_true(plan_args(&s, &mesh).overlay == (v.mesh.zero < 2));
+        laid_out_as_a_run_does(&s, &v, what);
+    }
+}
+
 /* Every kind of layer that tensor-parallel ranks share out. */
 static void shared_layers_are_laid_out_as_a_run_does(void **state)
 {
@@ -645,6 +672,7 @@ int main(void)
         cmocka_unit_test(offloaded_state_is_the_hosts_and_takes_the_links_time),
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
+        cmocka_unit_test(gradients_among_activations_are_laid_out_as_a_run_does),
         cmocka_unit_test(exchanges_are_counted),
         cmocka_unit_test(tables_are_laid_out_as_a_run_does),
         cmocka_unit_test(stages_hold_the_whole_model),

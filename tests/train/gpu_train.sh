@@ -122,8 +122,10 @@ if part nano; then
 fi
 
 if part bits; then
-    for precision in bf16 fp32; do
+    for precision in bf16 fp32 one; do
         keys="$gpu --train.precision=$precision --data.packing=documents --model.hidden_size=128 --model.ffn_size=192 --model.head_dim=64"
+        # one micro-batch in a step: gradients lie where activations were
+        [ $precision = one ] && keys="${keys/=one/=bf16} --train.micro_batch=4 --model.tied_embeddings=false"
         # shellcheck disable=SC2086
         trained $precision.a $keys --train.steps=16
         while IFS='|' read -r name more; do
@@ -183,6 +185,7 @@ no graph||--train.graph=false
 muon in bf16, int8 moments|--train.precision=bf16 --optim.name=muon --optim.state=int8|
 muon in fp32|--train.precision=fp32 --optim.name=muon|
 muon, experts|--train.precision=bf16 --optim.name=muon --optim.state=bf16 --model.layers=gqa/moe --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64|
+one micro-batch|--train.precision=bf16 --train.micro_batch=4 --model.tied_embeddings=false|
 rows of tables|--train.precision=bf16 --model.engram_layers=0 --model.engram_dim=16 --model.engram_base=400|
 routers and decay rates|hybrid|
 WAYS
