@@ -43,18 +43,42 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ru
         r->stream);
 }
 
+/* Where the set forms SwiGLU at the end of the product before it, or (backward) behind it, and nothing stands between them: no bias, and no
+ * rows that come from other ranks or go to them. */
+static bool joins(const struct mlp *m, const struct swiglu_gemm_args *a, const struct run *r)
+{
+    return m->act == ACT_SWIGLU && m->up.b < 0 && params_slices(r->params) == 1 && r->ops->swiglu_gemm &&
+           r->ops->swiglu_gemm_serves(a, r->stream);
+}
+
+/* Up and activation. */
+static status up_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, const struct run *r)
+{
+    const struct swiglu_gemm_args a = {.way = SWIGLU_FWD,
+                                       .a = y.data,
+                                       .w = params_weight(r->params, m->up.w),
+                                       .gu = s->up.data,
+                                       .m = s->m.data,
+                                       .rows = y.shape[0],
+                                       .d = m->up.in,
+                                       .f = m->f,
+                                       .dt = y.dt};
+    if (joins(m, &a, r)) return r->ops->swiglu_gemm(&a, r->stream);
+    TRY(linear_fwd(&m->up, y, s->up, r));
+    return activate(m, s, r);
+}
+
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out,
                const struct run *r)
 {
-    TRY(linear_fwd(&m->up, y, s->up, r));
-    TRY(activate(m, s, r));
+    TRY(up_fwd(m, s, y, r));
     return linear_fwd(&m->down, s->m, out, r);
 }
 
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
                  const struct run *r)
 {
-    return policy == RECOMPUTE_FULL ? linear_fwd(&m->up, y, s->up, r) : STATUS_OK;
+    return policy == RECOMPUTE_FULL ? up_fwd(m, s, y, r) : STATUS_OK;
 }
 
 /* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
@@ -72,12 +96,29 @@ static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struc
         r->stream);
 }
 
+/* From dout to up's gradient, in up's place, and m. */
+static status down_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor dout, const struct run *r)
+{
+    const struct swiglu_gemm_args a = {.way = SWIGLU_BWD,
+                                       .a = dout.data,
+                                       .w = params_weight(r->params, m->down.w),
+                                       .gu = s->up.data,
+                                       .dgu = s->up.data,
+                                       .m = s->m.data,
+                                       .rows = dout.shape[0],
+                                       .d = m->down.out,
+                                       .f = m->f,
+                                       .dt = dout.dt};
+    if (joins(m, &a, r)) return r->ops->swiglu_gemm(&a, r->stream);
+    TRY(linear_dgrad(&m->down, dout, s->m, r));
+    return activate_bwd(m, s, r);
+}
+
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct run *r)
 {
     (void)c;
-    TRY(linear_dgrad(&m->down, dout, s->m, r));
-    TRY(activate_bwd(m, s, r));
+    TRY(down_bwd(m, s, dout, r));
     TRY(linear_wgrad(&m->down, s->m, dout, r));
     TRY(linear_dgrad(&m->up, s->up, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->up, y, s->up, r);

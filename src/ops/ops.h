@@ -238,6 +238,20 @@ struct swiglu_bwd_args {
     int64_t rows, f;
     dtype dt;
 };
+/* SwiGLU at the end of the product beside it: ops.swiglu_gemm, which a set need not have (NULL), for what its swiglu_gemm_serves.
+ *   FWD   gu = a w^T, m = swiglu_fwd(gu)                 a = x [rows, d], w = up.weight [2f, d]
+ *   BWD   dgu, m = swiglu_bwd(dm, gu), dm = a w          a = dy [rows, d], w = down.weight [d, f]
+ * What stands between the two is rounded to dt as if it were stored: m has the bits of swiglu_fwd. */
+enum swiglu_way { SWIGLU_FWD, SWIGLU_BWD };
+struct swiglu_gemm_args {
+    enum swiglu_way way;
+    const void *a, *w;      /* dt */
+    void *gu;               /* [rows, 2f] dt: FWD =; BWD read alone */
+    void *dgu;              /* BWD: [rows, 2f] dt =; may be gu */
+    void *m;                /* [rows, f] dt = */
+    int64_t rows, d, f;
+    dtype dt;
+};
 /* GELU, tanh form ("gelu_new"): 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 struct gelu_fwd_args {
     const void *x;
@@ -444,6 +458,8 @@ struct ops {
 #define X(op) op##_fn *op;
     OPS(X)
 #undef X
+    status (*swiglu_gemm)(const struct swiglu_gemm_args *a, dev_stream s);          /* or NULL, as the next */
+    bool (*swiglu_gemm_serves)(const struct swiglu_gemm_args *a, dev_stream s);    /* and is faster than the two ops apart */
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);

@@ -3,26 +3,12 @@
 // sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU is written with
 // it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh would cancel away. In bf16
 // exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
 
 enum { THREADS = 256, AHEAD = 4, AHEAD_BWD = 2 }; // vectors of each operand that a thread holds at a time
-
-template <typename T> __device__ inline float sigmoid(float z)
-{
-    if (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-z));
-    return 1.0f / (1.0f + expf(-z));
-}
-
-// sigmoid(z) and 1 - sigmoid(z), neither by a difference that cancels.
-template <typename T> __device__ inline void sigmoids(float z, float &s, float &rest)
-{
-    float t = sizeof(T) == 2 ? __expf(-fabsf(z)) : expf(-fabsf(z));
-    float larger = sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + t) : 1.0f / (1.0f + t), smaller = t * larger;
-    s = z >= 0 ? larger : smaller;
-    rest = z >= 0 ? smaller : larger;
-}
 
 // Index of the thread's k-th vector.
 template <int K> __device__ inline int64_t vector_at(int k)
@@ -54,7 +40,7 @@ __global__ void __launch_bounds__(THREADS) swiglu_fwd_kernel(const T *gu, T *m, 
         float g[W], u[W];
         widen(gate[k], g);
         widen(up[k], u);
-        for (int j = 0; j < W; j++) u[j] = u[j] * (g[j] * sigmoid<T>(g[j]));
+        for (int j = 0; j < W; j++) u[j] = swiglu<T>(g[j], u[j]);
         store_vec(m + i * W, narrow<T>(u));
     }
 }
@@ -81,18 +67,8 @@ __global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const 
         widen(gate[k], g);
         widen(up[k], u);
         widen(d[k], dy);
-        if (m) { // as forward forms it
-            float again[W];
-            for (int j = 0; j < W; j++) again[j] = u[j] * (g[j] * sigmoid<T>(g[j]));
-            store_vec(m + i * W, narrow<T>(again));
-        }
-        for (int j = 0; j < W; j++) {
-            float s, rest;
-            sigmoids<T>(g[j], s, rest);
-            float dup = dy[j] * g[j] * s;
-            g[j] = dy[j] * u[j] * s * (1.0f + g[j] * rest);
-            u[j] = dup;
-        }
+        for (int j = 0; j < W; j++) dy[j] = swiglu_back<T>(dy[j], g[j], u[j]);
+        if (m) store_vec(m + i * W, narrow<T>(dy));
         T *at = dgu + (i + row * width) * W;
         store_vec(at, narrow<T>(g));
         store_vec(at + (int64_t)width * W, narrow<T>(u));
