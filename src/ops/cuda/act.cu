@@ -3,7 +3,7 @@
 // sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU is written with
 // it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh would cancel away. In bf16
 // exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
-#include "ops/cuda/act.cuh"
+#include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 
 namespace {

@@ -14,7 +14,7 @@
 //
 // What is rounded to BF16 between product and SwiGLU is what would have been stored there, so m has the same bits whichever kernel forms it
 // again.
-#include "ops/cuda/act.cuh"
+#include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 #include "ops/cuda/tile90.cuh"
 extern "C" {
