@@ -245,7 +245,7 @@ static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype
     const bool codes = sdt == DTYPE_U8;
     return s->ops.update(
         &(struct update_args){.rule = rule,
-                              .p = s->x[0],
+                              .p = dt == DTYPE_BF16 ? NULL : s->x[0],
                               .g = s->x[1],
                               .m = s->x[2],
                               .v = rule == UPDATE_LION ? NULL
@@ -254,6 +254,7 @@ static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype
                               .m_scale = codes ? s->x[3] : NULL,
                               .v_scale = codes ? (float *)s->x[3] + COUNT / QUANT_BLOCK : NULL,
                               .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
+                              .low = dt == DTYPE_BF16 ? s->x[0] : NULL,
                               .chunks = s->chunks,
                               .chunk_count = COUNT / UPDATE_CHUNK,
                               .beta1 = 0.9,

@@ -284,9 +284,13 @@ static status update(struct call *k, enum update_rule rule, dtype sdt)
     if (k->phase == FILL && v) /* no negative squares */
         return v_scale ? dev_zero(&k->card->s, v_scale, sizeof *v_scale * (size_t)blocks)
                        : dev_zero(&k->card->s, v, dtype_bytes(sdt) * (size_t)n);
-    CALL(update, .rule = rule, .p = both(k, DTYPE_F32, n), .g = take(k, DTYPE_F32, n, 2 * (double)n),
-         .m = both(k, sdt, n), .v = v, .m_scale = m_scale, .v_scale = v_scale,
-         .w = k->dt == DTYPE_BF16 ? out(k, DTYPE_BF16, n) : NULL, .chunks = k->card->tables.chunks,
+    const bool half =
+        k->dt ==
+        DTYPE_BF16; /* the pattern's lower halves are those of numbers around 1, as its upper ones are */
+    CALL(update, .rule = rule, .p = half ? NULL : both(k, DTYPE_F32, n),
+         .g = take(k, DTYPE_F32, n, 2 * (double)n), .m = both(k, sdt, n), .v = v, .m_scale = m_scale,
+         .v_scale = v_scale, .w = half ? both(k, DTYPE_BF16, n) : NULL,
+         .low = half ? both(k, DTYPE_BF16, n) : NULL, .chunks = k->card->tables.chunks,
          .chunk_count = n / UPDATE_CHUNK, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
          .clip = 1, .scalars = k->card->tables.scalars, .sdt = sdt);
 }

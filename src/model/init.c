@@ -1,6 +1,7 @@
 #include "model/init.h"
 #include "base/rng.h"
 #include "dev/dev.h"
+#include "model/masters.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,12 +35,19 @@ static double initial(const struct param *row, uint64_t seed, uint64_t key, int6
     }
 }
 
-/* Elements [from, to) of a rank's slice of a row, to go to `at`. */
+/* Elements [from, to) of a rank's slice of a row, to go to `at`; of halves the lower ones to `low`. */
 struct stretch {
     int row;
     int64_t from, to;
     char *at;
+    uint16_t *low;
 };
+
+/* As which they are drawn. */
+static dtype drawn_dt(const struct params *p)
+{
+    return params_halves(p) ? DTYPE_BF16 : dtype_acc(p->dt);
+}
 
 static status fill(const struct params *p, const struct stretch *part, uint64_t seed, const struct run *r)
 {
@@ -52,7 +60,8 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     for (int64_t k = part->from; k < part->to; k++)
         dtype_store(values, k - part->from, acc,
                     initial(row, seed, key, params_line(p, part->row, p->slice, k).global));
-    status st = dev_upload(r->stream, part->at, values, bytes);
+    status st = params_halves(p) ? masters_put_row(r, part->row, values)
+                                 : dev_upload(r->stream, part->at, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
@@ -62,7 +71,7 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
 static status draw_block(const struct params *p, const struct stretch *part, const struct param_block *b,
                          double std, uint64_t seed, const struct run *r)
 {
-    const dtype acc = dtype_acc(p->dt);
+    const dtype dt = drawn_dt(p);
     for (int64_t k = 0, lines; k < b->rows; k += lines) {
         const int64_t line = b->local + k * b->pitch, line_end = line + b->width,
                       begin = line > part->from ? line : part->from,
@@ -72,7 +81,8 @@ static status draw_block(const struct params *p, const struct stretch *part, con
             lines = whole < b->rows - k ? whole : b->rows - k;
         if (begin >= end) continue;
         TRY(r->ops->normal(
-            &(struct normal_args){.x = part->at + (size_t)(begin - part->from) * dtype_bytes(acc),
+            &(struct normal_args){.x = part->at + (size_t)(begin - part->from) * dtype_bytes(dt),
+                                  .low = part->low ? part->low + (begin - part->from) : NULL,
                                   .count = end - begin + (lines - 1) * b->width,
                                   .first = b->global + k * b->stride + begin - line,
                                   .width = b->width,
@@ -80,7 +90,7 @@ static status draw_block(const struct params *p, const struct stretch *part, con
                                   .std = std,
                                   .seed = seed,
                                   .key = name_key(&p->rows[part->row]),
-                                  .dt = acc},
+                                  .dt = dt},
             r->stream));
     }
     return STATUS_OK;
@@ -102,69 +112,33 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
     if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
         row->role == ROLE_STEP || row->role == ROLE_BALANCE)
         return fill(p, part, seed, r);
+    CHECK(!row->exact, "%s is read in fp32, and drawn where it is not", row->name);
     double std = d->spec.init_std;
     if (row->zero) std = 0;
     if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
     return draw(p, part, std, seed, r);
 }
 
-/* Where this rank's part of the master weights is on the device: in the place of the gradients, which is as large and free before the first
- * step, when the host keeps them. */
-static float *on_device(const struct params *p)
+/* Where this rank's part of a row is drawn, on the device: when the host keeps the master weights, in the place of the gradients, which is as
+ * large and free before the first step. */
+static struct stretch stretch_of(const struct params *p, int row)
 {
-    return params_host_master(p) ? p->grad : p->master;
+    const struct param_held held = params_held(p, row);
+    const bool halves = params_halves(p);
+    char *array = halves ? p->weight : params_host_master(p) ? p->grad : p->master;
+    return (struct stretch){row, held.from, held.to,
+                            array + (size_t)(halves ? held.weight : held.master) * dtype_bytes(drawn_dt(p)),
+                            halves && p->low ? p->low + held.master : NULL};
 }
 
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
 {
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
-        const size_t element = dtype_bytes(dtype_acc(p->dt));
-        const struct stretch part = {i, held.from, held.to,
-                                     (char *)on_device(p) + (size_t)held.master * element};
-        if (held.from < held.to) TRY(begin_part(d, &part, seed, r));
+        const struct stretch part = stretch_of(p, i);
+        if (part.from < part.to) TRY(begin_part(d, &part, seed, r));
     }
-    if (params_host_master(p))
-        TRY(dev_download(r->stream, p->master, p->grad, (size_t)p->own * sizeof(float)));
-    return init_sync(d, r);
-}
-
-/* What is read in fp32, out of master weights that are whole (else parallel/zero.h gathers it). */
-static status copy_exact(const struct params *p, const struct run *r)
-{
-    for (int i = 0; i < p->count && p->zero == 0; i++) {
-        const struct param *row = &p->rows[i];
-        if (row->exact && p->units[row->unit].here)
-            TRY(dev_copy(r->stream, p->exact + row->exact_at, on_device(p) + row->offset,
-                         (size_t)row->count * sizeof(float)));
-    }
-    return STATUS_OK;
-}
-
-static status round_weights(const struct params *p, const struct run *r)
-{
-    struct cast_args a = {
-        .x = on_device(p), .y = p->weight, .count = p->own, .from = DTYPE_F32, .to = DTYPE_BF16};
-    if (p->zero == 0 || p->zero == 3) return r->ops->cast(&a, r->stream);
-    for (int u = 0; u < p->unit_count; u++) {
-        const struct param_unit *unit = &p->units[u];
-        a.count = unit->count / p->shards;
-        a.x = on_device(p) + unit->begin / p->shards;
-        a.y = (bf16 *)p->weight + unit->begin + p->shard * a.count;
-        if (unit->here) TRY(r->ops->cast(&a, r->stream));
-    }
-    return STATUS_OK;
-}
-
-status init_sync(struct decoder *d, const struct run *r)
-{
-    const struct params *p = &d->params;
-    const size_t bytes = (size_t)p->own * sizeof(float);
-    if (p->dt != DTYPE_BF16) return STATUS_OK;
-    if (!params_host_master(p)) return round_weights(p, r);
-    TRY(dev_upload(r->stream, p->grad, p->master, bytes));
-    TRY(round_weights(p, r));
-    TRY(copy_exact(p, r));
-    return dev_zero(r->stream, p->grad, bytes);
+    if (!params_host_master(p)) return STATUS_OK;
+    TRY(dev_download(r->stream, p->master, p->grad, (size_t)p->own * sizeof(float)));
+    return masters_put(r, p->master);
 }

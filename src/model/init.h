@@ -4,8 +4,6 @@
 #ifndef INGOT_MODEL_INIT_H
 #define INGOT_MODEL_INIT_H
 #include "model/decoder.h"
-/* Master weights and what products read, in the run's memory; queued. */
+/* Master weights and what is read of them, in the run's memory; under ZeRO zero_gather is due behind that. Queued. */
 status init_weights(struct decoder *d, const struct run *r, uint64_t seed) WARN_UNUSED;
-/* weight = master rounded to the compute type; after the master weights were loaded from a file. */
-status init_sync(struct decoder *d, const struct run *r) WARN_UNUSED;
 #endif

@@ -40,7 +40,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
-    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(cast) X(fold) X(normal)                       \
+    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(cast) X(fold) X(normal)                       \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
@@ -339,7 +339,8 @@ struct step_scalars {
  *   AdamW (Loshchilov & Hutter, arXiv:1711.05101):  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
  *     p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps)
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
- *   then w = bf16(p), and g = 0 where UPDATE_ZERO says so.
+ *   then w = bf16(p), rounded as ops/rounding.h says, and g = 0 where UPDATE_ZERO says so.
+ * With `low` there is no p: w and low are its halves (ops/rounding.h), joined before the rule and split behind it.
  *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', and g = g' + momentum m (Nesterov), which Muon makes a step of: ops_ortho.h.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
  * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
@@ -390,10 +391,11 @@ enum update_half {
 struct update_args {
     enum update_rule rule;
     enum update_half half;
-    float *p, *g;                       /* weights, gradients */
+    float *p, *g;                       /* weights, gradients; p NULL: `low` */
     void *m, *v;                        /* sdt; Lion has no v */
     float *m_scale, *v_scale;           /* U8: element i of an array is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
-    bf16 *w;                            /* copy of p in bf16; NULL in F32 training */
+    bf16 *w;                            /* p in bf16; NULL in F32 training */
+    uint16_t *low;                      /* the lower halves; NULL: p holds all of it */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
     double *squares;                    /* [chunk_count], in the set's memory: UPDATE_SQUARES alone */
@@ -429,14 +431,26 @@ struct fold_args {
 };
 
 /* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, first + i / width * stride + i % width): base/rng.h; so a slice of a matrix gets what
- * the whole has there. Devices agree up to the last bit of logarithm and cosine in f64. */
+ * the whole has there. Devices agree up to the last bit of logarithm and cosine in f64. BF16: x are the upper halves of such numbers in F32
+ * (ops/rounding.h). */
 struct normal_args {
-    void *x;                /* [count] dt (F32 or F64) = */
+    void *x;                /* [count] dt (F32, F64 or BF16) = */
+    uint16_t *low;          /* [count] =; BF16 alone; NULL: their lower halves are lost */
     int64_t count;
     int64_t first, width, stride; /* 0, 0, 0: the whole */
     double std;
     uint64_t seed, key;
     dtype dt;
+};
+
+/* An array in F32 and its halves (ops/rounding.h): SPLIT forms the halves, JOIN the array. */
+enum halves_way { HALVES_SPLIT, HALVES_JOIN };
+struct halves_args {
+    enum halves_way way;
+    float *x;               /* [count] */
+    bf16 *upper;            /* [count] */
+    uint16_t *low;          /* [count]; NULL, of SPLIT alone: they are lost */
+    int64_t count;
 };
 
 /* y = x in another float type. */

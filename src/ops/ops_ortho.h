@@ -21,12 +21,13 @@ struct ortho_poly_args {
     double a, b, c;
     dtype dt;
 };
-/* p = p (1 - lr wd) - lr scale x;  w = bf16(p). lr is scalars->lr. Nothing happens when scalars->clip_factor is 0: `update` met a gradient
+/* p = p (1 - lr wd) - lr scale x;  w = bf16(p); w and low instead of p, as with `update`. lr is scalars->lr. Nothing happens when scalars->clip_factor is 0: `update` met a gradient
  * that is not finite. */
 struct ortho_step_args {
     const void *x;                      /* [count] dt */
-    float *p;                           /* [count] */
+    float *p;                           /* [count]; NULL: `low` */
     bf16 *w;                            /* [count]; NULL in F32 training */
+    uint16_t *low;                      /* [count]; NULL: p holds all of it */
     int64_t count;
     double scale, weight_decay;
     const struct step_scalars *scalars; /* in the set's memory */

@@ -1,12 +1,33 @@
-/* Stochastic rounding of optimizer moments to bf16: up with the probability that makes the mean exact, so that a change far below the
- * last place of a moment is not lost step after step. C and CUDA.
+/* How the optimizer rounds. C and CUDA.
  *
- * Philox gives 128 bits for each group of four elements of a row at (step, index / 4) of the stream RNG_ROUND: one word per element, its lower
+ * Weights: an f32 is kept as two halves, which lose nothing: the bf16 that products read, and `low`, its lower 16 bits. The bf16 is the bits
+ * plus 0x8000, shifted: the nearest one, and of two equally near the one further from 0, so that low as a signed number is what the bf16 is
+ * off. (Of the nearest even, low could be +0x8000, which no int16 is.) All that makes weights of masters rounds so, that every way of storing
+ * them trains the same bits.
+ *
+ * Moments: stochastic rounding to bf16: up with the probability that makes the mean exact, so that a change far below the last place of a
+ * moment is not lost step after step. Philox gives 128 bits for each group of four elements of a row at (step, index / 4) of the stream RNG_ROUND: one word per element, its lower
  * half for the first moment and its upper half for the second. */
 #ifndef INGOT_OPS_ROUNDING_H
 #define INGOT_OPS_ROUNDING_H
 #include "base/rng.h"
 #include "ops/ops.h"
+
+struct half_pair {
+    uint16_t upper, low;
+};
+/* Of the f32 of these bits; NaN stays one, but loses its bits. */
+RNG_INLINE struct half_pair rounding_halves(uint32_t bits)
+{
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    const struct half_pair h = {(uint16_t)(nan ? 0x7fc0u : (bits + 0x8000u) >> 16), (uint16_t)(nan ? 0u : bits)};
+    return h;
+}
+/* The bits of the f32 of two halves. */
+RNG_INLINE uint32_t rounding_joined(uint32_t upper, uint32_t low)
+{
+    return ((upper - (low >> 15)) << 16) | low;
+}
 
 /* The words of four elements of a chunk, from its element k on, a multiple of 4. */
 RNG_INLINE struct rng_block rounding_words(uint64_t seed, uint64_t step, const struct update_chunk *c, int64_t k)

@@ -277,16 +277,12 @@ struct step {
     struct offload *offload;
 };
 
-/* Where elements of this rank's slab that are here lie: in the gradients, and in the weights that products read. */
-static int64_t place_of(const struct params *p, struct param_ref ref, int64_t from, int whole_below)
+/* From an element of this rank's slab on. */
+static const float *gradient(const struct params *p, struct param_ref ref, int64_t from)
 {
     const struct param_held h = params_held(p, ref.row);
     const int64_t at = slab_by(p, ref, p->slice).local + from;
-    return p->zero < whole_below ? p->rows[ref.row].offset + at : h.at + at - h.from;
-}
-static const float *gradient(const struct params *p, struct param_ref ref, int64_t from)
-{
-    return (const float *)p->grad + place_of(p, ref, from, 2);
+    return (const float *)p->grad + (p->zero < 2 ? p->rows[ref.row].offset + at : h.at + at - h.from);
 }
 
 /* The step of what is here of a matrix: x [span.count]; at once, or as its master weights come. */
@@ -298,21 +294,22 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
     const struct param_held h = params_held(p, ref.row);
     const int64_t longer = m.rows > m.cols ? m.rows : m.cols,
                   at = slab_by(p, ref, p->slice).local + span.from;
-    const bool away = params_host_master(p);
+    const bool away = params_host_master(p), half = p->dt == DTYPE_BF16;
     for (int64_t done = 0, count; done < span.count; done += count) {
-        float *master = (float *)p->master + h.master + at + done - h.from;
+        const int64_t into = at + done - h.from;
+        float *master = params_halves(p) ? NULL : (float *)p->master + h.master + into;
         count = span.count - done;
         if (away) TRY(offload_take(q->offload, r, &master, &count));
         TRY(r->ops->ortho_step(
-            &(struct ortho_step_args){
-                .x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
-                .p = master,
-                .w = p->dt == DTYPE_BF16 ? (bf16 *)p->weight + place_of(p, ref, span.from + done, 3) : NULL,
-                .count = count,
-                .scale = 0.2 * sqrt((double)longer),
-                .weight_decay = q->spec->optim_weight_decay,
-                .scalars = r->scalars,
-                .dt = p->dt},
+            &(struct ortho_step_args){.x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
+                                      .p = master,
+                                      .w = half ? (bf16 *)p->weight + h.weight + into : NULL,
+                                      .low = params_halves(p) ? p->low + h.master + into : NULL,
+                                      .count = count,
+                                      .scale = 0.2 * sqrt((double)longer),
+                                      .weight_decay = q->spec->optim_weight_decay,
+                                      .scalars = r->scalars,
+                                      .dt = p->dt},
             r->stream));
         if (away) TRY(offload_give(q->offload, r));
     }

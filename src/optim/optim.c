@@ -149,10 +149,10 @@ static status check_pieces(const struct params *p, const struct update_chunk *c,
                 row->split == SPLIT_FIRST ? "another number of ranks" : "optim.state: fp32");
 }
 
-/* Routers' biases move where blocks read them, on the device; else where the master weights are. */
+/* Routers' biases move where blocks read them, in fp32 on the device; else where the master weights are. */
 static bool biases_apart(const struct params *p)
 {
-    return params_host_master(p) && p->zero == 0;
+    return params_halves(p) || (params_host_master(p) && p->zero == 0);
 }
 
 /* Where its loads lie among gradients, and from there its biases. */
@@ -162,7 +162,8 @@ static struct update_chunk router_of(const struct params *p, const struct param 
     const int64_t load = p->zero == 1 ? row->offset + held->from : held->at;
     return (struct update_chunk){.begin = load,
                                  .count = (int32_t)row->count,
-                                 .no_v = load - (biases_apart(p) ? row->exact_at : held->master)};
+                                 .no_v =
+                                     load - (biases_apart(p) ? row->exact_at + held->from : held->master)};
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
@@ -224,6 +225,7 @@ static struct update_args update_args_of(const struct run *r, const struct run_s
                                 .m_scale = p->m_scale,
                                 .v_scale = p->v_scale,
                                 .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
+                                .low = p->low,
                                 .chunks = p->chunks,
                                 .chunk_count = p->chunk_count,
                                 .squares = squares,
@@ -329,15 +331,26 @@ static status update_squares(const struct run *r, const struct run_spec *spec, c
     return r->ops->update(&rows, r->stream);
 }
 
-/* The master weights of routers' biases follow those on the device. */
-static status keep_biases(const struct run *r)
+/* The master weights of routers' biases follow those that moved; of what else is read in fp32 the copies follow the halves. What passes through
+ * the device in pieces has left its copies there (offload.c), and under ZeRO ranks bring them together (parallel/zero.h). */
+static status keep_exact(const struct run *r)
 {
     const struct params *p = r->params;
-    for (int i = 0; i < p->count; i++) {
+    for (int i = 0; i < p->count && params_copies(p) && p->zero == 0; i++) {
         const struct param *row = &p->rows[i];
-        if (row->role != ROLE_BALANCE || !p->units[row->unit].here) continue;
-        TRY(dev_download(r->stream, (float *)p->master + row->offset, p->exact + row->exact_at,
-                         (size_t)row->count * sizeof(float)));
+        const bool bias = row->role == ROLE_BALANCE;
+        if (!row->exact || !p->units[row->unit].here) continue;
+        float *exact = p->exact + row->exact_at;
+        if (params_host_master(p) && bias)
+            TRY(dev_download(r->stream, (float *)p->master + row->offset, exact,
+                             (size_t)row->count * sizeof *exact));
+        if (bias || params_halves(p))
+            TRY(r->ops->halves(&(struct halves_args){.way = bias ? HALVES_SPLIT : HALVES_JOIN,
+                                                     .x = exact,
+                                                     .upper = (bf16 *)p->weight + row->offset,
+                                                     .low = p->low ? p->low + row->offset : NULL,
+                                                     .count = row->count},
+                               r->stream));
     }
     return STATUS_OK;
 }
@@ -363,15 +376,15 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     }
     TRY(move_weights(r, spec, o, squares->own != NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh, o));
-    if (p->balance_count == 0) return STATUS_OK;
-    TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->exact : p->master,
-                                               .load = p->grad,
-                                               .rows = p->balance,
-                                               .row_count = p->balance_count,
-                                               .rate = balance_rate,
-                                               .scalars = r->scalars},
-                        r->stream));
-    return apart ? keep_biases(r) : STATUS_OK;
+    if (p->balance_count > 0)
+        TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->exact : p->master,
+                                                   .load = p->grad,
+                                                   .rows = p->balance,
+                                                   .row_count = p->balance_count,
+                                                   .rate = balance_rate,
+                                                   .scalars = r->scalars},
+                            r->stream));
+    return keep_exact(r);
 }
 
 /* The summed gradient of what this rank holds of a row. */

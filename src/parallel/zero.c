@@ -118,17 +118,37 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
     return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
 }
 
-/* Each rank brings the part that it holds, and zeros. */
+/* Between what is here of a row in `exact` and its halves. */
+static status move_halves(const struct zero *z, int row, enum halves_way way, dev_stream s)
+{
+    const struct params *p = z->params;
+    const struct param_held h = params_held(p, row);
+    return z->ops->halves(&(struct halves_args){.way = way,
+                                                .x = p->exact + p->rows[row].exact_at + h.from,
+                                                .upper = (bf16 *)p->weight + h.weight,
+                                                .low = p->low + h.master,
+                                                .count = h.to - h.from},
+                          s);
+}
+
+/* Each rank brings the part that it holds, and zeros. Biases of routers move where they are read, so that their halves follow first. */
 static status gather_exact(struct zero *z)
 {
     const struct params *p = z->params;
     dev_stream s;
     if (p->exact_count == 0) return STATUS_OK;
     TRY(exchange_on(z, &s));
+    for (int i = 0; i < p->count && params_halves(p); i++) {
+        const struct param_held h = params_held(p, i);
+        if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(z, i, HALVES_SPLIT, s));
+    }
     TRY(dev_zero(s, p->exact, (size_t)p->exact_count * sizeof *p->exact));
     for (int i = 0; i < p->count; i++) {
         const struct param_held h = params_held(p, i);
-        if (p->rows[i].exact && h.to > h.from)
+        if (!p->rows[i].exact || h.to == h.from) continue;
+        if (params_halves(p))
+            TRY(move_halves(z, i, HALVES_JOIN, s));
+        else
             TRY(dev_copy(s, p->exact + p->rows[i].exact_at + h.from, (const float *)p->master + h.master,
                          (size_t)(h.to - h.from) * sizeof *p->exact));
     }

@@ -69,8 +69,8 @@ static status find_share(struct mesh_plan *p, const struct mesh_variant *v, cons
 struct mesh_state mesh_state_bytes(enum precision precision, double moments, int zero, int shards)
 {
     const bool half = precision == PRECISION_BF16;
-    struct mesh_state s = {.weight = half ? 2 : 4, .master = half ? 4 : 0, .grad = 4, .moments = moments};
-    if (zero >= 1 && half) s.master /= shards; /* in fp32 the weights are the master */
+    struct mesh_state s = {.weight = half ? 2 : 4, .master = half ? 2 : 0, .grad = 4, .moments = moments};
+    if (zero >= 1 && half) s.master /= shards; /* its lower half; in fp32 the weights are the master */
     if (zero >= 1) s.moments /= shards;
     if (zero >= 2) s.grad /= shards;
     if (zero >= 3) s.weight /= shards;
@@ -85,7 +85,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_mome
     const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
     const double moments = optim_moments((enum optim)r->optim_name) == 2 ? 1 + m->second : 1;
     const double all = moments * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
-    s.host = s.master + all / (zero >= 1 ? shards : 1);
+    s.host = 2 * s.master + all / (zero >= 1 ? shards : 1); /* there it is whole */
     s.master = 0;
     return s;
 }
@@ -384,14 +384,14 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
     return STATUS_OK;
 }
 
-/* AdamW reads and writes master and moments, reads the gradient twice (for its norm, too) and writes the weights. What lies in host memory
+/* AdamW reads and writes weights and moments, and reads the gradient twice (for its norm, too). What lies in host memory
  * comes up and goes back at once, behind which the rest is hidden. */
 static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
                       const struct mesh_stage *stage)
 {
     const double count = stage->count - stage->tables + stage->rows;
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, 0, 1);
-    const double bytes = 2 * (b.master + b.moments) + 2 * b.grad + b.weight * (b.master > 0 ? 1 : 2);
+    const double bytes = 2 * (b.weight + b.master + b.moments + b.grad);
     const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
     if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
     return own * bytes / p->cluster.machine->stream_rate;

@@ -169,6 +169,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
 {
     struct params *p = &d->params;
     p->weight = p->master = p->grad = NULL;
+    p->low = NULL;
     p->m = p->v = NULL;
     p->m_scale = p->v_scale = NULL;
     p->work = NULL;

@@ -13,7 +13,7 @@
 
 /*  arena   category        what lies there */
 #define MEMORY_LIST(X)                                                                                       \
-    X(param, "parameters", "fp32 master weights where they are not offloaded, bf16 copy, rope tables")                                    \
+    X(param, "parameters", "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables")                                    \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \

@@ -23,7 +23,7 @@ void params_table(struct params *p, int of)
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
                ...)
 {
-    CHECK(p->master == NULL, "parameters are declared before they are laid out");
+    CHECK(p->weight == NULL, "parameters are declared before they are laid out");
     if (p->count == p->capacity) {
         p->capacity = p->capacity ? p->capacity * 2 : 64;
         p->rows = realloc(p->rows, (size_t)p->capacity * sizeof *p->rows);
@@ -166,13 +166,14 @@ struct param_held params_held_by(const struct params *p, int row, int shard)
     const struct param *r = &p->rows[row];
     const struct param_unit *u = &p->units[r->unit];
     if (!u->here) return (struct param_held){0};
-    struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset};
+    struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset, .weight = r->offset};
     if (p->zero == 0) return h;
     const int64_t part = u->count / p->shards, begin = shard * part, at = r->offset - u->begin;
     h.from = clamp(begin - at, r->count);
     h.to = clamp(begin + part - at, r->count);
     h.at = u->begin / p->shards + at + h.from - begin;
-    h.master = p->master == p->weight && p->zero < 3 ? r->offset + h.from : h.at;
+    h.weight = p->zero < 3 ? r->offset + h.from : h.at;
+    h.master = p->dt == DTYPE_BF16 ? h.at : h.weight;
     return h;
 }
 
@@ -243,8 +244,7 @@ static void place_rows(struct params *p)
             p->rows[i].offset = at;
             at += room;
             p->rows[i].exact_at = p->exact_count;
-            if (p->rows[i].exact && unit->here && (p->zero || params_host_master(p)))
-                p->exact_count += p->rows[i].count;
+            if (p->rows[i].exact && unit->here && params_copies(p)) p->exact_count += p->rows[i].count;
         }
         unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count;
@@ -300,11 +300,12 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     const size_t total = (size_t)p->total, n = (size_t)p->own, n_v = (size_t)p->total_v,
                  acc = dtype_bytes(dtype_acc(a->dt)), moment = dtype_bytes(a->moment_dt);
     const size_t weights = p->zero < 3 ? total : n;
-    p->master = arena_take(params_host_master(p) ? to->host : to->param,
-                           (a->dt == dtype_acc(a->dt) ? weights : n) * acc, "master weights");
-    p->weight = a->dt == dtype_acc(a->dt)
-                    ? p->master
-                    : arena_take(to->param, weights * dtype_bytes(a->dt), "bf16 weights");
+    const bool half = a->dt == DTYPE_BF16;
+    p->weight = arena_take(to->param, weights * dtype_bytes(a->dt), half ? "bf16 weights" : "master weights");
+    p->master = half ? NULL : p->weight;
+    if (params_host_master(p)) p->master = arena_take(to->host, n * acc, "master weights");
+    if (params_halves(p) && a->moments > 0)
+        p->low = arena_take(to->param, n * sizeof *p->low, "lower halves of master weights");
     p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
     if (a->with_grad && !p->overlaid)
         p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");

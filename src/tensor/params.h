@@ -3,14 +3,15 @@
  *
  * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of PARAM_ALIGN:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
- *   weight  dt             what the products read: == master when dt is F32 or F64, else a bf16 copy that the optimizer writes
+ *   weight  dt             what the products read: == master when dt is F32 or F64; in bf16 the upper half of the master (ops/rounding.h)
+ *   low     16 bits        in bf16 its lower half, and no `master`, unless that is the host's; none without moments: nothing is updated
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`, and `overlaid`
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
  * Padding between rows is zero and stays zero. With `host_state` (optim/offload.h) moments, scales, and a master that is not weight are the host's.
  *
  * With `zero` (parallel/zero.h), `shards` ranks share out one copy: each unit is padded to whole parts of shards grid elements, and m,
- * v, and from stage 1 on master (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
+ * v, and from stage 1 on master and low (in F32: from 3 on; before, it is weight), from 2 on grad, from 3 on weight hold this rank's part of each unit
  * alone, that of a unit from begin / shards on. What is not whole then comes and goes with params_enter and params_leave.
  *
  * Rows stand in units (units.h). Every rank declares the whole model; it stores the units that are `here` (pipeline), and of a row its own
@@ -99,7 +100,8 @@ struct params {
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
     void *weight, *master, *grad;
-    float *exact; int64_t exact_count; /* with `zero`, or a master in host memory: whole copies of the master weights of `exact` rows */
+    uint16_t *low;
+    float *exact; int64_t exact_count; /* in bf16, and with `zero`: whole copies of the master weights of `exact` rows */
     dtype moment_dt; int moments; bool host_state; /* moments of a parameter; what the optimizer alone reads is the host's: params_lay */
     void *m, *v;
     float *m_scale, *v_scale;   /* with moments in 8 bits */
@@ -137,8 +139,8 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
 struct param_line { int64_t global, count; };
 struct param_line params_line(const struct params *p, int row, int slice, int64_t at);
 /* Of this rank's slice of a row, the elements whose master weights and moments are here: [from, to), which lie in the arrays of moments from
- * `at` on (in v: less no_v), in `master` from `master` on. */
-struct param_held { int64_t from, to, at, master; };
+ * `at` on (in v: less no_v), in `master` or `low` from `master` on, in `weight` from `weight` on. */
+struct param_held { int64_t from, to, at, master, weight; };
 struct param_held params_held(const struct params *p, int row);
 /* The same for another of the ranks that share the copy out. */
 struct param_held params_held_by(const struct params *p, int row, int shard);
@@ -157,7 +159,9 @@ void params_lay_grad(struct params *p, void *grad); /* with `overlaid`: where; N
 /* A unit of which `grad` has nothing. Elements that it has of the others: all, or this rank's parts. */
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
-static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt != dtype_acc(p->dt); }
+static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt == DTYPE_BF16; }
+static inline bool params_halves(const struct params *p) { return !p->host_state && p->dt == DTYPE_BF16; }
+static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; } /* exact */
 static inline int64_t params_room(const struct param *row)
 {
     const int64_t room = row->room > row->count ? row->room : row->count;
@@ -186,13 +190,13 @@ static inline void *params_grad(const struct params *p, int row)
     const struct param_unit *u = &p->units[r->unit];
     return u->grad ? (char *)u->grad + (size_t)(r->offset - u->begin) * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
-static inline void *params_master(const struct params *p, int row) /* without ZeRO */
+static inline void *params_master(const struct params *p, int row) /* without ZeRO; not of halves */
 {
     const struct param *r = &p->rows[row];
     return p->master && p->units[r->unit].here ? (char *)p->master + (size_t)r->offset * dtype_bytes(dtype_acc(p->dt)) : NULL;
 }
 static inline void *params_exact(const struct params *p, int row)
 {
-    return p->zero || params_host_master(p) ? p->exact + p->rows[row].exact_at : params_master(p, row);
+    return params_copies(p) ? p->exact + p->rows[row].exact_at : params_master(p, row);
 }
 #endif

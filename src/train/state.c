@@ -1,5 +1,5 @@
 #include "train/state.h"
-#include "model/init.h"
+#include "model/masters.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@ static void list_arrays(struct state *s)
 {
     const struct params *p = &s->t->decoder.params;
     const bool host = s->t->run.stream == NULL, state = host || p->host_state,
-               master = host || params_host_master(p);
+               master = (host && !params_halves(p)) || params_host_master(p);
     const struct state_array all[STATE_ARRAYS] = {
-        {"master", p->master, master, DTYPE_F32, 1, false},
+        {"master", params_halves(p) ? p->weight : p->master, master, DTYPE_F32, 1, false},
         {"m", p->m, state, p->moment_dt, 1, false},
         {"v", p->v, state, p->moment_dt, 1, true},
         {"m_scale", p->m_scale, state, DTYPE_F32, PARAM_ALIGN, false},
@@ -24,7 +24,8 @@ static void list_arrays(struct state *s)
 static size_t array_bytes(const struct state *s, const struct state_array *a)
 {
     const struct params *p = &s->t->decoder.params;
-    const bool whole = a->device == p->weight && p->zero < 3; /* weights that are their own masters */
+    const bool whole =
+        a == s->list && p->dt != DTYPE_BF16 && p->zero < 3; /* weights that are their own masters */
     return (size_t)((a->second ? p->total_v : whole ? p->total : p->own) / a->block) * dtype_bytes(a->dt);
 }
 
@@ -52,7 +53,8 @@ static status open_arrays(struct state *s, enum state_use use)
         s->arrays[i] = malloc(bytes);
         if (s->arrays[i] == NULL)
             return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
-        if (use == STATE_SAVE) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
+        if (use == STATE_SAVE && i == 0) TRY(masters_get(&s->t->run, s->arrays[i]));
+        if (use == STATE_SAVE && i > 0) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
     TRY(open_map(s, use));
     return stream ? dev_sync(stream) : STATUS_OK;
@@ -61,11 +63,11 @@ static status open_arrays(struct state *s, enum state_use use)
 status state_upload(const struct state *s)
 {
     struct trainer *t = s->t;
-    for (int i = 0; i < STATE_ARRAYS; i++)
+    TRY(masters_put(&t->run, s->arrays[0]));
+    for (int i = 1; i < STATE_ARRAYS; i++)
         if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     if (s->map) TRY(dev_upload(t->run.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
-    TRY(init_sync(&t->decoder, &t->run));
     TRY(zero_gather(&t->zero));
     return dev_sync(t->run.stream);
 }

@@ -17,6 +17,7 @@
 #include "hf_fixture.h"
 #include "model/hf.h"
 #include "model/init.h"
+#include "model/masters.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -101,10 +102,9 @@ static void reference_close(struct reference *r)
 static void reference_set(struct reference *r, const float *weights)
 {
     const struct params *p = &r->d.params;
-    for (int64_t i = 0; i < p->total; i++) {
-        dtype_store(p->master, i, dtype_acc(p->dt), (double)weights[i]);
+    if (p->dt != DTYPE_F64) must(masters_put(&r->run, weights), "weights");
+    for (int64_t i = 0; p->dt == DTYPE_F64 && i < p->total; i++)
         dtype_store(p->weight, i, p->dt, (double)weights[i]);
-    }
 }
 
 /* Final activations and gradients of one batch, in host memory. */
@@ -180,9 +180,7 @@ static float *fixture_weights(const struct hf_fixture *f)
 
 static void set_weights(struct trainer *t, const float *weights)
 {
-    const struct params *p = &t->decoder.params;
-    must(dev_upload(t->run.stream, p->master, weights, (size_t)p->total * sizeof *weights), "weights");
-    must(init_sync(&t->decoder, &t->run), "weights");
+    must(masters_put(&t->run, weights), "weights");
     must(dev_sync(t->run.stream), "weights");
 }
 

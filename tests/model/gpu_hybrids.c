@@ -13,6 +13,7 @@
 #include "infer/generate.h"
 #include "model/hrm.h"
 #include "model/init.h"
+#include "model/masters.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -103,16 +104,26 @@ static void documents_of(struct documents *d, int step)
                               .cu_seqlens = d->cu};
 }
 
+/* On the host; caller frees. */
+static float *masters_of(struct trainer *t)
+{
+    float *to = calloc((size_t)t->decoder.params.total, sizeof *to);
+    assert_non_null(to);
+    must(masters_get(&t->run, to), "master weights");
+    return to;
+}
+
 /* Every document that does not explore halts at once, by far: what the head says first is a tie, which rounding decides. */
 static void halt_early(struct trainer *t)
 {
     static const float bias[] = {5, -5};
     const struct params *p = &t->decoder.params;
     if (!hrm_halts(&t->decoder)) return;
-    float *to = (float *)p->master + p->rows[t->decoder.hrm->halt_bias].offset;
-    must(dev_upload(t->run.stream, to, bias, sizeof bias), "bias");
-    must(init_sync(&t->decoder, &t->run), "bias");
+    float *w = masters_of(t);
+    memcpy(w + p->rows[t->decoder.hrm->halt_bias].offset, bias, sizeof bias);
+    must(masters_put(&t->run, w), "bias");
     must(dev_sync(t->run.stream), "bias");
+    free(w);
 }
 
 static struct trainer *opened(const struct spec *s, const char *name)
@@ -155,10 +166,9 @@ static double l2(const float *want, const float *got, int64_t count)
 static void round_weights(struct trainer *t)
 {
     const struct params *p = &t->decoder.params;
-    float *w = downloaded(t, p->master, p->total);
+    float *w = masters_of(t);
     for (int64_t i = 0; i < p->total; i++) w[i] = bf16_to_f32(bf16_from_f32(w[i]));
-    must(dev_upload(t->run.stream, p->master, w, (size_t)p->total * sizeof *w), "weights");
-    must(init_sync(&t->decoder, &t->run), "weights");
+    must(masters_put(&t->run, w), "weights");
     must(dev_sync(t->run.stream), "weights");
     free(w);
 }
@@ -206,7 +216,7 @@ static float *trained(const struct form *f, const struct spec *s, double loss[ST
         loss[step] = r.loss;
     }
     *count = t->decoder.params.total;
-    float *w = downloaded(t, t->decoder.params.master, *count);
+    float *w = masters_of(t);
     closed(t);
     return w;
 }

@@ -17,6 +17,7 @@
 #include "model/decoder.h"
 #include "model/hrm.h"
 #include "model/init.h"
+#include "model/masters.h"
 
 enum { N = 24, VOCAB = 29 };
 
@@ -103,6 +104,27 @@ static void use_hrm(struct model_spec *s, int64_t cycles, int64_t steps, int64_t
     s->hrm_cycles = cycles, s->hrm_steps = steps, s->hrm_segments = segments;
 }
 
+/* norms at one, biases and convolutions at zero would hide errors: move them, by their names alone */
+static void move_constants(struct fixture *f)
+{
+    const struct params *p = &f->d.params;
+    const dtype acc = dtype_acc(p->dt);
+    const bool half = p->dt == DTYPE_BF16;
+    void *masters = half ? malloc((size_t)p->total * sizeof(float)) : p->master;
+    if (half) assert_int_equal(masters_get(&f->run, masters), STATUS_OK);
+    for (int i = 0; i < p->count; i++) {
+        const struct param *row = &p->rows[i];
+        for (int64_t k = 0; k < row->count && (row->rank == 1 || row->zero); k++) {
+            const uint64_t key = XXH64(row->name, strlen(row->name), 0);
+            dtype_store(masters, row->offset + k, acc,
+                        dtype_load(masters, row->offset + k, acc) +
+                            0.3 * rng_normal(3, RNG_TEST, key, (uint64_t)k));
+        }
+    }
+    if (half) assert_int_equal(masters_put(&f->run, masters), STATUS_OK);
+    if (half) free(masters);
+}
+
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)
 {
     memset(f, 0, sizeof *f);
@@ -135,16 +157,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02, .halt_scale = 0.03};
     f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
-    /* norms at one, biases and convolutions at zero would hide errors: move them, by their names alone */
-    for (int i = 0; i < f->d.params.count; i++)
-        if (f->d.params.rows[i].rank == 1 || f->d.params.rows[i].zero)
-            for (int64_t k = 0; k < f->d.params.rows[i].count; k++) {
-                const char *name = f->d.params.rows[i].name;
-                double v = dtype_load(params_master(&f->d.params, i), k, dtype_acc(dt)) +
-                           0.3 * rng_normal(3, RNG_TEST, XXH64(name, strlen(name), 0), (uint64_t)k);
-                dtype_store(params_master(&f->d.params, i), k, dtype_acc(dt), v);
-                dtype_store(params_weight(&f->d.params, i), k, dt, v);
-            }
+    move_constants(f);
     for (int32_t i = 0; f->d.token_map.data && i < VOCAB; i++) ((int32_t *)f->d.token_map.data)[i] = i / 3;
     const int32_t cu[] = {0, 7, 8, N};
     memcpy(f->cu, cu, sizeof cu);

@@ -34,10 +34,31 @@ double run_tol_gemm(const struct probe *p, int64_t k);             /* of a produ
 /* Tables [pos_count, c->half] of real angles. */
 void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines);
 
+/* An update's arrays, and others like them for a second run, whose weights are halves: run_again before the first, run_same behind both,
+ * which asks for the same bits. What an op lacks is NULL. */
+struct run_arrays {
+    float *p, *g;
+    bf16 *w;
+    void *m, *v;
+    float *m_scale, *v_scale;
+    int64_t count, g_count, no_v; /* elements; of g; of which there is no v */
+    dtype sdt;
+};
+struct run_again {
+    struct run_arrays a;
+    float *g, *joined;
+    void *m, *v;
+    float *m_scale, *v_scale;
+    bf16 *upper;
+    uint16_t *low;
+};
+struct run_again run_again(const struct ops *o, struct probe *p, const struct run_arrays *a);
+void run_same(const struct ops *o, struct probe *p, const struct run_again *b);
+
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
 run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent;
 run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_balance;
-run_fn run_ortho_unit, run_ortho_poly, run_ortho_step;
+run_fn run_ortho_unit, run_ortho_poly, run_ortho_step, run_halves;
 run_fn run_rows_unique, run_rows_update;
 run_fn run_ahead, run_ngram, run_ngram_gate, run_hits, run_halt_fwd, run_halt_stop, run_halt_bwd, run_xent_part, run_xent_join;
 #endif

@@ -582,12 +582,31 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     (void)chunk_table(chunks, c);
     for (int64_t row = 0; c->flags & TABLE_ROWS && row < c->rows; row += 3) /* untouched */
         memset(g + row * c->d, 0, (size_t)c->d * sizeof *g);
-    RUN(o, update, .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .p = w, .g = g, .m = b.m, .v = b.v,
-        .m_scale = b.m_scale, .v_scale = b.v_scale, .w = copy, .chunks = chunks, .chunk_count = chunk_count,
-        .beta1 = 0.9, .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,
-        .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .rate = c->flags & NO_CLIP ? 0.5 : 0, .momentum = 0.95,
-        .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars_of(p), .seed = 17,
-        .sdt = b.sdt);
+    struct step_scalars *scalars = scalars_of(p);
+    const struct run_arrays arrays = {.p = w,
+                                      .g = g,
+                                      .w = copy,
+                                      .m = b.m,
+                                      .v = b.v,
+                                      .m_scale = b.m_scale,
+                                      .v_scale = b.v_scale,
+                                      .count = count,
+                                      .g_count = count,
+                                      .sdt = b.sdt};
+    struct run_again h = {0};
+    if (copy) h = run_again(o, p, &arrays);
+#define STEP                                                                                                 \
+    .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9,   \
+    .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,                                           \
+    .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .rate = c->flags & NO_CLIP ? 0.5 : 0, .momentum = 0.95,       \
+    .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars, .seed = 17, .sdt = b.sdt
+    RUN(o, update, STEP, .p = w, .g = g, .m = b.m, .v = b.v, .m_scale = b.m_scale, .v_scale = b.v_scale,
+        .w = copy);
+    if (copy == NULL) return;
+    RUN(o, update, STEP, .low = h.low, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale,
+        .v_scale = h.v_scale, .w = h.upper);
+#undef STEP
+    run_same(o, p, &h);
 }
 
 /* There and back; the source holds a tie and what is not finite. */
@@ -636,8 +655,15 @@ static void run_normal(const struct ops *o, const struct op_case *c, struct prob
 {
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
-    RUN(o, normal, .x = probe_out(p, "x", PROBE_OUT, acc, count, 0.02 * tol_reduce(acc, 1)), .count = count,
-        .std = 0.02, .seed = 11, .key = 0x123456789abcdefu, .dt = acc);
+    float *x = probe_out(p, "x", PROBE_OUT, acc, count, 0.02 * tol_reduce(acc, 1));
+#define NUMBERS .count = count, .std = 0.02, .seed = 11, .key = 0x123456789abcdefu
+    RUN(o, normal, .x = x, NUMBERS, .dt = acc);
+    if (p->dt != DTYPE_BF16) return;
+    const struct run_arrays arrays = {.p = x, .count = count};
+    const struct run_again h = run_again(o, p, &arrays);
+    RUN(o, normal, .x = h.upper, .low = h.low, NUMBERS, .dt = DTYPE_BF16);
+#undef NUMBERS
+    run_same(o, p, &h);
 }
 
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
@@ -682,6 +708,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_ortho_unit] = run_ortho_unit,
         [OP_ortho_poly] = run_ortho_poly,
         [OP_ortho_step] = run_ortho_step,
+        [OP_halves] = run_halves,
         [OP_cast] = run_cast,
         [OP_fold] = run_fold,
         [OP_normal] = run_normal,

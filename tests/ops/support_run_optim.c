@@ -1,10 +1,86 @@
 /* The ops between the products of Muon's step. */
 #include "run.h"
+#include "ops/quant.h"
+#include "ops/rounding.h"
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
 
 RUN_CALL(ortho_unit)
 RUN_CALL(ortho_poly)
 RUN_CALL(ortho_step)
+RUN_CALL(halves)
+
+/* A second set of an update's arrays, for weights in halves. Contents as they are now, so before the op. */
+static void *again(struct probe *p, const char *name, const void *from, dtype dt, int64_t count)
+{
+    void *to = NULL;
+    if (from)
+        to = dt == DTYPE_U8 ? probe_out_codes(p, name, count) : probe_out(p, name, PROBE_WORK, dt, count, 0);
+    if (from) memcpy(to, from, (size_t)count * dtype_bytes(dt));
+    return to;
+}
+
+struct run_again run_again(const struct ops *o, struct probe *p, const struct run_arrays *a)
+{
+    const int64_t blocks = (a->count + QUANT_BLOCK - 1) / QUANT_BLOCK;
+    const struct run_again b = {.a = *a,
+                                .g = again(p, "g again", a->g, DTYPE_F32, a->g_count),
+                                .m = again(p, "m again", a->m, a->sdt, a->count),
+                                .v = again(p, "v again", a->v, a->sdt, a->count - a->no_v),
+                                .m_scale = again(p, "m_scale again", a->m_scale, DTYPE_F32, blocks),
+                                .v_scale = again(p, "v_scale again", a->v_scale, DTYPE_F32, blocks),
+                                .joined = again(p, "joined", a->p, DTYPE_F32, a->count),
+                                .upper = probe_out(p, "upper", PROBE_WORK, DTYPE_BF16, a->count, 0),
+                                .low = probe_out(p, "low", PROBE_WORK, DTYPE_BF16, a->count, 0)};
+    RUN(o, halves, .way = HALVES_SPLIT, .x = b.joined, .upper = b.upper, .low = b.low, .count = a->count);
+    if (a->w) memcpy(a->w, b.upper, (size_t)a->count * sizeof *a->w); /* as before a step, there too */
+    return b;
+}
+
+static bool differ(const void *x, const void *y, dtype dt, int64_t count)
+{
+    return x && memcmp(x, y, (size_t)count * dtype_bytes(dt)) != 0;
+}
+void run_same(const struct ops *o, struct probe *p, const struct run_again *b)
+{
+    const struct run_arrays *a = &b->a;
+    int32_t *wrong = probe_out_ids(p, "arrays that differ", 1);
+    RUN(o, halves, .way = HALVES_JOIN, .x = b->joined, .upper = b->upper, .low = b->low, .count = a->count);
+    *wrong = differ(a->p, b->joined, DTYPE_F32, a->count) + differ(a->g, b->g, DTYPE_F32, a->g_count) +
+             differ(a->w, b->upper, DTYPE_BF16, a->count) + differ(a->m, b->m, a->sdt, a->count) +
+             differ(a->v, b->v, a->sdt, a->count - a->no_v);
+    for (int64_t i = 0; i < a->count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &a->p[i], sizeof bits);
+        const struct half_pair h = rounding_halves(bits);
+        *wrong += b->upper[i] != h.upper || b->low[i] != h.low;
+    }
+    if (!p->device) assert_int_equal(*wrong, 0);
+}
+
+/* Of all lower halves behind some upper ones, what split and joined are, and what is rounded alone. */
+void run_halves(const struct ops *o, const struct op_case *c, struct probe *p)
+{
+    static const uint32_t uppers[] = {0x0000, 0x8000, 0x0001, 0x807f, 0x3f80,
+                                      0xbf81, 0x3fff, 0xc17f, 0x7f7e, 0xff7e};
+    const int64_t count = c->rows * c->d;
+    float *x = probe_in(p, "x", DTYPE_F32, count, 0, 1),
+          *back = probe_out(p, "back", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
+    bf16 *upper = probe_out(p, "upper", PROBE_OUT, DTYPE_BF16, count, TOL_EXACT),
+         *alone = probe_out(p, "alone", PROBE_OUT, DTYPE_BF16, count, TOL_EXACT),
+         *low = probe_out(p, "low", PROBE_OUT, DTYPE_BF16, count, TOL_EXACT);
+    for (int64_t i = 0; i < count && count >= 10 << 16; i++) {
+        const uint32_t bits = uppers[i >> 16 & 15] << 16 | (uint32_t)(i & 0xffff);
+        if (i >> 16 < 10) memcpy(&x[i], &bits, sizeof bits);
+    }
+    RUN(o, halves, .way = HALVES_SPLIT, .x = x, .upper = upper, .low = low, .count = count);
+    RUN(o, halves, .way = HALVES_SPLIT, .x = x, .upper = alone, .count = count);
+    RUN(o, halves, .way = HALVES_JOIN, .x = back, .upper = upper, .low = low, .count = count);
+}
 
 /* Elements are about 1 / sqrt(count). */
 void run_ortho_unit(const struct ops *o, const struct op_case *c, struct probe *p)
@@ -37,8 +113,16 @@ void run_ortho_step(const struct ops *o, const struct op_case *c, struct probe *
     struct step_scalars *s =
         probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), TOL_EXACT);
     *s = (struct step_scalars){.lr = 1e-2, .clip_factor = c->flags & NO_CLIP ? 0 : 0.5};
-    RUN(o, ortho_step, .x = probe_in(p, "x", p->dt, count, 0, 1),
-        .p = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
-        .w = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL,
-        .count = count, .scale = 3, .weight_decay = 0.1, .scalars = s, .dt = p->dt);
+    const void *x = probe_in(p, "x", p->dt, count, 0, 1);
+    float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol);
+    bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
+    const struct run_arrays arrays = {.p = w, .w = copy, .count = count};
+    struct run_again b = {0};
+    if (copy) b = run_again(o, p, &arrays);
+    RUN(o, ortho_step, .x = x, .p = w, .w = copy, .count = count, .scale = 3, .weight_decay = 0.1,
+        .scalars = s, .dt = p->dt);
+    if (copy == NULL) return;
+    RUN(o, ortho_step, .x = x, .w = b.upper, .low = b.low, .count = count, .scale = 3, .weight_decay = 0.1,
+        .scalars = s, .dt = p->dt);
+    run_same(o, p, &b);
 }

@@ -45,19 +45,37 @@ void run_rows_update(const struct ops *o, const struct op_case *c, struct probe 
                                .correction2 = 1 - pow(0.95, 3),
                                .clip_factor = c->flags & NO_CLIP ? 0 : 0.4,
                                .step = 2};
-    const struct update_args of = {.rule = lion ? UPDATE_LION : UPDATE_ADAMW,
-                                   .p = w,
-                                   .m = m,
-                                   .v = v,
-                                   .w = copy,
-                                   .beta1 = 0.9,
-                                   .beta2 = lion ? 0.99 : 0.95,
-                                   .eps = 1e-8,
-                                   .weight_decay = 0.1,
-                                   .row_rate = 5,
-                                   .scalars = s,
-                                   .seed = 17,
-                                   .sdt = sdt};
-    RUN(o, rows_update, .of = of, .rows = rows, .sums = g, .slots = c->rows, .width = c->d, .from = c->k,
-        .to = c->vocab, .begin = begin, .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d);
+    struct update_args of = {.rule = lion ? UPDATE_LION : UPDATE_ADAMW,
+                             .p = w,
+                             .m = m,
+                             .v = v,
+                             .w = copy,
+                             .beta1 = 0.9,
+                             .beta2 = lion ? 0.99 : 0.95,
+                             .eps = 1e-8,
+                             .weight_decay = 0.1,
+                             .row_rate = 5,
+                             .scalars = s,
+                             .seed = 17,
+                             .sdt = sdt};
+    const struct run_arrays arrays = {.p = w,
+                                      .g = g,
+                                      .w = copy,
+                                      .m = m,
+                                      .v = v,
+                                      .count = count,
+                                      .g_count = c->rows * c->d,
+                                      .no_v = no_v,
+                                      .sdt = sdt};
+    struct run_again h = {0};
+    if (copy) h = run_again(o, p, &arrays);
+#define SLOTS                                                                                                \
+    .rows = rows, .slots = c->rows, .width = c->d, .from = c->k, .to = c->vocab, .begin = begin,             \
+    .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d
+    RUN(o, rows_update, .of = of, .sums = g, SLOTS);
+    if (copy == NULL) return;
+    of.p = NULL, of.m = h.m, of.v = h.v, of.w = h.upper, of.low = h.low;
+    RUN(o, rows_update, .of = of, .sums = h.g, SLOTS);
+#undef SLOTS
+    run_same(o, p, &h);
 }

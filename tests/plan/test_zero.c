@@ -34,7 +34,7 @@ struct bytes {
 static struct bytes formula(int precision, int zero, int shards)
 {
     const double d = zero ? shards : 1, weight = precision == PRECISION_BF16 ? 2 : 0;
-    const double master = precision == PRECISION_BF16 ? 4 / d : 4 / (zero == 3 ? d : 1);
+    const double master = precision == PRECISION_BF16 ? 2 / d : 4 / (zero == 3 ? d : 1);
     return (struct bytes){
         .param = weight / (zero == 3 ? d : 1) + master, .grad = 4 / (zero >= 2 ? d : 1), .optim = 8 / d};
 }

@@ -12,6 +12,7 @@ static status sum(const struct sum_args *a, dev_stream s)
     return STATUS_OK;
 }
 
+enum { GRAIN = 65536 };
 enum moment { FIRST, SECOND };
 
 /* The random bits of element k of a chunk, for one of its moments. */
@@ -133,8 +134,8 @@ static void update_some(const struct update_args *a, const struct update_chunk *
     for (int64_t k = 0; k < c->count; k++) {
         const int64_t i = c->begin + k;
         const double step = rule_step(a, (double)a->g[i] * factor, &m[k], &v[k]);
-        a->p[i] = (float)((double)a->p[i] * (1 - decay) - lr * step);
-        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
+        const double p = (double)master_get(a->p, a->w, a->low, i);
+        master_put(a->p, a->w, a->low, i, (float)(p * (1 - decay) - lr * step));
         if (c->flags & UPDATE_ZERO) a->g[i] = 0;
     }
     put_moments(a, FIRST, c, m);
@@ -252,8 +253,32 @@ static status ortho_step(const struct ortho_step_args *a, dev_stream s)
     const double lr = a->scalars->lr;
     if (a->scalars->clip_factor == 0) return STATUS_OK;
     for (int64_t i = 0; i < a->count; i++) {
-        a->p[i] = (float)((double)a->p[i] * (1 - lr * a->weight_decay) - lr * a->scale * get(a->x, i, a->dt));
-        if (a->w) a->w[i] = bf16_from_f32(a->p[i]);
+        const double p = (double)master_get(a->p, a->w, a->low, i);
+        master_put(a->p, a->w, a->low, i,
+                   (float)(p * (1 - lr * a->weight_decay) - lr * a->scale * get(a->x, i, a->dt)));
+    }
+    return STATUS_OK;
+}
+
+static status halves(const struct halves_args *a, dev_stream s)
+{
+    (void)s;
+    const bool split = a->way == HALVES_SPLIT;
+    CHECK(split || a->low, "an upper half alone");
+    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    {
+        const struct span span = chunk_span(c, a->count, GRAIN);
+        for (int64_t i = span.begin; i < span.end; i++) {
+            uint32_t bits;
+            if (split) {
+                memcpy(&bits, &a->x[i], sizeof bits);
+                const struct half_pair h = rounding_halves(bits);
+                a->upper[i] = h.upper;
+                if (a->low) a->low[i] = h.low;
+            } else {
+                a->x[i] = master_get(NULL, a->upper, a->low, i);
+            }
+        }
     }
     return STATUS_OK;
 }
@@ -266,4 +291,5 @@ void oracle_optim(struct ops *o)
     o->ortho_unit = ortho_unit;
     o->ortho_poly = ortho_poly;
     o->ortho_step = ortho_step;
+    o->halves = halves;
 }

@@ -1,6 +1,9 @@
 // F32 to BF16 and back. A vector is 16 bytes of f32 and 8 of bf16: neighbours touch neighbouring bytes on both sides. NaN keeps its upper bits, as dtype.h's bf16_from_f32 does, so that both sets
 // give the same bits.
 #include "ops/cuda/rowwise.cuh"
+extern "C" {
+#include "ops/rounding.h"
+}
 
 namespace {
 
@@ -62,6 +65,30 @@ status cast(const struct cast_args *a, dev_stream s)
     return cuda_set_launched(s, "cast");
 }
 
+// At the beginning of a run, and after a step of the few rows that are read in F32.
+__global__ void __launch_bounds__(THREADS) halves_kernel(const halves_args a)
+{
+    const int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.count; i += stride) {
+        if (a.way == HALVES_JOIN) {
+            a.x[i] = __uint_as_float(rounding_joined(a.upper[i], a.low[i]));
+            continue;
+        }
+        const struct half_pair h = rounding_halves(__float_as_uint(a.x[i]));
+        a.upper[i] = h.upper;
+        if (a.low) a.low[i] = h.low;
+    }
+}
+
+status halves(const struct halves_args *a, dev_stream s)
+{
+    CHECK(a->way == HALVES_SPLIT || a->low, "an upper half alone");
+    if (a->count == 0) return STATUS_OK;
+    const int64_t blocks = (a->count + THREADS - 1) / THREADS, most = cuda_set(s)->multiprocessors * 8;
+    halves_kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, queue_of(s)>>>(*a);
+    return cuda_set_launched(s, "halves");
+}
+
 template <typename T> __global__ void __launch_bounds__(THREADS) fold_kernel(T *x, T *kept, int64_t count, bool keep)
 {
     const int64_t stride = (int64_t)gridDim.x * THREADS;
@@ -89,5 +116,6 @@ status fold(const struct fold_args *a, dev_stream s)
 extern "C" void cuda_cast_slots(struct ops *o)
 {
     o->cast = cast;
+    o->halves = halves;
     o->fold = fold;
 }

@@ -1,5 +1,8 @@
 // What stands between the products of Muon's step: streams of contiguous elements. Their bound is memory, and beside the products they are small.
 #include "ops/cuda/device.cuh"
+extern "C" {
+#include "ops/rounding.h"
+}
 
 namespace {
 
@@ -75,9 +78,14 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ortho_step_kern
     for (int u = 0; u < EACH; u++) {
         const int64_t i = begin + u * THREADS;
         if (i >= a.count) continue;
-        const float p = a.p[i] - (a.p[i] * decay + to_f32(x[i]) * step);
-        a.p[i] = p;
-        if (a.w) a.w[i] = __bfloat16_as_ushort(__float2bfloat16_rn(p));
+        const float old = a.low ? __uint_as_float(rounding_joined(a.w[i], a.low[i])) : a.p[i];
+        const float p = old - (old * decay + to_f32(x[i]) * step);
+        const half_pair h = rounding_halves(__float_as_uint(p));
+        if (a.low)
+            a.low[i] = h.low;
+        else
+            a.p[i] = p;
+        if (a.w) a.w[i] = h.upper;
     }
 }
 

@@ -2,10 +2,10 @@
 //
 //   phase 1   each block sums squares of its tiles in f64 into a place of its own                        reads 4 B per element
 //   barrier   every block adds those sums up in the same order: all know the same norm
-//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 30 B (F32 moments, w),
-//             18 with moments in 8 bits
+//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 28 B (F32 moments, weights
+//             in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w
 //
-// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 34. rows_update has a
+// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32. rows_update has a
 // launch of its own behind that, over the rows that were read alone.
 //
 // A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
@@ -95,11 +95,34 @@ __device__ inline void store_halves(void *to, int64_t i, int n, bool wide, const
     for (int k = 0; k < QUAD; k++)
         if (k < n) p[k] = h[k];
 }
-__device__ inline void store_rounded(void *w, int64_t i, int n, bool wide, const quad &q)
+// Weights: p, or (HALVES) what w and low are the halves of.
+template <bool HALVES> __device__ inline quad load_master(const update_args &a, int64_t i, int n, bool wide)
 {
-    uint16_t h[QUAD];
-    for (int k = 0; k < QUAD; k++) h[k] = __bfloat16_as_ushort(__float2bfloat16_rn(q.x[k]));
-    store_halves(w, i, n, wide, h);
+    if (!HALVES) return load_quad(a.p, i, n, wide);
+    const bf16 *w = a.w + i;
+    const uint16_t *low = a.low + i;
+    quad q = {};
+    if (wide && n >= QUAD) {
+        const uint2 u = *reinterpret_cast<const uint2 *>(w), l = *reinterpret_cast<const uint2 *>(low);
+        return {{__uint_as_float(rounding_joined(u.x, l.x & 0xffff)), __uint_as_float(rounding_joined(u.x >> 16, l.x >> 16)),
+                 __uint_as_float(rounding_joined(u.y, l.y & 0xffff)), __uint_as_float(rounding_joined(u.y >> 16, l.y >> 16))}};
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
+    return q;
+}
+template <bool HALVES> __device__ inline void store_master(const update_args &a, int64_t i, int n, bool wide, const quad &q)
+{
+    uint16_t upper[QUAD], low[QUAD];
+    for (int k = 0; k < QUAD; k++) {
+        const half_pair h = rounding_halves(__float_as_uint(q.x[k]));
+        upper[k] = h.upper, low[k] = h.low;
+    }
+    if (HALVES)
+        store_halves(a.low, i, n, wide, low);
+    else
+        store_quad(a.p, i, n, wide, q);
+    if (HALVES || a.w) store_halves(a.w, i, n, wide, upper);
 }
 
 // Moments: as they are in F32; in BF16 rounded by the word of each element, shifted right by `shift`.
@@ -231,7 +254,7 @@ __device__ inline bool row_touched(const float *g, const row_lanes &l, int width
     return (__ballot_sync(0xffffffffu, some) & l.own) != 0;
 }
 // Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are rounded.
-template <update_rule RULE, typename S>
+template <update_rule RULE, typename S, bool HALVES>
 __device__ inline void row_move(const update_args &a, float *g, int64_t i, int width, const row_lanes &l, const fold &f,
                                 const update_chunk *chunk, int skip, uint64_t step, bool wide)
 {
@@ -240,22 +263,21 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
     for (int at = l.first; at < width; at += l.lanes * QUAD) {
         state s;
         s.g = load_quad(g, at, QUAD, wide);
-        s.p = load_quad(a.p + i, at, QUAD, wide);
+        s.p = load_master<HALVES>(a, i + at, QUAD, wide);
         s.m = load_quad(m, at, QUAD, wide);
         if (RULE == UPDATE_ADAMW) s.v = load_quad(v, at, QUAD, wide);
         rng_block words = {};
         if (sizeof(S) == 2) words = rounding_words(a.seed, step, chunk, skip + at);
         apply<RULE>(s, f, decay);
-        store_quad(a.p + i, at, QUAD, wide, s.p);
+        store_master<HALVES>(a, i + at, QUAD, wide, s.p);
         store_moment(m, at, QUAD, wide, s.m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, at, QUAD, wide, s.v, words, 16);
-        if (a.w) store_rounded(a.w + i, at, QUAD, wide, s.p);
         if (chunk->flags & UPDATE_ZERO) store_quad(g, at, QUAD, wide, quad{});
     }
 }
 
 // UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per element.
-template <update_rule RULE, typename S>
+template <update_rule RULE, typename S, bool HALVES>
 __device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
     const int width = int(t.flags / UPDATE_WIDTH), end = (t.skip + t.count + width - 1) / width;
@@ -264,12 +286,13 @@ __device__ inline void tile_rows(const update_args &a, const tile &t, const fold
         const int row = base + int(threadIdx.x) / l.lanes, from = row * width - t.skip; // elements behind the tile's begin
         const int64_t i = t.begin + from;
         if (row_touched(a.g + i, l, width, row < end, wide))
-            row_move<RULE, S>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
+            row_move<RULE, S, HALVES>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
     }
 }
 
 // rows_update: its rows are in order, and TOKEN_NONE behind them, so that a block whose first is none has no more.
-template <update_rule RULE, typename S> __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_args a, bool wide)
+template <update_rule RULE, typename S, bool HALVES>
+__global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_args a, bool wide)
 {
     __shared__ fold f;
     const double factor = a.of.scalars->clip_factor;
@@ -291,14 +314,14 @@ template <update_rule RULE, typename S> __global__ void __launch_bounds__(THREAD
         place.key = a.key;
         place.first = a.first + row * a.stride;
         if (row >= a.from && row < a.to)
-            row_move<RULE, S>(a.of, g, a.begin + (row - a.from) * width, width, l, f, &place, 0, step, wide);
+            row_move<RULE, S, HALVES>(a.of, g, a.begin + (row - a.from) * width, width, l, f, &place, 0, step, wide);
         else // another rank's
             for (int at = l.first; at < width; at += l.lanes * QUAD) store_quad(g, at, QUAD, wide, quad{});
     }
 }
 
 // FULL: a whole tile of arrays that allow wide accesses, without a branch between its loads.
-template <update_rule RULE, typename S, bool FULL>
+template <update_rule RULE, typename S, bool FULL, bool HALVES>
 __device__ inline void tile_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide)
 {
     const bool wide = FULL || any_wide;
@@ -311,7 +334,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         const int64_t i = t.begin + at[u];
         const int n = FULL ? int(QUAD) : t.count - at[u];
         s[u].g = load_quad(a.g, i, n, wide);
-        s[u].p = load_quad(a.p, i, n, wide);
+        s[u].p = load_master<HALVES>(a, i, n, wide);
         s[u].m = load_quad(m, i, n, wide);
         if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i - t.no_v, n, wide);
     }
@@ -324,10 +347,9 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         rng_block words = {};
         if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at[u]);
         apply<RULE>(s[u], f, decay);
-        store_quad(a.p, i, n, wide, s[u].p);
+        store_master<HALVES>(a, i, n, wide, s[u].p);
         store_moment(m, i, n, wide, s[u].m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
-        if (a.w) store_rounded(a.w, i, n, wide, s[u].p);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
     }
 }
@@ -406,7 +428,7 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
 }
 
 // FULL: a whole tile of arrays that allow wide accesses and no momentum, without a branch between its loads.
-template <update_rule RULE, bool FULL>
+template <update_rule RULE, bool FULL, bool HALVES>
 __device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide, const quant_places &q)
 {
     const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE,
@@ -422,7 +444,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
 #pragma unroll
     for (int u = 0; u < LANE / QUAD; u++) {
         s[u].g = load_quad(a.g, i + u * QUAD, n - u * QUAD, wide);
-        if (!momentum) s[u].p = load_quad(a.p, i + u * QUAD, n - u * QUAD, wide);
+        if (!momentum) s[u].p = load_master<HALVES>(a, i + u * QUAD, n - u * QUAD, wide);
     }
     float m[LANE], v[LANE];
     uint32_t words[LANE];
@@ -446,8 +468,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             store_quad(a.g, at4, n4, wide, s[u].g);
             continue;
         }
-        store_quad(a.p, at4, n4, wide, s[u].p);
-        if (a.w) store_rounded(a.w, at4, n4, wide, s[u].p);
+        store_master<HALVES>(a, at4, n4, wide, s[u].p);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
     }
     store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.fixed.m, q.shared.m, m, words);
@@ -476,6 +497,28 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
     for (int k = 0; k < NORM_TILES; k++) sum += tile_squares(a, int64_t(blockIdx.x) * NORM_TILES + k, wide);
     sum = block_sum(sum, line);
     if (threadIdx.x == 0) a.squares[blockIdx.x] = a.chunks[blockIdx.x].flags & UPDATE_COPY ? 0 : sum;
+}
+
+template <update_rule RULE, typename S, bool TABLES, bool HALVES>
+__device__ inline void tile_move(const update_args &a, const tile &t, const fold &f, const fold &of_rows, uint64_t step, bool wide,
+                                 const quant_places &q)
+{
+    const bool full = wide && t.count == RULE_TILE, momentum = t.flags & UPDATE_MOMENTUM;
+    if constexpr (sizeof(S) == 1) {
+        if (full && !momentum)
+            block_update<RULE, true, HALVES>(a, t, f, step, wide, q);
+        else
+            block_update<RULE, false, HALVES>(a, t, f, step, wide, q);
+    } else {
+        if (TABLES && t.flags & UPDATE_ROWS)
+            tile_rows<RULE, S, HALVES>(a, t, of_rows, step, wide);
+        else if (momentum)
+            tile_momentum<S>(a, t, f, step, wide);
+        else if (full)
+            tile_update<RULE, S, true, HALVES>(a, t, f, step, wide);
+        else
+            tile_update<RULE, S, false, HALVES>(a, t, f, step, wide);
+    }
 }
 
 // TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them.
@@ -510,29 +553,17 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
         const tile t = next; // the one after is looked up while this one's elements are on their way
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
-        if constexpr (sizeof(S) == 1) {
-            const quant_places places = {maps, q};
-            if (wide && t.count == RULE_TILE && !(t.flags & UPDATE_MOMENTUM))
-                block_update<RULE, true>(a, t, f, step, wide, places);
-            else
-                block_update<RULE, false>(a, t, f, step, wide, places);
-        } else {
-            if (TABLES && t.flags & UPDATE_ROWS)
-                tile_rows<RULE, S>(a, t, of_rows, step, wide);
-            else if (t.flags & UPDATE_MOMENTUM)
-                tile_momentum<S>(a, t, f, step, wide);
-            else if (wide && t.count == RULE_TILE)
-                tile_update<RULE, S, true>(a, t, f, step, wide);
-            else
-                tile_update<RULE, S, false>(a, t, f, step, wide);
-        }
+        if (a.low) // the same kernel, so the same grid, and the same order of the norm's sum, as without
+            tile_move<RULE, S, TABLES, true>(a, t, f, of_rows, step, wide, {maps, q});
+        else
+            tile_move<RULE, S, TABLES, false>(a, t, f, of_rows, step, wide, {maps, q});
     }
 }
 
 // Arrays of which every quad is one access: chunks begin at multiples of 16 elements.
 bool is_wide(const update_args *a, const float *g)
 {
-    const void *arrays[] = {a->p, g, a->m, a->v, a->w};
+    const void *arrays[] = {a->p, g, a->m, a->v, a->w, a->low};
     for (const void *p : arrays)
         if (!aligned16(p)) return false;
     return true;
@@ -575,13 +606,14 @@ status rows_update(const struct rows_update_args *a, dev_stream s)
 {
     typedef void kernel_fn(const rows_update_args, bool);
     CHECK(a->of.sdt == DTYPE_F32 || a->of.sdt == DTYPE_BF16, "moments of %s", dtype_name(a->of.sdt));
-    kernel_fn *const kernels[2][2] = {
-        {rows_update_kernel<UPDATE_ADAMW, float>, rows_update_kernel<UPDATE_ADAMW, __nv_bfloat16>},
-        {rows_update_kernel<UPDATE_LION, float>, rows_update_kernel<UPDATE_LION, __nv_bfloat16>}};
+#define KERNELS(rule, halves) {rows_update_kernel<rule, float, halves>, rows_update_kernel<rule, __nv_bfloat16, halves>}
+    kernel_fn *const kernels[2][2][2] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
+                                         {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
+#undef KERNELS
     enum { ROUND = 8 }; // blocks of a multiprocessor
     const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD), most = ROUND * cuda_set(s)->multiprocessors;
     if (a->slots == 0) return STATUS_OK;
-    kernels[a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
+    kernels[a->of.low != NULL][a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
         <<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));
     return cuda_set_launched(s, "rows_update");
 }

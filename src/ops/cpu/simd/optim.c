@@ -2,6 +2,7 @@
  * are independent; the order of the norm's sum hangs on the chunks alone. */
 #include "base/parallel.h"
 #include "ops/cpu/oracle.h"
+#include "ops/cpu/simd/halves.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 #include "ops/quant.h"
@@ -122,15 +123,14 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
         vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
         if (rule == UPDATE_ADAMW) v = vec_load(a->v, i - c->no_v, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
         if (rule == UPDATE_ADAMW) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
-        vec_store(a->p, i, n, DTYPE_F32, p);
+        master_store(a->p, a->w, a->low, i, n, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
-        if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
 }
 
@@ -331,15 +331,14 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
     for (int64_t k = 0; k < c->count; k += VEC) {
         const int64_t i = c->begin + k;
         const int n = vec_n(c->count - k);
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = vec_load(a->p, i, n, DTYPE_F32);
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = block_load(a, c, k, &q[0], QUANT_SIGNED), v = {0};
         if (rule == UPDATE_ADAMW) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
         p -= rule_vec(f, rule, g, p, &m, &v);
         (void)vec_store(moments[0], k, VEC, DTYPE_F32, m);
         if (rule == UPDATE_ADAMW) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
-        vec_store(a->p, i, n, DTYPE_F32, p);
+        master_store(a->p, a->w, a->low, i, n, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
-        if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
     }
     uint32_t random[QUANT_BLOCK];
     block_words(a, c, random);

@@ -1,5 +1,6 @@
 /* What stands between the products of Muon's step: passes over contiguous elements, each read and written once. */
 #include "base/parallel.h"
+#include "ops/cpu/simd/halves.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 
@@ -97,10 +98,9 @@ VEC_INLINE void step_span(const struct ortho_step_args *a, struct span part, dty
     const float decay = (float)(a->scalars->lr * a->weight_decay), step = (float)(a->scalars->lr * a->scale);
     for (int64_t i = part.begin; i < part.end; i += VEC) {
         const int n = vec_n(part.end - i);
-        vf p = vec_load(a->p, i, n, DTYPE_F32);
+        vf p = master_load(a->p, a->w, a->low, i, n);
         p -= p * decay + vec_load(a->x, i, n, dt) * step;
-        vec_store(a->p, i, n, DTYPE_F32, p);
-        if (a->w) vec_store(a->w, i, n, DTYPE_BF16, p);
+        master_store(a->p, a->w, a->low, i, n, p);
     }
 }
 
