@@ -99,12 +99,10 @@ struct params {
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt;                   /* of `weight` */
-    void *weight, *master, *grad;
-    uint16_t *low;
+    void *weight, *master, *grad; uint16_t *low;
     float *exact; int64_t exact_count; /* in bf16, and with `zero`: whole copies of the master weights of `exact` rows */
     dtype moment_dt; int moments; bool host_state; /* moments of a parameter; what the optimizer alone reads is the host's: params_lay */
-    void *m, *v;
-    float *m_scale, *v_scale;   /* with moments in 8 bits */
+    void *m, *v; float *m_scale, *v_scale; /* scales with moments in 8 bits */
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
     int64_t chunk_count, chunks_model; /* here; in all units */
     struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */

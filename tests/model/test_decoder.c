@@ -109,20 +109,15 @@ static void move_constants(struct fixture *f)
 {
     const struct params *p = &f->d.params;
     const dtype acc = dtype_acc(p->dt);
-    const bool half = p->dt == DTYPE_BF16;
-    void *masters = half ? malloc((size_t)p->total * sizeof(float)) : p->master;
-    if (half) assert_int_equal(masters_get(&f->run, masters), STATUS_OK);
-    for (int i = 0; i < p->count; i++) {
-        const struct param *row = &p->rows[i];
-        for (int64_t k = 0; k < row->count && (row->rank == 1 || row->zero); k++) {
-            const uint64_t key = XXH64(row->name, strlen(row->name), 0);
-            dtype_store(masters, row->offset + k, acc,
-                        dtype_load(masters, row->offset + k, acc) +
-                            0.3 * rng_normal(3, RNG_TEST, key, (uint64_t)k));
+    void *masters = p->master ? p->master : malloc((size_t)p->total * sizeof(float));
+    if (!p->master) assert_int_equal(masters_get(&f->run, masters), STATUS_OK);
+    for (const struct param *r = p->rows; r < p->rows + p->count; r++)
+        for (int64_t k = 0; k < r->count && (r->rank == 1 || r->zero); k++) {
+            const double by = 0.3 * rng_normal(3, RNG_TEST, XXH64(r->name, strlen(r->name), 0), (uint64_t)k);
+            dtype_store(masters, r->offset + k, acc, dtype_load(masters, r->offset + k, acc) + by);
         }
-    }
-    if (half) assert_int_equal(masters_put(&f->run, masters), STATUS_OK);
-    if (half) free(masters);
+    if (!p->master) assert_int_equal(masters_put(&f->run, masters), STATUS_OK);
+    if (!p->master) free(masters);
 }
 
 static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype dt, enum recompute policy)

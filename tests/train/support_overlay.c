@@ -120,7 +120,7 @@ static void same_state(const struct pair *of)
 {
     const struct params *p = &of->a->decoder.params, *q = &of->b->decoder.params;
     const size_t bytes = (size_t)p->total * sizeof(float);
-    same(of, p->master, q->master, bytes, "master weights");
+    if (p->low) same(of, p->low, q->low, bytes / 2, "lower halves of master weights");
     same(of, p->weight, q->weight, (size_t)p->total * dtype_bytes(p->dt), "weights");
     same(of, p->m, q->m, bytes, "first moments");
     same(of, p->v, q->v, (size_t)p->total_v * sizeof(float), "second moments");
