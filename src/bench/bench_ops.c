@@ -24,12 +24,6 @@ struct setup {
 
 typedef status case_fn(struct setup *s, dtype dt);
 
-static status run_cast(struct setup *s, dtype dt)
-{
-    dtype to = dt == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
-    return s->ops.cast(&(struct cast_args){.x = s->x[0], .y = s->x[1], .count = COUNT, .from = dt, .to = to},
-                       NULL);
-}
 static status run_bias_bwd(struct setup *s, dtype dt)
 {
     return s->ops.bias_bwd(
@@ -285,7 +279,6 @@ static const struct {
     case_fn *run;
     double per_dt, fixed;
 } cases[] = {
-    {"cast", run_cast, 0, 6},
     {"bias_bwd", run_bias_bwd, 1, 0},
     {"embed_fwd", run_embed_fwd, 2, 0},
     {"embed_bwd", run_embed_bwd, 1, 8},

@@ -237,12 +237,6 @@ static status run_bias_bwd(struct call *k)
     CALL(bias_bwd, .dy = in(k, k->dt, rows * f), .db = both(k, DTYPE_F32, f), .rows = rows, .n = f,
          .dt = k->dt);
 }
-static status run_cast(struct call *k)
-{
-    const int64_t n = k->shape->rows * k->shape->d;
-    const dtype to = k->dt == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
-    CALL(cast, .x = in(k, k->dt, n), .y = out(k, to, n), .count = n, .from = k->dt, .to = to);
-}
 static status run_embed_fwd(struct call *k)
 {
     const struct shape *s = k->shape;
@@ -328,7 +322,6 @@ static const struct {
     {"gate_fwd", run_gate_fwd},
     {"gate_bwd", run_gate_bwd},
     {"bias_bwd", run_bias_bwd},
-    {"cast", run_cast},
     {"embed_fwd", run_embed_fwd},
     {"embed_bwd", run_embed_bwd},
     {"xent", run_xent},

@@ -40,7 +40,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
-    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(cast) X(fold) X(normal)                       \
+    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                       \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)     \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd) X(combine) X(combine_gate_bwd) X(balance)  \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
@@ -451,14 +451,6 @@ struct halves_args {
     bf16 *upper;            /* [count] */
     uint16_t *low;          /* [count]; NULL, of SPLIT alone: they are lost */
     int64_t count;
-};
-
-/* y = x in another float type. */
-struct cast_args {
-    const void *x;
-    void *y;
-    int64_t count;
-    dtype from, to;
 };
 
 #define X(op)                                                                                                          \

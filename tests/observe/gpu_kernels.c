@@ -31,8 +31,8 @@ static status work(void)
     SCOPE("train.step", 7);
     {
         SCOPE("convert", 1);
-        TRY(gpu.ops.cast(
-            &(struct cast_args){.x = gpu.x, .y = gpu.a, .count = N * N, .from = DTYPE_F32, .to = DTYPE_BF16},
+        TRY(gpu.ops.halves(
+            &(struct halves_args){.way = HALVES_SPLIT, .x = gpu.x, .upper = gpu.a, .count = N * N},
             &gpu.stream));
     }
     {

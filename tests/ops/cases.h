@@ -275,7 +275,6 @@ static const struct op_case op_cases[] = {
     ROWS(ortho_step, 1, 1, 0), ROWS(ortho_step, 3, 11, 0), ROWS(ortho_step, 70, 1025, 0), ROWS(ortho_step, 3, 11, NO_CLIP),
     ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
     ROWS(halves, 1, 1, 0), ROWS(halves, 3, 11, 0), ROWS(halves, 0, 4, 0), ROWS(halves, 10, 65536, 0),
-    ROWS(cast, 1, 1, 0), ROWS(cast, 3, 11, 0), ROWS(cast, 70, 1025, 0),
     ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),
 
     CONVS(conv_fwd), CONVS(conv_bwd), DILATED(conv_fwd), DILATED(conv_bwd), DILATE(conv_fwd, 12, 4, 3, BRANCH, 1, {6}), CONV(conv_fwd, 12, 4, BRANCH | WITH_BIAS, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),

@@ -28,7 +28,7 @@
     ROWS(rmsnorm_bwd, rows_, d_, DRES), ROWS(rmsnorm_bwd, rows_, d_, DRES | IN_PLACE), \
     ROWS(layernorm_fwd, rows_, d_, BRANCH), ROWS(layernorm_bwd, rows_, d_, DRES | IN_PLACE), \
     ROWS(swiglu_fwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, IN_PLACE), \
-    ROWS(gelu_fwd, rows_, d_, 0), ROWS(gelu_bwd, rows_, d_, IN_PLACE), ROWS(cast, rows_, d_, 0), \
+    ROWS(gelu_fwd, rows_, d_, 0), ROWS(gelu_bwd, rows_, d_, IN_PLACE), ROWS(halves, rows_, d_, 0), \
     {.op = OP_bias_bwd, .m = rows_, .n = d_, .k = 1, .flags = WITH_BIAS}
 #define REAL_ATTN(op_) \
     ATTN(op_, 12, 12, 64, 0, FUSED, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 0, FUSED, 2, {1024, 1024}), \

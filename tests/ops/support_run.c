@@ -609,20 +609,6 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     run_same(o, p, &h);
 }
 
-/* There and back; the source holds a tie and what is not finite. */
-static void run_cast(const struct ops *o, const struct op_case *c, struct probe *p)
-{
-    static const double special[] = {NAN,        INFINITY, -INFINITY, 1 + 0x1p-8,
-                                     1 + 0x3p-8, -0.0,     0x1p-130,  3.4e38};
-    int64_t count = c->rows * c->d;
-    dtype wide = dtype_acc(p->dt);
-    void *x = probe_in(p, "x", wide, count, 0, 1), *y = probe_out(p, "y", PROBE_OUT, p->dt, count, TOL_EXACT);
-    for (int64_t i = 0; i < 8 && i < count; i++) dtype_store(x, i, wide, special[i]);
-    RUN(o, cast, .x = x, .y = y, .count = count, .from = wide, .to = p->dt);
-    RUN(o, cast, .x = y, .y = probe_out(p, "back", PROBE_OUT, wide, count, TOL_EXACT), .count = count,
-        .from = p->dt, .to = wide);
-}
-
 /* Kept and added to again, in both types. */
 static void run_fold(const struct ops *o, const struct op_case *c, struct probe *p)
 {
@@ -709,7 +695,6 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_ortho_poly] = run_ortho_poly,
         [OP_ortho_step] = run_ortho_step,
         [OP_halves] = run_halves,
-        [OP_cast] = run_cast,
         [OP_fold] = run_fold,
         [OP_normal] = run_normal,
         [OP_conv_fwd] = run_conv,

@@ -171,7 +171,10 @@ less llama-4-1 llama optimizer
 zero deep 4 1 --model.layer_count=8 --train.steps=2
 zero deep 4 3 --model.layer_count=8 --train.steps=2
 less deep-4-3 deep-4-1 gradients # but for two of its layers
-less qwen-4-1 qwen parameters
+half=(--train.precision=bf16 --model.hidden_size=128 --model.ffn_size=1024 --train.steps=2)
+run 0 train zero.yaml --run.dir=runs/half "${half[@]}"
+zero half 2 1 "${half[@]}"
+less half-2-1 half parameters # units that are large beside their padding: 3 bytes of 4, of each parameter
 
 # From any mesh to any other.
 go_on() { # go_on RANKS STAGE: the run in runs/moved, without its last checkpoint

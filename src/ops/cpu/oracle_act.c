@@ -117,18 +117,6 @@ static status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status cast(const struct cast_args *a, dev_stream s)
-{
-    (void)s;
-    CHECK(a->y != a->x || a->count == 0, "cast in place");
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        for (int64_t i = span.begin; i < span.end; i++) put(a->y, i, a->to, get(a->x, i, a->from));
-    }
-    return STATUS_OK;
-}
-
 static status fold(const struct fold_args *a, dev_stream s)
 {
     (void)s;
@@ -152,6 +140,5 @@ void oracle_act(struct ops *o)
     o->gelu_bwd = gelu_bwd;
     o->gate_fwd = gate_fwd;
     o->gate_bwd = gate_bwd;
-    o->cast = cast;
     o->fold = fold;
 }

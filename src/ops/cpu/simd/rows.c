@@ -1,4 +1,4 @@
-/* The ops that mostly move memory: bias gradient, embedding, cast. */
+/* The ops that mostly move memory: bias gradient, embedding. */
 #include "ops/cpu/oracle.h"
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
@@ -147,39 +147,9 @@ static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-VEC_INLINE void cast_span(const struct cast_args *a, struct span span, dtype from, dtype to)
-{
-    for (int64_t i = span.begin; i < span.end; i += VEC) {
-        int n = vec_n(span.end - i);
-        vec_store(a->y, i, n, to, vec_load(a->x, i, n, from));
-    }
-}
-
-/* Between F32 and BF16; other types are met in files alone, and take the plain loop. */
-static status cast(const struct cast_args *a, dev_stream s)
-{
-    const bool narrow = a->from == DTYPE_F32 && a->to == DTYPE_BF16;
-    if (!narrow && !(a->from == DTYPE_BF16 && a->to == DTYPE_F32)) {
-        struct ops plain = {0};
-        oracle_act(&plain);
-        return plain.cast(a, s);
-    }
-    CHECK(a->y != a->x || a->count == 0, "cast in place");
-    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
-    {
-        struct span span = chunk_span(c, a->count, GRAIN);
-        if (narrow)
-            cast_span(a, span, DTYPE_F32, DTYPE_BF16);
-        else
-            cast_span(a, span, DTYPE_BF16, DTYPE_F32);
-    }
-    return STATUS_OK;
-}
-
 void SIMD(simd_rows)(struct ops *o)
 {
     o->bias_bwd = bias_bwd;
     o->embed_fwd = embed_fwd;
     o->embed_bwd = embed_bwd;
-    o->cast = cast;
 }
