@@ -112,19 +112,19 @@ static void print_rates(const struct rates *r, const char *set, dtype dt, double
 {
     char peer[64] = "has none here", best[32] = "null", median[32] = "null";
     if (r->best[1] > 0) {
-        snprintf(peer, sizeof peer, "%7.1f, best %7.1f", r->median[1] / 1e9, r->best[1] / 1e9);
-        snprintf(median, sizeof median, "%.1f", r->median[1] / 1e9);
-        snprintf(best, sizeof best, "%.1f", r->best[1] / 1e9);
+        snprintf(peer, sizeof peer, "%7.5g, best %7.5g", r->median[1] / 1e9, r->best[1] / 1e9);
+        snprintf(median, sizeof median, "%.5g", r->median[1] / 1e9);
+        snprintf(best, sizeof best, "%.5g", r->best[1] / 1e9);
     }
     if (json)
         printf(
             "{\"bench\":\"gemm\",\"set\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\",\"form\":\"%s\",\"m\":%lld,"
-            "\"n\":%lld,\"k\":%lld,\"gflops\":%.1f,\"best_gflops\":%.1f,\"onednn_gflops\":%s,"
+            "\"n\":%lld,\"k\":%lld,\"gflops\":%.5g,\"best_gflops\":%.5g,\"onednn_gflops\":%s,"
             "\"onednn_best_gflops\":%s,\"peak_gflops\":%.1f,\"threads\":%d}\n",
             set, dtype_name(dt), r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k,
             r->median[0] / 1e9, r->best[0] / 1e9, median, best, peak / 1e9, parallel_threads());
     else
-        printf("  %-5s %-6s %6lld x %5lld x %5lld  %7.1f GFLOP/s, best %7.1f: %3.0f%% of peak   "
+        printf("  %-5s %-6s %6lld x %5lld x %5lld  %7.5g GFLOP/s, best %7.5g: %3.0f%% of peak   "
                "oneDNN %s\n",
                r->layer->name, r->form, (long long)r->m, (long long)r->n, (long long)r->k, r->median[0] / 1e9,
                r->best[0] / 1e9, 100 * r->best[0] / peak, peer);

@@ -44,41 +44,46 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ru
 }
 
 /* Where the set forms SwiGLU at the end of the product before it, or (backward) behind it, and nothing stands between them: no bias, and no
- * rows that come from other ranks or go to them. */
-static bool joins(const struct mlp *m, const struct swiglu_gemm_args *a, const struct run *r)
+ * rows that come from other ranks or go to them. `in`: up's input, or down's output gradient; *done: it did. */
+static status joined(const struct mlp *m, enum swiglu_way way, struct mlp_saved *s, struct tensor in,
+                     const struct run *r, bool *done)
 {
-    return m->act == ACT_SWIGLU && m->up.b < 0 && params_slices(r->params) == 1 && r->ops->swiglu_gemm &&
-           r->ops->swiglu_gemm_serves(a, r->stream);
-}
-
-/* Up and activation. */
-static status up_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, const struct run *r)
-{
-    const struct swiglu_gemm_args a = {.way = SWIGLU_FWD,
-                                       .a = y.data,
-                                       .w = params_weight(r->params, m->up.w),
+    const struct linear *l = way == SWIGLU_FWD ? &m->up : &m->down;
+    const struct swiglu_gemm_args a = {.way = way,
+                                       .a = in.data,
+                                       .w = params_weight(r->params, l->w),
                                        .gu = s->up.data,
+                                       .dgu = s->up.data,
                                        .m = s->m.data,
-                                       .rows = y.shape[0],
-                                       .d = m->up.in,
+                                       .rows = in.shape[0],
+                                       .d = in.shape[1],
                                        .f = m->f,
-                                       .dt = y.dt};
-    if (joins(m, &a, r)) return r->ops->swiglu_gemm(&a, r->stream);
-    TRY(linear_fwd(&m->up, y, s->up, r));
-    return activate(m, s, r);
+                                       .dt = in.dt};
+    *done = m->act == ACT_SWIGLU && m->up.b < 0 && params_slices(r->params) == 1 && r->ops->swiglu_gemm &&
+            r->ops->swiglu_gemm_serves(&a, r->stream);
+    return *done ? r->ops->swiglu_gemm(&a, r->stream) : STATUS_OK;
 }
 
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out,
                const struct run *r)
 {
-    TRY(up_fwd(m, s, y, r));
+    bool done;
+    TRY(joined(m, SWIGLU_FWD, s, y, r, &done));
+    if (!done) {
+        TRY(linear_fwd(&m->up, y, s->up, r));
+        TRY(activate(m, s, r));
+    }
     return linear_fwd(&m->down, s->m, out, r);
 }
 
+/* up alone is asked for, with the bits of forward: by the same product. */
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
                  const struct run *r)
 {
-    return policy == RECOMPUTE_FULL ? up_fwd(m, s, y, r) : STATUS_OK;
+    bool done;
+    if (policy != RECOMPUTE_FULL) return STATUS_OK;
+    TRY(joined(m, SWIGLU_FWD, s, y, r, &done));
+    return done ? STATUS_OK : linear_fwd(&m->up, y, s->up, r);
 }
 
 /* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
@@ -96,29 +101,16 @@ static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struc
         r->stream);
 }
 
-/* From dout to up's gradient, in up's place, and m. */
-static status down_bwd(const struct mlp *m, struct mlp_saved *s, struct tensor dout, const struct run *r)
-{
-    const struct swiglu_gemm_args a = {.way = SWIGLU_BWD,
-                                       .a = dout.data,
-                                       .w = params_weight(r->params, m->down.w),
-                                       .gu = s->up.data,
-                                       .dgu = s->up.data,
-                                       .m = s->m.data,
-                                       .rows = dout.shape[0],
-                                       .d = m->down.out,
-                                       .f = m->f,
-                                       .dt = dout.dt};
-    if (joins(m, &a, r)) return r->ops->swiglu_gemm(&a, r->stream);
-    TRY(linear_dgrad(&m->down, dout, s->m, r));
-    return activate_bwd(m, s, r);
-}
-
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct run *r)
 {
+    bool done;
     (void)c;
-    TRY(down_bwd(m, s, dout, r));
+    TRY(joined(m, SWIGLU_BWD, s, dout, r, &done));
+    if (!done) {
+        TRY(linear_dgrad(&m->down, dout, s->m, r));
+        TRY(activate_bwd(m, s, r));
+    }
     TRY(linear_wgrad(&m->down, s->m, dout, r));
     TRY(linear_dgrad(&m->up, s->up, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->up, y, s->up, r);

@@ -24,9 +24,9 @@ RNG_INLINE struct half_pair rounding_halves(uint32_t bits)
     return h;
 }
 /* The bits of the f32 of two halves. */
-RNG_INLINE uint32_t rounding_joined(uint32_t upper, uint32_t low)
+RNG_INLINE uint32_t rounding_joined(uint16_t upper, uint16_t low)
 {
-    return ((upper - (low >> 15)) << 16) | low;
+    return ((uint32_t)upper << 16) + (uint32_t)(int16_t)low;
 }
 
 /* The words of four elements of a chunk, from its element k on, a multiple of 4. */

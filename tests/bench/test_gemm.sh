@@ -3,9 +3,9 @@
 . "$(dirname "$0")/../shell.sh"
 for dt in f32 bf16; do
     run 0 bench gemm --dtype $dt --layer out --tokens 64 --runs 1
-    check "$dt: three products" test "$(grep -cE '^  out +(fwd|dgrad|wgrad) .* GFLOP/s, best +[0-9]' out)" -eq 3
+    check "$dt: three products" test "$(grep -cE '^  out +(fwd|dgrad|wgrad) .* GFLOP/s, best +[0-9.e+-]*[1-9]' out)" -eq 3
     run 0 bench gemm --dtype $dt --layer out --tokens 64 --runs 1 --json
-    check "$dt: three objects" test "$(grep -cE '"gflops":[0-9.]+,.*"onednn_gflops":(null|[0-9.]+),' out)" -eq 3
+    check "$dt: three objects" test "$(grep -cE '"gflops":[0-9.e+-]*[1-9][0-9.e+-]*,.*"onednn_gflops":(null|[0-9.e+-]+),' out)" -eq 3
 done
 check "F32 has a peer everywhere" test "$("$ingot" bench gemm --dtype f32 --layer out --tokens 64 --runs 1 --json | grep -c '"onednn_gflops":null')" -eq 0
 exit "$failed"

@@ -50,14 +50,6 @@ struct grouped {
 
 // ---- What loaders and consumers agree upon.
 
-__device__ inline int pair_rank()
-{
-    int rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
-    return rank;
-}
-__device__ inline void pair_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;\n" ::: "memory"); }
-
 // One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it (0: the other block does
 // the last tile alone, and this one accompanies it). shared: the other block's B is the same.
 struct tile {
@@ -159,15 +151,6 @@ template <int PRODUCT> struct gatherer {
     }
 };
 
-// As tma_load, into both blocks of the pair.
-__device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], "
-                 "[%2], %6;\n" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
-                 : "memory");
-}
-
 // What TMA brings of a stage: one thread.
 template <int PRODUCT, bool GATHER>
 __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank, int step,
@@ -251,14 +234,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
     {
     }
     // This warp has read stage i: for both loaders.
-    __device__ void release(int i) const
-    {
-        if (lane < PAIR)
-            asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                         "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(at + EMPTY_AT + 8 * i),
-                         "r"(lane)
-                         : "memory");
-    }
+    __device__ void release(int i) const { mbar_arrive_both(at + EMPTY_AT + 8 * i); }
     // The rows from `rows` on of a stage of WGRAD become zeros.
     __device__ void blank(int rows) const
     {
@@ -449,18 +425,7 @@ template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *
         TRY(tile_map_rows(&b, s, in_b, rows, g.across, g.across, K, N / 2 / SLAB_COLS));
         TRY(map_f32(&c, s, x->c, weights, x->k, PRODUCT == WGRAD ? 16 : 32, PRODUCT == WGRAD ? 32 : 16));
     }
-    cudaLaunchAttribute pairs = {};
-    pairs.id = cudaLaunchAttributeClusterDimension;
-    pairs.val.clusterDim = {PAIR, 1, 1};
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = dim3((unsigned)(cuda_set(s)->multiprocessors / PAIR * PAIR));
-    launch.blockDim = dim3(THREADS);
-    launch.dynamicSmemBytes = BYTES;
-    launch.stream = queue_of(s);
-    launch.attrs = &pairs;
-    launch.numAttrs = 1;
-    cudaFuncSetAttribute(expert_gemm_kernel<PRODUCT, GATHER>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES); // a failure shows below
-    (void)cudaLaunchKernelEx(&launch, expert_gemm_kernel<PRODUCT, GATHER>, a, b, c, g);
+    launch_pairs(expert_gemm_kernel<PRODUCT, GATHER>, THREADS, BYTES, s, a, b, c, g);
     return cuda_set_launched(s, "expert_gemm (hopper)");
 }
 

@@ -42,28 +42,12 @@ struct problem {
 
 #ifdef TILE90
 
-__device__ inline int pair_rank()
-{
-    int rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
-    return rank;
-}
-__device__ inline void pair_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;\n" ::: "memory"); }
-
 struct place { int row, column; }; // of C: column of f
 
 template <product P> __device__ inline place tile_at(const problem &p, int t, int rank)
 {
     const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first), in = t % whole;
     return {((first + in % here) * PAIR + rank) * M, in / here * (P == FWD ? N / 2 : N)};
-}
-
-__device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], "
-                 "[%2], %6;\n" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
-                 : "memory");
 }
 
 template <product P> __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
@@ -83,17 +67,6 @@ template <product P> __device__ inline void load(const CUtensorMap *a, const CUt
             else tma_load_both(b_to, b, full, i * K, slab);
         }
     }
-}
-
-// A warp has read stage i: for both loaders.
-__device__ inline void release(uint32_t at, int i)
-{
-    const int lane = threadIdx.x % WARP;
-    if (lane < PAIR)
-        asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(at + EMPTY_AT + 8 * i),
-                     "r"(lane)
-                     : "memory");
 }
 
 template <product P> __device__ inline void consume(const problem &p, uint32_t at)
@@ -116,13 +89,13 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
-                release(at, (now + STAGES - 1) % STAGES);
+                mbar_arrive_both(at + EMPTY_AT + 8 * ((now + STAGES - 1) % STAGES)); // both loaders may write there
             }
             s.next();
         }
         wgmma_wait<0>();
         hold(d);
-        release(at, (s.stage + STAGES - 1) % STAGES);
+        mbar_arrive_both(at + EMPTY_AT + 8 * ((s.stage + STAGES - 1) % STAGES));
         named_sync(DRAINED + wg, BOTH);
 #pragma unroll
         for (int k = 0; k < N / 16; k++) {
@@ -316,18 +289,7 @@ template <product P> status queue(const CUtensorMap &a, const CUtensorMap &b, co
     const int rows = (int)x->rows, f = (int)x->f, width = P == FWD ? N / 2 : N;
     const problem p = {(__nv_bfloat16 *)x->gu, (__nv_bfloat16 *)x->dgu, (__nv_bfloat16 *)x->m,    rows, f, (int)(x->d / K),
                        (rows + PAIR * M - 1) / (PAIR * M),              (f + width - 1) / width, GROUP};
-    cudaLaunchAttribute pairs = {};
-    pairs.id = cudaLaunchAttributeClusterDimension;
-    pairs.val.clusterDim = {PAIR, 1, 1};
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = dim3((unsigned)(cuda_set(s)->multiprocessors / PAIR * PAIR));
-    launch.blockDim = dim3(THREADS);
-    launch.dynamicSmemBytes = BYTES;
-    launch.stream = queue_of(s);
-    launch.attrs = &pairs;
-    launch.numAttrs = 1;
-    cudaFuncSetAttribute(swiglu_gemm_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES); // a failure shows below
-    (void)cudaLaunchKernelEx(&launch, swiglu_gemm_kernel<P>, a, b, gu, p);
+    launch_pairs(swiglu_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
     return cuda_set_launched(s, "swiglu_gemm");
 }
 

@@ -11,6 +11,7 @@
 //   copies by one thread              tma_load, tma_store, bulk_load,         cp.async.bulk(.tensor)
 //                                     bulk_load_once, bulk_add_f32, bulk_wait cp.reduce.async.bulk
 //     their maps, made on the host    tile_map_rows, _heads                   cuTensorMapEncodeTiled
+//   pairs of blocks                   pair_*, tma_load_both, launch_pairs     clusters, multicast
 //   registers, warps, barriers        registers_take, _give, one_lane, named_sync, named_arrive, store8x8x4, load8x8x4
 //
 // Only code for sm_90a may call the device part: bodies of such kernels stand in #ifdef TILE90, so that the other architectures of the
@@ -364,6 +365,34 @@ __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;
 template <int PENDING> __device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(PENDING) : "memory"); }
 template <int PENDING> __device__ inline void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(PENDING) : "memory"); }
 
+// ---- Pairs: clusters of two blocks, of which one may load for both and tell both that it has read.
+
+__device__ inline int pair_rank()
+{
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+    return rank;
+}
+__device__ inline void pair_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;\n" ::: "memory"); }
+// As tma_load, into both blocks of the pair.
+__device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], "
+                 "[%2], %6;\n" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
+                 : "memory");
+}
+// By a warp: one arrival at this barrier of each block.
+__device__ inline void mbar_arrive_both(uint32_t bar)
+{
+    const int lane = threadIdx.x % WARP;
+    if (lane < 2)
+        asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(bar),
+                     "r"(lane)
+                     : "memory");
+}
+
 // ---- Warps.
 
 // True in one lane of a converged warp.
@@ -388,6 +417,24 @@ __device__ inline float exp2_fast(float x)
 }
 
 // ---- The host's part.
+
+// As many pairs as there are pairs of multiprocessors. A failure shows at the launch.
+template <typename... P, typename... A>
+static inline void launch_pairs(void (*kernel)(P...), int threads, int bytes, dev_stream s, const A &...arguments)
+{
+    cudaLaunchAttribute pairs = {};
+    pairs.id = cudaLaunchAttributeClusterDimension;
+    pairs.val.clusterDim = {2, 1, 1};
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = dim3((unsigned)(cuda_set(s)->multiprocessors / 2 * 2));
+    launch.blockDim = dim3((unsigned)threads);
+    launch.dynamicSmemBytes = (size_t)bytes;
+    launch.stream = queue_of(s);
+    launch.attrs = &pairs;
+    launch.numAttrs = 1;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    (void)cudaLaunchKernelEx(&launch, kernel, arguments...);
+}
 
 // A map of bf16 with RANK dimensions, the first of SLAB_COLS columns; strides of the others in bytes.
 template <int RANK>

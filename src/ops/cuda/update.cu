@@ -104,8 +104,8 @@ template <bool HALVES> __device__ inline quad load_master(const update_args &a, 
     quad q = {};
     if (wide && n >= QUAD) {
         const uint2 u = *reinterpret_cast<const uint2 *>(w), l = *reinterpret_cast<const uint2 *>(low);
-        return {{__uint_as_float(rounding_joined(u.x, l.x & 0xffff)), __uint_as_float(rounding_joined(u.x >> 16, l.x >> 16)),
-                 __uint_as_float(rounding_joined(u.y, l.y & 0xffff)), __uint_as_float(rounding_joined(u.y >> 16, l.y >> 16))}};
+        return {{__uint_as_float(rounding_joined(uint16_t(u.x), uint16_t(l.x))), __uint_as_float(rounding_joined(u.x >> 16, l.x >> 16)),
+                 __uint_as_float(rounding_joined(uint16_t(u.y), uint16_t(l.y))), __uint_as_float(rounding_joined(u.y >> 16, l.y >> 16))}};
     }
     for (int k = 0; k < QUAD; k++)
         if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
