@@ -82,18 +82,19 @@ fi
 
 # A text that is worth learning: sentences of a chain in which each word has four successors, one of them likely.
 make_chain() {
-    awk 'BEGIN {
-        srand(11)
+    awk 'function random() { state = (state * 69069 + 1) % 4294967296; return state / 4294967296 }
+    BEGIN {
+        state = 11
         for (i = 0; i < 400; i++) {
             word[i] = ""
-            for (k = 2 + int(rand() * 3); k > 0; k--) word[i] = word[i] substr("bdfglmnprst", 1 + int(rand() * 11), 1) substr("aeiou", 1 + int(rand() * 5), 1)
-            for (k = 0; k < 4; k++) after[i, k] = int(rand() * 400)
+            for (k = 2 + int(random() * 3); k > 0; k--) word[i] = word[i] substr("bdfglmnprst", 1 + int(random() * 11), 1) substr("aeiou", 1 + int(random() * 5), 1)
+            for (k = 0; k < 4; k++) after[i, k] = int(random() * 400)
         }
         for (line = 0; line < 12000; line++) {
             text = ""
-            for (n = 6 + int(rand() * 14); n > 0; n--) {
+            for (n = 6 + int(random() * 14); n > 0; n--) {
                 text = text word[i] " "
-                u = rand()
+                u = random()
                 i = after[i % 400, u < 0.6 ? 0 : u < 0.8 ? 1 : u < 0.95 ? 2 : 3]
             }
             print text "."

@@ -8,7 +8,7 @@ cat >ranks.yaml <<'YAML'
 model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 2, context_length: 32}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin, packing: documents}
 train: {micro_batch: 1, batch_tokens: 256, steps: 20, precision: fp32, gradient_groups: 4}
-optim: {lr: 1e-2, warmup_steps: 5}
+optim: {lr: 3e-3, warmup_steps: 5}
 machine: {threads: 1}
 YAML
 ranks() { over_mpi "$1" "$ingot" train ranks.yaml "${@:2}"; } # ranks N ARGS...

@@ -10,7 +10,7 @@ val_loss() { # val_loss RUN_DIR: the last evaluation's
 train() { # train NAME KEYS...
     local name=$1
     shift
-    run 0 train r.yaml --run.dir="runs/$name" --train.steps=200 --eval.every=0 --ckpt.every=0 "$@"
+    run 0 train r.yaml --run.dir="runs/$name" --train.steps=200 --eval.every=0 --ckpt.every=0 --optim.lr=1e-2 "$@"
     echo "$name: $(val_loss "runs/$name")"
 }
 near() { # near NAME OTHER: its validation loss is at most 0.03 above that of OTHER

@@ -6,7 +6,7 @@ cat >pipe.yaml <<'YAML'
 model: {layer_count: 5, hidden_size: 32, ffn_size: 48, head_count: 2, context_length: 32, tied_embeddings: false}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
 train: {micro_batch: 1, batch_tokens: 256, steps: 6, precision: fp32}
-optim: {lr: 1e-2, warmup_steps: 2}
+optim: {lr: 3e-3, warmup_steps: 2}
 eval: {every: 3, tokens: 512}
 ckpt: {every: 3}
 machine: {threads: 1}

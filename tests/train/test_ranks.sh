@@ -6,7 +6,7 @@ cat >ranks.yaml <<'YAML'
 model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 2, context_length: 32}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
 train: {micro_batch: 1, batch_tokens: 256, steps: 20, precision: fp32, gradient_groups: 4}
-optim: {lr: 1e-2, warmup_steps: 5}
+optim: {lr: 3e-3, warmup_steps: 5}
 eval: {every: 10}
 ckpt: {every: 5}
 YAML

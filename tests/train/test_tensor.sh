@@ -7,7 +7,7 @@ cat >tensor.yaml <<'YAML'
 model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 4, context_length: 32, vocab_size: 320}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin, packing: documents}
 train: {micro_batch: 2, batch_tokens: 256, steps: 20, precision: fp32, gradient_groups: 2}
-optim: {lr: 1e-2, warmup_steps: 5}
+optim: {lr: 3e-3, warmup_steps: 5}
 eval: {every: 10}
 ckpt: {every: 10}
 machine: {threads: 1}
@@ -53,7 +53,7 @@ variant qwen3 --model.qk_norm=true --model.qkv_bias=true --train.clip=0.5 --trai
 latent="--model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
 variant mla $latent --train.recompute=selective
 variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
-tables="--model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.lr=1e-3 --optim.table_rate=1" # as in meshes.sh
+tables="--model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.lr=1e-4 --optim.table_rate=1" # as in meshes.sh
 norms=1e-3 variant engram $tables --train.recompute=full
 variant mtp --model.mtp_depth=2 --train.recompute=full
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1

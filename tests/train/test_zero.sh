@@ -6,7 +6,7 @@ cat >zero.yaml <<'YAML'
 model: {layer_count: 2, hidden_size: 64, ffn_size: 256, head_count: 2, context_length: 32}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
 train: {micro_batch: 1, batch_tokens: 128, steps: 6, precision: fp32, gradient_groups: 4}
-optim: {lr: 1e-2, warmup_steps: 2}
+optim: {lr: 3e-3, warmup_steps: 2}
 eval: {every: 3, tokens: 400}
 ckpt: {every: 3}
 machine: {threads: 1}
