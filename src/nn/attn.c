@@ -240,43 +240,53 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                             r->stream);
 }
 
+/* Nothing but a rotation of whole heads stands between projection and attention. */
+static bool whole_heads_turn(const struct attn *m, const struct rope *rope)
+{
+    return m->q_norm < 0 && 2 * rope->heads.half == m->hd;
+}
+
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct tensor dout, struct tensor dy, const struct run *r)
 {
     const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);
     int64_t stride = s->dqkv.shape[1];
+    const struct attn_turn turn = {b->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
     TRY(output_bwd(m, s, dout, r));
-    TRY(r->ops->attn_bwd(&(struct attn_bwd_args){.q = h.q,
-                                                 .k = h.k,
-                                                 .v = h.v,
-                                                 .o = s->o.data,
-                                                 .do_ = s->do_.data,
-                                                 .lse = s->lse.data,
-                                                 .dq = s->dqkv.data,
-                                                 .dk = column(s->dqkv, q_width(m)),
-                                                 .dv = column(s->dqkv, v_at(m)),
-                                                 .q_stride = h.q_stride,
-                                                 .k_stride = h.k_stride,
-                                                 .v_stride = h.v_stride,
-                                                 .dq_stride = stride,
-                                                 .dk_stride = stride,
-                                                 .dv_stride = stride,
-                                                 .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
-                                                 .rows = b->rows,
-                                                 .heads = m->heads,
-                                                 .heads_kv = m->heads_kv,
-                                                 .hd = m->hd,
-                                                 .hd_v = m->hd,
-                                                 .window = m->window,
-                                                 .scale = m->scale,
-                                                 .len_max = b->len_max,
-                                                 .scratch = s->scratch_bwd.data,
-                                                 .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
-                                                 .dt = y.dt},
-                         r->stream));
-    TRY(rotate_back(m, s, c, r));
+    struct attn_bwd_args a = {.q = h.q,
+                              .k = h.k,
+                              .v = h.v,
+                              .o = s->o.data,
+                              .do_ = s->do_.data,
+                              .lse = s->lse.data,
+                              .dq = s->dqkv.data,
+                              .dk = column(s->dqkv, q_width(m)),
+                              .dv = column(s->dqkv, v_at(m)),
+                              .q_stride = h.q_stride,
+                              .k_stride = h.k_stride,
+                              .v_stride = h.v_stride,
+                              .dq_stride = stride,
+                              .dk_stride = stride,
+                              .dv_stride = stride,
+                              .cu_seqlens = b->cu_seqlens,
+                              .docs = b->docs,
+                              .rows = b->rows,
+                              .heads = m->heads,
+                              .heads_kv = m->heads_kv,
+                              .hd = m->hd,
+                              .hd_v = m->hd,
+                              .window = m->window,
+                              .scale = m->scale,
+                              .len_max = b->len_max,
+                              .scratch = s->scratch_bwd.data,
+                              .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
+                              .dt = y.dt};
+    const bool turns =
+        whole_heads_turn(m, c->rope) && r->ops->attn_bwd_turns && r->ops->attn_bwd_turns(&a, r->stream);
+    if (turns) a.turn = &turn;
+    TRY(r->ops->attn_bwd(&a, r->stream));
+    if (!turns) TRY(rotate_back(m, s, c, r));
     TRY(linear_dgrad(&m->qkv, s->dqkv, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->qkv, y, s->dqkv, r);
 }

@@ -191,9 +191,15 @@ struct attn_fwd_args {
     void *scratch;                      /* attn_scratch(ATTN_FWD) bytes */
     dtype dt;
 };
+/* Rotation that stood before attention, without a norm and over whole heads: rope_bwd's operands with half = hd / 2. */
+struct attn_turn {
+    const int32_t *positions;               /* [rows] */
+    const void *cos, *sin;                  /* [positions, half] A */
+};
 struct attn_bwd_args {
     const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd_v] contiguous */
     void *dq, *dk, *dv;                     /* dt, =; strides below */
+    const struct attn_turn *turn;           /* only where ops.attn_bwd_turns: dq and dk are turned back, in A, as rope_bwd would; NULL: not */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
@@ -466,6 +472,7 @@ struct ops {
 #undef X
     status (*swiglu_gemm)(const struct swiglu_gemm_args *a, dev_stream s);          /* or NULL, as the next */
     bool (*swiglu_gemm_serves)(const struct swiglu_gemm_args *a, dev_stream s);    /* and is faster than the two ops apart */
+    bool (*attn_bwd_turns)(const struct attn_bwd_args *a, dev_stream s);           /* attn_bwd can have a `turn` there; or NULL: nowhere */
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);

@@ -97,6 +97,8 @@ struct bwd_args {
     int rows, heads, heads_kv, group, items;
     int upward; // the direction of the walk
     float scale, scale2;
+    const int *positions; // heads of 64: dq and dk turn back by the angles there; NULL: they do not
+    const float *cos, *sin; // [positions, 32]
 };
 
 // What becomes of a warpgroup's part of dQ: others add to it, or it is finished, alone or with what others left.
@@ -273,6 +275,8 @@ template <int HD> struct consumer {
     const int group, thread, lane; // thread: within the warpgroup
     float dk[HD / 2], dv[HD / 2], s[M / 2], dp[M / 2];
     uint32_t p[M / 16][4], ds[M / 16][4];
+    struct places { int at[2]; };              // positions of this thread's two rows
+    struct angles { float2 cos[2][4], sin[2][4]; }; // of their columns below 32
 
     __device__ consumer(const bwd_args &a_, const bwd_shared<HD> &sh_, int group_)
         : a(a_), sh(sh_), group(group_), thread(threadIdx.x % WARPGROUP), lane(threadIdx.x % WARP)
@@ -396,6 +400,48 @@ template <int HD> struct consumer {
         __syncwarp();
         if (lane == 0) mbar_arrive(sh.dq_full(group));
     }
+    // Heads of 64 as rotation pairs them, columns i and i + 32: both are this thread's. Rows that do not exist turn as the last one.
+    __device__ places places_of(int row) const
+    {
+        places x = {};
+        if (HD == 64 && a.positions)
+#pragma unroll
+            for (int half = 0; half < 2; half++) x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
+        return x;
+    }
+    // To L1 a step before they are loaded: four threads have the same two rows of both tables.
+    __device__ void angles_ahead(const places &x) const
+    {
+        const float *table = lane % 4 < 2 ? a.cos : a.sin;
+        if (a.positions && !a.upward) asm volatile("prefetch.global.L1 [%0];\n" ::"l"(table + (int64_t)(lane % 2 ? x.at[1] : x.at[0]) * 32));
+    }
+    __device__ angles angles_of(const places &x) const
+    {
+        angles t;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const int64_t at = (int64_t)x.at[half] * 32 + acc_col(thread, 4 * n);
+                t.cos[half][n] = __ldg((const float2 *)(a.cos + at));
+                t.sin[half][n] = __ldg((const float2 *)(a.sin + at));
+            }
+        return t;
+    }
+    __device__ static void turn_back(float (&d)[32], const angles &t)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &x = d[4 * n + 2 * half + e], &y = d[4 * (n + 4) + 2 * half + e];
+                    const float u = x, v = y, c = e ? t.cos[half][n].y : t.cos[half][n].x, s = e ? t.sin[half][n].y : t.sin[half][n].x;
+                    x = u * c + v * s;
+                    y = v * c - u * s;
+                }
+    }
     __device__ void release(uint32_t bar)
     {
         if (lane == 0) mbar_arrive(bar);
@@ -431,6 +477,7 @@ template <int HD> struct consumer {
             int query = item.first * M, h = 0;
             ring<tile::DS_STAGES> before = d; // dS of the step before
             int query_before = 0, head_before = 0;
+            const places keys_at = places_of(key0); // and, downwards, of the query block that is finished here: M = KEYS
             auto dq_done = [&](float (&dq)[32]) {
                 release(sh.ds_empty(before.stage));
                 mbar_wait(sh.dq_empty(group), dq_parity);
@@ -440,7 +487,13 @@ template <int HD> struct consumer {
                     dq_stage(dq);
                     return;
                 }
-                if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
+                if constexpr (HD == 64)
+                    if (a.positions) {
+                        const angles t = angles_of(a.upward ? places_of(query_before + group * 64) : keys_at);
+                        if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
+                        turn_back(dq, t);
+                    }
+                if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, query_before, head_before);
                 const int row = query_before + (HD == 64 ? group * 64 : 0), col = head_before * HD + (HD == 64 ? 0 : group * 64);
                 rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
                 __syncwarp();
@@ -449,6 +502,7 @@ template <int HD> struct consumer {
             for (int step = 0; step < steps; step++) {
                 const uint32_t q_at = sh.base + tile::AT_Q + q.stage * tile::Q, o_at = sh.base + tile::AT_O + o.stage * tile::Q;
                 const int q_now = q.stage, o_now = o.stage;
+                if (HD == 64 && step == steps - a.group) angles_ahead(keys_at);
                 mbar_wait(sh.o_full(o.stage), o.parity);
                 keys_by_tile(dp, tile::AT_V, o_at);
                 wgmma_commit();
@@ -511,6 +565,8 @@ template <int HD> struct consumer {
             hold(dv);
             dq_done(dq);
             release(sh.kv_empty());
+            if constexpr (HD == 64)
+                if (a.positions) turn_back(dk, angles_of(keys_at));
             const int hd0 = item.kv * HD, valid = a.rows - key0;
             rows_store(dv, {1, 1}, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
             rows_store(dk, {a.scale, a.scale}, a.dk + key0 * a.dk_stride + hd0, a.dk_stride, valid);
@@ -648,7 +704,10 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                         items,
                         a->heads == a->heads_kv && a->len_max <= 1024,
                         (float)a->scale,
-                        (float)(a->scale * 1.4426950408889634)};
+                        (float)(a->scale * 1.4426950408889634),
+                        a->turn ? a->turn->positions : NULL,
+                        a->turn ? (const float *)a->turn->cos : NULL,
+                        a->turn ? (const float *)a->turn->sin : NULL};
     const before_args before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads, (int)blocks};
     CUtensorMap q, k, v, o;
     TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, width, tile::M, HD / SLAB_COLS));

@@ -255,12 +255,23 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .dt = a->dt};
 }
 
+/* Of what Hopper's kernels serve, heads of 64: there one thread has both elements of a pair. */
+static bool attn_bwd_turns(const struct attn_bwd_args *a, dev_stream s)
+{
+    enum cuda_attention backend;
+    const struct attn_fwd_args forward = forward_of(a);
+    return a->hd == 64 && a->hd_v == 64 && hopper_serves(&forward, s) && aligned_grads(a) &&
+           choose(&forward, s, &backend) == STATUS_OK && backend == CUDA_ATTENTION_OWN;
+}
+
 static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     const struct attn_fwd_args forward = forward_of(a);
     if (a->rows == 0) return STATUS_OK;
     TRY(choose(&forward, s, &backend));
+    if (a->turn && !attn_bwd_turns(a, s))
+        return FAIL(STATUS_INTERNAL, "attention's backward was told to rotate what it does not");
     if (backend == CUDA_ATTENTION_CUDNN && !aligned_grads(a))
         return FAIL(STATUS_INTERNAL,
                     "attention's gradients are not aligned to 16 bytes as its inputs are, and forward "
@@ -317,5 +328,6 @@ void cuda_attn_slots(struct ops *o)
 {
     o->attn_fwd = attn_fwd;
     o->attn_bwd = attn_bwd;
+    o->attn_bwd_turns = attn_bwd_turns;
     o->attn_decode = cuda_attn_decode;
 }
