@@ -108,11 +108,44 @@ struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
                                .v_stride = s->qkv.shape[1]};
 }
 
+/* Nothing but a rotation of whole heads stands between projection and attention. */
+static bool whole_heads_turn(const struct attn *m, const struct rope *rope)
+{
+    return m->q_norm < 0 && 2 * rope->heads.half == m->hd;
+}
+
+static struct attn_turn turn_of(const struct mix *c)
+{
+    return (struct attn_turn){c->batch->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
+}
+
+/* Projection and rotation in one, where the set has that and nothing stands between them: no bias, no rows of other ranks. *done: it did. */
+static status project_turned(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                             const struct run *r, bool *done)
+{
+    const struct rope_gemm_args a = {.a = y.data,
+                                     .w = params_weight(r->params, m->qkv.w),
+                                     .qkv = s->qkv.data,
+                                     .turn = turn_of(c),
+                                     .rows = y.shape[0],
+                                     .d = y.shape[1],
+                                     .heads = m->heads,
+                                     .heads_kv = m->heads_kv,
+                                     .hd = m->hd,
+                                     .dt = y.dt};
+    *done = whole_heads_turn(m, c->rope) && m->qkv.b < 0 && !m->gate && params_slices(r->params) == 1 &&
+            r->ops->rope_gemm && r->ops->rope_gemm_serves(&a, r->stream);
+    return *done ? r->ops->rope_gemm(&a, r->stream) : STATUS_OK;
+}
+
 status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                     const struct run *r)
 {
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
+    bool done;
+    TRY(project_turned(m, s, c, y, r, &done));
+    if (done) return STATUS_OK;
     TRY(linear_fwd(&m->qkv, y, s->qkv, r));
     if (rope->heads.half == 0 && m->q_norm < 0) return STATUS_OK;
     return r->ops->rope_fwd(&(struct rope_fwd_args){.in = s->qkv.data,
@@ -240,19 +273,13 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                             r->stream);
 }
 
-/* Nothing but a rotation of whole heads stands between projection and attention. */
-static bool whole_heads_turn(const struct attn *m, const struct rope *rope)
-{
-    return m->q_norm < 0 && 2 * rope->heads.half == m->hd;
-}
-
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct tensor dout, struct tensor dy, const struct run *r)
 {
     const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);
     int64_t stride = s->dqkv.shape[1];
-    const struct attn_turn turn = {b->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
+    const struct attn_turn turn = turn_of(c);
     TRY(output_bwd(m, s, dout, r));
     struct attn_bwd_args a = {.q = h.q,
                               .k = h.k,

@@ -174,6 +174,21 @@ struct rope_bwd_args {
     dtype dt;
 };
 
+/* Rotation without a norm over whole heads, half = hd / 2. */
+struct attn_turn {
+    const int32_t *positions;   /* [rows] */
+    const void *cos, *sin;      /* [positions, half] A */
+};
+/* Rotation at the end of the projection before it: ops.rope_gemm, which a set need not have (NULL), for what its rope_gemm_serves.
+ *   qkv = a w^T, rounded to dt, then q and k rotated as by rope_fwd in place */
+struct rope_gemm_args {
+    const void *a, *w;          /* [rows, d], [(heads + 2 heads_kv) hd, d] dt */
+    void *qkv;                  /* [rows, (heads + 2 heads_kv) hd] dt = */
+    struct attn_turn turn;
+    int64_t rows, d, heads, heads_kv, hd;
+    dtype dt;
+};
+
 /* Causal attention over packed documents, grouped query heads, optional sliding window (models.md: scores s<q,k>, softmax, PV); heads of
  * q and k are hd wide, those of v and o hd_v.
  * Row t of document d sees row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head
@@ -191,15 +206,10 @@ struct attn_fwd_args {
     void *scratch;                      /* attn_scratch(ATTN_FWD) bytes */
     dtype dt;
 };
-/* Rotation that stood before attention, without a norm and over whole heads: rope_bwd's operands with half = hd / 2. */
-struct attn_turn {
-    const int32_t *positions;               /* [rows] */
-    const void *cos, *sin;                  /* [positions, half] A */
-};
 struct attn_bwd_args {
     const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd_v] contiguous */
     void *dq, *dk, *dv;                     /* dt, =; strides below */
-    const struct attn_turn *turn;           /* only where ops.attn_bwd_turns: dq and dk are turned back, in A, as rope_bwd would; NULL: not */
+    const struct attn_turn *turn;           /* only where ops.attn_bwd_turns: dq and dk turn back, in A, as by rope_bwd; NULL: not */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
@@ -472,7 +482,9 @@ struct ops {
 #undef X
     status (*swiglu_gemm)(const struct swiglu_gemm_args *a, dev_stream s);          /* or NULL, as the next */
     bool (*swiglu_gemm_serves)(const struct swiglu_gemm_args *a, dev_stream s);    /* and is faster than the two ops apart */
-    bool (*attn_bwd_turns)(const struct attn_bwd_args *a, dev_stream s);           /* attn_bwd can have a `turn` there; or NULL: nowhere */
+    status (*rope_gemm)(const struct rope_gemm_args *a, dev_stream s);              /* or NULL, as the next */
+    bool (*rope_gemm_serves)(const struct rope_gemm_args *a, dev_stream s);        /* and is faster than the two ops apart */
+    bool (*attn_bwd_turns)(const struct attn_bwd_args *a, dev_stream s);           /* attn_bwd can have a `turn` there, and is faster; or NULL: nowhere */
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);

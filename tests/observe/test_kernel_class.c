@@ -55,7 +55,7 @@ static const struct {
     {KERNEL_ATTENTION, "_Z17hopper_dkv_kernelILi192ELi128EEvPf", "hopper_dkv_kernel<192, 128>"},
     {KERNEL_PRODUCT, "_ZN46_GLOBAL__N__b5cc417f_13_gemm_plain_cu_970ebc7a7productIffEEvPKT_S3_PT0_",
      "gemm_plain::product<f32, f32>"},
-    {KERNEL_PRODUCT, "_Z18swiglu_gemm_kernelILi0EEvPf", "swiglu_gemm_kernel<0>"},
+    {KERNEL_PRODUCT, "_Z17ended_gemm_kernelILi0EEvPf", "ended_gemm_kernel<0>"},
     {KERNEL_MEMORY, "_ZN12_GLOBAL__N_14copyIfEEvPT_", "copy<f32>"}, /* as g++ names it */
     {KERNEL_ATTENTION, "_Z15attention_plainPKfPf", "attention_plain"},
     {KERNEL_MEMORY, "_ZN" UNNAMED "18rmsnorm_fwd_kernelI13__nv_bfloat16Li4ELb1EEEvPKT_Pf",

@@ -1,4 +1,6 @@
-/* Goal: attention's backward that turns dq and dk back (ops.attn_bwd_turns) gives what attn_bwd and rope_bwd give apart, for cut tiles,
+/* Goal: rotation at the end of the projection (ops.rope_gemm) gives what gemm and rope_fwd give apart, but for one rounding here and there:
+ * whole and cut tiles, heads of 64 and 128, positions of any order; nothing behind the rows is written.
+ * And attention's backward that turns dq and dk back (ops.attn_bwd_turns) gives what attn_bwd and rope_bwd give apart, for cut tiles,
  * groups of heads, windows, documents and positions of any order; dv and what lies behind the rows keep their bits, and so does a second
  * run. Bound: apart, a gradient is rounded to BF16 before it is turned and after it, together only after it: three roundings of 2^-9. */
 #include "base/rng.h"
@@ -17,7 +19,14 @@
 
 #include <cmocka.h>
 
-enum { HD = 64, HALF = HD / 2, POSITIONS = 5000, GUARD = 7, DOCS_MAX = 8 };
+enum {
+    HD = 64,
+    HALF = HD / 2,
+    POSITIONS = 5000,
+    PLACES = POSITIONS / 2 /* as rows of 64 angles */,
+    GUARD = 7,
+    DOCS_MAX = 8
+};
 static const double bound = 3.0 / 512;
 
 struct gpu {
@@ -90,7 +99,7 @@ static void turn_open(struct gpu *g, struct call *c)
             table[0][p * HALF + i] = (float)cos(angle);
             table[1][p * HALF + i] = (float)sin(angle);
         }
-    for (int64_t i = 0; i < c->rows; i++) positions[i] = (int32_t)((i * 2654435761u + 17) % POSITIONS);
+    for (int64_t i = 0; i < c->rows; i++) positions[i] = (int32_t)((i * 2654435761u + 17) % PLACES);
     c->turn = (struct attn_turn){.positions = on_card(g, positions, sizeof *positions * (size_t)c->rows),
                                  .cos = on_card(g, table[0], sizeof(float) * POSITIONS * HALF),
                                  .sin = on_card(g, table[1], sizeof(float) * POSITIONS * HALF)};
@@ -252,7 +261,7 @@ static void together_is_as_apart(void **state)
         {2, {2048, 2048}, 2048, 16, 8, 0},
         {6, {700, 1, 64, 63, 1500, 129}, 1500, 8, 2, 0},
         {5, {3, 200, 77, 1024, 128}, 1024, 4, 4, 100},
-        {1, {4096}, 4096, 8, 1, 1000},
+        {2, {2048, 1800}, 2048, 8, 1, 1000},
     };
     struct gpu g;
     gpu_open(&g);
@@ -269,7 +278,10 @@ static void other_widths_and_types_are_turned_apart(void **state)
     call_open(&g, &c, &(struct shape){1, {64}, 64, 2, 2, 0});
     assert_true(g.ops.attn_bwd_turns(&c.b, &g.s));
     struct attn_bwd_args wide = c.b, f32 = c.b;
+    struct attn_bwd_args lengthy = c.b;
     wide.hd = wide.hd_v = 128;
+    lengthy.len_max = 4096;
+    assert_false(g.ops.attn_bwd_turns(&lengthy, &g.s));
     f32.dt = DTYPE_F32;
     assert_false(g.ops.attn_bwd_turns(&wide, &g.s));
     assert_false(g.ops.attn_bwd_turns(&f32, &g.s));
@@ -278,6 +290,95 @@ static void other_widths_and_types_are_turned_apart(void **state)
     free(c.got);
     free(c.want);
     arena_free(&g.mem);
+    gpu_close(&g);
+}
+
+struct projection {
+    int64_t rows, d, heads, heads_kv, hd;
+};
+
+static void project(struct gpu *g, const struct projection *x)
+{
+    struct call c = {.rows = x->rows, .stride = (x->heads + 2 * x->heads_kv) * x->hd};
+    const size_t bytes = sizeof(bf16) * (size_t)((x->rows + GUARD) * c.stride),
+                 workspace = g->ops.workspace(x->rows);
+    const size_t operands = sizeof(bf16) * (size_t)((x->rows + c.stride) * x->d);
+    assert_int_equal(
+        dev_arena_reserve(&g->dev, &g->mem, "test", bytes + operands + workspace + ((size_t)64 << 20)),
+        STATUS_OK);
+    ops_cuda_workspace(&g->s, arena_take(&g->mem, workspace, "workspace"), workspace);
+    turn_open(g, &c);
+    const struct rope_gemm_args a = {.a = normal_on_card(g, x->rows * x->d, 3),
+                                     .w = normal_on_card(g, c.stride * x->d, 4),
+                                     .qkv = arena_take(&g->mem, bytes, "qkv"),
+                                     .turn = c.turn,
+                                     .rows = x->rows,
+                                     .d = x->d,
+                                     .heads = x->heads,
+                                     .heads_kv = x->heads_kv,
+                                     .hd = x->hd,
+                                     .dt = DTYPE_BF16};
+    const struct gemm_args product = {.a = a.a,
+                                      .b = a.w,
+                                      .c = a.qkv,
+                                      .trans_b = true,
+                                      .m = x->rows,
+                                      .n = c.stride,
+                                      .k = x->d,
+                                      .dt = DTYPE_BF16,
+                                      .cdt = DTYPE_BF16};
+    const struct rope_fwd_args turn = {.in = a.qkv,
+                                       .out = a.qkv,
+                                       .in_stride = c.stride,
+                                       .out_stride = c.stride,
+                                       .positions = c.turn.positions,
+                                       .cos = c.turn.cos,
+                                       .sin = c.turn.sin,
+                                       .rows = x->rows,
+                                       .heads = x->heads,
+                                       .heads_kv = x->heads_kv,
+                                       .hd = x->hd,
+                                       .half = x->hd / 2,
+                                       .pos_count = POSITIONS * HALF / (x->hd / 2),
+                                       .dt = DTYPE_BF16};
+    c.got = malloc(bytes);
+    c.want = malloc(bytes);
+    assert_true(c.got && c.want);
+    assert_true(g->ops.rope_gemm_serves(&a, &g->s));
+    for (int way = 0; way < 2; way++) {
+        bf16 *to = way ? c.got : c.want;
+        memset(to, 0xff, bytes);
+        assert_int_equal(dev_upload(&g->s, a.qkv, to, bytes), STATUS_OK);
+        if (way) assert_int_equal(g->ops.rope_gemm(&a, &g->s), STATUS_OK);
+        if (!way) assert_int_equal(g->ops.gemm(&product, &g->s), STATUS_OK);
+        if (!way) assert_int_equal(g->ops.rope_fwd(&turn, &g->s), STATUS_OK);
+        assert_int_equal(dev_download(&g->s, to, a.qkv, bytes), STATUS_OK);
+        assert_int_equal(dev_sync(&g->s), STATUS_OK);
+    }
+    int64_t differ = 0;
+    for (int64_t i = 0; i < x->rows * c.stride; i++) differ += c.got[i] != c.want[i];
+    const double apart = distance(&c, 0, c.stride);
+    printf("%lld x %lld to heads %lld/%lld of %lld: %lld elements differ, %.2e\n", (long long)x->rows,
+           (long long)x->d, (long long)x->heads, (long long)x->heads_kv, (long long)x->hd, (long long)differ,
+           apart);
+    assert_true(apart <= 1.0 / 512);
+    for (int64_t i = x->rows * c.stride; i < (x->rows + GUARD) * c.stride; i++)
+        assert_int_equal(c.got[i], 0xffff);
+    free(c.got);
+    free(c.want);
+    arena_free(&g->mem);
+}
+
+static void projected_together_is_as_apart(void **state)
+{
+    (void)state;
+    static const struct projection shapes[] = {
+        {1024, 768, 12, 12, 64}, {1025, 1024, 16, 8, 64},  {1300, 832, 3, 1, 64},    {2047, 1024, 32, 8, 64},
+        {1111, 768, 3, 1, 128},  {4096, 1024, 32, 8, 128}, {20000, 1024, 16, 8, 64},
+    };
+    struct gpu g;
+    gpu_open(&g);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) project(&g, &shapes[i]);
     gpu_close(&g);
 }
 
@@ -292,6 +393,7 @@ int main(void)
     }
     dev_close(&d);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(projected_together_is_as_apart),
         cmocka_unit_test(together_is_as_apart),
         cmocka_unit_test(other_widths_and_types_are_turned_apart),
     };

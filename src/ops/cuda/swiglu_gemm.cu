@@ -1,8 +1,10 @@
-// The products around SwiGLU on Hopper, with SwiGLU at their end: what they form is not read again from memory. BF16, f32 sums.
+// Products on Hopper with what follows them at their end, SwiGLU or rotation: what they form is not read again from memory. BF16, f32 sums.
 //
 //   product   A                    B                                            C
 //   FWD       x [rows][64 of d]    up.weight: 128 gates', 128 ups' [64 of d]    gu [128 rows][128 gates and their ups], m [128][128]
 //   BWD       dy [rows][64 of d]   down.weight [64 of d][256 of f]              dm [128 rows][256], which becomes dgu and m with gu
+//   TURN      x [rows][64 of d]    qkv.weight: 128 rows of heads' first halves, qkv [128 rows][128 pairs of columns], q's and k's rotated
+//                                  128 of their second halves [64 of d]
 //
 // Two blocks, a cluster, take two tiles below each other: the same B, of which each loads a half into both (multicast). Clusters stay and
 // take every gridDim.x / 2-th pair of tiles; pairs that run at the same time are near each other in rows and columns, so that both operands
@@ -12,7 +14,7 @@
 //   warps 1 to 3         end tiles: read them as BF16 in shared memory, write to global memory, beside the products of the next tile
 //   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 products, 128 accumulators in a thread, rounded into shared memory
 //
-// What is rounded to BF16 between product and SwiGLU is what would have been stored there, so m has the same bits whichever kernel forms it
+// What is rounded to BF16 between product and end is what would have been stored there, so m has the same bits whichever kernel forms it
 // again.
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
@@ -23,7 +25,7 @@ extern "C" {
 
 namespace {
 
-enum product { FWD, BWD };
+enum product { FWD, BWD, TURN };
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
 enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 }; // warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
@@ -32,12 +34,17 @@ enum { EMPTY_AT = FULL_AT + 8 * STAGES, CAME_AT = EMPTY_AT + 8 * STAGES, BYTES =
 static_assert(BYTES <= 232448, "shared memory");
 // Below them the product and SwiGLU apart are as fast (H200, docs/PERF.md): few tiles; few steps, beside which tiles cannot be ended in time.
 enum { ROWS_MIN = 1024, DEPTH_MIN_FWD = 768, DEPTH_MIN_BWD = 1024 };
+// With d 768 and 1024 the rotated projection is faster than the two apart, with 2048 and 4096 5 to 6 % slower: few columns are few tiles.
+enum { DEPTH_MIN_TURN = 768, DEPTH_MAX_TURN = 1024 };
 enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP }; // named barriers, of each consumer; their threads
 
 struct problem {
     __nv_bfloat16 *gu, *dgu, *m; // [rows][2 f], [rows][f]
-    int rows, f, steps;          // steps of K
+    int rows, f, steps;          // TURN: f pairs of columns, in qkv as gu; steps of K
     int down, across, group;     // pairs of tiles below and beside each other; so many below each other come first
+    int half, turned;            // TURN: hd / 2; pairs of columns of q and k
+    const int *positions;        // [rows]
+    const float *cos, *sin;      // [positions, half]
 };
 
 #ifdef TILE90
@@ -47,7 +54,7 @@ struct place { int row, column; }; // of C: column of f
 template <product P> __device__ inline place tile_at(const problem &p, int t, int rank)
 {
     const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first), in = t % whole;
-    return {((first + in % here) * PAIR + rank) * M, in / here * (P == FWD ? N / 2 : N)};
+    return {((first + in % here) * PAIR + rank) * M, in / here * (P == BWD ? N : N / 2)};
 }
 
 template <product P> __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
@@ -64,6 +71,7 @@ template <product P> __device__ inline void load(const CUtensorMap *a, const CUt
             mbar_arrive_expect(full, A_BYTES + B_BYTES);
             tma_load(at + A_AT + s.stage * A_BYTES, a, full, x.row, i);
             if (P == FWD) tma_load_both(b_to, b, full, row, i);
+            else if (P == TURN) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
             else tma_load_both(b_to, b, full, i * K, slab);
         }
     }
@@ -81,11 +89,11 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
             const uint32_t b_at = at + B_AT + now * B_BYTES;
             mbar_wait(at + FULL_AT + 8 * now, s.parity);
             const uint64_t a = operand_k(at + A_AT + now * A_BYTES + wg * (A_BYTES / 2));
-            const uint64_t b = P == FWD ? operand_k(b_at) : operand_mn(b_at, K * SLAB_ROW);
+            const uint64_t b = P == BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == FWD ? k * 32 : step_mn(k)), i > 0 || k > 0);
+                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == BWD ? step_mn(k) : k * 32), i > 0 || k > 0);
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
@@ -153,6 +161,53 @@ __device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, in
             store_if(is, to, gate[k]);
             store_if(is, to + p.f, up[k]);
             store_if(is, p.m + row * p.f + column, narrow<__nv_bfloat16>(u));
+        }
+    }
+}
+
+// 64 rows of 128 pairs of columns, as end_fwd has its rows.
+__device__ inline void end_turn(const problem &p, const place &x, uint32_t at, int wg)
+{
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 };
+    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
+    const int head = column / p.half, in = column % p.half;
+    const bool turned = column < p.turned;
+    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
+        eight first[TURNS], second[TURNS];
+        int position[TURNS];
+        float4 c[TURNS][2], s[TURNS][2];
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) position[k] = turned ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
+            const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
+            first[k] = as_eight(shared_load16(from));
+            second[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
+        }
+#pragma unroll
+        for (int k = 0; k < TURNS; k++)
+#pragma unroll
+            for (int q = 0; q < 2; q++) {
+                const int64_t angle = (int64_t)position[k] * p.half + in + q * 4;
+                if (turned) c[k][q] = __ldg((const float4 *)(p.cos + angle)), s[k][q] = __ldg((const float4 *)(p.sin + angle));
+            }
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) {
+            const int64_t row = x.row + wg * 64 + i + k * STEP;
+            const bool is = i + k * STEP < 64 && row < p.rows && column < p.f;
+            __nv_bfloat16 *to = p.gu + row * 2 * p.f + head * 2 * p.half + in;
+            float fx[8], fy[8];
+            widen(first[k], fx);
+            widen(second[k], fy);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float u = fx[j], v = fy[j], cosine = (&c[k][j / 4].x)[j % 4], sine = (&s[k][j / 4].x)[j % 4];
+                fx[j] = turned ? u * cosine - v * sine : u;
+                fy[j] = turned ? v * cosine + u * sine : v;
+            }
+            store_if(is, to, narrow<__nv_bfloat16>(fx));
+            store_if(is, to + p.half, narrow<__nv_bfloat16>(fy));
         }
     }
 }
@@ -247,6 +302,7 @@ template <product P> __device__ inline void end(const problem &p, const CUtensor
         for (int wg = 0; wg < CONSUMERS; wg++) {
             named_sync(FILLED + wg, BOTH);
             if (P == FWD) end_fwd(p, x, at, wg);
+            else if (P == TURN) end_turn(p, x, at, wg);
             else end_bwd(p, gu, x, at, wg, ahead, slot);
             __syncwarp();
             if (!last) named_arrive(DRAINED + wg, BOTH);
@@ -257,7 +313,7 @@ template <product P> __device__ inline void end(const problem &p, const CUtensor
 
 template <product P>
 __global__ void __launch_bounds__(THREADS, 1)
-    swiglu_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap gu,
+    ended_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap gu,
                        const problem p)
 {
 #ifdef TILE90
@@ -284,13 +340,23 @@ __global__ void __launch_bounds__(THREADS, 1)
 // So many pairs of tiles below each other: 8 to 16 are alike, 4 and 32 are 1 to 5 % slower (H200).
 enum { GROUP = 8 };
 
-template <product P> status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct swiglu_gemm_args *x, dev_stream s)
+template <product P>
+status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, problem &p, int64_t rows, int64_t f, int64_t d, const char *name,
+             dev_stream s)
 {
-    const int rows = (int)x->rows, f = (int)x->f, width = P == FWD ? N / 2 : N;
-    const problem p = {(__nv_bfloat16 *)x->gu, (__nv_bfloat16 *)x->dgu, (__nv_bfloat16 *)x->m,    rows, f, (int)(x->d / K),
-                       (rows + PAIR * M - 1) / (PAIR * M),              (f + width - 1) / width, GROUP};
-    launch_pairs(swiglu_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
-    return cuda_set_launched(s, "swiglu_gemm");
+    const int width = P == BWD ? N : N / 2;
+    p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / K);
+    p.down = (p.rows + PAIR * M - 1) / (PAIR * M), p.across = (p.f + width - 1) / width, p.group = GROUP;
+    launch_pairs(ended_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
+    return cuda_set_launched(s, name);
+}
+
+template <product P>
+status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct swiglu_gemm_args *x, dev_stream s)
+{
+    problem p = {};
+    p.gu = (__nv_bfloat16 *)x->gu, p.dgu = (__nv_bfloat16 *)x->dgu, p.m = (__nv_bfloat16 *)x->m;
+    return queue<P>(a, b, gu, p, x->rows, x->f, x->d, "swiglu_gemm", s);
 }
 
 status swiglu_gemm(const struct swiglu_gemm_args *x, dev_stream s)
@@ -299,23 +365,47 @@ status swiglu_gemm(const struct swiglu_gemm_args *x, dev_stream s)
     TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
     if (x->way == SWIGLU_FWD) {
         TRY(tile_map_rows(&b, s, x->w, 2 * x->f, x->d, x->d, N / 2, 1));
-        return queue<FWD>(a, b, gu, x, s);
+        return queue_swiglu<FWD>(a, b, gu, x, s);
     }
     const cuuint64_t rows = (cuuint64_t)x->rows, f = (cuuint64_t)x->f;
     TRY(tile_map_rows(&b, s, x->w, x->d, x->f, x->f, K, N / 2 / SLAB_COLS));
     TRY(tile_map<4>(&gu, s, x->gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */}, {f * 4, SLAB_ROW, f * 2}, {SLAB_COLS, 2, N / SLAB_COLS, 2}));
-    return queue<BWD>(a, b, gu, x, s);
+    return queue_swiglu<BWD>(a, b, gu, x, s);
 }
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
+bool hopper(dev_stream s) { return cuda_set(s)->sm / 10 == 9 && cuda_set(s)->tensor_map_encode; }
+
 bool serves(const struct swiglu_gemm_args *x, dev_stream s)
 {
-    const struct cuda_set *set = cuda_set(s);
     const bool large = x->rows >= ROWS_MIN && x->d >= (x->way == SWIGLU_FWD ? DEPTH_MIN_FWD : DEPTH_MIN_BWD);
-    return large && set->sm / 10 == 9 && set->tensor_map_encode && x->dt == DTYPE_BF16 && x->d % K == 0 && x->f % SLAB_COLS == 0 &&
+    return large && hopper(s) && x->dt == DTYPE_BF16 && x->d % K == 0 && x->f % SLAB_COLS == 0 &&
            x->rows < INT32_MAX && x->d < INT32_MAX && 2 * x->f < INT32_MAX && aligned(x->a) && aligned(x->w) && aligned(x->gu) &&
            aligned(x->dgu) && aligned(x->m);
+}
+
+// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
+status rope_gemm(const struct rope_gemm_args *x, dev_stream s)
+{
+    const cuuint64_t hd = (cuuint64_t)x->hd, d = (cuuint64_t)x->d, heads = (cuuint64_t)(x->heads + 2 * x->heads_kv);
+    const int half = (int)x->hd / 2;
+    CUtensorMap a = {}, b = {}, none = {};
+    problem p = {};
+    TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
+    TRY(tile_map<4>(&b, s, x->w, {SLAB_COLS, hd, heads, d / SLAB_COLS}, {d * 2, hd * d * 2, SLAB_ROW},
+                    {SLAB_COLS, (cuuint32_t)half, (cuuint32_t)(N / 2 / half), 1}));
+    p.gu = (__nv_bfloat16 *)x->qkv;
+    p.half = half, p.turned = (int)(x->heads + x->heads_kv) * half;
+    p.positions = x->turn.positions, p.cos = (const float *)x->turn.cos, p.sin = (const float *)x->turn.sin;
+    return queue<TURN>(a, b, none, p, x->rows, (int64_t)heads * half, x->d, "rope_gemm", s);
+}
+
+bool rope_serves(const struct rope_gemm_args *x, dev_stream s)
+{
+    return x->rows >= ROWS_MIN && x->d >= DEPTH_MIN_TURN && x->d <= DEPTH_MAX_TURN && hopper(s) && x->dt == DTYPE_BF16 && (x->hd == 64 || x->hd == 128) && x->d % K == 0 &&
+           x->rows < INT32_MAX && x->d < INT32_MAX && (x->heads + 2 * x->heads_kv) * x->hd < INT32_MAX && aligned(x->a) && aligned(x->w) &&
+           aligned(x->qkv) && aligned(x->turn.cos) && aligned(x->turn.sin);
 }
 
 } // namespace
@@ -324,4 +414,6 @@ extern "C" void cuda_swiglu_slots(struct ops *o)
 {
     o->swiglu_gemm = swiglu_gemm;
     o->swiglu_gemm_serves = serves;
+    o->rope_gemm = rope_gemm;
+    o->rope_gemm_serves = rope_serves;
 }

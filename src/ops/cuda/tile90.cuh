@@ -382,6 +382,14 @@ __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32
                  "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
                  : "memory");
 }
+// The same of a map of four dimensions: a box that begins at x, y of the middle two.
+__device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int slab)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], "
+                 "[%2], %7;\n" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(x), "r"(y), "r"(slab), "h"((uint16_t)3)
+                 : "memory");
+}
 // By a warp: one arrival at this barrier of each block.
 __device__ inline void mbar_arrive_both(uint32_t bar)
 {
