@@ -249,21 +249,23 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 
 /* From s->y1 to the mixer's output, and from s->y2 to the feed-forward part's. */
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct tensor out, const struct run *r)
+                               struct sink out, const struct run *r)
 {
     struct tensor y;
     TRY(whole_begin(s->whole.in, s->y1, WHOLE_BESIDE, &y, r));
-    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, whole_begin_sum(&s->whole, out, WHOLE_BESIDE, r), r));
-    return whole_sum(&s->whole, out, r);
+    const struct sink here = {whole_begin_sum(&s->whole, out.to, WHOLE_BESIDE, r), out.sum};
+    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
+    return whole_sum(&s->whole, out.to, r);
 }
-static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct tensor out,
+static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct sink out,
                              const struct run *r)
 {
     const enum whole_how how = ffn_how(&m->ffn);
     struct tensor y;
     TRY(whole_begin(s->whole.in, s->y2, how, &y, r));
-    TRY(ffn_fwd(&m->ffn, &s->ffn, y, whole_begin_sum(&s->whole, out, how, r), r));
-    return whole_sum(&s->whole, out, r);
+    const struct sink here = {whole_begin_sum(&s->whole, out.to, how, r), out.sum};
+    TRY(ffn_fwd(&m->ffn, &s->ffn, y, here, r));
+    return whole_sum(&s->whole, out.to, r);
 }
 /* From g, the gradient of such an output, to that of its input. */
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
@@ -286,13 +288,40 @@ static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const
     return whole_sum(&s->whole, dy, r);
 }
 
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
+/* From y1 to s2 and y2: the mixer and the norm behind it, of which one adds the stream. */
+static status block_mix(const struct block *m, struct block_saved *s, const struct mix *c,
+                        struct tensor branch, const struct run *r)
+{
+    const struct tensor none = {0};
+    if (mixer_adds(&m->mixer, r)) {
+        TRY(branch_mixer_fwd(m, s, c, (struct sink){s->s2, s->s1}, r));
+        return norm_fwd(&m->norm2, &s->norm2, s->s2, none, s->s2, s->y2, r);
+    }
+    TRY(branch_mixer_fwd(m, s, c, (struct sink){.to = branch}, r));
+    return norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r);
+}
+
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
                  const struct run *r)
 {
     TRY(block_enter(m, s, c, io, r));
-    TRY(branch_mixer_fwd(m, s, c, io->out, r));
-    TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
-    return branch_ffn_fwd(m, s, io->out, r);
+    TRY(block_mix(m, s, c, io->out, r));
+    if (io->next.data && ffn_adds(&m->ffn, r)) {
+        *io = (struct block_io){.x = io->next, .out = io->out};
+        return branch_ffn_fwd(m, s, (struct sink){io->x, s->s2}, r);
+    }
+    *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
+    return branch_ffn_fwd(m, s, (struct sink){.to = io->out}, r);
+}
+
+/* Layers without saved activations share their places: behind a memory of n-grams, the next layer's sum may lie in what generation copies. */
+struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end,
+                         struct tensor last)
+{
+    const struct tensor none = {0};
+    if (d->blocks[i].remembers) return none;
+    if (i + 1 == end) return last;
+    return d->blocks[i + 1].remembers ? none : blocks[i + 1].s1;
 }
 
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l)
@@ -309,8 +338,7 @@ status block_cache_fill(const struct block *m, const struct block_saved *s, stru
 }
 
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache,
-                  const struct mix *c, const struct cache_at *at, const struct block_io *io,
-                  const struct run *r)
+                  const struct mix *c, const struct cache_at *at, struct block_io *io, const struct run *r)
 {
     struct tensor x = io->x, branch = io->branch;
     if (m->remembers) {
@@ -320,7 +348,8 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     TRY(norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r));
     TRY(mixer_step(&m->mixer, &s->mixer, &cache->mixer, c, at, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
-    return ffn_fwd(&m->ffn, &s->ffn, s->y2, io->out, r);
+    *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
+    return ffn_fwd(&m->ffn, &s->ffn, s->y2, (struct sink){.to = io->out}, r);
 }
 
 status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
@@ -330,12 +359,10 @@ status block_again(const struct block *m, struct block_saved *s, enum recompute 
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
     if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, &s->whole, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
-    if (policy == RECOMPUTE_FULL) {
-        TRY(branch_mixer_fwd(m, s, c, branch, r));
-        TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r));
-    } else {
+    if (policy == RECOMPUTE_FULL)
+        TRY(block_mix(m, s, c, branch, r));
+    else
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
-    }
     struct tensor y = s->y2;
     if (policy == RECOMPUTE_FULL) TRY(whole_begin(s->whole.in, s->y2, ffn_how(&m->ffn), &y, r));
     return ffn_again(&m->ffn, &s->ffn, policy, y, r);
@@ -404,20 +431,20 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
 {
     const struct mix c = {.rope = &d->rope, .batch = b};
     const struct layer_range at = model_pass(&d->spec, k);
+    const bool end = at.to == d->spec.layer_count;
     struct block_io io;
     TRY(hrm_enter(d, a, k, &io, r));
     for (int64_t i = at.from; i < at.to; i++) {
         SCOPE("block.fwd", i);
         TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
+        io.next = block_next(d, a->blocks, i, at.to, end ? a->s : (struct tensor){0});
         if (by)
             TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .mix = &c, .io = &io}));
         else
             TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, r));
-        /* Under FORWARD all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
-        io = (struct block_io){.x = a->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     SCOPE("norm.fwd", -1);
-    if (at.to < d->spec.layer_count) return hrm_low_fwd(d, a, &io, r);
+    if (!end) return hrm_low_fwd(d, a, &io, r);
     TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, r);
 }

@@ -4,7 +4,8 @@
  * The residual stream. Each norm also performs the pending residual add, so a block is
  *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
  *     s2 = s1 + a                                                        y2 = norm2(s2)      b = ffn(y2)
- * and the final norm adds the last b. Backward walks the same chain with one gradient G of the stream:
+ * and the final norm adds the last b. Where the set's products add (ops.gemm_adds), a branch's last one forms the sum, and the norm reads it.
+ * Backward walks the same chain with one gradient G of the stream:
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
  * With tensor parallelism a rank holds some rows of the stream; mixer, ffn, embedding and head see all of them (nn/whole.h).
@@ -129,15 +130,19 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct run *r) WARN_UNUSED;
 
+/* The stream x + branch (data NULL: x), before a block and behind it. Behind it x is `next`, where the block adds the stream itself, and
+ * else s2, and branch is `out`. LAY_FORWARD: all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
 struct block_io {
-    struct tensor x, branch, out;
-}; /* stream and pending branch in; this block's feed-forward output out */
+    struct tensor x, branch;
+    struct tensor out;  /* memory for a branch's output */
+    struct tensor next; /* where the stream behind the block is wanted, not what it reads: the sum of the norm there; data NULL: nowhere */
+};
 /* decoder_fwd with something else in the place of block_fwd: generation, which keeps keys and values. `index` counts the visits of
  * blocks in a forward from 0; model.hrm_cycles visits them more than once. */
 struct visit {
     int64_t block, index;
     const struct mix *mix;
-    const struct block_io *io;
+    struct block_io *io;
 };
 struct visitor {
     status (*visit)(void *ctx, const struct visit *v);
@@ -150,8 +155,9 @@ int64_t decoder_visits(const struct model_spec *m);
 /* The parts of it: rows of all views, and the embedding; then one pass over layers (spec.h: model_pass), by block_fwd. */
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
 status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k, const struct run *r) WARN_UNUSED;
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, const struct block_io *io,
-                 const struct run *r) WARN_UNUSED;
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io, const struct run *r) WARN_UNUSED;
+/* block_io.next of layer i of those before `end`, behind which the norm's sum is `last`. */
+struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end, struct tensor last);
 /* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,
  * `layer` its place in model.layers. */
 void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec);
@@ -170,5 +176,5 @@ status block_cache_fill(const struct block *m, const struct block_saved *s, stru
                         const struct run *r) WARN_UNUSED;
 /* One more token of the sequence in `cache`, in the place of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
-                  const struct cache_at *at, const struct block_io *io, const struct run *r) WARN_UNUSED;
+                  const struct cache_at *at, struct block_io *io, const struct run *r) WARN_UNUSED;
 #endif

@@ -140,9 +140,9 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
     TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : a->s, r));
     TRY(linear_fwd(&m->e, s->e, a->x, r));
     TRY(linear_fwd(&m->h, s->h, a->branch, r));
-    const struct block_io io = {.x = a->x, .branch = a->branch, .out = a->branch};
+    struct block_io io = {.x = a->x, .branch = a->branch, .out = a->branch, .next = s->s};
     TRY(block_fwd(&m->block, &s->block, c, &io, r));
-    return norm_fwd(&m->norm, &s->norm, s->block.s2, a->branch, s->s, s->y, r);
+    return norm_fwd(&m->norm, &s->norm, io.x, io.branch, s->s, s->y, r);
 }
 
 /* a->grad: the gradient that reaches s->s from the module behind, if there is one; out: that of the stream which this one read. */

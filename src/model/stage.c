@@ -96,14 +96,15 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct r
     for (int64_t i = begin; i < end; i++) {
         SCOPE("block.fwd", i);
         TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
+        io.next = block_next(d, set->blocks, i, end, stage_last(s) ? set->s : a->x);
         TRY(block_fwd(&d->blocks[i], &set->blocks[i], &c, &io, r));
-        io = (struct block_io){.x = set->blocks[i].s2, .branch = a->branch, .out = a->branch};
     }
     SCOPE("norm.fwd", -1);
     if (stage_last(s)) {
         TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
         return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
     }
+    if (io.branch.data == NULL) return STATUS_OK; /* a->x is it */
     /* The sum alone is wanted: any norm forms it. */
     struct norm_saved unused = {0};
     return norm_fwd(&d->blocks[end - 1].norm2, &unused, io.x, io.branch, a->x, a->y, r);

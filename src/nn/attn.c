@@ -176,7 +176,7 @@ void attn_rows(struct attn_saved *s, int64_t rows)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
 }
 
-status attn_output(const struct attn *m, struct attn_saved *s, struct tensor out, const struct run *r)
+status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct run *r)
 {
     if (m->gate)
         TRY(r->ops->gate_fwd(&(struct gate_fwd_args){.x = s->o.data,
@@ -187,7 +187,7 @@ status attn_output(const struct attn *m, struct attn_saved *s, struct tensor out
                                                      .z_stride = s->qkv.shape[1],
                                                      .dt = s->o.dt},
                              r->stream));
-    return linear_fwd(&m->out, s->gated, out, r);
+    return linear_last(&m->out, s->gated, out, r);
 }
 
 /* From dout to do_ and the gates' columns of dqkv, and the output projection's gradient. */
@@ -211,7 +211,7 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
 }
 
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                struct tensor out, const struct run *r)
+                struct sink out, const struct run *r)
 {
     const struct batch *b = c->batch;
     TRY(attn_project(m, s, c, y, r));

@@ -44,5 +44,5 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
                                                        .scale = m->scale,
                                                        .dt = s->rot.dt},
                             r->stream));
-    return attn_output(m, s, out, r);
+    return attn_output(m, s, (struct sink){.to = out}, r);
 }

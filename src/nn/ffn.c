@@ -38,7 +38,7 @@ void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
 #undef CALL
 }
 
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor out,
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,
                const struct run *r)
 {
 #define CALL(value, type)                                                                                    \
@@ -66,6 +66,11 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
     DISPATCH(m, CALL)
 #undef CALL
     CHECK(false, "feed-forward part %d", (int)m->kind);
+}
+
+bool ffn_adds(const struct ffn_block *m, const struct run *r)
+{
+    return m->kind == FFN_MLP && linear_adds(&m->mlp.down, r);
 }
 
 enum whole_how ffn_how(const struct ffn_block *m)

@@ -30,10 +30,12 @@ struct ffn_saved {
 void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
 status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct run *r) WARN_UNUSED;
+/* Its sink may have a sum. */
+bool ffn_adds(const struct ffn_block *m, const struct run *r);
 /* BESIDE: its y, out, dout and dy are those of its linears alone. */
 enum whole_how ffn_how(const struct ffn_block *m);
 #endif

@@ -183,11 +183,11 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
 }
 
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
-               struct tensor out, const struct run *r)
+               struct sink out, const struct run *r)
 {
     TRY(linear_fwd(&m->in, y, s->in, r));
     TRY(gdn_core(m, s, c->batch, &(struct gdn_carry){0}, r));
-    return linear_fwd(&m->out, s->gated, out, r);
+    return linear_last(&m->out, s->gated, out, r);
 }
 
 static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,

@@ -36,7 +36,7 @@ struct gdn_saved {
 void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
-status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor out,
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct sink out,
                const struct run *r) WARN_UNUSED;
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct run *r) WARN_UNUSED;

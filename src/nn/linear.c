@@ -27,8 +27,8 @@ void linear_split(struct linear *m, struct params *p, enum split split, const in
     if (split == SPLIT_IN) m->adds &= p->slice == 0;
 }
 
-/* y = x W^T + b, or (BACKWARD) dx = or += dy W. */
-static status product(const struct linear *m, enum way way, struct tensor x, struct tensor y,
+/* y = x W^T + b (+ add), or (BACKWARD) dx = or += dy W. */
+static status product(const struct linear *m, enum way way, struct tensor x, const void *add, struct tensor y,
                       enum accum accum, const struct run *r)
 {
     const bool fwd = way == FORWARD;
@@ -37,6 +37,7 @@ static status product(const struct linear *m, enum way way, struct tensor x, str
                                             .c = y.data,
                                             .trans_b = fwd,
                                             .bias = fwd && m->adds ? params_weight(r->params, m->b) : NULL,
+                                            .add = add,
                                             .m = x.shape[0],
                                             .n = fwd ? m->out : m->in,
                                             .k = fwd ? m->in : m->out,
@@ -57,7 +58,7 @@ static status products(const struct linear *m, enum way way, struct tensor x, st
     for (int k = 0, blocks = whole_blocks(x, y, r); k < blocks; k++) {
         struct tensor rows_x = x, rows_y = y;
         TRY(whole_enter(k, &rows_x, &rows_y, r));
-        TRY(product(m, way, rows_x, rows_y, accum, r));
+        TRY(product(m, way, rows_x, NULL, rows_y, accum, r));
         TRY(whole_leave(k, x, y, r));
     }
     return STATUS_OK;
@@ -66,6 +67,18 @@ static status products(const struct linear *m, enum way way, struct tensor x, st
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
 {
     return products(m, FORWARD, x, y, ACCUM_STORE, r);
+}
+
+bool linear_adds(const struct linear *m, const struct run *r)
+{
+    return r->ops->gemm_adds && m->b < 0 && params_slices(r->params) == 1;
+}
+
+status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct run *r)
+{
+    if (out.sum.data == NULL) return linear_fwd(m, x, out.to, r);
+    CHECK(linear_adds(m, r), "a branch that cannot add");
+    return product(m, FORWARD, x, out.sum.data, out.to, ACCUM_STORE, r);
 }
 
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)

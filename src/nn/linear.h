@@ -24,6 +24,9 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
  * weight split by columns it is whole on every rank, and so is its gradient, of which all form the same from the whole dy. */
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
 status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
+/* The last product of a branch. A sum is added where linear_adds. */
+status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct run *r) WARN_UNUSED;
+bool linear_adds(const struct linear *m, const struct run *r);
 status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
 /* dx += dy W, dx in A. */
 status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;

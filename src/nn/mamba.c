@@ -258,11 +258,11 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 }
 
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
-                 struct tensor out, const struct run *r)
+                 struct sink out, const struct run *r)
 {
     TRY(linear_fwd(&m->in, y, s->in, r));
     TRY(mamba_core(m, s, c->batch, &(struct mamba_carry){0}, r));
-    return linear_fwd(&m->out, s->normed, out, r);
+    return linear_last(&m->out, s->normed, out, r);
 }
 
 /* ---- backward */

@@ -40,7 +40,7 @@ struct mamba_saved {
 void mamba_init(struct mamba *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l);
 void mamba_rows(struct mamba_saved *s, int64_t rows);
-status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor out,
+status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct sink out,
                  const struct run *r) WARN_UNUSED;
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                  const struct run *r) WARN_UNUSED;

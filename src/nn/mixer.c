@@ -39,10 +39,19 @@ void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows
 }
 
 status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct tensor out, const struct run *r)
+                 struct sink out, const struct run *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
+bool mixer_adds(const struct mixer_block *m, const struct run *r)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return linear_adds(&m->type.out, r);
     DISPATCH(m, CALL)
 #undef CALL
     CHECK(false, "mixer %d", (int)m->kind);

@@ -4,7 +4,7 @@
  *   X_init         declares its parameters under NAME
  *   X_lay          takes what forward and backward need from the arenas (nn/run.h)
  *   X_rows         sets the rows of its views: a batch may be shorter than what was laid out
- *   X_fwd          y [N, D] -> out [N, D]
+ *   X_fwd          y [N, D] -> out [N, D], by linear_last of its `out`
  *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (run.accum)
  *                  of y and dout rows may be on their way: they are read, and out and dy formed, by nn/linear.h alone (nn/whole.h)
  *   X_cache_lay    generation: what one sequence keeps from token to token, from an arena
@@ -54,8 +54,10 @@ struct mixer_cache {
 void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
 void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l);
 void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows);
-status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct tensor out,
+status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct sink out,
                  const struct run *r) WARN_UNUSED;
+/* Its sink may have a sum. */
+bool mixer_adds(const struct mixer_block *m, const struct run *r);
 status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                  const struct run *r) WARN_UNUSED;
 void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l);

@@ -219,7 +219,7 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
 }
 
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
-               struct tensor out, const struct run *r)
+               struct sink out, const struct run *r)
 {
     const struct batch *b = c->batch;
     const struct mla_view q = mla_queries(m, s);
@@ -245,7 +245,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .scratch = s->scratch_fwd.data,
                                                  .dt = y.dt},
                          r->stream));
-    return linear_fwd(&m->out, s->o, out, r);
+    return linear_last(&m->out, s->o, out, r);
 }
 
 /* Gradients of the heads; those of queries without a rank lie in din. */

@@ -38,7 +38,7 @@ struct mla_saved {
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
 void mla_rows(struct mla_saved *s, int64_t rows);
-status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct tensor out,
+status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct sink out,
                const struct run *r) WARN_UNUSED;
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct run *r) WARN_UNUSED;

@@ -64,7 +64,7 @@ static status joined(const struct mlp *m, enum swiglu_way way, struct mlp_saved 
     return *done ? r->ops->swiglu_gemm(&a, r->stream) : STATUS_OK;
 }
 
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out,
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,
                const struct run *r)
 {
     bool done;
@@ -73,7 +73,7 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
         TRY(linear_fwd(&m->up, y, s->up, r));
         TRY(activate(m, s, r));
     }
-    return linear_fwd(&m->down, s->m, out, r);
+    return linear_last(&m->down, s->m, out, r);
 }
 
 /* up alone is asked for, with the bits of forward: by the same product. */

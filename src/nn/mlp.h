@@ -18,7 +18,7 @@ struct mlp_saved { struct tensor up, m; };
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
 /* full: up. */
 status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
 /* dy may be of type A. */

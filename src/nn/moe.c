@@ -239,11 +239,12 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct
                     r);
 }
 
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor out,
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
                const struct run *r)
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
-    struct tensor base = gated ? s->shared_out : out;
+    const struct sink base = {.to = gated ? s->shared_out : out.to};
+    CHECK(out.sum.data == NULL, "experts do not add the stream");
     TRY(form_logits(m, s, y, r));
     TRY(route(m, s, r));
     TRY(experts_fwd(m, s, y, r));
@@ -251,9 +252,9 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct
     if (gated) TRY(linear_fwd(&m->gate, y, s->gate, r));
     return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
                                                   .place = s->place.data,
-                                                  .base = shared ? base.data : NULL,
+                                                  .base = shared ? base.to.data : NULL,
                                                   .gate = gated ? s->gate.data : NULL,
-                                                  .y = out.data,
+                                                  .y = out.to.data,
                                                   .rows = y.shape[0],
                                                   .top_k = m->rule.top_k,
                                                   .d = m->d,
@@ -269,7 +270,7 @@ status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy
     TRY(form_logits(m, s, y, r));
     TRY(form_up(m, s, y, r));
     if (m->gate.w >= 0) {
-        TRY(mlp_fwd(&m->shared, &s->shared, y, s->shared_out, r));
+        TRY(mlp_fwd(&m->shared, &s->shared, y, (struct sink){.to = s->shared_out}, r));
         return linear_fwd(&m->gate, y, s->gate, r);
     }
     return m->shared.f > 0 ? mlp_again(&m->shared, &s->shared, policy, y, r) : STATUS_OK;

@@ -48,7 +48,7 @@ struct moe_saved {
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
 /* full: logits, up, the shared expert. */
 status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
 status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,

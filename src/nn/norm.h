@@ -3,7 +3,7 @@
  *   tensor  shape   dtype  lives             backward
  *   x       [N, D]  dt     act, by caller    -
  *   branch  [N, D]  dt     scratch, caller   - (data NULL: s = x)
- *   s       [N, D]  dt     act, by caller    read; its gradient leaves as dx = (norm's part + dres)
+ *   s       [N, D]  dt     act, by caller    (may be x: without a branch it is not stored again) read; its gradient leaves as dx = (norm's part + dres)
  *   y       [N, D]  dt     act, by caller    dy read
  *   w, b    [D]     dt     param             dw +=, db +=, A
  *   stats   [N] x2  A      act, saved here   rstd, and mean for LayerNorm

@@ -29,6 +29,9 @@ struct run {
     struct whole_way *way;        /* what they exchange beside products; NULL: nothing */
 };
 
+/* Where a branch goes: to = its output, or, with `sum` (data not NULL: where the branch adds), to = sum + output, rounded once. */
+struct sink { struct tensor to, sum; };
+
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved */
 
 struct lay {

@@ -37,15 +37,16 @@ static bool same_place(const struct gemm_place *a, const struct gemm_place *b)
 void gemm_choice_print(FILE *out, const struct gemm_place *p, const struct gemm_choice *c)
 {
     const struct gemm_key *k = &c->key;
-    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1];
+    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1], added[8] = "";
+    if (k->align[3]) snprintf(added, sizeof added, ",%d", k->align[3]);
     for (int i = 0; i < GEMM_ALGO_BYTES; i++) snprintf(algo + 2 * i, 3, "%02x", c->algo[i]);
     int bytes = snprintf(
         line, sizeof line,
         "gemm gpu=%s sms=%lld lt=%lld m=%lld n=%lld k=%lld ta=%d tb=%d dt=%s cdt=%s add=%d bias=%d tf32=%d "
-        "align=%d,%d,%d way=%s algo=%s ns=%lld",
+        "align=%d,%d,%d%s way=%s algo=%s ns=%lld",
         p->gpu, (long long)p->sms, (long long)p->library, (long long)k->m, (long long)k->n, (long long)k->k,
         k->trans_a, k->trans_b, dtype_name((dtype)k->dt), dtype_name((dtype)k->cdt), k->add, k->bias, k->tf32,
-        k->align[0], k->align[1], k->align[2], way_names[c->way], algo, (long long)c->time_ns);
+        k->align[0], k->align[1], k->align[2], added, way_names[c->way], algo, (long long)c->time_ns);
     CHECK(bytes > 0 && bytes < LINE_MAX_BYTES, "a line of %d bytes", bytes);
     fprintf(out, "%s crc=%08x\n", line, crc32c(0, line, (size_t)bytes));
 }
@@ -97,16 +98,14 @@ static void alignments(struct reader *r, uint16_t align[4])
 {
     char text[32], *at = text;
     snprintf(text, sizeof text, "%s", field(r, "align"));
-    for (int i = 0; i < 3; i++) {
-        char *comma = i < 2 ? strchr(at, ',') : NULL;
-        if (i < 2 && comma == NULL) {
-            r->bad = true;
-            return;
-        }
+    int count = 0;
+    for (char *comma = at; comma && count < 4; count++) {
+        comma = strchr(at, ',');
         if (comma) *comma = '\0';
-        align[i] = (uint16_t)number_of(r, at, 256);
-        at = comma ? comma + 1 : at;
+        align[count] = (uint16_t)number_of(r, at, 256);
+        at = comma ? comma + 1 : NULL;
     }
+    r->bad |= at || count < 3 || (count == 4 && align[3] == 0);
 }
 
 static enum gemm_way way_of(struct reader *r)
@@ -169,7 +168,7 @@ bool gemm_choice_parse(const char *line, size_t bytes, struct gemm_place *p, str
     k->trans_b = (uint8_t)number(&r, "tb", 1);
     k->dt = type(&r, "dt");
     k->cdt = type(&r, "cdt");
-    k->add = (uint8_t)number(&r, "add", 1);
+    k->add = (uint8_t)number(&r, "add", 2);
     k->bias = (uint16_t)number(&r, "bias", 256);
     k->tf32 = (uint8_t)number(&r, "tf32", 1);
     alignments(&r, k->align);

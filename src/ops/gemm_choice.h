@@ -17,9 +17,9 @@
 /* All that an algorithm depends on. No padding: keys are compared and hashed as bytes. */
 struct gemm_key {
     int64_t m, n, k;
-    uint8_t trans_a, trans_b, dt, cdt, add, tf32;
+    uint8_t trans_a, trans_b, dt, cdt, add, tf32;   /* add: 1 to c (ACCUM_ADD), 2 gemm_args.add */
     uint16_t bias;          /* alignment of the bias that the product's epilogue adds; 0: none */
-    uint16_t align[4];      /* classes of a, b, c: 256, 16, or what it is below 16; the last is 0 */
+    uint16_t align[4];      /* classes of a, b, c, and with add 2 of what is added: 256, 16, or what it is below 16; else the last is 0 */
 };
 
 enum gemm_way {

@@ -46,7 +46,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
     X(halt_fwd) X(halt_stop) X(halt_bwd)
 
-/* c = op(a) op(b) (+ bias) (+ c).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
+/* c = op(a) op(b) (+ bias) (+ c, or + add).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
  * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:
  *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans_b      forward
  *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
@@ -56,6 +56,7 @@ struct gemm_args {
     const void *a, *b;      /* dt */
     void *c;                /* cdt */
     const void *bias;       /* [n] dt; NULL: none */
+    const void *add;        /* [m, n] cdt, not c; NULL: none. In sets with gemm_adds, with ACCUM_STORE and without a bias */
     int64_t m, n, k;
     bool trans_a, trans_b;
     enum accum accum;       /* ACCUM_ADD: only with cdt == A */
@@ -489,6 +490,7 @@ struct ops {
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);
     size_t (*moe_scratch)(const struct moe_shape *shape, enum moe_memory what);
+    bool gemm_adds;                         /* gemm takes `add`, and has it cheaper than a pass over c */
     int64_t expert_align;                   /* sorted rows of an expert begin at multiples of it */
     size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
     dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */

@@ -533,7 +533,7 @@ static void a_map_folds_the_tokens_that_are_hashed(void **state)
     }
 }
 
-/* Goal: recompute changes memory, never numbers. Method: gradients and loss of all policies are the same bytes. */
+/* Goal: recompute changes memory, never numbers; in F64 nor does who adds the stream. Method: gradients and losses are the same bytes. */
 static void recompute_policies_give_the_same_bits(void **state)
 {
     (void)state;
@@ -556,19 +556,19 @@ static void recompute_policies_give_the_same_bits(void **state)
             void *first = NULL;
             double first_loss = 0;
             size_t act_bytes[3];
-            for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+            for (int way = 0; way < (dt == DTYPE_F64 ? 6 : 3); way++) {
                 struct fixture *f = malloc(sizeof *f);
-                fixture_open(f, &s, dt, (enum recompute)policy);
+                fixture_open(f, &s, dt, (enum recompute)(way % 3));
+                f->ops.gemm_adds &= way < 3;
                 assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
-                double loss = f->scalars.loss_sum;
-                size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
-                act_bytes[policy] = f->act.peak;
-                if (policy == RECOMPUTE_NONE) {
+                const size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
+                act_bytes[way % 3] = f->act.peak;
+                if (way == 0) {
                     first = malloc(bytes);
                     memcpy(first, f->d.params.grad, bytes);
-                    first_loss = loss;
+                    first_loss = f->scalars.loss_sum;
                 } else {
-                    assert_memory_equal(&loss, &first_loss, sizeof loss);
+                    assert_memory_equal(&f->scalars.loss_sum, &first_loss, sizeof first_loss);
                     assert_memory_equal(f->d.params.grad, first, bytes);
                 }
                 fixture_close(f);

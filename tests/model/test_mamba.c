@@ -71,7 +71,7 @@ static void compare(int64_t groups, const char *fixture)
     const struct run run = {.ops = &ops, .params = &p};
     assert_int_equal(mamba_fwd(&m, &saved, &(struct mix){.batch = &batch},
                                (struct tensor){.data = x, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
-                               (struct tensor){.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
+                               (struct sink){{.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}}, {0}},
                                &run),
                      STATUS_OK);
     for (int i = 0; i < T * D; i++) largest = fmax(largest, fabs(want[i]));

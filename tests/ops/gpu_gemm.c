@@ -55,7 +55,7 @@ static void gpu_close(struct gpu *g)
 /* A product with its operands on the host. */
 struct work {
     struct gemm_args g; /* host pointers */
-    void *a, *b, *bias, *c, *want;
+    void *a, *b, *bias, *add, *c, *want;
     int64_t shift;
     size_t a_count, b_count, c_count;
 };
@@ -74,7 +74,9 @@ static void *numbers(size_t count, dtype dt, uint64_t seed, bool whole)
     return p;
 }
 
-static void work_open(struct work *w, const struct gemm_args *g, bool with_bias, bool whole, int64_t shift)
+enum addend { ALONE, WITH_BIAS, WITH_ADD };
+
+static void work_open(struct work *w, const struct gemm_args *g, enum addend more, bool whole, int64_t shift)
 {
     struct ops oracle;
     ops_oracle(&oracle);
@@ -85,7 +87,9 @@ static void work_open(struct work *w, const struct gemm_args *g, bool with_bias,
     w->g.a = w->a = numbers(w->a_count, g->dt, 1, whole);
     w->g.b = w->b = numbers(w->b_count, g->dt, 2, whole);
     w->bias = numbers((size_t)g->n, g->dt, 3, whole);
-    w->g.bias = with_bias ? w->bias : NULL;
+    w->g.bias = more == WITH_BIAS ? w->bias : NULL;
+    w->add = numbers(w->c_count, g->cdt, 5, whole);
+    w->g.add = more == WITH_ADD ? w->add : NULL;
     w->c = numbers(w->c_count + 2 * GUARD, g->cdt, 4, whole);
     if (g->accum == ACCUM_STORE)
         for (size_t i = 0; i < w->c_count; i++) dtype_store(w->c, (int64_t)i + GUARD, g->cdt, (double)NAN);
@@ -101,6 +105,7 @@ static void work_close(struct work *w)
     free(w->a);
     free(w->b);
     free(w->bias);
+    free(w->add);
     free(w->c);
     free(w->want);
 }
@@ -122,6 +127,7 @@ static void *work_run(struct gpu *g, const struct work *w)
     d.a = place(g, w->a, w->a_count, d.dt, w->shift);
     d.b = place(g, w->b, w->b_count, d.dt, w->shift);
     if (d.bias) d.bias = place(g, w->bias, (size_t)d.n, d.dt, w->shift);
+    if (d.add) d.add = place(g, w->add, w->c_count, d.cdt, w->shift);
     char *c = place(g, w->c, w->c_count + 2 * GUARD, d.cdt, w->shift);
     d.c = c + GUARD * dtype_bytes(d.cdt);
     if (g->ops.gemm(&d, &g->s) != STATUS_OK) fail_msg("%s", status_message());
@@ -147,14 +153,14 @@ static void work_check(const struct work *w, const void *got)
         const double bias = g->bias ? fabs(dtype_load(w->bias, i % g->n, g->dt)) : 0;
         const double again = g->bias ? 2 * half * (fabs(y) + bias) : 0;
         if (!(fabs(x - y) <= 2 * half * fabs(y) + again + sum))
-            fail_msg("%lld x %lld x %lld %s->%s ta %d tb %d add %d bias %d shift %lld: [%lld] %g, not %g",
+            fail_msg("%lld x %lld x %lld %s->%s ta %d tb %d add %d %d bias %d shift %lld: [%lld] %g, not %g",
                      (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->dt), dtype_name(g->cdt),
-                     g->trans_a, g->trans_b, g->accum == ACCUM_ADD, g->bias != NULL, (long long)w->shift,
-                     (long long)i, x, y);
+                     g->trans_a, g->trans_b, g->accum == ACCUM_ADD, g->add != NULL, g->bias != NULL,
+                     (long long)w->shift, (long long)i, x, y);
     }
 }
 
-static struct gemm_args random_args(uint64_t i, bool *bias, int64_t *shift)
+static struct gemm_args random_args(uint64_t i, enum addend *more, int64_t *shift)
 {
     static const int64_t sizes[] = {1,  1,  2,  3,  5,  7,  8,   9,   15,  16,  17,  31, 32,
                                     33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 255, 384};
@@ -165,7 +171,7 @@ static struct gemm_args random_args(uint64_t i, bool *bias, int64_t *shift)
     g.dt = q.u[0] & 4 ? DTYPE_BF16 : DTYPE_F32;
     g.cdt = q.u[0] & 8 ? DTYPE_F32 : g.dt;
     if (g.cdt == DTYPE_F32 && (q.u[0] & 16)) g.accum = ACCUM_ADD;
-    *bias = q.u[0] & 32;
+    *more = q.u[0] & 32 ? WITH_BIAS : (q.u[0] & 128) && g.accum == ACCUM_STORE ? WITH_ADD : ALONE;
     *shift = q.u[0] & 64 ? 0 : (int64_t)(q.u[1] % 8);
     return g;
 }
@@ -176,10 +182,10 @@ static void every_shape_agrees_with_the_oracle(void **state)
     struct gpu *g = gpu_open(2);
     for (uint64_t i = 0; i < 400; i++) {
         struct work w;
-        bool bias;
+        enum addend more;
         int64_t shift;
-        const struct gemm_args args = random_args(i, &bias, &shift);
-        work_open(&w, &args, bias, false, shift);
+        const struct gemm_args args = random_args(i, &more, &shift);
+        work_open(&w, &args, more, false, shift);
         void *got = work_run(g, &w);
         work_check(&w, got);
         free(got);
@@ -198,7 +204,9 @@ static void empty_sums_are_the_bias_or_nothing(void **state)
         args.cdt = i & 8 ? DTYPE_F32 : DTYPE_BF16;
         args.accum = (i & 12) == 12 ? ACCUM_ADD : ACCUM_STORE;
         struct work w;
-        work_open(&w, &args, i & 16, false, i % 3);
+        work_open(&w, &args,
+                  i & 16 ? (args.accum == ACCUM_STORE && i % 5 == 0 ? WITH_ADD : WITH_BIAS) : ALONE, false,
+                  i % 3);
         void *got = work_run(g, &w);
         work_check(&w, got);
         free(got);
@@ -218,7 +226,7 @@ static void a_search_adds_nothing(void **state)
             .m = sides[i], .n = sides[i], .k = 24, .trans_a = true, .dt = DTYPE_BF16, .cdt = DTYPE_F32};
         args.accum = ACCUM_ADD;
         struct work w;
-        work_open(&w, &args, false, true, 0);
+        work_open(&w, &args, ALONE, true, 0);
         for (int run = 0; run < 2; run++) { /* with the search, and without */
             void *got = work_run(g, &w);
             assert_memory_equal(got, w.want, (w.c_count + 2 * GUARD) * sizeof(float));
@@ -236,7 +244,7 @@ static void recorded_choices_give_the_same_bits(void **state)
     struct gemm_args args = {
         .m = 512, .n = 320, .k = 2048, .trans_b = true, .dt = DTYPE_BF16, .cdt = DTYPE_BF16};
     struct work w;
-    work_open(&w, &args, true, false, 0);
+    work_open(&w, &args, WITH_BIAS, false, 0);
     void *first = work_run(g, &w);
     char *text = cuda_gemm_choices_text(&g->s), name[96];
     assert_non_null(text);
@@ -269,7 +277,7 @@ static void a_capture_never_searches(void **state)
     struct gemm_args args = {.m = 64, .n = 48, .k = 40, .dt = DTYPE_F32, .cdt = DTYPE_F32};
     struct work w;
     struct graph graph;
-    work_open(&w, &args, false, false, 0);
+    work_open(&w, &args, ALONE, false, 0);
     struct gemm_args d = args;
     const size_t bytes = w.c_count * sizeof(float);
     d.a = place(g, w.a, w.a_count, DTYPE_F32, 0);

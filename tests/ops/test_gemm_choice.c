@@ -59,13 +59,14 @@ static char *line_of(const struct gemm_place *p, const struct gemm_choice *c)
 static void a_line_says_what_was_chosen(void **state)
 {
     (void)state;
-    struct gemm_choice all[4] = {choice(8192), choice(1), choice(INT64_MAX), choice(77)};
+    struct gemm_choice all[5] = {choice(8192), choice(1), choice(INT64_MAX), choice(77), choice(5)};
     memset(all[1].algo, 0xff, sizeof all[1].algo);
     all[1].way = GEMM_UNFUSED;
     all[2].way = GEMM_PLAIN;
     all[2].key.n = all[2].key.k = all[2].time_ns = INT64_MAX;
     all[3].key = (struct gemm_key){.m = 1, .n = 1, .k = 1, .trans_a = 1, .dt = DTYPE_F32, .tf32 = 1};
-    for (int i = 0; i < 4; i++) {
+    all[4].key.add = 2, all[4].key.align[3] = 256;
+    for (int i = 0; i < 5; i++) {
         struct gemm_place place = here(), place_read;
         struct gemm_choice read;
         char *line = line_of(&place, &all[i]);

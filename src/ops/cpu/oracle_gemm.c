@@ -31,6 +31,7 @@ static void tile_store(const struct gemm_args *g, const struct tile *t, struct s
             double v = t->c[i - rows.begin][j - cols.begin];
             if (g->bias) v += get(g->bias, j, g->dt);
             if (g->accum == ACCUM_ADD) v += get(g->c, i * g->n + j, g->cdt);
+            if (g->add) v += get(g->add, i * g->n + j, g->cdt);
             put(g->c, i * g->n + j, g->cdt, v);
         }
 }
@@ -73,5 +74,6 @@ static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
 void oracle_gemm(struct ops *o)
 {
     o->gemm = gemm;
+    o->gemm_adds = true;
     o->bias_bwd = bias_bwd;
 }

@@ -42,17 +42,18 @@ static bool bias_in_epilogue(const struct gemm_args *g)
 
 static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
 {
-    return (struct gemm_key){.m = g->m,
-                             .n = g->n,
-                             .k = g->k,
-                             .trans_a = g->trans_a,
-                             .trans_b = g->trans_b,
-                             .dt = (uint8_t)g->dt,
-                             .cdt = (uint8_t)g->cdt,
-                             .add = g->accum == ACCUM_ADD,
-                             .tf32 = g->dt == DTYPE_F32 && math == CUDA_MATH_TF32,
-                             .bias = g->bias ? alignment(g->bias) : 0,
-                             .align = {alignment(g->a), alignment(g->b), alignment(g->c), 0}};
+    return (struct gemm_key){
+        .m = g->m,
+        .n = g->n,
+        .k = g->k,
+        .trans_a = g->trans_a,
+        .trans_b = g->trans_b,
+        .dt = (uint8_t)g->dt,
+        .cdt = (uint8_t)g->cdt,
+        .add = g->add ? 2 : g->accum == ACCUM_ADD,
+        .tf32 = g->dt == DTYPE_F32 && math == CUDA_MATH_TF32,
+        .bias = g->bias ? alignment(g->bias) : 0,
+        .align = {alignment(g->a), alignment(g->b), alignment(g->c), g->add ? alignment(g->add) : 0}};
 }
 
 static cudaDataType_t lt_type(uint8_t dt)
@@ -255,13 +256,14 @@ cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_
                                 const cublasLtMatmulAlgo_t *algo, const struct gemm_args *g, void *c,
                                 dev_stream s)
 {
-    const float one = 1, beta = g->accum == ACCUM_ADD ? 1 : 0;
+    const float one = 1, beta = g->add || g->accum == ACCUM_ADD ? 1 : 0;
+    const void *addend = g->add ? g->add : g->c;
     if (g->bias) {
         cublasStatus_t st = cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
                                                            sizeof g->bias);
         if (st != CUBLAS_STATUS_SUCCESS) return st;
     }
-    return cublasLtMatmul(t->lt, e->op, &one, g->b, e->la, g->a, e->lb, &beta, g->c, e->lc, c, e->lc, algo,
+    return cublasLtMatmul(t->lt, e->op, &one, g->b, e->la, g->a, e->lb, &beta, addend, e->lc, c, e->lc, algo,
                           cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"), GEMM_WORKSPACE, cuda_queue(s));
 }
 
@@ -273,6 +275,7 @@ static void check_args(const struct gemm_args *g)
     CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
+    CHECK(!g->add || (g->accum == ACCUM_STORE && !g->bias), "three addends");
 }
 
 static status gemm(const struct gemm_args *g, dev_stream s)
@@ -281,7 +284,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     const struct gemm_entry *e = NULL;
     check_args(g);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->k == 0) return gemm_plain_bias(g, s); /* the empty sum */
+    if (g->k == 0) return g->add ? gemm_plain(g, s) : gemm_plain_bias(g, s); /* the empty sum */
     if (g->bias == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
     if (e == NULL || e->choice.way == GEMM_UNFUSED) {
         TRY(gemm_plain_bias(g, s));
@@ -302,6 +305,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
 void cuda_gemm_slots(struct ops *o)
 {
     o->gemm = gemm;
+    o->gemm_adds = true;
 }
 
 /* ------------------------------------------------------------------ the set's part */

@@ -38,8 +38,9 @@ static status set_preference(cublasLtMatmulPreference_t p, const struct gemm_key
 {
     const uint64_t workspace = GEMM_WORKSPACE;
     const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* besides NONE: partial sums in f32 */
-    const uint32_t a = k->align[1], b = k->align[0], c = k->align[2];
-    const uint32_t d = k->bias && k->bias < c ? k->bias : c;
+    const uint32_t a = k->align[1], b = k->align[0], to = k->align[2],
+                   d = k->bias && k->bias < to ? k->bias : to;
+    const uint32_t c = k->align[3] ? k->align[3] : to;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;

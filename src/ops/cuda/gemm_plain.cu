@@ -29,7 +29,7 @@ __device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64
 
 template <typename T, typename C>
 __global__ void __launch_bounds__(THREADS)
-product(const T *a, const T *b, C *c, const T *bias, int64_t m, int64_t n, int64_t k, strides at, bool add)
+product(const T *a, const T *b, C *c, const T *bias, const C *add, int64_t m, int64_t n, int64_t k, strides at)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
@@ -51,7 +51,7 @@ product(const T *a, const T *b, C *c, const T *bias, int64_t m, int64_t n, int64
                 if (i >= m || j >= n) continue;
                 float v = sum[r][q];
                 if (bias) v += to_f32(bias[j]);
-                if (add) v += to_f32(c[i * n + j]);
+                if (add) v += to_f32(add[i * n + j]);
                 c[i * n + j] = from_f32<C>(v);
             }
     }
@@ -81,7 +81,8 @@ template <typename T, typename C> void launch_product(const struct gemm_args *g,
 {
     const strides at = {g->trans_a ? 1 : g->k, g->trans_a ? g->m : 1, g->trans_b ? 1 : g->n, g->trans_b ? g->k : 1};
     product<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
-        (const T *)g->a, (const T *)g->b, (C *)g->c, (const T *)g->bias, g->m, g->n, g->k, at, g->accum == ACCUM_ADD);
+        (const T *)g->a, (const T *)g->b, (C *)g->c, (const T *)g->bias,
+        (const C *)(g->accum == ACCUM_ADD ? g->c : g->add), g->m, g->n, g->k, at);
 }
 
 template <typename T, typename C> void launch_fill(const struct gemm_args *g, dev_stream s)

@@ -284,6 +284,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     if (g->m <= FEW_ROWS) return others(g, s);
     CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "product of BF16 into %s", dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
+    CHECK(!g->add, "the fast set adds to c alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     struct packed b = {.k = k_blocks(g->k)};
     const int64_t depth = b.k.count * b.k.length, fit = SHARED_MAX / (int64_t)sizeof(bf16) / depth;

@@ -364,6 +364,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "product of %s into %s", dtype_name(g->dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
+    CHECK(!g->add, "the fast set adds to c alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
     if (g->m <= FEW_ROWS && !g->trans_a && g->trans_b) {
@@ -392,6 +393,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
 void SIMD(simd_gemm)(struct ops *o)
 {
     o->gemm = gemm;
+    o->gemm_adds = false;
 }
 
 double SIMD(simd_peak)(void)
