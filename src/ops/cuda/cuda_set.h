@@ -38,7 +38,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 /* Each file fills its slots. */
 /* clang-format off */
 #define CUDA_FILES(X) \
-    X(gemm) X(norm) X(rope) X(act) X(swiglu) X(embed) X(tokens) X(loss) X(update) X(ortho) X(fold) X(normal) \
+    X(gemm) X(norm) X(rope) X(act) X(ended) X(embed) X(tokens) X(loss) X(update) X(ortho) X(fold) X(normal) \
     X(attn) X(latent) \
     X(gdn) \
     X(moe)

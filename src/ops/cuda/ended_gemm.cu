@@ -410,7 +410,7 @@ bool rope_serves(const struct rope_gemm_args *x, dev_stream s)
 
 } // namespace
 
-extern "C" void cuda_swiglu_slots(struct ops *o)
+extern "C" void cuda_ended_slots(struct ops *o)
 {
     o->swiglu_gemm = swiglu_gemm;
     o->swiglu_gemm_serves = serves;
