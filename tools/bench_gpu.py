@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Training steps of ingot and of torch.compile in turn on one GPU: a table of medians, and every run as a line of JSON.
+"""Training steps of ingot, of torch.compile and, with --llmq, of LLMQ in turn on one GPU: a table of medians, and every run as a line of JSON.
 
-usage: bench_gpu.py --ingot PATH [--out DIR] [--rounds N] [--steps N] [--modes MODE,...] [--apart] [--list] [SHAPE...]
+usage: bench_gpu.py --ingot PATH [--out DIR] [--rounds N] [--steps N] [--modes MODE,...] [--llmq TRAIN] [--apart] [--list] [SHAPE...]
 The peer (peer_torch_gpu.py) is started once for each shape and mode and stays; it and ingot then take turns, N steps each. --apart starts
-it anew for each round, for cards that do not hold both. --modes none measures ingot alone and needs no torch.
+it anew for each round, for cards that do not hold both. --modes none measures without torch and needs none. TRAIN is the program that LLMQ
+builds (docs/PERF.md says how); it is started anew for each round (peer_llmq.py).
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile, time
+import argparse, json, math, os, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -57,6 +58,14 @@ def run_ingot(a, shape, cache):
     return json.loads(done.stdout) | {"whole_s": time.time() - begin}
 
 
+def run_llmq(a, shape):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "peer_llmq.py"), "--train", a.llmq, *shape.torch(), "--steps", str(a.steps)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip()[-600:])
+    return json.loads(done.stdout)
+
+
 class Peer:
     def __init__(self, a, shape, mode):
         self.log = tempfile.TemporaryFile("w+")
@@ -85,7 +94,7 @@ class Peer:
 
 
 def measure(a, name, log):
-    """Rounds of one shape. Returns {who: [results]}, who being 'ingot' or a mode of torch."""
+    """Rounds of one shape. Returns {who: [results]}, who being 'ingot', 'LLMQ' or a mode of torch."""
     shape, results, peers = SHAPES[name], {}, {}
 
     def note(who, result):
@@ -105,10 +114,12 @@ def measure(a, name, log):
                         peers[mode] = peer
                 except RuntimeError as e:
                     print(f"  {name} {mode}: {e}", flush=True)
-            try:
-                note("ingot", run_ingot(a, shape, cache))
-            except RuntimeError as e:
-                print(f"  {name} ingot: {e}", flush=True)
+            for who, run in (("LLMQ", lambda: run_llmq(a, shape)), ("ingot", lambda: run_ingot(a, shape, cache))):
+                try:
+                    if who == "ingot" or a.llmq:
+                        note(who, run())
+                except RuntimeError as e:
+                    print(f"  {name} {who}: {e}", flush=True)
     for peer in peers.values():
         peer.close()
     return results
@@ -131,12 +142,13 @@ def table(a, measured):
             if not runs:
                 continue
             memory = median(runs, "device_bytes" if who == "ingot" else "allocated_bytes") / 2**30
-            row = [name, who if who == "ingot" else f"torch {who} ({runs[0].get('attention')})", f"{median(runs, 'tokens_per_s'):,.0f}",
-                   f"{median(runs, 'step_s') * 1e3:.1f}", f"{median(runs, 'step_s_best') * 1e3:.1f}", f"{memory:.1f}",
+            row = [name, who if who in ("ingot", "LLMQ") else f"torch {who} ({runs[0].get('attention')})", f"{median(runs, 'tokens_per_s'):,.0f}",
+                   f"{median(runs, 'step_s') * 1e3:.1f}", f"{median(runs, 'step_s_best') * 1e3:.1f}", "" if math.isnan(memory) else f"{memory:.1f}",
                    f"{runs[0].get('cold_start_s', float('nan')):.1f}", "", ""]
             if who == "ingot" and best:
                 row[7] = f"{median(ours, 'tokens_per_s') / median(results[best], 'tokens_per_s'):.3f}"
-                row[8] = f"{median(ours, 'device_bytes') / median(results[best], 'allocated_bytes'):.2f}"
+                share = median(ours, "device_bytes") / median(results[best], "allocated_bytes")
+                row[8] = "" if math.isnan(share) else f"{share:.2f}"
             rows.append(row)
     widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
     for r in rows:
@@ -152,6 +164,7 @@ def main():
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--steps", type=int, default=20)
     ap.add_argument("--modes", default="default", help="default, max-autotune-no-cudagraphs, eager; several with commas; none: ingot alone")
+    ap.add_argument("--llmq", metavar="TRAIN", help="LLMQ's training program")
     ap.add_argument("--key", action="append", default=[], metavar="--SECTION.KEY=VALUE", help="goes to ingot as it is: --key=--train.graph=false")
     ap.add_argument("--device", default="cuda")
     ap.add_argument("--apart", action="store_true")

@@ -54,5 +54,22 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; the
     OUT=$work/out pack/scripts/bench_gpu.sh --rounds 2 --steps 40 medium >log 2>&1 || fail "bench_gpu.sh: $(cat log)"
     grep -qE '^medium +ingot +300 +100.0 +100.0 +1.0 +1.5 +1.250 +0.50$' log || fail "bench_gpu.sh's table: $(cat log)"
     [ "$(wc -l <out/bench_gpu.jsonl)" -eq 4 ] || fail "bench_gpu.jsonl has $(wc -l <out/bench_gpu.jsonl) lines"
+    stand_in llmq/train <<'E2'
+while [ $# -gt 0 ]; do
+    case $1 in --model) model=$2 ;; --train-file) tokens=$2 ;; esac
+    shift
+done
+grep -q '"num_key_value_heads": 8' "$model/config.json" || { echo "no config"; exit 2; }
+[ "$(head -c 8 "$tokens")" = BIN.TOK ] || { echo "no tokens"; exit 2; }
+for i in $(seq 0 99); do
+    printf '[T] step %5d [ 0.0%%] | time: %5d ms | norm 1.0 | loss 2.0 | tps 218k\n' "$i" $((i < 5 ? 5000 : 300)) || exit 0
+done
+E2
+    OUT=$work/out pack/scripts/bench_gpu.sh --rounds 1 --steps 10 --modes none --llmq llmq/train medium >log 2>&1 || fail "with LLMQ: $(cat log)"
+    grep -qE '^medium +LLMQ +218,453 +300.0 +300.0 ' log || fail "LLMQ's row: $(cat log)"
+    grep -qE '^medium +ingot +300 +100.0 +100.0 +1.0 +1.5 +0.001$' log || fail "ingot's row beside LLMQ: $(cat log)"
+    echo 'echo "out of memory"; exit 1' | stand_in llmq/train
+    OUT=$work/out pack/scripts/bench_gpu.sh --rounds 1 --steps 10 --modes none --llmq llmq/train medium >log 2>&1 || fail "ingot alone: $(cat log)"
+    grep -q 'LLMQ: .*0 steps of 15; it said last: out of memory' log || fail "LLMQ's failure is not told: $(cat log)"
 fi
 exit $failed
