@@ -174,6 +174,8 @@ def main():
     for name in a.shapes:
         if name not in SHAPES:
             ap.error(f"unknown shape '{name}': {' '.join(SHAPES)}")
+    if a.llmq and not os.access(a.llmq, os.X_OK):
+        ap.error(f"--llmq {a.llmq}: no program is there")
     names = a.shapes or list(SHAPES)
     a.modes = [m for m in a.modes.split(",") if m and m != "none"]
     if a.list:

@@ -39,7 +39,7 @@ def steps_of(a, where):
     env["LD_LIBRARY_PATH"] = ":".join(p for p in (os.path.dirname(os.path.abspath(a.train)), env.get("LD_LIBRARY_PATH")) if p)
     command = [os.path.abspath(a.train), "--from-scratch", "--model", where, "--batch-size", str(a.batch), "--seq-length", str(a.seq), "--grad-accumulation", "1",
                "--use-cuda-graphs", "--opt-m-dtype", "BF16", "--opt-v-dtype", "BF16", "--train-file", tokens, "--eval-file", tokens,
-               "--eval-every-n-steps", "0", "--log-gpu-util", "0", "--learning-rate", "3e-4", "--steps", "1000000", "--out-dir", where,
+               "--eval-every-n-steps", "0", "--ckpt-interval", "1000000", "--log-gpu-util", "0", "--learning-rate", "3e-4", "--steps", "1000000", "--out-dir", where,
                "--checkpoint-dir", where, "--log-file", os.path.join(where, "log.json")]
     begin, cold, ms, told = time.time(), None, [], []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=where)

@@ -94,7 +94,8 @@ static uint8_t type(struct reader *r, const char *name)
     return (uint8_t)(dt < 0 ? 0 : dt);
 }
 
-static void alignments(struct reader *r, uint16_t align[4])
+/* Of a, b and c; and of what is added, where something is. */
+static void alignments(struct reader *r, uint16_t align[4], bool added)
 {
     char text[32], *at = text;
     snprintf(text, sizeof text, "%s", field(r, "align"));
@@ -105,7 +106,7 @@ static void alignments(struct reader *r, uint16_t align[4])
         align[count] = (uint16_t)number_of(r, at, 256);
         at = comma ? comma + 1 : NULL;
     }
-    r->bad |= at || count < 3 || (count == 4 && align[3] == 0);
+    r->bad |= at || count != (added ? 4 : 3) || (added && align[3] == 0);
 }
 
 static enum gemm_way way_of(struct reader *r)
@@ -171,7 +172,7 @@ bool gemm_choice_parse(const char *line, size_t bytes, struct gemm_place *p, str
     k->add = (uint8_t)number(&r, "add", 2);
     k->bias = (uint16_t)number(&r, "bias", 256);
     k->tf32 = (uint8_t)number(&r, "tf32", 1);
-    alignments(&r, k->align);
+    alignments(&r, k->align, k->add == 2);
     c->way = way_of(&r);
     algorithm(&r, c->algo);
     c->time_ns = number(&r, "ns", INT64_MAX);

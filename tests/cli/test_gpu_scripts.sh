@@ -71,5 +71,7 @@ E2
     echo 'echo "out of memory"; exit 1' | stand_in llmq/train
     OUT=$work/out pack/scripts/bench_gpu.sh --rounds 1 --steps 10 --modes none --llmq llmq/train medium >log 2>&1 || fail "ingot alone: $(cat log)"
     grep -q 'LLMQ: .*0 steps of 15; it said last: out of memory' log || fail "LLMQ's failure is not told: $(cat log)"
+    OUT=$work/out pack/scripts/bench_gpu.sh --modes none --llmq llmq/none medium >log 2>&1
+    [ $? -eq 2 ] && grep -q -- '--llmq llmq/none: no program is there' log || fail "LLMQ that is not there: $(cat log)"
 fi
 exit $failed

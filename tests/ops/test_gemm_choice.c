@@ -100,6 +100,13 @@ static void a_touched_line_is_refused(void **state)
     }
     assert_true(gemm_choice_parse(line, bytes, &place, &read));
     free(line);
+    for (uint8_t add = 1; add <= 2; add++) { /* an alignment of nothing, and nothing of what is added */
+        c.key.add = add;
+        c.key.align[3] = add == 1 ? 16 : 0;
+        line = line_of(&p, &c);
+        assert_false(gemm_choice_parse(line, strlen(line), &place, &read));
+        free(line);
+    }
     assert_false(gemm_choice_parse("", 0, &place, &read));
     char *huge = malloc(100000);
     memset(huge, 'g', 100000);

@@ -275,7 +275,7 @@ static void check_args(const struct gemm_args *g)
     CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
-    CHECK(!g->add || (g->accum == ACCUM_STORE && !g->bias), "three addends");
+    CHECK(!g->add || (g->accum == ACCUM_STORE && !g->bias), "an array to add beside a bias, or beside c");
 }
 
 static status gemm(const struct gemm_args *g, dev_stream s)
