@@ -135,9 +135,7 @@ def table(a, measured):
     rows = [head]
     for name, results in measured.items():
         ours = results.get("ingot", [])
-        modes = [m for m in results if m != "ingot"]
-        best = max(modes, key=lambda m: median(results[m], "tokens_per_s"), default=None)
-        for who in modes + ["ingot"]:
+        for who in [m for m in results if m != "ingot"] + ["ingot"]:
             runs = results.get(who)
             if not runs:
                 continue
@@ -145,16 +143,15 @@ def table(a, measured):
             row = [name, who if who in ("ingot", "LLMQ") else f"torch {who} ({runs[0].get('attention')})", f"{median(runs, 'tokens_per_s'):,.0f}",
                    f"{median(runs, 'step_s') * 1e3:.1f}", f"{median(runs, 'step_s_best') * 1e3:.1f}", "" if math.isnan(memory) else f"{memory:.1f}",
                    f"{runs[0].get('cold_start_s', float('nan')):.1f}", "", ""]
-            if who == "ingot" and best:
-                row[7] = f"{median(ours, 'tokens_per_s') / median(results[best], 'tokens_per_s'):.3f}"
-                share = median(ours, "device_bytes") / median(results[best], "allocated_bytes")
-                row[8] = "" if math.isnan(share) else f"{share:.2f}"
+            if who != "ingot" and ours:
+                row[7] = f"{median(ours, 'tokens_per_s') / median(runs, 'tokens_per_s'):.3f}"
+                row[8] = "" if math.isnan(memory) else f"{median(ours, 'device_bytes') / 2**30 / memory:.2f}"
             rows.append(row)
     widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
     for r in rows:
         print("  ".join(r[i].ljust(widths[i]) if i < 2 else r[i].rjust(widths[i]) for i in range(len(head))).rstrip())
     print(f"\nmedians of {a.rounds} rounds of {a.steps} steps, in turn; cold: from the start of the process (ingot: of the command) to the end of the "
-          "first step, in the first round\nmemory: what the process holds on the card (ingot), the peak of what torch's allocator gave out (torch)")
+          "first step, in the first round\nratio, and the memory behind it: ingot's over the peer's; memory: what the process holds on the card (ingot), the peak of what torch's allocator gave out (torch)")
 
 
 def main():

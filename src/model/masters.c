@@ -77,13 +77,17 @@ static status get_row(const struct run *r, int row, float *to)
     const struct param_held held = params_held(p, row);
     const int64_t count = held.to - held.from;
     struct pieces b;
+    if (p->masterless && p->rows[row].role == ROLE_BALANCE)
+        return dev_download(r->stream, to, p->exact + p->rows[row].exact_at + held.from,
+                            (size_t)count * sizeof *to);
     TRY(pieces_open(&b, count));
     status st = STATUS_OK;
     for (int64_t at = 0; at < count && st == STATUS_OK; at += PIECE) {
         const int64_t n = count - at < PIECE ? count - at : PIECE;
         const size_t bytes = (size_t)n * sizeof *b.upper;
         st = dev_download(r->stream, b.upper, (bf16 *)p->weight + held.weight + at, bytes);
-        if (st == STATUS_OK) st = dev_download(r->stream, b.low, p->low + held.master + at, bytes);
+        if (st == STATUS_OK && p->low) st = dev_download(r->stream, b.low, p->low + held.master + at, bytes);
+        if (p->low == NULL) memset(b.low, 0, bytes);
         if (st == STATUS_OK) st = dev_sync(r->stream);
         if (st == STATUS_OK) join(&b, to + at, n);
     }
@@ -149,12 +153,12 @@ status masters_put(const struct run *r, const float *from)
 status masters_get(const struct run *r, float *to)
 {
     const struct params *p = r->params;
-    CHECK(!params_halves(p) || p->low, "halves of master weights that are lost");
+    CHECK(!params_halves(p) || p->low || p->masterless, "halves of master weights that are lost");
     for (int i = 0; params_halves(p) && i < p->count; i++) {
         const struct param_held held = params_held(p, i);
         if (held.to > held.from) TRY(get_row(r, i, to + held.master));
     }
-    if (params_halves(p)) return STATUS_OK;
+    if (params_halves(p)) return dev_sync(r->stream);
     TRY(dev_download(params_host_master(p) ? NULL : r->stream, to, p->master, master_bytes(p)));
     return dev_sync(r->stream);
 }

@@ -357,7 +357,8 @@ struct step_scalars {
  *     p = p (1 - lr wd) - lr (m / c1) / (sqrt(v / c2) + eps)
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u;  m = b2 m + (1-b2) g'
  *   then w = bf16(p), rounded as ops/rounding.h says, and g = 0 where UPDATE_ZERO says so.
- * With `low` there is no p: w and low are its halves (ops/rounding.h), joined before the rule and split behind it.
+ * With `low` there is no p: w and low are its halves (ops/rounding.h), joined before the rule and split behind it. With neither, w is all of
+ * the weights: read before the rule, and rounded stochastically behind it.
  *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', and g = g' + momentum m (Nesterov), which Muon makes a step of: ops_ortho.h.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
  * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
@@ -384,7 +385,7 @@ struct update_chunk {
     int64_t no_v;               /* elements before it that have no v: element i has v[i - no_v]; likewise a multiple */
     uint64_t key;               /* of the row that it is a piece of. Its element k is element first + k of the whole row, or, of a */
     int64_t first, stride;      /* slice whose rows have `width` > 0 elements, first + (into + k) / width stride + (into + k) % width; */
-    int32_t width, into;        /* all multiples of 4 where moments are rounded */
+    int32_t width, into;        /* all multiples of 4 where moments or weights are rounded */
 };
 /* The part of a chunk from its element `at` on. */
 static inline struct update_chunk update_part(const struct update_chunk *c, int64_t at, int32_t count)
@@ -408,11 +409,11 @@ enum update_half {
 struct update_args {
     enum update_rule rule;
     enum update_half half;
-    float *p, *g;                       /* weights, gradients; p NULL: `low` */
+    float *p, *g;                       /* weights, gradients; p NULL: `low`, or w alone */
     void *m, *v;                        /* sdt; Lion has no v */
     float *m_scale, *v_scale;           /* U8: element i of an array is in the block of scale [i / QUANT_BLOCK]; no UPDATE_ROWS then */
     bf16 *w;                            /* p in bf16; NULL in F32 training */
-    uint16_t *low;                      /* the lower halves; NULL: p holds all of it */
+    uint16_t *low;                      /* the lower halves; NULL: p holds all of it, or, without p, w does */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; what none covers is left alone */
     int64_t chunk_count;
     double *squares;                    /* [chunk_count], in the set's memory: UPDATE_SQUARES alone */
@@ -434,7 +435,7 @@ struct rows_update_args {
     int64_t slots, width;       /* a multiple of 16 */
     int64_t from, to;           /* rows that are here: row r is elements [begin + (r - from) width, ... + width) of the arrays, of v no_v */
     int64_t begin, no_v;        /* in front; multiples of 16 */
-    uint64_t key;               /* where moments are rounded, as update_chunk has it: of the table; element k of row r is element */
+    uint64_t key;               /* where something is rounded, as update_chunk has it: of the table; element k of row r is element */
     int64_t first, stride;      /* first + r stride + k of the whole; multiples of 4 */
 };
 
@@ -466,7 +467,7 @@ struct halves_args {
     enum halves_way way;
     float *x;               /* [count] */
     bf16 *upper;            /* [count] */
-    uint16_t *low;          /* [count]; NULL, of SPLIT alone: they are lost */
+    uint16_t *low;          /* [count]; NULL: SPLIT loses them, JOIN takes them for 0 */
     int64_t count;
 };
 

@@ -24,12 +24,17 @@ dtype optim_moment_dt(enum optim_state state)
 
 static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
-/* Where a slice is made of several parts a piece ends with its part: it has one place in the whole row, which matters where moments are
- * rounded, and one rank that answers for it. */
+/* Whether something is rounded by random bits. */
+static bool draws(const struct params *p)
+{
+    return p->moment_dt != DTYPE_F32 || p->masterless;
+}
+
+/* Where a slice is made of several parts a piece ends with its part: it has one place in the whole row, which matters where random bits are
+ * drawn, and one rank that answers for it. */
 static bool is_cut(const struct params *p, const struct param *row)
 {
-    return p->slices > 1 &&
-           (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && p->moment_dt != DTYPE_F32));
+    return p->slices > 1 && (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && draws(p)));
 }
 
 /* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid. */
@@ -111,7 +116,7 @@ static void place_piece(const struct params *p, int index, int64_t at, struct up
     c->width = (int32_t)blocks[0].width;
 }
 
-/* Of the random bits of its moments. */
+/* Of its random bits. */
 static uint64_t row_key(const struct param *row)
 {
     return XXH64(row->name, strlen(row->name), 0);
@@ -141,12 +146,12 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
 /* A piece is moved by sixteen elements at once, and random bits are drawn for four. */
 static status check_pieces(const struct params *p, const struct update_chunk *c, const struct param *row)
 {
-    const bool rounded = p->moment_dt != DTYPE_F32;
-    if (c->begin % 16 == 0 && (!rounded || (c->first | c->stride | c->width | c->into) % 4 == 0))
+    if (c->begin % 16 == 0 && (!draws(p) || (c->first | c->stride | c->width | c->into) % 4 == 0))
         return STATUS_OK;
     return FAIL(STATUS_CONFIG, "parallel.tensor %d cuts %s between elements that move together; use %s",
                 p->slices, row->name,
-                row->split == SPLIT_FIRST ? "another number of ranks" : "optim.state: fp32");
+                row->split == SPLIT_FIRST ? "another number of ranks"
+                                          : "optim.state: fp32 and optim.master: fp32");
 }
 
 /* Routers' biases move where blocks read them, in fp32 on the device; else where the master weights are. */

@@ -126,9 +126,30 @@ static status move_halves(const struct zero *z, int row, enum halves_way way, de
     return z->ops->halves(&(struct halves_args){.way = way,
                                                 .x = p->exact + p->rows[row].exact_at + h.from,
                                                 .upper = (bf16 *)p->weight + h.weight,
-                                                .low = p->low + h.master,
+                                                .low = p->low ? p->low + h.master : NULL,
                                                 .count = h.to - h.from},
                           s);
+}
+
+/* Of a row in `exact`: what is here stays where it moves, if nothing else has all of it. */
+static bool stays_exact(const struct params *p, int row)
+{
+    return p->masterless && p->rows[row].role == ROLE_BALANCE;
+}
+
+static status clear_exact(const struct params *p, dev_stream s)
+{
+    if (!p->masterless) return dev_zero(s, p->exact, (size_t)p->exact_count * sizeof *p->exact);
+    for (int i = 0; i < p->count; i++) {
+        const struct param *row = &p->rows[i];
+        const struct param_held h = params_held(p, i);
+        const int64_t from = stays_exact(p, i) ? h.from : 0, to = stays_exact(p, i) ? h.to : 0;
+        float *exact = p->exact + row->exact_at;
+        if (!row->exact || !p->units[row->unit].here) continue;
+        TRY(dev_zero(s, exact, (size_t)from * sizeof *exact));
+        TRY(dev_zero(s, exact + to, (size_t)(row->count - to) * sizeof *exact));
+    }
+    return STATUS_OK;
 }
 
 /* Each rank brings the part that it holds, and zeros. Biases of routers move where they are read, so that their halves follow first. */
@@ -142,10 +163,10 @@ static status gather_exact(struct zero *z)
         const struct param_held h = params_held(p, i);
         if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(z, i, HALVES_SPLIT, s));
     }
-    TRY(dev_zero(s, p->exact, (size_t)p->exact_count * sizeof *p->exact));
+    TRY(clear_exact(p, s));
     for (int i = 0; i < p->count; i++) {
         const struct param_held h = params_held(p, i);
-        if (!p->rows[i].exact || h.to == h.from) continue;
+        if (!p->rows[i].exact || h.to == h.from || stays_exact(p, i)) continue;
         if (params_halves(p))
             TRY(move_halves(z, i, HALVES_JOIN, s));
         else

@@ -81,6 +81,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_mome
 {
     const enum optim_state kind = (enum optim_state)r->optim_state;
     struct mesh_state s = mesh_state_bytes((enum precision)r->train_precision, m->bytes, zero, shards);
+    if (r->optim_master == OPTIM_MASTER_NONE) s.master = 0;
     if (!r->memory_offload_optimizer) return s;
     const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
     const double moments = optim_moments((enum optim)r->optim_name) == 2 ? 1 + m->second : 1;

@@ -119,6 +119,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     d->params.sparse = train && args->sparse;
+    d->params.masterless = train && args->masterless;
     d->params.overlaid = train && args->overlay;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
@@ -299,6 +300,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
                                   .state = (enum optim_state)s->run.optim_state,
+                                  .masterless = s->run.optim_master == OPTIM_MASTER_NONE,
                                   .tokens = sequences * t,
                                   .positions = t,
                                   .documents = documents,

@@ -39,6 +39,7 @@ struct plan_lay_args {
     enum recompute recompute;
     enum optim optim;
     enum optim_state state;
+    bool masterless;           /* params.masterless */
     int64_t tokens, positions;
     int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
     bool documents;            /* of any length: see feed_shape */

@@ -261,6 +261,11 @@ static status check_optim(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "
                     "use optim.state: bf16");
+    if (r->optim_master == OPTIM_MASTER_NONE && r->train_precision != PRECISION_BF16)
+        return FAIL(STATUS_CONFIG,
+                    "optim.master none needs train.precision: bf16; else weights are their own masters");
+    if (r->optim_master == OPTIM_MASTER_NONE && r->optim_name == OPTIM_MUON)
+        return FAIL(STATUS_CONFIG, "optim.master none goes with adamw and lion; optim.name muon needs fp32");
     return STATUS_OK;
 }
 

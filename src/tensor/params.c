@@ -304,7 +304,7 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     p->weight = arena_take(to->param, weights * dtype_bytes(a->dt), half ? "bf16 weights" : "master weights");
     p->master = half ? NULL : p->weight;
     if (params_host_master(p)) p->master = arena_take(to->host, n * acc, "master weights");
-    if (params_halves(p) && a->moments > 0)
+    if (params_halves(p) && a->moments > 0 && !p->masterless)
         p->low = arena_take(to->param, n * sizeof *p->low, "lower halves of master weights");
     p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
     if (a->with_grad && !p->overlaid)

@@ -4,7 +4,7 @@
  * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of PARAM_ALIGN:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
  *   weight  dt             what the products read: == master when dt is F32 or F64; in bf16 the upper half of the master (ops/rounding.h)
- *   low     16 bits        in bf16 its lower half, and no `master`, unless that is the host's; none without moments: nothing is updated
+ *   low     16 bits        in bf16 its lower half, and no `master`, unless that is the host's; none without moments (nothing is updated) and with `masterless`
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`, and `overlaid`
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
  *   scale   F32            of moments in 8 bits, [offset / PARAM_ALIGN] and on: one for each block of so many elements
@@ -95,11 +95,11 @@ struct params {
     int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
     bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/tables.h): set before params_lay */
     int64_t summed;             /* elements of `grad` where it is whole: all units but those tables, which come last; params_lay */
+    bool masterless;            /* bf16 weights are all there is (ops/rounding.h), but of role BALANCE, which `exact` has. Set before params_lay */
     bool overlaid;              /* `grad` lies where activations were: a backward finds those in it, not zeros. Set before params_lay */
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
-    dtype dt;                   /* of `weight` */
-    void *weight, *master, *grad; uint16_t *low;
+    dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: of `weight` */
     float *exact; int64_t exact_count; /* in bf16, and with `zero`: whole copies of the master weights of `exact` rows */
     dtype moment_dt; int moments; bool host_state; /* moments of a parameter; what the optimizer alone reads is the host's: params_lay */
     void *m, *v; float *m_scale, *v_scale; /* scales with moments in 8 bits */
@@ -157,8 +157,8 @@ void params_lay_grad(struct params *p, void *grad); /* with `overlaid`: where; N
 /* A unit of which `grad` has nothing. Elements that it has of the others: all, or this rank's parts. */
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
-static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt == DTYPE_BF16; }
-static inline bool params_halves(const struct params *p) { return !p->host_state && p->dt == DTYPE_BF16; }
+static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt == DTYPE_BF16 && !p->masterless; }
+static inline bool params_halves(const struct params *p) { return p->dt == DTYPE_BF16 && !params_host_master(p); } /* `low` may be lost */
 static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; } /* exact */
 static inline int64_t params_room(const struct param *row)
 {

@@ -57,7 +57,7 @@ struct probe {
     bool plain_lse;     /* a device's lse lies as the host's does, and is compared */
     bool tf32;          /* products of F32 are of operands rounded to tf32 */
     const struct probe_device *device; /* NULL: the host */
-    struct probe_buf bufs[24];
+    struct probe_buf bufs[48];
     int count;
     int64_t tokens;    /* of the case: sizes the workspace */
     status st;         /* of the op, on a device; on the host a failing op fails the test */

@@ -54,6 +54,11 @@ struct run_again {
 };
 struct run_again run_again(const struct ops *o, struct probe *p, const struct run_arrays *a);
 void run_same(const struct ops *o, struct probe *p, const struct run_again *b);
+/* Two more sets from weights that bf16 holds: whole, in joined; and alone, in upper. run_rounded behind a run of each asks that the latter
+ * have become the former, rounded by the words of their places in the chunks. */
+struct run_pair { struct run_again whole, alone; };
+struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_arrays *a);
+void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count, uint64_t seed, uint64_t step);
 
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
 run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent;

@@ -594,7 +594,8 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
                                       .g_count = count,
                                       .sdt = b.sdt};
     struct run_again h = {0};
-    if (copy) h = run_again(o, p, &arrays);
+    struct run_pair two = {0};
+    if (copy) h = run_again(o, p, &arrays), two = run_pair(o, p, &arrays);
 #define STEP                                                                                                 \
     .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9,   \
     .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,                                           \
@@ -605,8 +606,15 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     if (copy == NULL) return;
     RUN(o, update, STEP, .low = h.low, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale,
         .v_scale = h.v_scale, .w = h.upper);
-#undef STEP
     run_same(o, p, &h);
+    h = two.whole;
+    RUN(o, update, STEP, .p = h.joined, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale,
+        .v_scale = h.v_scale, .w = h.upper);
+    h = two.alone;
+    RUN(o, update, STEP, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale, .v_scale = h.v_scale,
+        .w = h.upper);
+#undef STEP
+    run_rounded(p, &two, chunks, chunk_count, 17, scalars->step);
 }
 
 /* Kept and added to again, in both types. */

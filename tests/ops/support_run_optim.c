@@ -62,6 +62,32 @@ void run_same(const struct ops *o, struct probe *p, const struct run_again *b)
     if (!p->device) assert_int_equal(*wrong, 0);
 }
 
+struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_arrays *a)
+{
+    const struct run_pair b = {run_again(o, p, a), run_again(o, p, a)};
+    RUN(o, halves, .way = HALVES_JOIN, .x = b.whole.joined, .upper = b.whole.upper, .count = a->count);
+    return b;
+}
+
+void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count,
+                 uint64_t seed, uint64_t step)
+{
+    const struct run_arrays *a = &b->whole.a;
+    int32_t *wrong = probe_out_ids(p, "weights that are rounded otherwise", 1);
+    *wrong = differ(b->whole.g, b->alone.g, DTYPE_F32, a->g_count) +
+             differ(b->whole.m, b->alone.m, a->sdt, a->count) +
+             differ(b->whole.v, b->alone.v, a->sdt, a->count - a->no_v);
+    for (int64_t c = 0; c < count; c++)
+        for (int32_t k = 0; k < chunks[c].count; k++) {
+            const struct rng_block words =
+                rounding_words(RNG_ROUND_WEIGHT, seed, step, &chunks[c], k / 4 * 4);
+            uint32_t bits;
+            memcpy(&bits, &b->whole.joined[chunks[c].begin + k], sizeof bits);
+            *wrong += b->alone.upper[chunks[c].begin + k] != rounding_bf16(bits, words.u[k % 4] & 0xffff);
+        }
+    if (!p->device) assert_int_equal(*wrong, 0);
+}
+
 /* Of all lower halves behind some upper ones, what split and joined are, and what is rounded alone. */
 void run_halves(const struct ops *o, const struct op_case *c, struct probe *p)
 {

@@ -1,6 +1,12 @@
 /* Ops on the rows of tables that a step reads: support_run.c says how cases become calls. */
 #include "run.h"
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
 
 RUN_CALL(rows_unique)
 RUN_CALL(rows_update)
@@ -16,6 +22,23 @@ void run_rows_unique(const struct ops *o, const struct op_case *c, struct probe 
     RUN(o, rows_unique, .ids = ids, .slots = slots, .rows = probe_out_ids(p, "rows", room),
         .scratch = probe_scratch(p, "scratch", (size_t)(c->rows * ROWS_UNIQUE_SCRATCH)), .count = c->rows,
         .room = room, .table_rows = c->vocab);
+}
+
+/* The rows that are here as pieces, as below. */
+static void check_rounded(const struct op_case *c, struct probe *p, const struct run_pair *two,
+                          const int32_t *rows, int64_t begin, const struct update_args *of)
+{
+    struct update_chunk *pieces = calloc((size_t)c->rows + 1, sizeof *pieces);
+    int64_t count = 0;
+    assert_non_null(pieces);
+    for (int64_t k = 0; k < c->rows; k++)
+        if (rows[k] >= c->k && rows[k] < c->vocab)
+            pieces[count++] = (struct update_chunk){.begin = begin + (rows[k] - c->k) * c->d,
+                                                    .count = (int32_t)c->d,
+                                                    .key = 99,
+                                                    .first = 4 + rows[k] * 2 * c->d};
+    run_rounded(p, two, pieces, count, of->seed, of->scalars->step);
+    free(pieces);
 }
 
 /* c->used of c->rows slots are rows of a table of c->vocab; some have no gradient. With c->k the first so many are elsewhere, and the
@@ -68,7 +91,8 @@ void run_rows_update(const struct ops *o, const struct op_case *c, struct probe 
                                       .no_v = no_v,
                                       .sdt = sdt};
     struct run_again h = {0};
-    if (copy) h = run_again(o, p, &arrays);
+    struct run_pair two = {0};
+    if (copy) h = run_again(o, p, &arrays), two = run_pair(o, p, &arrays);
 #define SLOTS                                                                                                \
     .rows = rows, .slots = c->rows, .width = c->d, .from = c->k, .to = c->vocab, .begin = begin,             \
     .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d
@@ -76,6 +100,11 @@ void run_rows_update(const struct ops *o, const struct op_case *c, struct probe 
     if (copy == NULL) return;
     of.p = NULL, of.m = h.m, of.v = h.v, of.w = h.upper, of.low = h.low;
     RUN(o, rows_update, .of = of, .sums = h.g, SLOTS);
-#undef SLOTS
     run_same(o, p, &h);
+    of.low = NULL, of.p = two.whole.joined, of.m = two.whole.m, of.v = two.whole.v, of.w = two.whole.upper;
+    RUN(o, rows_update, .of = of, .sums = two.whole.g, SLOTS);
+    of.p = NULL, of.m = two.alone.m, of.v = two.alone.v, of.w = two.alone.upper;
+    RUN(o, rows_update, .of = of, .sums = two.alone.g, SLOTS);
+#undef SLOTS
+    check_rounded(c, p, &two, rows, begin, &of);
 }

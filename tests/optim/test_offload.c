@@ -32,6 +32,7 @@ struct way {
     enum optim_state state;
     dtype dt;
     int zero; /* the second of two ranks; 0: one rank alone */
+    bool masterless;
 };
 
 static void add_rows(struct params *p)
@@ -59,6 +60,7 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
     for (int i = 0; i < 5; i++) assert_int_equal(arena_reserve(all[i], "test", ARENA), STATUS_OK);
     f->d.spec.init_std = 0.1, f->d.spec.layer_count = 1;
     if (w->zero) p->zero = w->zero, p->shards = 2, p->shard = 1;
+    p->masterless = w->masterless;
     add_rows(p);
     if (w->optim == OPTIM_MUON) assert_int_equal(muon_claim(p), STATUS_OK);
     params_lay(
@@ -113,8 +115,8 @@ static void same_array(const char *what, const void *a, const void *b, size_t by
                        int64_t step)
 {
     if ((a == NULL) != (b == NULL) || (a && memcmp(a, b, bytes) != 0))
-        fail_msg("%s differs after %lld steps (optimizer %d, state %d, %s, ZeRO %d)", what, (long long)step,
-                 (int)w->optim, (int)w->state, dtype_name(w->dt), w->zero);
+        fail_msg("%s differs after %lld steps (optimizer %d, state %d, %s%s, ZeRO %d)", what, (long long)step,
+                 (int)w->optim, (int)w->state, dtype_name(w->dt), w->masterless ? " alone" : "", w->zero);
 }
 
 static void same_state(const struct fixture *f, const struct fixture *g, const struct way *w, int64_t step)
@@ -143,14 +145,16 @@ static void same_state(const struct fixture *f, const struct fixture *g, const s
 static void the_bits_are_those_without(void **state)
 {
     (void)state;
-    static const dtype types[] = {DTYPE_BF16, DTYPE_F32};
+    static const dtype types[] = {DTYPE_BF16, DTYPE_F32, DTYPE_BF16};
     static const enum optim optims[] = {OPTIM_ADAMW, OPTIM_LION, OPTIM_MUON};
-    for (int k = 0; k < 3 * 3 * 2 * 4; k++) {
+    for (int k = 0; k < 3 * 3 * 3 * 4; k++) {
         const struct way w = {.optim = optims[k % 3],
                               .state = (enum optim_state)(k / 3 % 3),
-                              .dt = types[k / 9 % 2],
-                              .zero = k / 18};
-        if (w.optim == OPTIM_MUON && w.zero) continue; /* its ranks make each other's steps: gpu_cards.sh */
+                              .dt = types[k / 9 % 3],
+                              .zero = k / 27,
+                              .masterless = k / 9 % 3 == 2};
+        if (w.optim == OPTIM_MUON && (w.masterless || w.zero))
+            continue; /* its ranks make each other's steps: gpu_cards.sh */
         static struct fixture whole, apart;
         struct run_spec r;
         run_spec_default(&r);
@@ -182,8 +186,8 @@ static void matrices_travel_without_second_moments(void **state)
         struct run_spec r;
         run_spec_default(&r);
         r.optim_name = OPTIM_MUON;
-        fixture_open(&f, &(struct way){OPTIM_MUON, OPTIM_STATE_FP32, half ? DTYPE_BF16 : DTYPE_F32, 0}, &r,
-                     true);
+        fixture_open(&f, &(struct way){OPTIM_MUON, OPTIM_STATE_FP32, half ? DTYPE_BF16 : DTYPE_F32, 0, false},
+                     &r, true);
         const struct params *p = &f.d.params;
         const struct offload *o = &f.offload;
         int64_t matrices = 0, rest = 0, steps = 0;
@@ -212,7 +216,7 @@ static void the_state_lies_in_the_hosts_arena(void **state)
     static struct fixture f;
     struct run_spec r;
     run_spec_default(&r);
-    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_INT8, DTYPE_BF16, 0}, &r, true);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_INT8, DTYPE_BF16, 0, false}, &r, true);
     const struct params *p = &f.d.params;
     const void *const arrays[] = {p->master, p->m, p->v, p->m_scale, p->v_scale};
     for (int i = 0; i < 5; i++) {
@@ -271,7 +275,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     static struct fixture f;
     struct run_spec r;
     run_spec_default(&r);
-    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_FP32, DTYPE_BF16, 0}, &r, true);
+    fixture_open(&f, &(struct way){OPTIM_ADAMW, OPTIM_STATE_FP32, DTYPE_BF16, 0, false}, &r, true);
     const struct params *p = &f.d.params;
     const size_t bytes = (size_t)p->total * sizeof(float);
     float *before = malloc(bytes);

@@ -194,6 +194,42 @@ static void moments_in_bf16_move_by_less_than_their_last_place(void **state)
     fixture_close(&f);
 }
 
+/* Likewise a weight of 1 that has no master: each of 512 steps takes 2^-15 of it, where bf16's places are 2^-8 apart. */
+static void weights_without_masters_move_by_less_than_their_last_place(void **state)
+{
+    (void)state;
+    enum { COUNT = 4096, STEPS = 512 };
+    struct ops ops;
+    assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
+    const struct update_chunk chunk = {.count = COUNT};
+    struct step_scalars scalars = {.lr = 0x1p-15};
+    static float g[COUNT], m[COUNT];
+    static bf16 w[COUNT];
+    double mean = 0, spread = 0;
+    for (int i = 0; i < COUNT; i++) g[i] = 1, w[i] = bf16_from_f32(1);
+    for (int step = 0; step < STEPS; step++) {
+        scalars.step = (uint64_t)step;
+        const struct update_args a = {.rule = UPDATE_LION,
+                                      .g = g,
+                                      .m = m,
+                                      .w = w,
+                                      .chunks = &chunk,
+                                      .chunk_count = 1,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.99,
+                                      .scalars = &scalars,
+                                      .seed = 5,
+                                      .sdt = DTYPE_F32};
+        assert_int_equal(ops.update(&a, NULL), STATUS_OK);
+    }
+    for (int i = 0; i < COUNT; i++) mean += (double)bf16_to_f32(w[i]) / COUNT;
+    for (int i = 0; i < COUNT; i++) spread += pow((double)bf16_to_f32(w[i]) - mean, 2) / COUNT;
+    /* 4 places down, each a chance of 1 in 128 a step (below 1 places are 2^-8 apart): variance 4 x 127 / 128 places^2; five deviations of the mean */
+    const double place = 0x1p-8, wanted = 1 - STEPS * 0x1p-15, deviation = 2 * place;
+    if (!(fabs(mean - wanted) < 5 * deviation / sqrt(COUNT))) fail_msg("mean %g", mean);
+    if (!(fabs(sqrt(spread) / deviation - 1) < 0.1)) fail_msg("deviation %g", sqrt(spread));
+}
+
 /* Two rows of 64 share a block of moments in 8 bits; the second has no gradient any more. Its moments must die out in the mean, though
  * each step of 5 % is far below the distance of its codes; rounded to nearest they would stay for ever, and so would its steps. */
 static void moments_in_8_bits_die_out_beside_lively_ones(void **state)
@@ -243,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_routers_bias_moves_by_the_loads_alone),
         cmocka_unit_test(a_gradient_that_is_not_finite_names_its_parameter),
         cmocka_unit_test(moments_in_bf16_move_by_less_than_their_last_place),
+        cmocka_unit_test(weights_without_masters_move_by_less_than_their_last_place),
         cmocka_unit_test(moments_in_8_bits_die_out_beside_lively_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,7 @@ static void one_device_is_todays_plan(void **state)
         struct spec s = spec_of(presets[i % 3], 64, 8);
         s.run.train_precision = i / 3 % 2 ? PRECISION_BF16 : PRECISION_FP32;
         s.run.train_recompute = i / 6;
+        s.run.optim_master = i / 3 % 2 && i % 2 ? OPTIM_MASTER_NONE : OPTIM_MASTER_FP32;
         s.run.train_micro_batch = 2;
         s.model.mtp_depth = i % 2;
         struct ops ops;

@@ -92,6 +92,18 @@ static void moments_take_what_their_type_says(void **state)
         struct plan_lay_args args = plan_args(&s, NULL);
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
         assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        const struct params *p = &d.params;
+        s.run.optim_master = OPTIM_MASTER_NONE; /* without lower halves */
+        struct plan_lay_args alone = plan_args(&s, NULL);
+        struct memory less = {0};
+        struct decoder e;
+        struct activations b = {0};
+        assert_int_equal(decoder_init(&e, &s.model, NULL), STATUS_OK);
+        assert_int_equal(plan_lay(&less, &e, &b, &alone), STATUS_OK);
+        assert_true(m.param.peak - less.param.peak >= 2 * (size_t)p->total &&
+                    m.param.peak - less.param.peak < 2 * (size_t)p->total + ARENA_ALIGN);
+        activations_fini(&b);
+        decoder_fini(&e);
         const double tables = (double)d.params.chunk_count * sizeof(struct update_chunk),
                      got = ((double)m.optim.peak - tables) / (double)d.params.total;
         if (fabs(got - bytes[kind]) > 0.01) fail_msg("%g bytes for each parameter, not %g", got, bytes[kind]);

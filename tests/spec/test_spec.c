@@ -370,6 +370,15 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_string_equal(
         status_message(),
         "run.yaml: optim.state int8 does not go with parallel.tensor 2; use optim.state: bf16");
+    char *alone[] = {"optim.master=none", "train.precision=fp32"};
+    assert_int_equal(load(&s, tiny, 2, alone), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: optim.master none needs train.precision: bf16; else weights "
+                        "are their own masters");
+    char *matrices[] = {"optim.master=none", "train.precision=bf16", "optim.name=muon"};
+    assert_int_equal(load(&s, tiny, 3, matrices), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: optim.master none goes with adamw and lion; optim.name muon needs fp32");
     char *offload[] = {"memory.offload_optimizer=true", "machine.device=cpu"};
     assert_int_equal(load(&s, tiny, 2, offload), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "needs a card"));

@@ -162,7 +162,7 @@ if part offload; then
     hybrid="--model.layers=gdn/moe,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=16 --model.gdn_value_dim=16
         --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_router=sigmoid --model.moe_balance_rate=0.01"
     while IFS='|' read -r name keys more; do
-        [ "$keys" = hybrid ] && keys="--train.precision=bf16 $hybrid"
+        keys=${keys/#hybrid/--train.precision=bf16 $hybrid}
         if [ "$keys" ]; then
             # shellcheck disable=SC2086
             trained off.a $gpu $shape $keys
@@ -179,6 +179,7 @@ adamw in bf16|--train.precision=bf16|
 no graph||--train.graph=false
 adamw in bf16, bf16 moments|--train.precision=bf16 --optim.state=bf16|
 adamw in bf16, int8 moments|--train.precision=bf16 --optim.state=int8|
+adamw in bf16 without masters, bf16 moments|--train.precision=bf16 --optim.master=none --optim.state=bf16|
 lion in bf16, bf16 moments|--train.precision=bf16 --optim.name=lion --optim.state=bf16 --optim.lr=1e-3|
 adamw in fp32, int8 moments|--train.precision=fp32 --optim.state=int8|
 muon in bf16|--train.precision=bf16 --optim.name=muon|
@@ -189,6 +190,7 @@ muon, experts|--train.precision=bf16 --optim.name=muon --optim.state=bf16 --mode
 one micro-batch|--train.precision=bf16 --train.micro_batch=4 --model.tied_embeddings=false|
 rows of tables|--train.precision=bf16 --model.engram_layers=0 --model.engram_dim=16 --model.engram_base=400|
 routers and decay rates|hybrid|
+the same without masters|hybrid --optim.master=none|
 WAYS
     # the last run of the list goes on from step 5 the other way: there and back
     for way in false true; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A small model with each optimizer: Muon, and moments in 8 bits, end where AdamW with moments in fp32 does; Muon gives the same bits on
+# A small model with each optimizer: Muon, moments in 8 bits, and weights without masters end where AdamW with moments in fp32 does; Muon gives the same bits on
 # one rank and on several, which share its matrices out, and its checkpoints hold no second moment of matrices.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
@@ -25,9 +25,11 @@ train adamw
 train int8 --optim.state=int8
 train muon --optim.name=muon
 train muon_int8 --optim.name=muon --optim.state=int8 --train.precision=bf16
+train masterless --train.precision=bf16 --optim.master=none --optim.state=bf16
+train masterless_int8 --train.precision=bf16 --optim.master=none --optim.state=int8
 train lion --optim.name=lion --optim.lr=3e-3
 train lion_int8 --optim.name=lion --optim.lr=3e-3 --optim.state=int8
-for name in int8 muon muon_int8; do near $name adamw; done
+for name in int8 masterless masterless_int8 muon muon_int8; do near $name adamw; done
 near lion_int8 lion
 # A run that learns nothing stays at log 300.
 awk -v a="$(val_loss runs/adamw)" -v b="$(val_loss runs/lion)" 'BEGIN { exit !(a < 2 && b < 2) }' || fail "nothing was learned"

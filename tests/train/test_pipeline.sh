@@ -89,9 +89,11 @@ on 4 tensor $(pp 2 zb_h1) --parallel.tensor=2
 reference muon --optim.name=muon
 reference int8 --optim.state=int8
 reference lion --optim.name=lion --optim.state=bf16 --optim.lr=1e-3 --train.precision=bf16
+reference masterless --optim.master=none --optim.state=bf16 --train.precision=bf16
 on 4 muon $(pp 4 zb_h1) --optim.name=muon
 on 2 int8 $(pp 2 1f1b) --optim.state=int8
 on 4 lion $(pp 4 1f1b) --optim.name=lion --optim.state=bf16 --optim.lr=1e-3 --train.precision=bf16
+on 4 masterless $(pp 4 1f1b) --optim.master=none --optim.state=bf16 --train.precision=bf16
 
 # Eight stages, stages of chosen lengths, a last group of another length.
 deep="--model.layer_count=9"

@@ -39,9 +39,10 @@ variant gpt2 --train.precision=bf16 --optim.state=bf16 --model.tied_embeddings=t
 variant qwen --train.precision=bf16 --optim.name=lion --optim.lr=1e-3 --model.qk_norm=true --model.head_count_kv=1 --train.clip=0.5 --train.z_loss=1e-4
 # Decay rates, step sizes, skips and the biases of routers are read in fp32, of which ranks hold parts: whole copies go round. A router moves on
 # the rank that has its biases, by the loads of all.
+experts="--model.layers=swa/moe,gqa/moe --model.window=16 --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=24 --model.moe_router=sigmoid --model.moe_balance_rate=0.01 --model.moe_aux=1e-3"
 for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=8 --model.gdn_value_dim=8" \
     "--model.layers=mamba2,gqa --model.mamba_heads=4 --model.mamba_head_dim=16 --model.mamba_state=8" \
-    "--model.layers=swa/moe,gqa/moe --model.window=16 --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=24 --model.moe_router=sigmoid --model.moe_balance_rate=0.01 --model.moe_aux=1e-3"; do
+    "$experts"; do
     mixer=${hybrid#*layers=}
     mixer=${mixer%%[,/]*}
     # shellcheck disable=SC2086 # several keys
@@ -54,6 +55,9 @@ for hybrid in "--model.layers=gdn,gqa --model.gdn_key_heads=2 --model.gdn_value_
     done
 done
 shapes=("4 1" "2 2" "4 3")
+# Biases of routers have a master then, too: where blocks read them.
+# shellcheck disable=SC2086
+variant masterless --train.precision=bf16 --optim.master=none --optim.state=bf16 $experts
 # Muon's matrices lie across parts: they come together for their steps, and go back.
 variant muon --optim.name=muon --model.tied_embeddings=false
 muon=(--optim.name=muon --train.precision=bf16 --model.layers=gqa/moe,gdn/mlp --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=96
@@ -133,6 +137,7 @@ composed() { # composed NAME KEYS...
 }
 composed tensor --parallel.tensor=2 --train.gradient_groups=2
 composed tensor-bf16 --parallel.tensor=2 --train.precision=bf16 --optim.state=bf16
+composed tensor-masterless --parallel.tensor=2 --train.precision=bf16 --optim.master=none
 composed pipeline --parallel.pipeline=2 --model.tied_embeddings=false --data.packing=documents
 same "two stages of two ranks with ZeRO 1" runs/llama runs/pipeline-4-1
 rm -r runs/tensor-4-1/ckpt/step-00000006

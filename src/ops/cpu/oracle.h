@@ -64,24 +64,28 @@ static inline double update_lr(const struct update_args *a)
 {
     return a->scalars->lr * (a->rate > 0 ? a->rate : 1);
 }
-/* Element i of weights that are p, or halves. */
+/* Element i of weights that are p, or halves, or w alone. */
 static inline float master_get(const float *p, const bf16 *w, const uint16_t *low, int64_t i)
 {
     float x;
-    if (low == NULL) return p[i];
-    const uint32_t bits = rounding_joined(w[i], low[i]);
+    if (p) return p[i];
+    const uint32_t bits = rounding_joined(w[i], low ? low[i] : 0);
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* `low` and `w` may be NULL, and p is with `low`. */
+/* `low` and `w` may be NULL, and p is with `low`; not both p and low. */
 static inline void master_put(float *p, bf16 *w, uint16_t *low, int64_t i, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const struct half_pair h = rounding_halves(bits);
-    if (low == NULL) p[i] = x;
+    if (p) p[i] = x;
     if (low) low[i] = h.low;
     if (w) w[i] = h.upper;
+}
+static inline bool update_alone(const struct update_args *a)
+{
+    return a->p == NULL && a->low == NULL;
 }
 /* True for a row of UPDATE_ROWS whose gradient is all zeros. */
 static inline bool update_untouched(const float *g, int64_t width)
@@ -106,6 +110,7 @@ static inline void update_check(const struct update_args *a)
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || (a->sdt == DTYPE_U8 && a->row_rate == 0), "moments of %s",
           dtype_name(a->sdt));
     CHECK(a->p == NULL || a->low == NULL, "weights that are in two places");
+    CHECK(a->p || a->w, "weights that are nowhere");
     CHECK(a->rule == UPDATE_LION || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
           "corrections %g %g", a->scalars->correction1, a->scalars->correction2);
 }

@@ -15,11 +15,17 @@ static status sum(const struct sum_args *a, dev_stream s)
 enum { GRAIN = 65536 };
 enum moment { FIRST, SECOND };
 
+static uint32_t word_of(const struct update_args *a, enum rng_stream stream, const struct update_chunk *c,
+                        int64_t k)
+{
+    return rounding_words(stream, a->seed, a->scalars->step, c, k / 4 * 4).u[k % 4];
+}
+
 /* The random bits of element k of a chunk, for one of its moments. */
 static uint32_t random_bits(const struct update_args *a, enum moment which, const struct update_chunk *c,
                             int64_t k)
 {
-    const uint32_t word = rounding_words(a->seed, a->scalars->step, c, k / 4 * 4).u[k % 4];
+    const uint32_t word = word_of(a, RNG_ROUND, c, k);
     return which == FIRST ? word & 0xffff : word >> 16;
 }
 
@@ -123,6 +129,17 @@ static double rule_step(const struct update_args *a, double g, double *m, double
     return blend / a->scalars->correction1 / (sqrt(*v / a->scalars->correction2) + a->eps);
 }
 
+/* Element k of a chunk becomes x. */
+static void put_weight(const struct update_args *a, const struct update_chunk *c, int64_t k, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (update_alone(a))
+        a->w[c->begin + k] = rounding_bf16(bits, word_of(a, RNG_ROUND_WEIGHT, c, k) & 0xffff);
+    else
+        master_put(a->p, a->w, a->low, c->begin + k, x);
+}
+
 /* At most a block of moments in 8 bits. */
 static void update_some(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
@@ -135,7 +152,7 @@ static void update_some(const struct update_args *a, const struct update_chunk *
         const int64_t i = c->begin + k;
         const double step = rule_step(a, (double)a->g[i] * factor, &m[k], &v[k]);
         const double p = (double)master_get(a->p, a->w, a->low, i);
-        master_put(a->p, a->w, a->low, i, (float)(p * (1 - decay) - lr * step));
+        put_weight(a, c, k, (float)(p * (1 - decay) - lr * step));
         if (c->flags & UPDATE_ZERO) a->g[i] = 0;
     }
     put_moments(a, FIRST, c, m);
@@ -251,6 +268,7 @@ static status ortho_step(const struct ortho_step_args *a, dev_stream s)
 {
     (void)s;
     const double lr = a->scalars->lr;
+    CHECK(a->p || a->low, "a step of weights without a master");
     if (a->scalars->clip_factor == 0) return STATUS_OK;
     for (int64_t i = 0; i < a->count; i++) {
         const double p = (double)master_get(a->p, a->w, a->low, i);
@@ -264,7 +282,6 @@ static status halves(const struct halves_args *a, dev_stream s)
 {
     (void)s;
     const bool split = a->way == HALVES_SPLIT;
-    CHECK(split || a->low, "an upper half alone");
     PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
     {
         const struct span span = chunk_span(c, a->count, GRAIN);

@@ -91,6 +91,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ortho_step_kern
 
 status ortho_step(const struct ortho_step_args *a, dev_stream s)
 {
+    CHECK(a->p || a->low, "a step of weights without a master");
     const int64_t tile = THREADS * EACH, tiles = (a->count + tile - 1) / tile;
     if (tiles == 0) return STATUS_OK;
     BY_DTYPE(a->dt, (ortho_step_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(*a)));

@@ -3,7 +3,7 @@
 //   phase 1   each block sums squares of its tiles in f64 into a place of its own                        reads 4 B per element
 //   barrier   every block adds those sums up in the same order: all know the same norm
 //   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 28 B (F32 moments, weights
-//             in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w
+//             in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w, 24 and 12 with w alone
 //
 // Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32. rows_update has a
 // launch of its own behind that, over the rows that were read alone.
@@ -95,10 +95,15 @@ __device__ inline void store_halves(void *to, int64_t i, int n, bool wide, const
     for (int k = 0; k < QUAD; k++)
         if (k < n) p[k] = h[k];
 }
-// Weights: p, or (HALVES) what w and low are the halves of.
-template <bool HALVES> __device__ inline quad load_master(const update_args &a, int64_t i, int n, bool wide)
+enum weights {
+    WHOLE,  // in p
+    HALVES, // what w and low are the halves of
+    ALONE   // in w, rounded stochastically
+};
+template <weights IN> __device__ inline quad load_weights(const update_args &a, int64_t i, int n, bool wide)
 {
-    if (!HALVES) return load_quad(a.p, i, n, wide);
+    if (IN == WHOLE) return load_quad(a.p, i, n, wide);
+    if (IN == ALONE) return load_quad(reinterpret_cast<const __nv_bfloat16 *>(a.w), i, n, wide);
     const bf16 *w = a.w + i;
     const uint16_t *low = a.low + i;
     quad q = {};
@@ -111,18 +116,32 @@ template <bool HALVES> __device__ inline quad load_master(const update_args &a, 
         if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
     return q;
 }
-template <bool HALVES> __device__ inline void store_master(const update_args &a, int64_t i, int n, bool wide, const quad &q)
+// The bits of four bf16, each rounded by its word, shifted right by `shift`.
+__device__ inline void store_rounded(void *to, int64_t i, int n, bool wide, const quad &q, const rng_block &words, int shift)
 {
-    uint16_t upper[QUAD], low[QUAD];
-    for (int k = 0; k < QUAD; k++) {
-        const half_pair h = rounding_halves(__float_as_uint(q.x[k]));
-        upper[k] = h.upper, low[k] = h.low;
+    uint16_t h[QUAD];
+    for (int k = 0; k < QUAD; k++) h[k] = rounding_bf16(__float_as_uint(q.x[k]), words.u[k] >> shift & 0xffff);
+    store_halves(to, i, n, wide, h);
+}
+// `at`: element of the chunk that stands at i.
+template <weights IN>
+__device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q, const update_chunk *chunk, int at,
+                                     uint64_t step)
+{
+    if constexpr (IN == ALONE) {
+        store_rounded(a.w, i, n, wide, q, rounding_words(RNG_ROUND_WEIGHT, a.seed, step, chunk, at), 0);
+    } else {
+        uint16_t upper[QUAD], low[QUAD];
+        for (int k = 0; k < QUAD; k++) {
+            const half_pair h = rounding_halves(__float_as_uint(q.x[k]));
+            upper[k] = h.upper, low[k] = h.low;
+        }
+        if (IN == HALVES)
+            store_halves(a.low, i, n, wide, low);
+        else
+            store_quad(a.p, i, n, wide, q);
+        if (IN == HALVES || a.w) store_halves(a.w, i, n, wide, upper);
     }
-    if (HALVES)
-        store_halves(a.low, i, n, wide, low);
-    else
-        store_quad(a.p, i, n, wide, q);
-    if (HALVES || a.w) store_halves(a.w, i, n, wide, upper);
 }
 
 // Moments: as they are in F32; in BF16 rounded by the word of each element, shifted right by `shift`.
@@ -133,10 +152,7 @@ __device__ inline void store_moment(float *p, int64_t i, int n, bool wide, const
 __device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wide, const quad &q, const rng_block &words,
                                     int shift)
 {
-    uint16_t h[QUAD];
-    for (int k = 0; k < QUAD; k++)
-        h[k] = rounding_bf16(__float_as_uint(q.x[k]), words.u[k] >> shift & 0xffff);
-    store_halves(p, i, n, wide, h);
+    store_rounded(p, i, n, wide, q, words, shift);
 }
 
 // Gradients are read twice: the first time they stay in L2 as long as they can.
@@ -222,7 +238,7 @@ template <typename S> __device__ inline void tile_momentum(const update_args &a,
         s.m = load_quad(m, i, n, wide);
         accelerate(s, f);
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at);
+        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at);
         store_quad(a.g, i, n, wide, s.g);
         store_moment(m, i, n, wide, s.m, words, 0);
     }
@@ -254,7 +270,7 @@ __device__ inline bool row_touched(const float *g, const row_lanes &l, int width
     return (__ballot_sync(0xffffffffu, some) & l.own) != 0;
 }
 // Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are rounded.
-template <update_rule RULE, typename S, bool HALVES>
+template <update_rule RULE, typename S, weights IN>
 __device__ inline void row_move(const update_args &a, float *g, int64_t i, int width, const row_lanes &l, const fold &f,
                                 const update_chunk *chunk, int skip, uint64_t step, bool wide)
 {
@@ -263,13 +279,13 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
     for (int at = l.first; at < width; at += l.lanes * QUAD) {
         state s;
         s.g = load_quad(g, at, QUAD, wide);
-        s.p = load_master<HALVES>(a, i + at, QUAD, wide);
+        s.p = load_weights<IN>(a, i + at, QUAD, wide);
         s.m = load_quad(m, at, QUAD, wide);
         if (RULE == UPDATE_ADAMW) s.v = load_quad(v, at, QUAD, wide);
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(a.seed, step, chunk, skip + at);
+        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, chunk, skip + at);
         apply<RULE>(s, f, decay);
-        store_master<HALVES>(a, i + at, QUAD, wide, s.p);
+        store_weights<IN>(a, i + at, QUAD, wide, s.p, chunk, skip + at, step);
         store_moment(m, at, QUAD, wide, s.m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, at, QUAD, wide, s.v, words, 16);
         if (chunk->flags & UPDATE_ZERO) store_quad(g, at, QUAD, wide, quad{});
@@ -277,7 +293,7 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
 }
 
 // UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per element.
-template <update_rule RULE, typename S, bool HALVES>
+template <update_rule RULE, typename S, weights IN>
 __device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
     const int width = int(t.flags / UPDATE_WIDTH), end = (t.skip + t.count + width - 1) / width;
@@ -286,12 +302,12 @@ __device__ inline void tile_rows(const update_args &a, const tile &t, const fold
         const int row = base + int(threadIdx.x) / l.lanes, from = row * width - t.skip; // elements behind the tile's begin
         const int64_t i = t.begin + from;
         if (row_touched(a.g + i, l, width, row < end, wide))
-            row_move<RULE, S, HALVES>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
+            row_move<RULE, S, IN>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
     }
 }
 
 // rows_update: its rows are in order, and TOKEN_NONE behind them, so that a block whose first is none has no more.
-template <update_rule RULE, typename S, bool HALVES>
+template <update_rule RULE, typename S, weights IN>
 __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_args a, bool wide)
 {
     __shared__ fold f;
@@ -314,14 +330,14 @@ __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_
         place.key = a.key;
         place.first = a.first + row * a.stride;
         if (row >= a.from && row < a.to)
-            row_move<RULE, S, HALVES>(a.of, g, a.begin + (row - a.from) * width, width, l, f, &place, 0, step, wide);
+            row_move<RULE, S, IN>(a.of, g, a.begin + (row - a.from) * width, width, l, f, &place, 0, step, wide);
         else // another rank's
             for (int at = l.first; at < width; at += l.lanes * QUAD) store_quad(g, at, QUAD, wide, quad{});
     }
 }
 
 // FULL: a whole tile of arrays that allow wide accesses, without a branch between its loads.
-template <update_rule RULE, typename S, bool FULL, bool HALVES>
+template <update_rule RULE, typename S, bool FULL, weights IN>
 __device__ inline void tile_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide)
 {
     const bool wide = FULL || any_wide;
@@ -334,7 +350,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         const int64_t i = t.begin + at[u];
         const int n = FULL ? int(QUAD) : t.count - at[u];
         s[u].g = load_quad(a.g, i, n, wide);
-        s[u].p = load_master<HALVES>(a, i, n, wide);
+        s[u].p = load_weights<IN>(a, i, n, wide);
         s[u].m = load_quad(m, i, n, wide);
         if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i - t.no_v, n, wide);
     }
@@ -345,9 +361,9 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         const int n = FULL ? int(QUAD) : t.count - at[u];
         if (n <= 0) continue;
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at[u]);
+        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at[u]);
         apply<RULE>(s[u], f, decay);
-        store_master<HALVES>(a, i, n, wide, s[u].p);
+        store_weights<IN>(a, i, n, wide, s[u].p, t.chunk, t.skip + at[u], step);
         store_moment(m, i, n, wide, s[u].m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
@@ -428,7 +444,7 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
 }
 
 // FULL: a whole tile of arrays that allow wide accesses and no momentum, without a branch between its loads.
-template <update_rule RULE, bool FULL, bool HALVES>
+template <update_rule RULE, bool FULL, weights IN>
 __device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide, const quant_places &q)
 {
     const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE,
@@ -444,7 +460,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
 #pragma unroll
     for (int u = 0; u < LANE / QUAD; u++) {
         s[u].g = load_quad(a.g, i + u * QUAD, n - u * QUAD, wide);
-        if (!momentum) s[u].p = load_master<HALVES>(a, i + u * QUAD, n - u * QUAD, wide);
+        if (!momentum) s[u].p = load_weights<IN>(a, i + u * QUAD, n - u * QUAD, wide);
     }
     float m[LANE], v[LANE];
     uint32_t words[LANE];
@@ -460,7 +476,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             accelerate(s[u], f);
         else
             apply<RULE>(s[u], f, decay);
-        const rng_block random = rounding_words(a.seed, step, t.chunk, t.skip + at + u * QUAD);
+        const rng_block random = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at + u * QUAD);
         for (int k = 0; k < QUAD; k++)
             m[u * QUAD + k] = s[u].m.x[k], v[u * QUAD + k] = s[u].v.x[k], words[u * QUAD + k] = random.u[k];
         if (n4 <= 0) continue;
@@ -468,7 +484,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             store_quad(a.g, at4, n4, wide, s[u].g);
             continue;
         }
-        store_master<HALVES>(a, at4, n4, wide, s[u].p);
+        store_weights<IN>(a, at4, n4, wide, s[u].p, t.chunk, t.skip + at + u * QUAD, step);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
     }
     store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.fixed.m, q.shared.m, m, words);
@@ -499,30 +515,30 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
     if (threadIdx.x == 0) a.squares[blockIdx.x] = a.chunks[blockIdx.x].flags & UPDATE_COPY ? 0 : sum;
 }
 
-template <update_rule RULE, typename S, bool TABLES, bool HALVES>
+template <update_rule RULE, typename S, bool TABLES, weights IN>
 __device__ inline void tile_move(const update_args &a, const tile &t, const fold &f, const fold &of_rows, uint64_t step, bool wide,
                                  const quant_places &q)
 {
     const bool full = wide && t.count == RULE_TILE, momentum = t.flags & UPDATE_MOMENTUM;
     if constexpr (sizeof(S) == 1) {
         if (full && !momentum)
-            block_update<RULE, true, HALVES>(a, t, f, step, wide, q);
+            block_update<RULE, true, IN>(a, t, f, step, wide, q);
         else
-            block_update<RULE, false, HALVES>(a, t, f, step, wide, q);
+            block_update<RULE, false, IN>(a, t, f, step, wide, q);
     } else {
         if (TABLES && t.flags & UPDATE_ROWS)
-            tile_rows<RULE, S, HALVES>(a, t, of_rows, step, wide);
+            tile_rows<RULE, S, IN>(a, t, of_rows, step, wide);
         else if (momentum)
             tile_momentum<S>(a, t, f, step, wide);
         else if (full)
-            tile_update<RULE, S, true, HALVES>(a, t, f, step, wide);
+            tile_update<RULE, S, true, IN>(a, t, f, step, wide);
         else
-            tile_update<RULE, S, false, HALVES>(a, t, f, step, wide);
+            tile_update<RULE, S, false, IN>(a, t, f, step, wide);
     }
 }
 
-// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them.
-template <update_rule RULE, typename S, bool TABLES>
+// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them. MASTER: weights are whole or halves, not in w alone.
+template <update_rule RULE, typename S, bool TABLES, bool MASTER>
 __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
@@ -553,10 +569,12 @@ __global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a,
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
         const tile t = next; // the one after is looked up while this one's elements are on their way
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
-        if (a.low) // the same kernel, so the same grid, and the same order of the norm's sum, as without
-            tile_move<RULE, S, TABLES, true>(a, t, f, of_rows, step, wide, {maps, q});
+        if (!MASTER)
+            tile_move<RULE, S, TABLES, ALONE>(a, t, f, of_rows, step, wide, {maps, q});
+        else if (a.low) // the same kernel, so the same grid, and the same order of the norm's sum, as without
+            tile_move<RULE, S, TABLES, HALVES>(a, t, f, of_rows, step, wide, {maps, q});
         else
-            tile_move<RULE, S, TABLES, false>(a, t, f, of_rows, step, wide, {maps, q});
+            tile_move<RULE, S, TABLES, WHOLE>(a, t, f, of_rows, step, wide, {maps, q});
     }
 }
 
@@ -567,6 +585,11 @@ bool is_wide(const update_args *a, const float *g)
     for (const void *p : arrays)
         if (!aligned16(p)) return false;
     return true;
+}
+
+bool has_master(const update_args *a)
+{
+    return a->p || a->low;
 }
 
 status update(const struct update_args *a, dev_stream s)
@@ -580,14 +603,17 @@ status update(const struct update_args *a, dev_stream s)
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
     }
-#define KERNELS(rule)                                                                                                               \
+#define KERNELS(rule, has)                                                                                                          \
     {                                                                                                                               \
-        update_kernel<rule, float, false>, update_kernel<rule, __nv_bfloat16, false>, update_kernel<rule, uint8_t, false>,          \
-            update_kernel<rule, float, true>, update_kernel<rule, __nv_bfloat16, true>                                              \
+        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>,                                   \
+            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,                                      \
+            update_kernel<rule, __nv_bfloat16, true, has>                                                                          \
     }
-    kernel_fn *const kernels[2][5] = {KERNELS(UPDATE_ADAMW), KERNELS(UPDATE_LION)};
+    kernel_fn *const kernels[2][2][5] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
+                                         {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
 #undef KERNELS
-    kernel_fn *kernel = kernels[a->rule == UPDATE_LION][(a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2) + (tables ? 3 : 0)];
+    const int moments = a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2;
+    kernel_fn *kernel = kernels[has_master(a)][a->rule == UPDATE_LION][moments + (tables ? 3 : 0)];
     int resident = 0;
     // An error here is met again by the launch, which reports it.
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
@@ -606,14 +632,15 @@ status rows_update(const struct rows_update_args *a, dev_stream s)
 {
     typedef void kernel_fn(const rows_update_args, bool);
     CHECK(a->of.sdt == DTYPE_F32 || a->of.sdt == DTYPE_BF16, "moments of %s", dtype_name(a->of.sdt));
-#define KERNELS(rule, halves) {rows_update_kernel<rule, float, halves>, rows_update_kernel<rule, __nv_bfloat16, halves>}
-    kernel_fn *const kernels[2][2][2] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
-                                         {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
+#define KERNELS(rule, in) {rows_update_kernel<rule, float, in>, rows_update_kernel<rule, __nv_bfloat16, in>}
+#define RULES(in) {KERNELS(UPDATE_ADAMW, in), KERNELS(UPDATE_LION, in)}
+    kernel_fn *const kernels[3][2][2] = {RULES(WHOLE), RULES(HALVES), RULES(ALONE)}; // as `weights`
+#undef RULES
 #undef KERNELS
     enum { ROUND = 8 }; // blocks of a multiprocessor
     const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD), most = ROUND * cuda_set(s)->multiprocessors;
     if (a->slots == 0) return STATUS_OK;
-    kernels[a->of.low != NULL][a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
+    kernels[a->of.p ? WHOLE : a->of.low ? HALVES : ALONE][a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
         <<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));
     return cuda_set_launched(s, "rows_update");
 }

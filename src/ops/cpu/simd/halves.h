@@ -1,4 +1,4 @@
-/* Weights that lie in p, or as the halves of ops/rounding.h in w and low. Their bits come and go as they are: what rounds would change them. */
+/* Weights that lie in p, or as the halves of ops/rounding.h in w and low, or in w alone. Their bits come and go as they are: what rounds would change them. */
 #ifndef INGOT_OPS_CPU_SIMD_HALVES_H
 #define INGOT_OPS_CPU_SIMD_HALVES_H
 #include "ops/cpu/simd/vec.h"
@@ -18,7 +18,8 @@ VEC_INLINE void halves_store(uint16_t *p, int64_t i, int n, vu x)
 
 VEC_INLINE vf master_load(const float *p, const bf16 *w, const uint16_t *low, int64_t i, int n)
 {
-    if (low == NULL) return vec_load(p, i, n, DTYPE_F32);
+    if (p) return vec_load(p, i, n, DTYPE_F32);
+    if (low == NULL) return vec_load(w, i, n, DTYPE_BF16);
     const vu upper = (vu)vec_load(w, i, n, DTYPE_BF16), lower = (vu)vec_load(low, i, n, DTYPE_BF16) >> 16;
     return (vf)((upper - ((lower & 0x8000) << 1)) | lower);
 }

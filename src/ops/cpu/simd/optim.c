@@ -81,11 +81,12 @@ static struct update_fold fold(const struct update_args *a, double factor, doubl
 }
 
 /* The random words of VEC elements of a chunk from k on, a multiple of 4. */
-static vu words_at(const struct update_args *a, const struct update_chunk *c, int64_t k)
+static vu words_at(const struct update_args *a, enum rng_stream stream, const struct update_chunk *c,
+                   int64_t k)
 {
     vu words;
     for (int q = 0; q < VEC / 4; q++) {
-        const struct rng_block r = rounding_words(a->seed, a->scalars->step, c, k + 4 * q);
+        const struct rng_block r = rounding_words(stream, a->seed, a->scalars->step, c, k + 4 * q);
         memcpy((char *)&words + 16 * q, &r, 16);
     }
     return words;
@@ -99,6 +100,17 @@ VEC_INLINE void moment_store(void *p, int64_t i, int n, dtype sdt, vf x, vu rand
         x = vec_select(x == x, (vf)(((vu)x + random) & 0xffff0000u), nan);
     }
     vec_store(p, i, n, sdt, x);
+}
+
+/* Elements of a chunk from k on, which lie from i on. */
+VEC_INLINE void weights_store(const struct update_args *a, const struct update_chunk *c, int64_t k, int n,
+                              vf x)
+{
+    const int64_t i = c->begin + k;
+    if (update_alone(a))
+        moment_store(a->w, i, n, DTYPE_BF16, x, words_at(a, RNG_ROUND_WEIGHT, c, k) & 0xffff);
+    else
+        master_store(a->p, a->w, a->low, i, n, x);
 }
 
 /* What the rule subtracts from p; the moments become those of the next step. */
@@ -122,14 +134,14 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
     const int64_t end = c->begin + c->count;
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
-        vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
+        vu words = sdt == DTYPE_BF16 ? words_at(a, RNG_ROUND, c, i - c->begin) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
         if (rule == UPDATE_ADAMW) v = vec_load(a->v, i - c->no_v, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
         if (rule == UPDATE_ADAMW) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
-        master_store(a->p, a->w, a->low, i, n, p);
+        weights_store(a, c, i - c->begin, n, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
 }
@@ -141,7 +153,7 @@ VEC_INLINE void momentum_span(const struct update_args *a, const struct update_c
     const int64_t end = c->begin + c->count;
     for (int64_t i = c->begin; i < end; i += VEC) {
         const int n = vec_n(end - i);
-        const vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
+        const vu words = sdt == DTYPE_BF16 ? words_at(a, RNG_ROUND, c, i - c->begin) : (vu){0};
         const vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale,
                  m = vec_load(a->m, i, n, sdt) * f.momentum + g;
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
@@ -208,7 +220,7 @@ static void block_words(const struct update_args *a, const struct update_chunk *
                    step = a->scalars->step;
     if (c->width > 0) { /* of a slice: its groups lie apart */
         for (int64_t k = 0; k < c->count; k += 4) {
-            const struct rng_block r = rounding_words(a->seed, step, c, k);
+            const struct rng_block r = rounding_words(RNG_ROUND, a->seed, step, c, k);
             memcpy(words + k, &r, sizeof r);
         }
         return;
@@ -337,7 +349,7 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
         p -= rule_vec(f, rule, g, p, &m, &v);
         (void)vec_store(moments[0], k, VEC, DTYPE_F32, m);
         if (rule == UPDATE_ADAMW) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
-        master_store(a->p, a->w, a->low, i, n, p);
+        weights_store(a, c, k, n, p);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
     uint32_t random[QUANT_BLOCK];

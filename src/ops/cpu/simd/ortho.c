@@ -108,6 +108,7 @@ static status ortho_step(const struct ortho_step_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
+    CHECK(a->p || a->low, "a step of weights without a master");
     if (a->scalars->clip_factor == 0) return STATUS_OK;
     PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
     {
