@@ -4,7 +4,7 @@
 #define INGOT_BASE_RNG_H
 #include <stdint.h>
 
-enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, RNG_TEST = 5, RNG_SYNTH = 6, RNG_HASH = 7, RNG_HALT = 8, RNG_ROUND_WEIGHT = 9 };
+enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, RNG_TEST = 5, RNG_SYNTH = 6, RNG_HASH = 7, RNG_HALT = 8 };
 
 struct rng_block { uint32_t u[4]; };
 

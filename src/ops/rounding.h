@@ -9,7 +9,8 @@
  *
  * Moments: stochastic rounding to bf16: up with the probability that makes the mean exact, so that a change far below the last place of a
  * moment is not lost step after step. Philox gives 128 bits for each group of four elements of a row at (step, index / 4) of the stream RNG_ROUND: one word per element, its lower
- * half for the first moment and its upper half for the second; for a weight alone the lower half of the word in RNG_ROUND_WEIGHT. */
+ * half for the first moment and its upper half for the second. A weight alone takes what rounding_third makes of that word: half the arithmetic of a word of its own, which
+ * would bound the optimizer. */
 #ifndef INGOT_OPS_ROUNDING_H
 #define INGOT_OPS_ROUNDING_H
 #include "base/rng.h"
@@ -32,14 +33,21 @@ RNG_INLINE uint32_t rounding_joined(uint16_t upper, uint16_t low)
 }
 
 /* The words of four elements of a chunk, from its element k on, a multiple of 4. */
-RNG_INLINE struct rng_block rounding_words(enum rng_stream stream, uint64_t seed, uint64_t step, const struct update_chunk *c, int64_t k)
+RNG_INLINE struct rng_block rounding_words(uint64_t seed, uint64_t step, const struct update_chunk *c, int64_t k)
 {
     int64_t at = c->first + k;
     if (c->width > 0) {
         const uint32_t place = (uint32_t)c->into + (uint32_t)k;
         at = c->first + place / (uint32_t)c->width * c->stride + place % (uint32_t)c->width;
     }
-    return rng_at(seed ^ c->key, stream, step, (uint64_t)at / 4);
+    return rng_at(seed ^ c->key, RNG_ROUND, step, (uint64_t)at / 4);
+}
+
+/* 16 bits more of a word: with either half of it a pair that takes all values alike. Of a given lower half exactly, since an odd factor turns
+ * the upper halves among each other; of a given upper half as nearly as multiples of 40503.47 fill [0, 2^16). */
+RNG_INLINE uint32_t rounding_third(uint32_t word)
+{
+    return (word * 0x9E3779B1u) >> 16;
 }
 
 /* The bf16 at or next to the f32 of these bits, for `random` uniform in [0, 2^16). Values that bf16 holds stay; NaN stays NaN. */

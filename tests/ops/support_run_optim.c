@@ -79,11 +79,11 @@ void run_rounded(struct probe *p, const struct run_pair *b, const struct update_
              differ(b->whole.v, b->alone.v, a->sdt, a->count - a->no_v);
     for (int64_t c = 0; c < count; c++)
         for (int32_t k = 0; k < chunks[c].count; k++) {
-            const struct rng_block words =
-                rounding_words(RNG_ROUND_WEIGHT, seed, step, &chunks[c], k / 4 * 4);
+            const struct rng_block words = rounding_words(seed, step, &chunks[c], k / 4 * 4);
             uint32_t bits;
             memcpy(&bits, &b->whole.joined[chunks[c].begin + k], sizeof bits);
-            *wrong += b->alone.upper[chunks[c].begin + k] != rounding_bf16(bits, words.u[k % 4] & 0xffff);
+            *wrong +=
+                b->alone.upper[chunks[c].begin + k] != rounding_bf16(bits, rounding_third(words.u[k % 4]));
         }
     if (!p->device) assert_int_equal(*wrong, 0);
 }

@@ -15,17 +15,16 @@ static status sum(const struct sum_args *a, dev_stream s)
 enum { GRAIN = 65536 };
 enum moment { FIRST, SECOND };
 
-static uint32_t word_of(const struct update_args *a, enum rng_stream stream, const struct update_chunk *c,
-                        int64_t k)
+static uint32_t word_of(const struct update_args *a, const struct update_chunk *c, int64_t k)
 {
-    return rounding_words(stream, a->seed, a->scalars->step, c, k / 4 * 4).u[k % 4];
+    return rounding_words(a->seed, a->scalars->step, c, k / 4 * 4).u[k % 4];
 }
 
 /* The random bits of element k of a chunk, for one of its moments. */
 static uint32_t random_bits(const struct update_args *a, enum moment which, const struct update_chunk *c,
                             int64_t k)
 {
-    const uint32_t word = word_of(a, RNG_ROUND, c, k);
+    const uint32_t word = word_of(a, c, k);
     return which == FIRST ? word & 0xffff : word >> 16;
 }
 
@@ -135,7 +134,7 @@ static void put_weight(const struct update_args *a, const struct update_chunk *c
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     if (update_alone(a))
-        a->w[c->begin + k] = rounding_bf16(bits, word_of(a, RNG_ROUND_WEIGHT, c, k) & 0xffff);
+        a->w[c->begin + k] = rounding_bf16(bits, rounding_third(word_of(a, c, k)));
     else
         master_put(a->p, a->w, a->low, c->begin + k, x);
 }

@@ -116,20 +116,21 @@ template <weights IN> __device__ inline quad load_weights(const update_args &a, 
         if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
     return q;
 }
-// The bits of four bf16, each rounded by its word, shifted right by `shift`.
-__device__ inline void store_rounded(void *to, int64_t i, int n, bool wide, const quad &q, const rng_block &words, int shift)
+// The bits of four bf16, rounded by random[k] each.
+__device__ inline void store_rounded(void *to, int64_t i, int n, bool wide, const quad &q, const rng_block &random)
 {
     uint16_t h[QUAD];
-    for (int k = 0; k < QUAD; k++) h[k] = rounding_bf16(__float_as_uint(q.x[k]), words.u[k] >> shift & 0xffff);
+    for (int k = 0; k < QUAD; k++) h[k] = rounding_bf16(__float_as_uint(q.x[k]), random.u[k]);
     store_halves(to, i, n, wide, h);
 }
-// `at`: element of the chunk that stands at i.
+// `words`: of the elements, for weights alone.
 template <weights IN>
-__device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q, const update_chunk *chunk, int at,
-                                     uint64_t step)
+__device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q, const rng_block &words)
 {
     if constexpr (IN == ALONE) {
-        store_rounded(a.w, i, n, wide, q, rounding_words(RNG_ROUND_WEIGHT, a.seed, step, chunk, at), 0);
+        rng_block random;
+        for (int k = 0; k < QUAD; k++) random.u[k] = rounding_third(words.u[k]);
+        store_rounded(a.w, i, n, wide, q, random);
     } else {
         uint16_t upper[QUAD], low[QUAD];
         for (int k = 0; k < QUAD; k++) {
@@ -152,7 +153,9 @@ __device__ inline void store_moment(float *p, int64_t i, int n, bool wide, const
 __device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wide, const quad &q, const rng_block &words,
                                     int shift)
 {
-    store_rounded(p, i, n, wide, q, words, shift);
+    rng_block random;
+    for (int k = 0; k < QUAD; k++) random.u[k] = words.u[k] >> shift & 0xffff;
+    store_rounded(p, i, n, wide, q, random);
 }
 
 // Gradients are read twice: the first time they stay in L2 as long as they can.
@@ -238,7 +241,7 @@ template <typename S> __device__ inline void tile_momentum(const update_args &a,
         s.m = load_quad(m, i, n, wide);
         accelerate(s, f);
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at);
+        if (sizeof(S) == 2) words = rounding_words(a.seed, step, t.chunk, t.skip + at);
         store_quad(a.g, i, n, wide, s.g);
         store_moment(m, i, n, wide, s.m, words, 0);
     }
@@ -283,9 +286,9 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
         s.m = load_quad(m, at, QUAD, wide);
         if (RULE == UPDATE_ADAMW) s.v = load_quad(v, at, QUAD, wide);
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, chunk, skip + at);
+        if (sizeof(S) == 2 || IN == ALONE) words = rounding_words(a.seed, step, chunk, skip + at);
         apply<RULE>(s, f, decay);
-        store_weights<IN>(a, i + at, QUAD, wide, s.p, chunk, skip + at, step);
+        store_weights<IN>(a, i + at, QUAD, wide, s.p, words);
         store_moment(m, at, QUAD, wide, s.m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, at, QUAD, wide, s.v, words, 16);
         if (chunk->flags & UPDATE_ZERO) store_quad(g, at, QUAD, wide, quad{});
@@ -361,9 +364,9 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         const int n = FULL ? int(QUAD) : t.count - at[u];
         if (n <= 0) continue;
         rng_block words = {};
-        if (sizeof(S) == 2) words = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at[u]);
+        if (sizeof(S) == 2 || IN == ALONE) words = rounding_words(a.seed, step, t.chunk, t.skip + at[u]);
         apply<RULE>(s[u], f, decay);
-        store_weights<IN>(a, i, n, wide, s[u].p, t.chunk, t.skip + at[u], step);
+        store_weights<IN>(a, i, n, wide, s[u].p, words);
         store_moment(m, i, n, wide, s[u].m, words, 0);
         if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
@@ -476,7 +479,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             accelerate(s[u], f);
         else
             apply<RULE>(s[u], f, decay);
-        const rng_block random = rounding_words(RNG_ROUND, a.seed, step, t.chunk, t.skip + at + u * QUAD);
+        const rng_block random = rounding_words(a.seed, step, t.chunk, t.skip + at + u * QUAD);
         for (int k = 0; k < QUAD; k++)
             m[u * QUAD + k] = s[u].m.x[k], v[u * QUAD + k] = s[u].v.x[k], words[u * QUAD + k] = random.u[k];
         if (n4 <= 0) continue;
@@ -484,7 +487,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
             store_quad(a.g, at4, n4, wide, s[u].g);
             continue;
         }
-        store_weights<IN>(a, at4, n4, wide, s[u].p, t.chunk, t.skip + at + u * QUAD, step);
+        store_weights<IN>(a, at4, n4, wide, s[u].p, random);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, at4, n4, wide, quad{});
     }
     store_codes<QUANT_SIGNED>(a.m, a.m_scale, i, n, wide, q.fixed.m, q.shared.m, m, words);

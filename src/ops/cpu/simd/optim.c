@@ -81,12 +81,11 @@ static struct update_fold fold(const struct update_args *a, double factor, doubl
 }
 
 /* The random words of VEC elements of a chunk from k on, a multiple of 4. */
-static vu words_at(const struct update_args *a, enum rng_stream stream, const struct update_chunk *c,
-                   int64_t k)
+static vu words_at(const struct update_args *a, const struct update_chunk *c, int64_t k)
 {
     vu words;
     for (int q = 0; q < VEC / 4; q++) {
-        const struct rng_block r = rounding_words(stream, a->seed, a->scalars->step, c, k + 4 * q);
+        const struct rng_block r = rounding_words(a->seed, a->scalars->step, c, k + 4 * q);
         memcpy((char *)&words + 16 * q, &r, 16);
     }
     return words;
@@ -102,13 +101,11 @@ VEC_INLINE void moment_store(void *p, int64_t i, int n, dtype sdt, vf x, vu rand
     vec_store(p, i, n, sdt, x);
 }
 
-/* Elements of a chunk from k on, which lie from i on. */
-VEC_INLINE void weights_store(const struct update_args *a, const struct update_chunk *c, int64_t k, int n,
-                              vf x)
+/* `words`: of a weight alone. */
+VEC_INLINE void weights_store(const struct update_args *a, int64_t i, int n, vf x, vu words)
 {
-    const int64_t i = c->begin + k;
     if (update_alone(a))
-        moment_store(a->w, i, n, DTYPE_BF16, x, words_at(a, RNG_ROUND_WEIGHT, c, k) & 0xffff);
+        moment_store(a->w, i, n, DTYPE_BF16, x, (words * 0x9E3779B1u) >> 16); /* rounding_third */
     else
         master_store(a->p, a->w, a->low, i, n, x);
 }
@@ -131,17 +128,18 @@ VEC_INLINE vf rule_vec(struct update_fold f, enum update_rule rule, vf g, vf p, 
 VEC_INLINE void update_span(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
                             enum update_rule rule, dtype sdt)
 {
+    const bool alone = update_alone(a);
     const int64_t end = c->begin + c->count;
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
-        vu words = sdt == DTYPE_BF16 ? words_at(a, RNG_ROUND, c, i - c->begin) : (vu){0};
+        vu words = sdt == DTYPE_BF16 || alone ? words_at(a, c, i - c->begin) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
         if (rule == UPDATE_ADAMW) v = vec_load(a->v, i - c->no_v, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
         if (rule == UPDATE_ADAMW) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
-        weights_store(a, c, i - c->begin, n, p);
+        weights_store(a, i, n, p, words);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
 }
@@ -153,7 +151,7 @@ VEC_INLINE void momentum_span(const struct update_args *a, const struct update_c
     const int64_t end = c->begin + c->count;
     for (int64_t i = c->begin; i < end; i += VEC) {
         const int n = vec_n(end - i);
-        const vu words = sdt == DTYPE_BF16 ? words_at(a, RNG_ROUND, c, i - c->begin) : (vu){0};
+        const vu words = sdt == DTYPE_BF16 ? words_at(a, c, i - c->begin) : (vu){0};
         const vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale,
                  m = vec_load(a->m, i, n, sdt) * f.momentum + g;
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
@@ -220,7 +218,7 @@ static void block_words(const struct update_args *a, const struct update_chunk *
                    step = a->scalars->step;
     if (c->width > 0) { /* of a slice: its groups lie apart */
         for (int64_t k = 0; k < c->count; k += 4) {
-            const struct rng_block r = rounding_words(RNG_ROUND, a->seed, step, c, k);
+            const struct rng_block r = rounding_words(a->seed, step, c, k);
             memcpy(words + k, &r, sizeof r);
         }
         return;
@@ -340,20 +338,22 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
                              const struct quant_map q[2], enum update_rule rule)
 {
     float moments[2][QUANT_BLOCK];
+    uint32_t random[QUANT_BLOCK];
+    block_words(a, c, random);
     for (int64_t k = 0; k < c->count; k += VEC) {
         const int64_t i = c->begin + k;
         const int n = vec_n(c->count - k);
+        vu words;
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = block_load(a, c, k, &q[0], QUANT_SIGNED), v = {0};
         if (rule == UPDATE_ADAMW) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
         p -= rule_vec(f, rule, g, p, &m, &v);
         (void)vec_store(moments[0], k, VEC, DTYPE_F32, m);
         if (rule == UPDATE_ADAMW) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
-        weights_store(a, c, k, n, p);
+        memcpy(&words, random + k, sizeof words);
+        weights_store(a, i, n, p, words);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
-    uint32_t random[QUANT_BLOCK];
-    block_words(a, c, random);
     block_store(a, c, moments[0], &q[0], QUANT_SIGNED, random);
     if (rule == UPDATE_ADAMW) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED, random);
 }
