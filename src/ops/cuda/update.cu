@@ -201,6 +201,15 @@ struct state {
     quad p, g, m, v;
 };
 
+// Within 2^-23 of the root. As the quotient by it, within 2 places of the f32, it is a part of a step: far below the last place of a weight.
+// Exactly rounded, the two cost 0.14 of 14.3 ms (7B's shape of 8 layers, H200), and 0.8 of 11.1 with bf16 moments and weights.
+__device__ inline float root_near(float x)
+{
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 template <update_rule RULE> __device__ inline void apply(state &s, const fold &f, float decay)
 {
     for (int k = 0; k < QUAD; k++) {
@@ -208,7 +217,7 @@ template <update_rule RULE> __device__ inline void apply(state &s, const fold &f
         const float blend = m * f.beta1 + g * f.rest1;
         if (RULE == UPDATE_ADAMW) {
             const float v = s.v.x[k] * f.beta2 + g * g * f.rest2;
-            s.p.x[k] = p - (p * decay + f.step * blend / (sqrtf(v) * f.root + f.eps));
+            s.p.x[k] = p - (p * decay + __fdividef(f.step * blend, root_near(v) * f.root + f.eps));
             s.m.x[k] = blend;
             s.v.x[k] = v;
         } else {
@@ -541,8 +550,9 @@ __device__ inline void tile_move(const update_args &a, const tile &t, const fold
 }
 
 // TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them. MASTER: weights are whole or halves, not in w alone.
+// With moments in BF16 a fourth block has room (9.8 instead of 10.2 ms there).
 template <update_rule RULE, typename S, bool TABLES, bool MASTER>
-__global__ void __launch_bounds__(THREADS, 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
+__global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
     __shared__ quant_maps q;
