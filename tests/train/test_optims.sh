@@ -34,6 +34,19 @@ near lion_int8 lion
 # A run that learns nothing stays at log 300.
 awk -v a="$(val_loss runs/adamw)" -v b="$(val_loss runs/lion)" 'BEGIN { exit !(a < 2 && b < 2) }' || fail "nothing was learned"
 
+# From step 100 a run may go on the other way, which it says.
+for masters in "fp32 none" "none fp32"; do
+    keys="--train.precision=bf16 --optim.state=bf16 --ckpt.every=100"
+    # shellcheck disable=SC2086
+    train switched $keys --optim.master="${masters% *}"
+    rm -r runs/switched/ckpt/step-00000200
+    # shellcheck disable=SC2086
+    run 0 train r.yaml --run.dir=runs/switched --resume --train.steps=200 --eval.every=0 --optim.lr=1e-2 $keys --optim.master="${masters#* }"
+    grep -q "optim.master: ${masters/ / -> }" out err || fail "it is not said that masters change: $masters"
+    near switched adamw
+    rm -r runs/switched
+done
+
 check "momentum of a matrix" holds muon m/layers.0.attn.qkv.weight
 check "second moment of the embedding" holds muon v/embed.weight
 check "no second moment of a matrix" eval '! holds muon v/layers.0.attn.qkv.weight'

@@ -618,9 +618,9 @@ status update(const struct update_args *a, dev_stream s)
     }
 #define KERNELS(rule, has)                                                                                                          \
     {                                                                                                                               \
-        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>,                                   \
-            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,                                      \
-            update_kernel<rule, __nv_bfloat16, true, has>                                                                          \
+        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>,                                     \
+            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,                                        \
+            update_kernel<rule, __nv_bfloat16, true, has>                                                                           \
     }
     kernel_fn *const kernels[2][2][5] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
                                          {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
