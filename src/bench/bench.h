@@ -12,6 +12,7 @@
 /* bench gemm on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
 struct gemm_bench {
     int64_t tokens, runs;           /* rows of the activations; repetitions */
+    int64_t seconds;                /* of lasting work behind them (lasting.h); 0: none */
     const char *preset;             /* whose layer */
     const char *layer, *form, *dt;  /* qkv, out, up, down, head; fwd, dgrad, wgrad; bf16 (NULL), tf32, f32 */
     bool json;
@@ -33,6 +34,7 @@ status cuda_bench_ops(const struct ops_bench *b) WARN_UNUSED;
 struct attention_bench {
     const char *backend;    /* cudnn, own, reference (which has tiny shapes); NULL: the first two */
     int64_t shape, runs;    /* index, below 0: all of them; repetitions */
+    int64_t seconds;        /* of lasting work behind them (lasting.h); 0: none */
     bool json;
 };
 status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;

@@ -5,6 +5,7 @@
 #include "base/flags.h"
 #include "base/parallel.h"
 #include "bench/bench.h"
+#include "bench/lasting.h"
 #include "ops/ops.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,18 +150,21 @@ status bench_attention(int argc, char **argv)
         {"backend", FLAG_TEXT, &b.backend, "GPU: cudnn, own or reference (cudnn and own)"},
         {"shape", FLAG_INT, &b.shape, "GPU: one row of the table alone, from 0"},
         {"runs", FLAG_INT, &b.runs, "GPU: repetitions (7)"},
+        {"seconds", FLAG_INT, &b.seconds,
+         "GPU: then as long without a pause: rate, power and clock that last (0)"},
         {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
     int help;
     TRY(flags_parse("bench attention [--device cpu|cuda] [--tokens N] [--isa avx2|avx512|amx] "
-                    "[--backend cudnn|own|reference] [--shape INDEX] [--runs N] [--json]",
+                    "[--backend cudnn|own|reference] [--shape INDEX] [--runs N] [--seconds N] [--json]",
                     flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
     if (argc > 0) return FAIL(STATUS_CONFIG, "bench attention takes no argument '%s'", argv[0]);
     const bool gpu = strcmp(device, "cuda") == 0;
     if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
     if (gpu && (isa || rows != UNSET)) return FAIL(STATUS_CONFIG, "--isa and --tokens are for the CPU");
-    if (!gpu && (b.backend || b.shape != UNSET || b.runs != UNSET))
-        return FAIL(STATUS_CONFIG, "--backend, --shape and --runs are for --device=cuda");
+    if (!gpu && (b.backend || b.shape != UNSET || b.runs != UNSET || b.seconds))
+        return FAIL(STATUS_CONFIG, "--backend, --shape, --runs and --seconds are for --device=cuda");
+    TRY(lasting_check(b.seconds));
     if (b.backend && strcmp(b.backend, "cudnn") != 0 && strcmp(b.backend, "own") != 0 &&
         strcmp(b.backend, "reference") != 0)
         return FAIL(STATUS_CONFIG, "--backend=%s: cudnn, own or reference", b.backend);

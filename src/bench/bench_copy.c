@@ -1,8 +1,9 @@
 /* What memory and bus of a GPU move, through plain copies: the rates that other benchmarks are compared with. A copy on the device
  * counts read and written bytes. Pinned host memory; every sample is one copy between two events. */
 #include "base/flags.h"
+#include "base/log.h"
 #include "bench/bench.h"
-#include "dev/dev.h"
+#include "bench/lasting.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ static const char *const way_names[WAYS] = {"device to device", "host to device"
 struct copies {
     struct stream s, back; /* back: the other way of both */
     struct event begin, end, over;
+    struct power_meter *meter;
     struct arena memory, host_memory;
     void *from, *to, *host, *host_back;
     size_t bytes;
@@ -77,7 +79,13 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status measure(struct copies *c, int64_t runs, bool json)
+static status copy_on_device(void *context, int64_t i)
+{
+    struct copies *c = context;
+    return i % 2 ? dev_copy(&c->s, c->from, c->to, c->bytes) : dev_copy(&c->s, c->to, c->from, c->bytes);
+}
+
+static status measure(struct copies *c, int64_t runs, int64_t seconds, bool json)
 {
     double ms[RUNS_MAX];
     for (enum way way = 0; way < WAYS; way++) {
@@ -86,12 +94,18 @@ static status measure(struct copies *c, int64_t runs, bool json)
         qsort(ms, (size_t)runs, sizeof *ms, ascending);
         const double moved = (way == ON_DEVICE ? 2 : 1) * (double)c->bytes * 1e-6;
         const double median = moved / ms[runs / 2], best = moved / ms[0];
+        struct lasting lasting = {0};
+        if (seconds > 0 && way == ON_DEVICE)
+            TRY(lasting_measure(&c->s, c->meter, (double)seconds, &(struct lasting_work){copy_on_device, c},
+                                &lasting));
         if (json)
             printf("{\"bench\":\"copy\",\"device\":\"%s\",\"way\":\"%s\",\"bytes\":%zu,\"gbs\":%.1f,"
-                   "\"best_gbs\":%.1f}\n",
+                   "\"best_gbs\":%.1f",
                    c->s.dev->name, way_names[way], c->bytes, median, best);
         else
-            printf("%-16s %8.1f GB/s, best %8.1f\n", way_names[way], median, best);
+            printf("%-16s %8.1f GB/s, best %8.1f", way_names[way], median, best);
+        lasting_print(&lasting, &(struct lasting_unit){"GB/s", "B", "gbs", 1e9}, 2 * (double)c->bytes, json);
+        printf(json ? "}\n" : "\n");
         fflush(stdout);
     }
     return STATUS_OK;
@@ -99,25 +113,32 @@ static status measure(struct copies *c, int64_t runs, bool json)
 
 status bench_copy(int argc, char **argv)
 {
-    int64_t mib = 1024, runs = 11;
+    int64_t mib = 1024, runs = 11, seconds = 0;
     bool json = false;
-    const struct flag flags[] = {{"mib", FLAG_INT, &mib, "size of a copy in MiB (1024)"},
-                                 {"runs", FLAG_INT, &runs, "copies each way; the median counts (11)"},
-                                 {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
+    const struct flag flags[] = {
+        {"mib", FLAG_INT, &mib, "size of a copy in MiB (1024)"},
+        {"runs", FLAG_INT, &runs, "copies each way; the median counts (11)"},
+        {"seconds", FLAG_INT, &seconds,
+         "then copies on the device for as long: rate, power and clock that last (0)"},
+        {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
     int help;
-    TRY(flags_parse("bench copy [--mib N] [--runs N] [--json]", flags, 3, &argc, argv, 0, &help));
+    TRY(flags_parse("bench copy [--mib N] [--runs N] [--seconds N] [--json]", flags, 4, &argc, argv, 0,
+                    &help));
     if (help) return STATUS_OK;
     if (argc > 0) return FAIL(STATUS_CONFIG, "bench copy takes no argument '%s'", argv[0]);
     if (mib < 1 || mib > 65536) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 65536", (long long)mib);
     if (runs < 1 || runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)runs, RUNS_MAX);
+    TRY(lasting_check(seconds));
     struct dev d;
     struct copies c = {.bytes = (size_t)mib << 20};
     TRY(dev_open(&d, DEV_CUDA));
+    if (seconds > 0 && power_open(&c.meter, &d) != STATUS_OK) log_warn("%s", status_message());
     status st = copies_open(&c, &d);
     if (!json && st == STATUS_OK)
         printf("%s, %lld MiB, median of %lld\n", d.name, (long long)mib, (long long)runs);
-    if (st == STATUS_OK) st = measure(&c, runs, json);
+    if (st == STATUS_OK) st = measure(&c, runs, seconds, json);
+    power_close(c.meter);
     copies_close(&c, &d);
     dev_close(&d);
     return st;

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "bench/lasting.h"
 #include "ops/cpu/fast.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ enum { FORMS = 3, PRODUCTS = FORMS * sizeof layers / sizeof layers[0] };
 
 /* What to measure; NULL: all. */
 struct choice {
-    int64_t tokens, runs;
+    int64_t tokens, runs, seconds; /* seconds: on a GPU */
     const char *isa, *layer, *form, *dt;
     bool json;
 };
@@ -206,6 +207,7 @@ static status on_gpu(const struct choice *choice, const char *preset)
     if (choice->isa) return FAIL(STATUS_CONFIG, "--isa is for the CPU");
     return cuda_bench_gemm(&(struct gemm_bench){.tokens = choice->tokens,
                                                 .runs = choice->runs,
+                                                .seconds = choice->seconds,
                                                 .preset = preset ? preset : "llama-1b",
                                                 .layer = choice->layer,
                                                 .form = choice->form,
@@ -222,6 +224,8 @@ status bench_gemm(int argc, char **argv)
         {"preset", FLAG_TEXT, &preset, "GPU: the model whose layer is measured (llama-1b)"},
         {"tokens", FLAG_INT, &choice.tokens, "rows of the activations (4096, GPU: 16384; the head's: fewer)"},
         {"runs", FLAG_INT, &choice.runs, "repetitions of each product (5)"},
+        {"seconds", FLAG_INT, &choice.seconds,
+         "GPU: then as long without a pause: rate, power and clock that last (0)"},
         {"isa", FLAG_TEXT, &choice.isa, "CPU: avx2, avx512 or amx (the best)"},
         {"dtype", FLAG_TEXT, &choice.dt, "f32 or bf16 alone; GPU: bf16, tf32 or f32 (bf16)"},
         {"layer", FLAG_TEXT, &choice.layer,
@@ -229,7 +233,7 @@ status bench_gemm(int argc, char **argv)
         {"form", FLAG_TEXT, &choice.form, "fwd, dgrad or wgrad alone"},
         {"json", FLAG_SWITCH, &choice.json, "one JSON object per line"}};
     int help;
-    TRY(flags_parse("bench gemm [--device cpu|cuda] [--preset NAME] [--tokens N] [--runs N] "
+    TRY(flags_parse("bench gemm [--device cpu|cuda] [--preset NAME] [--tokens N] [--runs N] [--seconds N] "
                     "[--isa avx2|avx512|amx] [--dtype D] [--layer L] [--form F] [--json]",
                     flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
     if (help) return STATUS_OK;
@@ -243,5 +247,7 @@ status bench_gemm(int argc, char **argv)
         return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)choice.tokens);
     if (choice.runs < 1 || choice.runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)choice.runs, RUNS_MAX);
+    if (!gpu && choice.seconds) return FAIL(STATUS_CONFIG, "--seconds is for --device=cuda");
+    TRY(lasting_check(choice.seconds));
     return gpu ? on_gpu(&choice, preset) : on_cpu(&choice);
 }

@@ -12,6 +12,7 @@
 #include "plan/machine.h"
 #include "plan/mfu.h"
 #include "train/trainer.h"
+#include "dev/power.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -103,6 +104,7 @@ struct timing {
     double begin_s, cold_s; /* clock at the command's begin; from there to the end of the first step */
     double first_loss, last_loss;
     struct breakdown breakdown;
+    struct power_draw draw; /* of this rank's card while the timed steps ran */
 };
 
 /* MFU in both conventions, beside the rate; nothing for a card whose peak is not known. */
@@ -130,6 +132,26 @@ static void print_mfu(const struct trainer *t, const struct options *o, double t
            tokens_per_s * mfu_flops_full(&t->spec.model, o->sequence) / peak);
 }
 
+static void add_power(json_t *j, const struct power_draw *draw, double tokens_per_s)
+{
+    if (draw->sm_mhz > 0) {
+        json_object_set_new(j, "sm_mhz", json_real(draw->sm_mhz));
+        json_object_set_new(j, "power_capped", json_real(draw->capped));
+    }
+    if (draw->watts <= 0) return;
+    json_object_set_new(j, "watts", json_real(draw->watts));
+    json_object_set_new(j, "power_limit_watts", json_real(draw->limit_watts));
+    json_object_set_new(j, "tokens_per_joule", json_real(tokens_per_s / draw->watts));
+}
+
+static void print_power(const struct power_draw *draw, double tokens_per_s)
+{
+    if (draw->watts > 0)
+        printf(" watts=%.0f power_limit_watts=%.0f tokens_per_joule=%.1f", draw->watts, draw->limit_watts,
+               tokens_per_s / draw->watts);
+    if (draw->sm_mhz > 0) printf(" sm_mhz=%.0f power_capped=%.2f", draw->sm_mhz, draw->capped);
+}
+
 static void print_result(const struct options *o, const struct trainer *t, const struct timing *m)
 {
     const double *seconds = m->seconds;
@@ -137,6 +159,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
     const int64_t sequences = o->batch * o->micro * t->mesh.shape.dp;
     const struct mesh_shape *mesh = &t->mesh.shape;
+    const double ranks_tokens = tokens / comm_ranks(t->mesh.world); /* this rank's card did as much */
     struct stage stages[STAGES_MAX];
     double sum = 0;
     for (int64_t i = 0; i < o->steps; i++) sum += seconds[i];
@@ -154,6 +177,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
             (json_int_t)dev_bytes_used(&t->dev), "cold_start_s", m->cold_s, "step_s_best", seconds[0],
             "graph", t->mode == STEP_REPLAY, "stages_percent", parts);
         add_mfu(j, t, o, tokens / median);
+        add_power(j, &m->draw, ranks_tokens / median);
         if (t->mesh.world)
             json_object_set_new(j, "mesh",
                                 json_pack("{s:i, s:i, s:i, s:i}", "pp", mesh->pp, "dp", mesh->dp, "tp",
@@ -176,6 +200,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
            (double)memory_peak(&t->memory) / 1073741824, (double)dev_bytes_used(&t->dev) / 1073741824,
            m->cold_s, m->first_loss, m->last_loss, t->mode == STEP_REPLAY ? " graph" : "");
     print_mfu(t, o, tokens / median);
+    print_power(&m->draw, ranks_tokens / median);
     if (t->mesh.world) printf(" pp=%d dp=%d tp=%d zero=%d", mesh->pp, mesh->dp, mesh->tp, mesh->zero);
     if (t->memory.host.peak > 0) printf(" host_gib=%.2f", (double)t->memory.host.peak / 1073741824);
     printf(" micro_batch=%lld\n", (long long)t->spec.run.train_micro_batch);
@@ -200,7 +225,8 @@ static status record_steps(struct trainer *t, struct step_batch *b, struct break
     return kernels_record(false);
 }
 
-static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b, struct timing *m)
+static status run_steps(const struct options *o, struct trainer *t, struct step_batch *b,
+                        struct power_meter *meter, struct timing *m)
 {
     struct step_result r;
     int64_t warm = t->run.stream ? 3 : 1; /* a GPU: eager, captured, replayed */
@@ -209,10 +235,14 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
         b->step = t->step;
         TRY(train_step(t, b, &r));
         if (i == -warm) m->first_loss = r.loss, m->cold_s = clock_s() - m->begin_s;
-        if (i == -1) stages_start(); /* the first steps fill caches of products and pages: not measured */
+        if (i == -1) {
+            stages_start(); /* the first steps fill caches of products and pages: not measured */
+            power_begin(meter);
+        }
         if (i >= 0) m->seconds[i] = clock_s() - begin;
     }
     stages_stop();
+    power_end(meter, &m->draw);
     m->last_loss = r.loss;
     if (o->breakdown && record_steps(t, b, &m->breakdown) != STATUS_OK) log_warn("%s", status_message());
     m->breakdown.link_rate = machine_host_both(machine_of_card(t->dev.name));
@@ -252,7 +282,10 @@ static status bench_rank(struct options *o, struct comm *world)
     m.seconds = calloc((size_t)o->steps, sizeof *m.seconds);
     int32_t *tokens = parts && m.seconds ? random_batch(&t, micro, &b, parts) : NULL;
     status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
-    if (st == STATUS_OK) st = run_steps(o, &t, &b, &m);
+    struct power_meter *meter = NULL;
+    if (t.dev.kind == DEV_CUDA && power_open(&meter, &t.dev) != STATUS_OK) log_warn("%s", status_message());
+    if (st == STATUS_OK) st = run_steps(o, &t, &b, meter, &m);
+    power_close(meter);
     kernels_close();
     free(tokens);
     free(m.seconds);

@@ -2,9 +2,11 @@
  * did in the same run. Rows are packed as nn/attn.c lays them out: the heads of q, of k and of v in one row. FLOPs are those of the
  * pairs that are not masked: 2 (hd + hd_v) each and per head forward, 2.5 times that backward. Medians; data are normal random numbers (zeros
  * draw less power and run faster). Operands are beyond any L2 cache, so one set of them is enough. */
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "bench/lasting.h"
 #include "ops/cuda/ops_cuda.h"
 
 #include <math.h>
@@ -61,6 +63,7 @@ struct card {
     struct stream s; /* its op set is that of the backend at work */
     struct ops ops;
     struct event begin, end;
+    struct power_meter *meter;
     struct arena memory;
     char *pool, *pattern;
     size_t pool_bytes;
@@ -276,6 +279,18 @@ static status run_once(struct card *c, const struct call *k, int what)
                        &c->s);
 }
 
+struct lasting_run {
+    struct card *c;
+    const struct call *k;
+    int what;
+};
+static status run_lasting(void *context, int64_t i)
+{
+    const struct lasting_run *r = context;
+    (void)i;
+    return run_once(r->c, r->k, r->what);
+}
+
 static status timed(struct card *c, const struct call *k, int what, int repeat, double *ms)
 {
     TRY(dev_event_record(&c->s, &c->begin));
@@ -320,7 +335,8 @@ static void print_shape(const struct card *c, const struct backend *e, int i, co
                (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v, (long long)f->window, e->name);
 }
 
-static void print_pass(const struct card *c, const struct call *k, int pass, bool json, double ms)
+static void print_pass(const struct card *c, const struct call *k, int pass, bool json, double ms,
+                       const struct lasting *lasting)
 {
     const double flops =
         2.0 * (double)((k->fwd.hd + k->fwd.hd_v) * k->fwd.heads) * k->pairs * (pass == BWD ? 2.5 : 1);
@@ -328,10 +344,12 @@ static void print_pass(const struct card *c, const struct call *k, int pass, boo
     const char *name = pass == BWD ? "bwd" : "fwd";
     if (json)
         printf("\"pass\":\"%s\",\"ms\":%.4f,\"tflops\":%.1f,\"square_tflops\":%.1f,"
-               "\"percent_of_square\":%.1f}\n",
+               "\"percent_of_square\":%.1f",
                name, ms, rate / 1e12, c->square / 1e12, percent);
     else
-        printf("%s %9.3f ms %7.1f TFLOP/s %5.1f %% of square\n", name, ms, rate / 1e12, percent);
+        printf("%s %9.3f ms %7.1f TFLOP/s %5.1f %% of square", name, ms, rate / 1e12, percent);
+    lasting_print(lasting, &(struct lasting_unit){"TFLOP/s", "FLOP", "tflops", 1e12}, flops, json);
+    printf(json ? "}\n" : "\n");
     fflush(stdout);
 }
 
@@ -369,7 +387,12 @@ static status measure(struct card *c, const struct backend *e, int i, const stru
             print_refusal(pass, b->json);
             return STATUS_OK;
         }
-        print_pass(c, &k, pass, b->json, ms[b->runs / 2]);
+        struct lasting lasting = {0};
+        struct lasting_run run = {c, &k, pass};
+        if (b->seconds > 0)
+            TRY(lasting_measure(&c->s, c->meter, (double)b->seconds,
+                                &(struct lasting_work){run_lasting, &run}, &lasting));
+        print_pass(c, &k, pass, b->json, ms[b->runs / 2], &lasting);
     }
     return STATUS_OK;
 }
@@ -424,7 +447,9 @@ status cuda_bench_attention(const struct attention_bench *b)
     if (b->shape >= SHAPES)
         return FAIL(STATUS_CONFIG, "--shape=%lld: 0 to %d", (long long)b->shape, SHAPES - 1);
     TRY(dev_open(&c.dev, DEV_CUDA));
+    if (b->seconds > 0 && power_open(&c.meter, &c.dev) != STATUS_OK) log_warn("%s", status_message());
     status st = run_all(&c, b);
+    power_close(c.meter);
     arena_free(&c.memory);
     if (c.s.queue) {
         dev_event_close(&c.dev, &c.begin);

@@ -2,9 +2,11 @@
  * and beside the best square product (8192^3, forward) that this card did in the same run. Operands are random (zeros draw less power
  * and run faster) and change from run to run, so that small products do not find them in the L2 cache. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "bench/lasting.h"
 #include "ops/cuda/cuda_set.h"
 #include "spec/spec.h"
 
@@ -28,6 +30,7 @@ struct product {
     struct gemm_args g; /* without pointers */
     size_t a_bytes, b_bytes, c_bytes;
     double median[SETS], best[SETS]; /* FLOP/s */
+    struct lasting lasting;          /* by the searched algorithm */
     char algorithm[96];
 };
 
@@ -36,6 +39,7 @@ struct card {
     struct ops ops;
     struct cuda_set sets[SETS];
     struct event begin, end;
+    struct power_meter *meter;
     struct arena memory;
     char *in, *out;
     size_t in_bytes, out_bytes;
@@ -82,6 +86,11 @@ static int products_of(struct product all[], const struct gemm_bench *b, const s
         all[count++] = product_of(layer_names[layer], form, rows, sizes[layer][0], sizes[layer][1], dt);
     }
     return count;
+}
+
+static double flops_of(const struct product *p)
+{
+    return 2.0 * (double)p->g.m * (double)p->g.n * (double)p->g.k;
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -176,16 +185,26 @@ static status run_timed(struct card *c, const struct product *p, int set, int re
     return STATUS_OK;
 }
 
+struct lasting_run {
+    struct card *c;
+    const struct product *p;
+};
+static status run_lasting(void *context, int64_t i)
+{
+    const struct lasting_run *r = context;
+    return run_once(r->c, r->p, SEARCHED, i);
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static status measure(struct card *c, struct product *p, int64_t rounds)
+static status measure(struct card *c, struct product *p, int64_t rounds, int64_t seconds)
 {
     double times[SETS][ROUNDS_MAX], ms = 0;
-    const double flops = 2.0 * (double)p->g.m * (double)p->g.n * (double)p->g.k, begin = clock_s();
+    const double flops = flops_of(p), begin = clock_s();
     TRY(run_once(c, p, SEARCHED, 0));
     TRY(dev_sync(&c->s));
     c->search_s += clock_s() - begin;
@@ -203,28 +222,36 @@ static status measure(struct card *c, struct product *p, int64_t rounds)
         p->median[set] = 1e3 * flops / times[set][rounds / 2];
         p->best[set] = 1e3 * flops / times[set][0];
     }
-    return STATUS_OK;
+    if (seconds == 0) return STATUS_OK;
+    return lasting_measure(&c->s, c->meter, (double)seconds,
+                           &(struct lasting_work){run_lasting, &(struct lasting_run){c, p}}, &p->lasting);
 }
 
 /* ------------------------------------------------------------------ printing */
+
+static const struct lasting_unit flop = {"TFLOP/s", "FLOP", "tflops", 1e12};
 
 static void print_json(const struct card *c, const struct product *p, double square)
 {
     printf("{\"bench\":\"gemm\",\"set\":\"cuda\",\"device\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\","
            "\"form\":\"%s\",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"tflops\":%.1f,\"best_tflops\":%.1f,"
-           "\"first_tflops\":%.1f,\"first_best_tflops\":%.1f,\"square_tflops\":%.1f,\"algorithm\":\"%s\"}\n",
+           "\"first_tflops\":%.1f,\"first_best_tflops\":%.1f,\"square_tflops\":%.1f,\"algorithm\":\"%s\"",
            c->s.dev->name, dtype_name(c->dt), p->layer, p->form, (long long)p->g.m, (long long)p->g.n,
            (long long)p->g.k, p->median[SEARCHED] / 1e12, p->best[SEARCHED] / 1e12, p->median[FIRST] / 1e12,
            p->best[FIRST] / 1e12, square / 1e12, p->algorithm);
+    lasting_print(&p->lasting, &flop, flops_of(p), true);
+    printf("}\n");
 }
 
 static void print_row(const struct product *p, double square)
 {
     printf("  %-5s %-6s %6lld x %6lld x %6lld  %7.1f, best %7.1f: %3.0f%% of square   first %7.1f, best "
-           "%7.1f   %s\n",
+           "%7.1f   %s",
            p->layer, p->form, (long long)p->g.m, (long long)p->g.n, (long long)p->g.k,
            p->median[SEARCHED] / 1e12, p->best[SEARCHED] / 1e12, 100 * p->best[SEARCHED] / square,
            p->median[FIRST] / 1e12, p->best[FIRST] / 1e12, p->algorithm);
+    lasting_print(&p->lasting, &flop, flops_of(p), false);
+    printf("\n");
 }
 
 static void print_all(const struct card *c, const struct product all[], int count, double square,
@@ -237,8 +264,7 @@ static void print_all(const struct card *c, const struct product all[], int coun
                c->s.dev->name, dtype_name(c->dt), c->sets[0].options.math == CUDA_MATH_TF32 ? " as TF32" : "",
                b->preset, (long long)b->tokens, SQUARE, square / 1e12, (long long)b->runs);
     for (int i = 0; i < count; i++) {
-        const struct gemm_args *g = &all[i].g;
-        const double work = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+        const double work = flops_of(&all[i]);
         flops += work;
         for (int set = 0; set < SETS; set++) time[set] += work / all[i].median[set];
         if (b->json)
@@ -254,8 +280,9 @@ static void print_all(const struct card *c, const struct product all[], int coun
 
 /* ------------------------------------------------------------------ the benchmark */
 
-static status card_open(struct card *c, const struct dev *d, enum cuda_math math)
+static status card_open(struct card *c, const struct dev *d, enum cuda_math math, int64_t seconds)
 {
+    if (seconds > 0 && power_open(&c->meter, d) != STATUS_OK) log_warn("%s", status_message());
     TRY(dev_stream_open(d, &c->s));
     TRY(dev_event_open(d, &c->begin));
     TRY(dev_event_open(d, &c->end));
@@ -271,6 +298,7 @@ static status card_open(struct card *c, const struct dev *d, enum cuda_math math
 
 static void card_close(struct card *c)
 {
+    power_close(c->meter);
     if (c->s.dev == NULL) return;
     for (int i = 0; i < SETS; i++) cuda_gemm_close(&c->sets[i]);
     dev_event_close(c->s.dev, &c->begin);
@@ -280,14 +308,14 @@ static void card_close(struct card *c)
 }
 
 /* products[0] is the square one, before the others and again behind them. */
-static status measure_all(struct card *c, struct product products[], int count, int64_t rounds,
+static status measure_all(struct card *c, struct product products[], int count, const struct gemm_bench *b,
                           double *square)
 {
     *square = 0;
     TRY(card_memory(c, products, count));
     for (int i = 0; i <= count; i++) {
         struct product *p = &products[i < count ? i : 0];
-        TRY(measure(c, p, rounds));
+        TRY(measure(c, p, b->runs, b->seconds));
         if (p == products) {
             if (p->best[SEARCHED] > *square) *square = p->best[SEARCHED];
             c->search_s = i == 0 ? 0 : c->search_s;
@@ -322,8 +350,8 @@ status cuda_bench_gemm(const struct gemm_bench *b)
         return FAIL(STATUS_CONFIG,
                     "no such product: --layer is qkv, out, up, down or head, --form fwd, dgrad or wgrad");
     TRY(dev_open(&d, DEV_CUDA));
-    status st = card_open(&c, &d, math);
-    if (st == STATUS_OK) st = measure_all(&c, products, 1 + count, b->runs, &square);
+    status st = card_open(&c, &d, math, b->seconds);
+    if (st == STATUS_OK) st = measure_all(&c, products, 1 + count, b, &square);
     if (st == STATUS_OK) print_all(&c, products + 1, count, square, b);
     card_close(&c);
     dev_close(&d);
