@@ -5,17 +5,19 @@
 // keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the group. dK and dV stay in registers all
 // the way. One step, of each of two warpgroups, which hold 64 keys each:
 //
-//   dP^T = V dO^T                   [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next products' operand A
+//   dP^T = V dO^T - delta           [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next products' operand A
 //   P^T  = exp2(scale2 S^T - lse2)  beside dP^T
 //   dV  += P^T dO
-//   dS^T = P^T (dP^T - delta)       beside dV; goes to shared memory also, for dQ, which sums over the keys of both warpgroups
+//   dS^T = P^T dP^T                 beside dV; goes to shared memory also, for dQ, which sums over the keys of both warpgroups
+//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]; goes to who adds it beside the next two
 //   S^T  = K Q^T                    of the next step
-//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]
 //   dK  += dS^T Q
 //
 // Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its exponentials and dS,
-// while the other one keeps the tensor cores busy (8 x 4096 rows, 32/8 heads of 64: 465 to 500 TFLOP/s, 456 with dQ in its own step and
-// both in pace). What did not pay: a part of the exponentials as polynomials, dS in bf16x2.
+// while the other one keeps the tensor cores busy (8 x 4096 rows, 32/8 heads of 64, at 700 W: 456 TFLOP/s, 431 without turns; with S^T before dQ,
+// which is handed over when all products are done, 450; that with delta subtracted behind the product and an operand made anew for each k, 439;
+// with no dQ added to anything 488). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in the order of
+// the threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of it.
 //
 // Which products are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma (C7512, C7514,
 // C7515).
@@ -82,7 +84,7 @@ template <int HD> struct bwd_tile {
 // not exist has lse2 = inf, so that its probabilities are 0, and sees and is seen by nothing.
 struct bwd_scratch {
     float *dq;                  // as above
-    float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2
+    float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
     int *row_end;               // [rows_pad]: query_end of a key row
     int *first_block;           // [rows_pad / M]: the first key block that a query block sees
     unsigned *turns;            // [rows_pad / M, heads, 2]: how many key blocks have added
@@ -289,36 +291,38 @@ template <int HD> struct consumer {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) asm volatile("" : "=f"(d[i]));
     }
-    // S^T of the tile of Q in a stage, dP^T of the tile of dO.
-    __device__ void keys_by_tile(float (&d)[M / 2], int at_keys, uint32_t tile_at)
+    // S^T of the tile of Q in a stage; added to d: dP^T of the tile of dO.
+    template <int ADD> __device__ void keys_by_tile(float (&d)[M / 2], int at_keys, uint32_t tile_at)
     {
-        const uint32_t keys = sh.base + at_keys + group * (64 * SLAB_ROW);
-        fresh(d);
+        const uint64_t keys = operand_k(sh.base + at_keys + group * (64 * SLAB_ROW)), rows = operand_k(tile_at);
+        if (ADD) hold(d);
+        else fresh(d);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < HD / 16; k++)
-            wgmma_ss<M>(d, operand_k(keys + step_k(k, KEYS)), operand_k(tile_at + step_k(k, M)), k > 0);
+            wgmma_ss<M>(d, operand_step(keys, step_k(k, KEYS)), operand_step(rows, step_k(k, M)), ADD || k > 0);
     }
     // dV += P^T dO, dK += dS^T Q.
     __device__ void registers_by_tile(float (&d)[HD / 2], uint32_t (&x)[M / 16][4], uint32_t tile_at)
     {
+        const uint64_t rows = operand_mn(tile_at, M * SLAB_ROW);
         hold(d);
 #pragma unroll
         for (int k = 0; k < M / 16; k++) hold(x[k]);
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < M / 16; k++) wgmma_rs<HD, 1>(d, x[k], operand_mn(tile_at + step_mn(k), M * SLAB_ROW), 1);
+        for (int k = 0; k < M / 16; k++) wgmma_rs<HD, 1>(d, x[k], operand_step(rows, step_mn(k)), 1);
     }
     // dQ = dS K, 64 queries x 64 columns of the head.
     __device__ void dq_product(float (&dq)[32], uint32_t ds_at)
     {
-        const uint32_t x = ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0);
-        const uint32_t keys = sh.base + tile::AT_K + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW));
+        const uint64_t x = operand_mn(ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0), 0);
+        const uint64_t keys = operand_mn(sh.base + tile::AT_K + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW)), 0);
         fresh(dq);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEYS / 16; k++)
-            wgmma_ss<64, 1, 1>(dq, operand_mn(x + step_mn(k), 0), operand_mn(keys + step_mn(k), 0), k > 0);
+            wgmma_ss<64, 1, 1>(dq, operand_step(x, step_mn(k)), operand_step(keys, step_mn(k)), k > 0);
     }
 
     // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's two keys.
@@ -331,13 +335,30 @@ template <int HD> struct consumer {
             if (col < from[half] || col >= to[half]) s[i] = -INFINITY;
         }
     }
-    __device__ void probabilities(uint32_t lse_at)
+    // What dP^T is added to: -delta of each query.
+    __device__ void deltas(uint32_t delta_at)
+    {
+#pragma unroll
+        for (int i = 0; i < M / 2; i += 4) {
+            const float2 delta = shared_float2(delta_at + (i * 2 + lane % 4 * 2) * 4);
+            dp[i] = dp[i + 2] = delta.x;
+            dp[i + 1] = dp[i + 3] = delta.y;
+        }
+    }
+    // lse of the first queries of a tile, which are asked for while products run. There are registers for no more.
+    enum { AHEAD = 4 };
+    __device__ void lse_ahead(float2 (&ahead)[AHEAD], uint32_t lse_at) const
+    {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) ahead[i] = shared_float2(lse_at + (i * 8 + lane % 4 * 2) * 4);
+    }
+    __device__ void probabilities(const float2 (&ahead)[AHEAD], uint32_t lse_at)
     {
 #pragma unroll
         for (int c = 0; c < M / 16; c++)
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                const float2 lse = shared_float2(lse_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
+                const float2 lse = c * 2 + n < AHEAD ? ahead[c * 2 + n] : shared_float2(lse_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int i = c * 8 + n * 4 + half * 2;
@@ -349,21 +370,18 @@ template <int HD> struct consumer {
         for (int c = 0; c < M / 16; c++) hold(p[c]);
     }
     // From the rounded P: it is what dV takes, and its registers are those that are left.
-    __device__ void score_gradients(uint32_t delta_at)
+    __device__ void score_gradients()
     {
 #pragma unroll
         for (int c = 0; c < M / 16; c++)
 #pragma unroll
-            for (int n = 0; n < 2; n++) {
-                const float2 delta = shared_float2(delta_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
+            for (int n = 0; n < 2; n++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int i = c * 8 + n * 4 + half * 2;
                     const uint32_t x = p[c][n * 2 + half];
-                    ds[c][n * 2 + half] = two_bf16(__uint_as_float(x << 16) * (dp[i] - delta.x),
-                                                   __uint_as_float(x & 0xffff0000u) * (dp[i + 1] - delta.y));
+                    ds[c][n * 2 + half] = two_bf16(__uint_as_float(x << 16) * dp[i], __uint_as_float(x & 0xffff0000u) * dp[i + 1]);
                 }
-            }
     }
     // dS^T to shared memory as [key][query], a slab for each 64 queries.
     __device__ void ds_store(uint32_t ds_at)
@@ -468,25 +486,26 @@ template <int HD> struct consumer {
 #pragma unroll
             for (int i = 0; i < HD / 2; i++) dk[i] = dv[i] = 0;
             mbar_wait(sh.q_full(q.stage), q.parity);
-            keys_by_tile(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
+            keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
             wgmma_commit();
             wgmma_wait<0>();
             hold(s);
 
+            float2 ahead[AHEAD];
+            lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
             const int steps = (abs(item.first - item.last) + 1) * a.group, onward = a.upward ? M : -M;
             int query = item.first * M, h = 0;
             ring<tile::DS_STAGES> before = d; // dS of the step before
             int query_before = 0, head_before = 0;
             const places keys_at = places_of(key0); // and, downwards, of the query block that is finished here: M = KEYS
-            auto dq_done = [&](float (&dq)[32]) {
+            // The tile of dS has been read; what becomes of the dQ that it gave.
+            auto dq_next = [&] {
                 release(sh.ds_empty(before.stage));
                 mbar_wait(sh.dq_empty(group), dq_parity);
                 dq_parity ^= 1;
-                const int mode = sh.mode(group);
-                if (mode == DQ_ADD) {
-                    dq_stage(dq);
-                    return;
-                }
+                return sh.mode(group);
+            };
+            auto dq_finish = [&](float (&dq)[32], int mode) {
                 if constexpr (HD == 64)
                     if (a.positions) {
                         const angles t = angles_of(a.upward ? places_of(query_before + group * 64) : keys_at);
@@ -504,25 +523,23 @@ template <int HD> struct consumer {
                 const int q_now = q.stage, o_now = o.stage;
                 if (HD == 64 && step == steps - a.group) angles_ahead(keys_at);
                 mbar_wait(sh.o_full(o.stage), o.parity);
-                keys_by_tile(dp, tile::AT_V, o_at);
+                deltas(sh.base + tile::AT_DELTA + o.stage * (M * 4));
+                keys_by_tile<1>(dp, tile::AT_V, o_at);
                 wgmma_commit();
                 named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
                 if (query < key0 + 63 || query + M > end0) {
                     const int from[2] = {key - query, key + 8 - query}, to[2] = {end[0] - query, end[1] - query};
                     mask(from, to);
                 }
-                probabilities(sh.base + tile::AT_LSE + q.stage * (M * 4));
+                probabilities(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
                 wgmma_wait<0>();
                 hold(dp);
                 registers_by_tile(dv, p, o_at);
                 wgmma_commit();
-                score_gradients(sh.base + tile::AT_DELTA + o.stage * (M * 4));
                 mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
+                score_gradients();
                 const uint32_t ds_at = sh.base + tile::AT_DS + d.stage * tile::DS;
                 ds_store(ds_at);
-                fence_async();
-                __syncwarp();
-                release(sh.ds_full(d.stage));
                 named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
                 q.next();
                 o.next();
@@ -530,22 +547,34 @@ template <int HD> struct consumer {
 #pragma unroll
                 for (int k = 0; k < M / 16; k++) hold(p[k]);
                 release(sh.o_empty(o_now));
-                // After the last step this product is one of garbage, which nobody reads: queued under a condition, it would keep the
-                // compiler from leaving products open. So is dQ of the first step.
-                if (step + 1 < steps) mbar_wait(sh.q_full(q.stage), q.parity);
-                keys_by_tile(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
-                wgmma_commit();
+                // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it would keep the
+                // compiler from leaving products open. So is S^T behind the last step.
                 if (step > 0) mbar_wait(sh.ds_full(before.stage), before.parity);
                 float dq[32];
                 dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
                 wgmma_commit();
+                if (step + 1 < steps) mbar_wait(sh.q_full(q.stage), q.parity);
+                keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
+                wgmma_commit();
+                fence_async();
+                __syncwarp();
+                release(sh.ds_full(d.stage));
                 registers_by_tile(dk, ds, q_at);
                 wgmma_commit();
+                wgmma_wait<2>(); // dQ
+                hold(dq);
+                int mode = DQ_ADD;
+                if (step > 0) {
+                    mode = dq_next();
+                    if (mode == DQ_ADD) dq_stage(dq);
+                }
+                lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
                 wgmma_wait<0>();
                 hold(s);
-                hold(dq);
+#pragma unroll
+                for (int k = 0; k < M / 16; k++) hold(ds[k]);
                 release(sh.q_empty(q_now));
-                if (step > 0) dq_done(dq);
+                if (mode != DQ_ADD) dq_finish(dq, mode);
                 before = d;
                 query_before = query;
                 head_before = item.kv * a.group + h;
@@ -563,7 +592,9 @@ template <int HD> struct consumer {
             hold(dq);
             hold(dk);
             hold(dv);
-            dq_done(dq);
+            const int mode = dq_next();
+            if (mode == DQ_ADD) dq_stage(dq);
+            else dq_finish(dq, mode);
             release(sh.kv_empty());
             if constexpr (HD == 64)
                 if (a.positions) turn_back(dk, angles_of(keys_at));
@@ -648,7 +679,7 @@ template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_befor
     for (int d = LANES / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
     if (threadIdx.x % LANES == 0) {
         const int64_t at = (int64_t)head * a.x.rows_pad + row;
-        a.x.delta[at] = sum;
+        a.x.delta[at] = -sum;
         a.x.lse2[at] = there ? a.lse[(int64_t)head * a.docs.rows + row] * 1.44269504088896340736f : INFINITY;
     }
     const int64_t i = (int64_t)blockIdx.x * BEFORE_THREADS + threadIdx.x;
