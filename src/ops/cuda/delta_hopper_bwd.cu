@@ -134,7 +134,7 @@ template <int WGS, bool ENDS> struct back_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(stage + tile::K + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_step(operand_k(stage + tile::K), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -144,7 +144,7 @@ template <int WGS, bool ENDS> struct back_group {
         fresh(d);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_mn(stage + tile::P + step_mn(i), 0), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(stage + tile::P, 0), step_mn(i)), i > 0);
         wgmma_commit();
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
 #pragma unroll
@@ -163,7 +163,7 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(oe[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
         wgmma_commit();
         wgmma_wait<1>();
         hold(ks);
@@ -184,10 +184,10 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(dd[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_mn(stage + tile::T + step_mn(i), 0), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_step(operand_mn(stage + tile::T, 0), step_mn(i)), i > 0);
         wgmma_commit();
 #pragma unroll
-        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_mn(stage + tile::Q + step_mn(i), SLAB), 1);
+        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
         wgmma_commit();
         if (!ENDS) named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
         if (!ENDS && !c.last)
@@ -218,7 +218,7 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(yb[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(stage + tile::K, SLAB), step_mn(i)), 1);
         wgmma_commit();
         if (!ENDS) send(c, yp);
         wgmma_wait<0>();

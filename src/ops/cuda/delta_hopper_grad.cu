@@ -287,10 +287,10 @@ struct grad_queries : grad_group {
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < HALF / 16; i++) {
-                wgmma_ss<64>(yd, operand_k(y + step_k(i, CHUNK)), operand_k(d + step_k(i, CHUNK)), half || i);
-                wgmma_ss<64>(dy, operand_k(d + step_k(i, CHUNK)), operand_k(y + step_k(i, CHUNK)), half || i);
-                wgmma_ss<64>(e, operand_k(o + step_k(i, CHUNK)), operand_k(d + step_k(i, CHUNK)), half || i);
-                wgmma_ss<HEAD, 0, 1>(os, operand_k(o + step_k(i, CHUNK)), operand_mn(s + step_mn(i), SLAB), half || i);
+                wgmma_ss<64>(yd, operand_step(operand_k(y), step_k(i, CHUNK)), operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
+                wgmma_ss<64>(dy, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_k(y), step_k(i, CHUNK)), half || i);
+                wgmma_ss<64>(e, operand_step(operand_k(o), step_k(i, CHUNK)), operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
+                wgmma_ss<HEAD, 0, 1>(os, operand_step(operand_k(o), step_k(i, CHUNK)), operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
             }
             wgmma_commit();
 #pragma unroll 2
@@ -312,7 +312,7 @@ struct grad_queries : grad_group {
         fresh(kk);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_k(q_at() + step_k(i, CHUNK)), operand_k(k_at() + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_step(operand_k(q_at()), step_k(i, CHUNK)), operand_step(operand_k(k_at()), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         float m[2] = {0, 0}, qs[2];
         wgmma_wait<0>();
@@ -343,12 +343,12 @@ struct grad_queries : grad_group {
         fresh(dq);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dq, ep[i], operand_mn(k_at() + step_mn(i), SLAB), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dq, ep[i], operand_step(operand_mn(k_at(), SLAB), step_mn(i)), i > 0);
         wgmma_commit();
         fresh(kk);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_k(k_at() + step_k(i, CHUNK)), operand_k(k_at() + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(k_at()), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -424,9 +424,9 @@ struct grad_keys : grad_group {
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < HALF / 16; i++) {
-                wgmma_ss<64>(et, operand_k(d + step_k(i, CHUNK)), operand_k(o + step_k(i, CHUNK)), half || i);
-                wgmma_ss<HEAD, 0, 1>(kds, operand_k(d + step_k(i, CHUNK)), operand_mn(ds + step_mn(i), SLAB), half || i);
-                wgmma_ss<HEAD, 0, 1>(ys, operand_k(y + step_k(i, CHUNK)), operand_mn(s + step_mn(i), SLAB), half || i);
+                wgmma_ss<64>(et, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_k(o), step_k(i, CHUNK)), half || i);
+                wgmma_ss<HEAD, 0, 1>(kds, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_mn(ds, SLAB), step_mn(i)), half || i);
+                wgmma_ss<HEAD, 0, 1>(ys, operand_step(operand_k(y), step_k(i, CHUNK)), operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
             }
             wgmma_commit();
             values(half, yv);
@@ -446,7 +446,7 @@ struct grad_keys : grad_group {
         fresh(kq);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kq, operand_k(k_at() + step_k(i, CHUNK)), operand_k(q_at() + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kq, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(q_at()), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         wgmma_wait<0>();
         hold(kq);
@@ -480,7 +480,7 @@ struct grad_keys : grad_group {
         fresh(dk);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dk, ep[i], operand_mn(q_at() + step_mn(i), SLAB), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dk, ep[i], operand_step(operand_mn(q_at(), SLAB), step_mn(i)), i > 0);
         wgmma_commit();
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -506,7 +506,7 @@ struct grad_keys : grad_group {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            wgmma_ss<HEAD, 0, 1>(dk, operand_k(sh.at + GRAD_G + step_k(i, CHUNK)), operand_mn(k_at() + step_mn(i), SLAB), 1);
+            wgmma_ss<HEAD, 0, 1>(dk, operand_step(operand_k(sh.at + GRAD_G), step_k(i, CHUNK)), operand_step(operand_mn(k_at(), SLAB), step_mn(i)), 1);
         wgmma_commit();
         wgmma_wait<0>();
         hold(dk);
