@@ -148,17 +148,54 @@ static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
                           5 * f + 2 * (k + 1) * d + 2 * (double)m->moe_experts, 3 * f};
 }
 
+/* What is left of the time of passes that a product does at its end (ops.h: swiglu_gemm, rope_gemm, attn's turn; gemm_adds), where the
+ * set has that and nothing stands between. JOINED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of the rotation's (docs/PERF.md). */
+struct joined {
+    double act_forward, act_backward, turn_forward, turn_backward; /* shares */
+    double stream; /* elements of the stream that forward does not move, per token */
+};
+
+static struct joined joined_of(const struct layer_shape *s, const struct layer_spec *l)
+{
+    enum { ROWS_MIN = 1024, DEPTH_MIN_FORWARD = 768, DEPTH_MIN_BACKWARD = 1024 }; /* ended_gemm.cu */
+    enum {
+        TURN_DEPTH_MIN = 768,
+        TURN_DEPTH_MAX = 1024,
+        TURN_HEAD = 64,
+        TURN_LENGTH_MAX = 2048
+    }; /* and cuda_attn.c */
+    static const double JOINED = 0.7;
+    const struct model_spec *m = s->model;
+    const int64_t d = m->hidden_size;
+    struct joined j = {1, 1, 1, 1, 0};
+    if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
+    if (!m->out_bias) j.stream += (double)d;
+    if (l->ffn == FFN_MLP && !m->mlp_bias) j.stream += (double)d;
+    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < ROWS_MIN) return j;
+    if (m->activation == ACT_SWIGLU && !m->mlp_bias) {
+        if (d >= DEPTH_MIN_FORWARD) j.act_forward = JOINED;
+        if (d >= DEPTH_MIN_BACKWARD) j.act_backward = JOINED;
+    }
+    const bool turns = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && m->position == POS_ROPE &&
+                       m->rope_fraction == 1 && !m->qk_norm && !m->qkv_bias && !m->attention_gate;
+    if (turns && d >= TURN_DEPTH_MIN && d <= TURN_DEPTH_MAX) j.turn_forward = JOINED;
+    if (turns && head_dim(m) == TURN_HEAD && s->sequence <= TURN_LENGTH_MAX) j.turn_backward = JOINED;
+    return j;
+}
+
 /* Norms each read two tensors of the stream's width and write two, both ways; activations form their product again in backward; around the
  * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their products. */
 static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct widths *w,
                      struct layer_times *t)
 {
     const double bytes = element_bytes(s) / s->machine->stream_rate, n = (double)s->tokens;
+    const struct joined j = joined_of(s, l);
     const double stream = 8 * (double)s->model->hidden_size * (double)s->stream;
-    const double ends = 2 * (w->query + w->key);
+    const double ends = 2 * (w->query + w->key), scores = w->linear ? 0 : 2 * w->query;
     const struct moved f = ffn_moved(s->model, l->ffn);
-    t->forward.memory = bytes * (stream + n * (ends + f.forward));
-    t->backward.memory = bytes * (stream + n * (ends + (w->linear ? 0 : 2 * w->query) + f.backward));
+    t->forward.memory = bytes * (stream + n * (j.turn_forward * ends + j.act_forward * f.forward - j.stream));
+    t->backward.memory =
+        bytes * (stream + n * (j.turn_backward * ends + scores + j.act_backward * f.backward));
     if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.again);
     if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
 }
