@@ -142,9 +142,12 @@ if wanted sanitize; then
 fi
 if wanted bench; then
     has_bench() { "$ingot" bench --help 2>/dev/null | grep -q "ingot bench $1"; }
-    has_bench copy && bench copy
-    for name in p2p gemm ops attention; do
+    has_bench copy && bench copy --seconds 1
+    for name in p2p ops; do
         has_bench $name && bench $name --device cuda
+    done
+    for name in gemm attention; do
+        has_bench $name && bench $name --device cuda --seconds 1
     done
     gib=$(($(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1) / 1024))
     bench train --device cuda --precision bf16 --preset gpt2-124m --batch $((gib >= 60 ? 64 : gib >= 20 ? 16 : 4)) --seq 1024 --steps 20 --breakdown
