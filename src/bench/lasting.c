@@ -61,8 +61,6 @@ status lasting_measure(struct stream *s, struct power_meter *meter, double secon
     status st = dev_event_open(s->dev, &m.begin);
     for (int i = 0; i < 2 && st == STATUS_OK; i++) st = dev_event_open(s->dev, &m.end[i]);
     if (st == STATUS_OK) st = keep_busy(s, meter, seconds, work, &m, out);
-    struct power_draw unread;
-    power_end(meter, &unread); /* after a failure */
     dev_event_close(s->dev, &m.begin);
     for (int i = 0; i < 2; i++) dev_event_close(s->dev, &m.end[i]);
     return st;

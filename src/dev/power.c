@@ -26,7 +26,7 @@ struct power_meter {
 #undef X
     nvml_device device;
     pthread_t thread;
-    bool running;
+    bool begun, running; /* the library; the thread */
     atomic_bool stop;
     /* the thread's, until it has ended */
     unsigned long long counter;  /* millijoules, as read last */
@@ -53,10 +53,8 @@ static status library_load(struct power_meter *m)
 static status device_find(struct power_meter *m, const char *address)
 {
     int code = m->nvmlInit_v2();
-    if (code != NVML_SUCCESS) {
-        m->nvmlShutdown = NULL;
-        return FAIL(STATUS_DEVICE, "no power readings: nvmlInit failed with %d", code);
-    }
+    m->begun = code == NVML_SUCCESS;
+    if (!m->begun) return FAIL(STATUS_DEVICE, "no power readings: nvmlInit failed with %d", code);
     code = m->nvmlDeviceGetHandleByPciBusId_v2(address, &m->device);
     if (code != NVML_SUCCESS)
         return FAIL(STATUS_DEVICE, "no power readings: NVML does not know a card at %s (error %d)", address,
@@ -74,10 +72,7 @@ status power_open_at(struct power_meter **out, const char *address)
     struct power_meter *m = calloc(1, sizeof *m);
     if (m == NULL) return FAIL(STATUS_FIT, "no memory for a power meter");
     status st = library_load(m);
-    if (st != STATUS_OK)
-        m->nvmlShutdown = NULL; /* nothing has been begun */
-    else
-        st = device_find(m, address);
+    if (st == STATUS_OK) st = device_find(m, address);
     if (st != STATUS_OK)
         power_close(m);
     else
@@ -99,7 +94,7 @@ void power_close(struct power_meter *m)
     struct power_draw unread;
     if (m == NULL) return;
     power_end(m, &unread);
-    if (m->nvmlShutdown) m->nvmlShutdown();
+    if (m->begun) m->nvmlShutdown();
     if (m->library) dlclose(m->library);
     free(m);
 }

@@ -1,4 +1,5 @@
 #include "plan/layer_time.h"
+#include "ops/joined.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -157,13 +158,6 @@ struct joined {
 
 static struct joined joined_of(const struct layer_shape *s, const struct layer_spec *l)
 {
-    enum { ROWS_MIN = 1024, DEPTH_MIN_FORWARD = 768, DEPTH_MIN_BACKWARD = 1024 }; /* ended_gemm.cu */
-    enum {
-        TURN_DEPTH_MIN = 768,
-        TURN_DEPTH_MAX = 1024,
-        TURN_HEAD = 64,
-        TURN_LENGTH_MAX = 2048
-    }; /* and cuda_attn.c */
     static const double JOINED = 0.7;
     const struct model_spec *m = s->model;
     const int64_t d = m->hidden_size;
@@ -171,10 +165,10 @@ static struct joined joined_of(const struct layer_shape *s, const struct layer_s
     if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
     if (!m->out_bias) j.stream += (double)d;
     if (l->ffn == FFN_MLP && !m->mlp_bias) j.stream += (double)d;
-    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < ROWS_MIN) return j;
+    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < JOINED_ROWS_MIN) return j;
     if (m->activation == ACT_SWIGLU && !m->mlp_bias) {
-        if (d >= DEPTH_MIN_FORWARD) j.act_forward = JOINED;
-        if (d >= DEPTH_MIN_BACKWARD) j.act_backward = JOINED;
+        if (d >= SWIGLU_DEPTH_MIN_FWD) j.act_forward = JOINED;
+        if (d >= SWIGLU_DEPTH_MIN_BWD) j.act_backward = JOINED;
     }
     const bool turns = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && m->position == POS_ROPE &&
                        m->rope_fraction == 1 && !m->qk_norm && !m->qkv_bias && !m->attention_gate;

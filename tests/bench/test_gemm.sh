@@ -8,4 +8,10 @@ for dt in f32 bf16; do
     check "$dt: three objects" test "$(grep -cE '"gflops":[0-9.e+-]*[1-9][0-9.e+-]*,.*"onednn_gflops":(null|[0-9.e+-]+),' out)" -eq 3
 done
 check "F32 has a peer everywhere" test "$("$ingot" bench gemm --dtype f32 --layer out --tokens 64 --runs 1 --json | grep -c '"onednn_gflops":null')" -eq 0
+for bench in gemm attention; do # what lasts is measured on a GPU
+    run 2 bench $bench --seconds 1
+    check "$bench --seconds needs a GPU" grep -q -- '--seconds.*--device=cuda' err
+done
+run 2 bench copy --seconds 61
+check "seconds have a limit" grep -q -- '--seconds=61: 0 to 60' err
 exit "$failed"

@@ -14,10 +14,10 @@
 //   dK  += dS^T Q
 //
 // Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its exponentials and dS,
-// while the other one keeps the tensor cores busy (8 x 4096 rows, 32/8 heads of 64, at 700 W: 456 TFLOP/s, 431 without turns; with S^T before dQ,
-// which is handed over when all products are done, 450; that with delta subtracted behind the product and an operand made anew for each k, 439;
-// with no dQ added to anything 488). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in the order of
-// the threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of it.
+// while the other one keeps the tensor cores busy (heads of 64, 8 x 4096 and 32 x 2048 rows, under lasting load, each in turn with its like: 4 and 6 %
+// slower without turns, 2.5 and 3.5 % with delta subtracted behind the product, 0 and 2 % with dQ behind S^T and handed over when all products
+// are done; with no dQ added to anything 8 % faster). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in
+// the order of the threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of it.
 //
 // Which products are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma (C7512, C7514,
 // C7515).

@@ -5,6 +5,7 @@
  *   else   what was asked for, or STATUS_CONFIG with the reason */
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/cuda_set.h"
+#include "ops/joined.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -255,15 +256,13 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .dt = a->dt};
 }
 
-/* Of what Hopper's kernels serve, heads of 64: there one thread has both elements of a pair. It costs registers in every step, the pass
- * that it spares a time by the row: one H200, a layer, us, 32 x 2048 rows with 16/8 heads 60 of 108, 8 x 4096 with 32/8 80 of 84. */
-enum { TURN_LENGTH_MAX = 2048 };
 static bool attn_bwd_turns(const struct attn_bwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     const struct attn_fwd_args forward = forward_of(a);
-    return a->hd == 64 && a->hd_v == 64 && a->len_max <= TURN_LENGTH_MAX && hopper_serves(&forward, s) &&
-           aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK && backend == CUDA_ATTENTION_OWN;
+    return a->hd == TURN_HEAD && a->hd_v == TURN_HEAD && a->len_max <= TURN_LENGTH_MAX &&
+           hopper_serves(&forward, s) && aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK &&
+           backend == CUDA_ATTENTION_OWN;
 }
 
 static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)

@@ -21,6 +21,7 @@
 #include "ops/cuda/tile90.cuh"
 extern "C" {
 #include "ops/cuda/cuda_set.h"
+#include "ops/joined.h"
 }
 
 namespace {
@@ -32,10 +33,6 @@ enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 }; // warps that end tiles; B
 enum { A_AT = 0, B_AT = STAGES * A_BYTES, OUT_AT = B_AT + STAGES * B_BYTES, ROWS_AT = OUT_AT + OUT_BYTES, FULL_AT = ROWS_AT + ENDERS * SLOTS * SLOT };
 enum { EMPTY_AT = FULL_AT + 8 * STAGES, CAME_AT = EMPTY_AT + 8 * STAGES, BYTES = CAME_AT + 8 * ENDERS * SLOTS };
 static_assert(BYTES <= 232448, "shared memory");
-// Below them the product and SwiGLU apart are as fast (H200, docs/PERF.md): few tiles; few steps, beside which tiles cannot be ended in time.
-enum { ROWS_MIN = 1024, DEPTH_MIN_FWD = 768, DEPTH_MIN_BWD = 1024 };
-// With d 768 and 1024 the rotated projection is faster than the two apart, with 2048 and 4096 5 to 6 % slower: few columns are few tiles.
-enum { DEPTH_MIN_TURN = 768, DEPTH_MAX_TURN = 1024 };
 enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP }; // named barriers, of each consumer; their threads
 
 struct problem {
@@ -379,7 +376,7 @@ bool hopper(dev_stream s) { return cuda_set(s)->sm / 10 == 9 && cuda_set(s)->ten
 
 bool serves(const struct swiglu_gemm_args *x, dev_stream s)
 {
-    const bool large = x->rows >= ROWS_MIN && x->d >= (x->way == SWIGLU_FWD ? DEPTH_MIN_FWD : DEPTH_MIN_BWD);
+    const bool large = x->rows >= JOINED_ROWS_MIN && x->d >= (x->way == SWIGLU_FWD ? SWIGLU_DEPTH_MIN_FWD : SWIGLU_DEPTH_MIN_BWD);
     return large && hopper(s) && x->dt == DTYPE_BF16 && x->d % K == 0 && x->f % SLAB_COLS == 0 &&
            x->rows < INT32_MAX && x->d < INT32_MAX && 2 * x->f < INT32_MAX && aligned(x->a) && aligned(x->w) && aligned(x->gu) &&
            aligned(x->dgu) && aligned(x->m);
@@ -403,7 +400,7 @@ status rope_gemm(const struct rope_gemm_args *x, dev_stream s)
 
 bool rope_serves(const struct rope_gemm_args *x, dev_stream s)
 {
-    return x->rows >= ROWS_MIN && x->d >= DEPTH_MIN_TURN && x->d <= DEPTH_MAX_TURN && hopper(s) && x->dt == DTYPE_BF16 && (x->hd == 64 || x->hd == 128) && x->d % K == 0 &&
+    return x->rows >= JOINED_ROWS_MIN && x->d >= TURN_DEPTH_MIN && x->d <= TURN_DEPTH_MAX && hopper(s) && x->dt == DTYPE_BF16 && (x->hd == 64 || x->hd == 128) && x->d % K == 0 &&
            x->rows < INT32_MAX && x->d < INT32_MAX && (x->heads + 2 * x->heads_kv) * x->hd < INT32_MAX && aligned(x->a) && aligned(x->w) &&
            aligned(x->qkv) && aligned(x->turn.cos) && aligned(x->turn.sin);
 }
