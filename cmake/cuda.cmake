@@ -11,12 +11,12 @@ if(INGOT_CUDA_FOUND)
   target_link_libraries(ingot_core PUBLIC $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
   # The toolkit's headers are for the files that call it alone.
   set(INGOT_CUDA_CALLERS ${INGOT_SOURCES})
-  list(FILTER INGOT_CUDA_CALLERS INCLUDE REGEX "/src/(.*/)?cuda[^/]*(\\.c$|/)")
+  list(FILTER INGOT_CUDA_CALLERS INCLUDE REGEX "/src/(.*/)?cuda/")
   foreach(dir ${CUDAToolkit_INCLUDE_DIRS})
     set_property(SOURCE ${INGOT_CUDA_CALLERS} APPEND PROPERTY COMPILE_OPTIONS "-isystem${dir}")
   endforeach()
-  # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/cuda_libs.h), NCCL when several ranks have one (comm/cuda_nccl.c).
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ops/cuda/cuda_libs.c ${PROJECT_SOURCE_DIR}/src/comm/cuda_nccl.c APPEND PROPERTY
+  # cuBLASLt and cuDNN are loaded when a GPU is opened (ops/cuda/libs.h), NCCL when several ranks have one (comm/gpu/cuda/nccl.c).
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ops/cuda/libs.c ${PROJECT_SOURCE_DIR}/src/comm/gpu/cuda/nccl.c APPEND PROPERTY
     COMPILE_DEFINITIONS "INGOT_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
   if(INGOT_CUDA_SOURCES)
     add_library(ingot_cuda STATIC ${INGOT_CUDA_SOURCES})

@@ -24,8 +24,8 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 SHIM = r"""
-#include "data/pretokenizer.h"
-#include "data/unicode.h"
+#include "data/tokenizer/pretokenizer.h"
+#include "data/text/unicode.h"
 #include <jansson.h>
 #include <string.h>
 static struct pretokenizer p;
@@ -70,7 +70,7 @@ def build():
     source, library = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
     with open(source, "w") as f:
         f.write(SHIM)
-    files = [source] + [f"src/data/{n}.c" for n in "pretokenizer pretokenizer_json split split_stage nfc unicode unicode_nfc array".split()]
+    files = [source] + [f"src/data/{n}.c" for n in "tokenizer/pretokenizer tokenizer/pretokenizer_json tokenizer/split tokenizer/split_stage text/nfc text/unicode text/unicode_nfc text/array".split()]
     files += [f"src/base/{n}.c" for n in "status text utf8 scope clock".split()]
     subprocess.run(["cc", "-std=gnu17", "-O2", "-march=x86-64-v3", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Isrc", "-o", library, *files, "-ljansson", "-lm"], check=True)
     lib = ctypes.CDLL(library)

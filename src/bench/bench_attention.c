@@ -1,4 +1,4 @@
-/* Attention of GPT-2 124M on the CPU (on a GPU: cuda_bench_attention.c), forward and backward, in FLOP/s of the causal half, as docs and
+/* Attention of GPT-2 124M on the CPU (on a GPU: attention.c), forward and backward, in FLOP/s of the causal half, as docs and
  * papers count: 4 H hd T (T + 1) / 2 forward and 2.5 times that backward. Medians. */
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* What the ranks of a job move between them (on GPUs: cuda_collectives.c): every collective over a range of sizes, checked in every element, with the rates as
+/* What the ranks of a job move between them (on GPUs: collectives.c): every collective over a range of sizes, checked in every element, with the rates as
  * nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md):
  *
  *   op              S, bytes           algorithm bandwidth   bus bandwidth

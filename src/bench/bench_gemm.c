@@ -1,4 +1,4 @@
-/* Matrix products of a GPT-2 124M training step on the CPU (on a GPU: cuda_bench_gemm.c), ours beside oneDNN (cut in the same
+/* GEMMs of a GPT-2 124M training step on the CPU (on a GPU: bench/cuda/gemm.c), ours beside oneDNN (cut in the same
  * thread-invariant way), in turn, and beside the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -131,7 +131,7 @@ static void print_rates(const struct rates *r, const char *set, dtype dt, double
                r->best[0] / 1e9, 100 * r->best[0] / peak, peer);
 }
 
-/* The peak is the best of measurements spread over the products', because a shared machine's clock wanders. */
+/* The peak is the best of measurements spread over the GEMMs', because a shared machine's clock wanders. */
 static status table(const struct ops sets[2], const struct arrays *t, dtype dt, const struct choice *choice)
 {
     struct rates rates[PRODUCTS];

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/bench.h"
-#include "data/loader.h"
+#include "data/load/loader.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Links between the cards of this host, and to the host: cuda_p2p.c measures. */
+/* Links between the GPUs of this host, and to the host: bench/cuda/p2p.c measures. */
 #include "base/flags.h"
 #include "bench/bench.h"
-#include "comm/peer.h"
+#include "comm/gpu/p2p_schedule.h"
 #include "dev/dev.h"
 
 #include <string.h>

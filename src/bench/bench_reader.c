@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "data/reader.h"
+#include "data/read/reader.h"
 
 #include <stdbool.h>
 #include <stdio.h>

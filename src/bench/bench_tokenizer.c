@@ -6,7 +6,7 @@
 #include "base/flags.h"
 #include "base/io.h"
 #include "base/parallel.h"
-#include "data/tokenizer_int.h"
+#include "data/tokenizer/tokenizer_int.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

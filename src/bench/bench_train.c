@@ -104,10 +104,10 @@ struct timing {
     double begin_s, cold_s; /* clock at the command's begin; from there to the end of the first step */
     double first_loss, last_loss;
     struct breakdown breakdown;
-    struct power_draw draw; /* of this rank's card while the timed steps ran */
+    struct power_draw draw; /* of this rank's GPU while the timed steps ran */
 };
 
-/* MFU in both conventions, beside the rate; nothing for a card whose peak is not known. */
+/* MFU in both conventions, beside the rate; nothing for a GPU whose peak is not known. */
 static double peak_of(const struct trainer *t, const struct options *o)
 {
     return mfu_peak(t->dev.name, o->precision) * comm_ranks(t->mesh.world);
@@ -159,7 +159,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
     const int64_t sequences = o->batch * o->micro * t->mesh.shape.dp;
     const struct mesh_shape *mesh = &t->mesh.shape;
-    const double ranks_tokens = tokens / comm_ranks(t->mesh.world); /* this rank's card did as much */
+    const double ranks_tokens = tokens / comm_ranks(t->mesh.world); /* this rank's GPU did as much */
     struct stage stages[STAGES_MAX];
     double sum = 0;
     for (int64_t i = 0; i < o->steps; i++) sum += seconds[i];
@@ -229,14 +229,14 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
                         struct power_meter *meter, struct timing *m)
 {
     struct step_result r;
-    int64_t warm = t->run.stream ? 3 : 1; /* a GPU: eager, captured, replayed */
+    int64_t warm = t->exec.stream ? 3 : 1; /* a GPU: eager, captured, replayed */
     for (int64_t i = -warm; i < o->steps; i++) {
         double begin = clock_s();
         b->step = t->step;
         TRY(train_step(t, b, &r));
         if (i == -warm) m->first_loss = r.loss, m->cold_s = clock_s() - m->begin_s;
         if (i == -1) {
-            stages_start(); /* the first steps fill caches of products and pages: not measured */
+            stages_start(); /* the first steps fill caches of GEMMs and pages: not measured */
             power_begin(meter);
         }
         if (i >= 0) m->seconds[i] = clock_s() - begin;
@@ -245,7 +245,7 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     power_end(meter, &m->draw);
     m->last_loss = r.loss;
     if (o->breakdown && record_steps(t, b, &m->breakdown) != STATUS_OK) log_warn("%s", status_message());
-    m->breakdown.link_rate = machine_host_both(machine_of_card(t->dev.name));
+    m->breakdown.link_rate = machine_host_both(machine_of_gpu(t->dev.name));
     qsort(m->seconds, (size_t)o->steps, sizeof *m->seconds, ascending);
     if (comm_rank(t->mesh.world) == 0) print_result(o, t, m);
     return STATUS_OK;

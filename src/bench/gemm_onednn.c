@@ -1,4 +1,4 @@
-/* Matrix products by oneDNN, beside which `ingot bench gemm` shows ours. No step uses them.
+/* GEMMs by oneDNN, beside which `ingot bench gemm` shows ours. No step uses them.
  *
  * oneDNN chooses blocking, and with it the order of a sum, from the number of threads. So here it never sees more than one: the
  * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP

@@ -10,7 +10,7 @@
 struct p2p_row {
     const char *what;       /* of targets.def, or another word: nothing is expected then */
     const char *op, *way;   /* of a collective; NULL: none */
-    int from, to;           /* cards; below 0: none */
+    int from, to;           /* GPUs; below 0: none */
     int cards;              /* that took part */
     size_t bytes;
     double us;              /* of one; 0: only the rate is known */

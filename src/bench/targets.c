@@ -55,7 +55,7 @@ static double value_of(const struct row *r, const struct machine *m)
 
 int target_find(const char *card, const char *what, size_t bytes, enum target_unit unit, struct target *t)
 {
-    const struct machine *m = machine_of_card(card);
+    const struct machine *m = machine_of_gpu(card);
     int found = 0;
     if (m == NULL) return 0;
     for (int own = 1; own >= 0 && !found; own--) /* rows of the machine, then those of any */
@@ -85,7 +85,7 @@ enum target_verdict target_judge(const struct target *t, const char *what, doubl
     const bool time = t->unit == TARGET_US;
     const bool pass = time ? measured <= slack_time * t->value : measured >= slack_rate * t->value;
     char of[32] = "";
-    if (cards != t->cards) snprintf(of, sizeof of, ", a number of %d cards", t->cards);
+    if (cards != t->cards) snprintf(of, sizeof of, ", a number of %d GPUs", t->cards);
     if (pass)
         snprintf(text, TARGET_TEXT, "pass (%.4g %s%s)", t->value, time ? "us" : "GB/s", of);
     else

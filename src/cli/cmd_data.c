@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "data/build.h"
+#include "data/build/build.h"
 #include "train/signals.h"
 
 #include <jansson.h>

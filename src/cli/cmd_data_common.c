@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
-#include "data/shard.h"
+#include "data/shard/shard.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
-#include "data/shard.h"
-#include "data/shard_tally.h"
-#include "data/tokenizer.h"
+#include "data/shard/shard.h"
+#include "data/shard/shard_tally.h"
+#include "data/tokenizer/tokenizer.h"
 
 #include <jansson.h>
 #include <limits.h>

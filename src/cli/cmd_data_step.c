@@ -1,10 +1,10 @@
 /* ingot data inspect --step: what one rank saw in one step of a run, row by row. The batch comes from the functions that the training
- * loop uses (train/supply.h, loader_step_at); where its rows lie in the shards is asked of the same samples. */
+ * loop uses (train/data_sources.h, loader_step_at); where its rows lie in the shards is asked of the same samples. */
 #include "base/flags.h"
 #include "cli/cmd_data.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "plan/plan.h"
-#include "train/supply.h"
+#include "train/data_sources.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct inspect_step {
     const char *tokenizer_dir;
     bool full, json;
     struct spec spec;
-    struct supply data;
+    struct data_sources data;
     struct loader_config loader;
     struct document_index documents[MIXTURE_SOURCES]; /* empty when a source does not know its documents */
     struct tokenizer *tokenizer;                      /* NULL: tokens are shown as numbers */
@@ -242,10 +242,10 @@ static status open_loader(struct inspect_step *o)
     if (o->rank < 0 || o->rank >= o->ranks)
         return FAIL(STATUS_CONFIG, "rank %lld of %lld: ranks count from 0", (long long)o->rank,
                     (long long)o->ranks);
-    if (o->ranks == 1) return supply_loader(&o->spec, NULL, NULL, &o->loader);
+    if (o->ranks == 1) return data_sources_loader(&o->spec, NULL, NULL, &o->loader);
     TRY(mesh_shape(&o->spec, (int)o->ranks, &shape));
     place = mesh_place(&shape, (int)o->rank);
-    return supply_loader(&o->spec, &place, NULL, &o->loader);
+    return data_sources_loader(&o->spec, &place, NULL, &o->loader);
 }
 
 static status inspect(struct inspect_step *o)
@@ -255,8 +255,8 @@ static status inspect(struct inspect_step *o)
                     "train.micro_batch is auto: give --train.micro_batch=B, or the run's directory, "
                     "whose config.yaml knows it");
     TRY(open_loader(o));
-    TRY(supply_open(&o->data, &o->spec.run));
-    TRY(supply_mix(&o->data, &o->spec));
+    TRY(data_sources_open(&o->data, &o->spec.run));
+    TRY(data_sources_mix(&o->data, &o->spec));
     if (!o->tokenizer_dir && o->spec.run.data_tokenizer[0]) o->tokenizer_dir = o->spec.run.data_tokenizer;
     if (!o->json) TRY(cmd_data_tokenizer(&o->tokenizer, o->tokenizer_dir, &o->data.sets[0]));
     for (int i = 0; i < o->data.sources->count; i++)
@@ -303,7 +303,7 @@ status cmd_data_step(int argc, char **argv)
         if (st == STATUS_OK) st = inspect(o);
     }
     for (int i = 0; i < MIXTURE_SOURCES; i++) document_index_free(&o->documents[i]);
-    supply_close(&o->data);
+    data_sources_close(&o->data);
     if (o->tokenizer) tokenizer_free(o->tokenizer);
     free(o->pieces);
     free(o);

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
-#include "data/synth.h"
+#include "data/build/synth.h"
 
 #include <stdio.h>
 #include <string.h>

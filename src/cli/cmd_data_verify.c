@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
-#include "data/manifest.h"
-#include "data/shard_verify.h"
-#include "data/tokenizer.h"
+#include "data/shard/manifest.h"
+#include "data/shard/shard_verify.h"
+#include "data/tokenizer/tokenizer.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/sample.h"
-#include "data/build.h"
+#include "data/build/build.h"
 #include "train/loop.h"
 
 #include <math.h>
@@ -164,10 +164,10 @@ static status demo_spec(struct spec *s)
         "ckpt.keep=2",
     };
     TRY(spec_load(s, NULL, sizeof keys / sizeof keys[0], keys, NULL));
-    struct supply data;
-    TRY(supply_open(&data, &s->run));
+    struct data_sources data;
+    TRY(data_sources_open(&data, &s->run));
     status st = loop_resolve_vocab(s, &data);
-    supply_close(&data);
+    data_sources_close(&data);
     return st;
 }
 
@@ -175,13 +175,13 @@ static status demo_spec(struct spec *s)
 static status calibrate(struct spec *s, double minutes)
 {
     struct trainer t;
-    struct supply data;
+    struct data_sources data;
     struct loader *l = NULL;
     struct loader_config c;
     double seconds[CALIBRATION_STEPS];
-    TRY(supply_open(&data, &s->run));
-    status st = supply_mix(&data, s);
-    if (st == STATUS_OK) st = supply_loader(s, NULL, NULL, &c);
+    TRY(data_sources_open(&data, &s->run));
+    status st = data_sources_mix(&data, s);
+    if (st == STATUS_OK) st = data_sources_loader(s, NULL, NULL, &c);
     if (st == STATUS_OK) st = trainer_open(&t, s, NULL, NULL);
     if (st != STATUS_OK) goto close_data;
     TRY_OUT(trainer_init_weights(&t));
@@ -204,7 +204,7 @@ out:
     loader_close(l);
     trainer_close(&t);
 close_data:
-    supply_close(&data);
+    data_sources_close(&data);
     return st;
 }
 

@@ -9,7 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
 #include "train/restore.h"

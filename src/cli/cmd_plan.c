@@ -6,14 +6,14 @@
 /* model.vocab_size, from the shards when the file leaves it to them. */
 static status resolve_vocab(struct spec *spec)
 {
-    struct supply data;
+    struct data_sources data;
     if (spec->model.vocab_size > 0) return STATUS_OK;
     if (spec->run.data_train[0] == 0)
         return FAIL(STATUS_CONFIG,
                     "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
-    TRY(supply_open(&data, &spec->run));
+    TRY(data_sources_open(&data, &spec->run));
     status st = loop_resolve_vocab(spec, &data);
-    supply_close(&data);
+    data_sources_close(&data);
     return st;
 }
 

@@ -5,10 +5,10 @@
 #include "base/utf8.h"
 #include "base/utf8_repair.h"
 #include "cli/cli.h"
-#include "data/alphabet.h"
-#include "data/array.h"
-#include "data/reader.h"
-#include "data/tokenizer.h"
+#include "data/text/alphabet.h"
+#include "data/text/array.h"
+#include "data/read/reader.h"
+#include "data/tokenizer/tokenizer.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Text from a model: shared by `ingot generate`, the samples of a run, and the demo. */
 #ifndef INGOT_CLI_SAMPLE_H
 #define INGOT_CLI_SAMPLE_H
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/generate.h"
 #include "train/trainer.h"
 

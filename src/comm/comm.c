@@ -1,8 +1,8 @@
 #include "base/text.h"
-#include "comm/board.h"
-#include "comm/calls.h"
-#include "comm/card.h"
-#include "comm/flight.h"
+#include "comm/health/heartbeat.h"
+#include "comm/health/call_list.h"
+#include "comm/gpu/device_comm.h"
+#include "comm/health/flight_recorder.h"
 #include "dev/dev.h"
 
 #include <limits.h>

@@ -7,8 +7,8 @@
  *
  * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
  *
- * Backends: processes of one machine over shared memory (local.c), and Open MPI between machines (mpi.c), which itself ends all ranks when
- * one dies; one that stands still is seen by the others of its machine, and of others where datagrams get through (relay.c). */
+ * Backends: processes of one machine over shared memory (shm.c), and Open MPI between machines (mpi.c), which itself ends all ranks when
+ * one dies; one that stands still is seen by the others of its machine, and of others where datagrams get through (heartbeat_udp.c). */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
@@ -70,14 +70,14 @@ struct comm_room_args {
 struct comm_room comm_room(const struct comm_room_args *a);
 struct comm_room comm_room_taken(const struct comm *world);
 
-/* Calls with a stream move data in the memory of cards, one card per rank: they are queued on the stream, and done when what is queued there
+/* Calls with a stream move data in the memory of GPUs, one GPU per rank: they are queued on the stream, and done when what is queued there
  * before them is. Without one (NULL) the data are the host's, and there when the call returns.
  *
- * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's card, of which dev_sync looks around from then on
- * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one card. Cards of one machine read and write each
- * other's memory, where they reach it, and time the ways to do so (paths.h); what is left goes by NCCL, as with COMM_CARDS_NCCL all does:
+ * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's GPU, of which dev_sync looks around from then on
+ * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one GPU. GPUs of one machine read and write each
+ * other's memory, where they reach it, and time the ways to do so (tuner.h); what is left goes by NCCL, as with COMM_CARDS_NCCL all does:
  * STATUS_DEVICE when it is not there.
- * comm_cards_share: collective; the memory of an arena of the card, of the same use on all ranks. What is called with lies in it, or goes by NCCL.
+ * comm_cards_share: collective; the memory of an arena of the GPU, of the same use on all ranks. What is called with lies in it, or goes by NCCL.
  * comm_cards_unshare: collective, before the arena is given back while others live; nothing that uses it is under way. */
 enum comm_transport { COMM_CARDS_AUTO, COMM_CARDS_NCCL };
 status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
@@ -116,8 +116,8 @@ status comm_sum_f64(struct comm *c, const char *name, double *x, int count, stru
  * One rank alone has nobody to send to: a CHECK, but comm_mail_open of NULL is fine.
  *
  * comm_mail_open: once, collective; room for `depth` unread messages of at most `bytes_max` per way and rank.
- * With a stream, mailboxes are in the card's memory, and all messages are on cards.
- * comm_send: data may be overwritten when it returns (on a card: by what is queued after it); it waits only while `depth` messages of that way are unread (over MPI: not on their
+ * With a stream, mailboxes are in the GPU's memory, and all messages are on GPUs.
+ * comm_send: data may be overwritten when it returns (on a GPU: by what is queued after it); it waits only while `depth` messages of that way are unread (over MPI: not on their
  * way yet).
  * comm_recv: the oldest message that travels `way` to this rank: COMM_NEXT is what the previous rank sent. Name and bytes must be those
  * of comm_send, or all ranks end with both named. */
@@ -125,7 +125,7 @@ enum comm_way { COMM_NEXT, COMM_PREV };
 status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
-/* After the last message of a step, all of which were taken: its next messages may be in another graph of the card. */
+/* After the last message of a step, all of which were taken: its next messages may be in another graph of the GPU. */
 void comm_mail_settle(struct comm *c);
 
 /* The calls of a training step, messages too, are one list: what is called between these two, on c (of all ranks) and its groups, must be

@@ -18,38 +18,38 @@ struct comm_call {
     const char *name;
     const void *send;
     void *recv;         /* of sums: what is to be added up, [ranks][bytes] */
-    size_t bytes;       /* of an all-reduce, which cards alone have: of a rank's slice */
-    void *out;          /* of sums on cards: a reduce-scatter's [bytes]; an all-reduce's [ranks][bytes], which is `send` */
-    dtype dt;           /* of what is added up on cards */
+    size_t bytes;       /* of an all-reduce, which GPUs alone have: of a rank's slice */
+    void *out;          /* of sums on GPUs: a reduce-scatter's [bytes]; an all-reduce's [ranks][bytes], which is `send` */
+    dtype dt;           /* of what is added up on GPUs */
     enum comm_way way;  /* of a message */
     int by;             /* of a shift */
-    struct stream *stream; /* data are on cards; NULL: the host's */
+    struct stream *stream; /* data are on GPUs; NULL: the host's */
     volatile unsigned char *mark; /* of a queued call: 1 when it is over; NULL: it leaves none */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
 };
 
-/* Calls since the cards were last known to be idle, or of the step that is replayed. Of the world. */
+/* Calls since the GPUs were last known to be idle, or of the step that is replayed. Of the world. */
 struct card_calls {
     struct card_entry *list;    /* owned */
     int count, room;
     int step;                   /* the first so many are the step's, which may be replayed */
-    volatile unsigned char *done; /* [CARD_MARKS] in the host's memory that cards write; the driver's */
+    volatile unsigned char *done; /* [CARD_MARKS] in the host's memory that GPUs write; the driver's */
 };
 enum { CARD_MARKS = 1 << 15 };  /* what comes later leaves none */
 
-enum { CARD_PAGE = 2 << 20 };   /* cards map whole pages of each other */
+enum { CARD_PAGE = 2 << 20 };   /* GPUs map whole pages of each other */
 static inline size_t card_pages(size_t bytes) { return (bytes + CARD_PAGE - 1) / CARD_PAGE * CARD_PAGE; }
 
-struct card_driver; /* card.h */
-struct card;    /* cuda_card.c */
-struct local;   /* local.c */
+struct card_driver; /* device_comm.h */
+struct card;    /* device_comm_cuda.c */
+struct local;   /* shm.c */
 struct mpi;     /* mpi.c */
 struct mail {
     size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
     unsigned depth;
-    bool on_card;               /* kept by the cards' driver */
+    bool on_card;               /* kept by the GPUs' driver */
     uint64_t sent[2], taken[2]; /* messages by way, so far */
-    char *memory;               /* local.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
+    char *memory;               /* shm.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
 };
@@ -64,17 +64,17 @@ struct comm {
     uint32_t planes;            /* of the world: bit p: this rank's communicator number p is in use */
     int plane;
     uint64_t sequence;          /* collectives so far */
-    unsigned barriers;          /* local.c: so far */
+    unsigned barriers;          /* shm.c: so far */
     void *handle;               /* mpi.c: its MPI_Comm */
     struct mail mail;           /* room is 0 before comm_mail_open */
     struct local *local;        /* one of the two, the same in all groups */
     struct mpi *mpi;
-    struct watch *watch;        /* of the world: its place at the board (board.h) */
+    struct watch *watch;        /* of the world: its place at the board (heartbeat.h) */
     struct flight *flight;      /* of the world: in the board's memory */
     struct calls *calls;        /* of the world: owned */
     int local_rank, local_ranks; /* of the world */
     struct comm_room room;      /* of the world: taken so far */
-    const struct card_driver *driver; /* of the world: NULL without cards */
+    const struct card_driver *driver; /* of the world: NULL without GPUs */
     struct card_calls cards;    /* of the world */
     struct card *card;          /* the driver's, of this communicator; NULL before it needs one */
 };

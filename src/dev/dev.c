@@ -101,7 +101,7 @@ status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, 
 static status open_stream(const struct dev *d, struct stream *s, bool beside)
 {
     CHECK(d->driver != NULL, "%s has no streams", d->name);
-    *s = (struct stream){.dev = d, .beside = beside};
+    *s = (struct stream){.dev = d, .side = beside};
     return d->driver->stream_open(s);
 }
 
@@ -110,7 +110,7 @@ status dev_stream_open(const struct dev *d, struct stream *s)
     return open_stream(d, s, false);
 }
 
-status dev_stream_open_beside(const struct dev *d, struct stream *s)
+status dev_stream_open_side(const struct dev *d, struct stream *s)
 {
     return open_stream(d, s, true);
 }

@@ -1,5 +1,5 @@
 /* Devices: where arenas lie, where ops are queued. One header, two drivers: the host (a stream is NULL, calls have happened when they
- * return) and CUDA (cuda.c; present when the program was built with a toolkit).
+ * return) and CUDA (driver.c; present when the program was built with a toolkit).
  *
  * Nothing here runs inside a step but uploads, downloads, launches and the one wait at the step's end: memory, events and graphs are
  * made at start. Errors are STATUS_DEVICE (STATUS_FIT for memory) and name the call; the scope path says where. */
@@ -49,14 +49,14 @@ struct stream {
     const struct dev *dev;
     void *queue;    /* cudaStream_t */
     void *ops;
-    bool beside;    /* another stream computes at the same time: this one's small kernels come first, and its exchanges leave the
+    bool side;      /* another stream computes at the same time: this one's small kernels come first, and its exchanges leave the
                      * multiprocessors alone (comm/) */
     bool sync;      /* wait after every op: the failing op is the one that is named */
     status (*look)(void *look_at); /* where set, called a few times per second while dev_sync waits: what it fails with ends the wait (comm/) */
     void *look_at;
 };
 status dev_stream_open(const struct dev *d, struct stream *s) WARN_UNUSED;  /* of a GPU; the host has none */
-status dev_stream_open_beside(const struct dev *d, struct stream *s) WARN_UNUSED;
+status dev_stream_open_side(const struct dev *d, struct stream *s) WARN_UNUSED;
 void dev_stream_close(struct stream *s);
 
 /* Between host and device memory, queued; from pageable memory the call returns when the source has been read, from pinned memory at

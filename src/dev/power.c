@@ -30,7 +30,7 @@ struct power_meter {
     atomic_bool stop;
     /* the thread's, until it has ended */
     unsigned long long counter;  /* millijoules, as read last */
-    int changes;                 /* of the counter, which the card moves about ten times per second */
+    int changes;                 /* of the counter, which the GPU moves about ten times per second */
     double first_s, last_s;      /* when the first and the last change were seen */
     double first_mj, last_mj;    /* and what it was then */
     double samples, mhz, capped; /* sums */
@@ -57,11 +57,11 @@ static status device_find(struct power_meter *m, const char *address)
     if (!m->begun) return FAIL(STATUS_DEVICE, "no power readings: nvmlInit failed with %d", code);
     code = m->nvmlDeviceGetHandleByPciBusId_v2(address, &m->device);
     if (code != NVML_SUCCESS)
-        return FAIL(STATUS_DEVICE, "no power readings: NVML does not know a card at %s (error %d)", address,
+        return FAIL(STATUS_DEVICE, "no power readings: NVML does not know a GPU at %s (error %d)", address,
                     code);
     code = m->nvmlDeviceGetTotalEnergyConsumption(m->device, &m->counter);
     if (code != NVML_SUCCESS)
-        return FAIL(STATUS_DEVICE, "no power readings: the card at %s has no energy counter (NVML error %d)",
+        return FAIL(STATUS_DEVICE, "no power readings: the GPU at %s has no energy counter (NVML error %d)",
                     address, code);
     return STATUS_OK;
 }

@@ -43,7 +43,7 @@ static status reserve(struct generator *g)
 }
 
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
-                     const struct run *run)
+                     const struct exec *run)
 {
     *g = (struct generator){.decoder = d, .run = run, .acts = acts, .capacity = capacity};
     if (capacity > generate_limit(d))

@@ -9,7 +9,7 @@
 
 struct generator {
     const struct decoder *decoder;
-    const struct run *run;
+    const struct exec *run;
     struct activations *acts; /* laid out for at least the prompt's tokens (PLAN_FORWARD or PLAN_TRAIN) */
     struct arena memory;      /* what follows, owned; in the set's memory */
     struct feed feed;
@@ -25,7 +25,7 @@ struct generator {
 int64_t generate_limit(const struct decoder *d);
 /* capacity: prompt plus generated tokens; at most the rows of the rope tables or learned positions (STATUS_CONFIG). */
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
-                     const struct run *run) WARN_UNUSED;
+                     const struct exec *run) WARN_UNUSED;
 void generate_close(struct generator *g);
 /* Appends tokens to the sequence; g->logits are those after the last. Any count on an empty cache up to acts->lay.n, else one by one. */
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count) WARN_UNUSED;

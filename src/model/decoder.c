@@ -70,7 +70,7 @@ static void mark_units(struct decoder *d)
     if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
 }
 
-static void tables_init(struct decoder *d)
+static void sparse_grad_init(struct decoder *d)
 {
     char name[64];
     for (int i = 0; i < (int)d->spec.layer_count; i++) {
@@ -104,7 +104,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
     TRY(mtp_init(d));
     TRY(hrm_init(d));
-    tables_init(d);
+    sparse_grad_init(d);
     mark_units(d);
     return STATUS_OK;
 }
@@ -137,7 +137,7 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
 
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
 {
-    const struct lay part = whole_part(l);
+    const struct lay part = sp_local_lay(l);
     const int64_t d = m->norm1.d, n = part.n;
     struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL), *keep_norm = lay_place(l, RECOMPUTE_SELECTIVE);
     if (m->remembers) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
@@ -150,7 +150,7 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
     s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
     norm_lay(&m->norm2, &s->norm2, &part);
     ffn_lay(&m->ffn, &s->ffn, l);
-    whole_lay(&s->whole, d, l);
+    sp_lay(&s->whole, d, l);
     s->act_end = arena_mark(l->act);
 }
 
@@ -170,7 +170,7 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
 {
     struct lay with_shares = *given;
     with_shares.shares = (int)params_slices(&d->params);
-    const struct lay *l = &with_shares, part = whole_part(l);
+    const struct lay *l = &with_shares, part = sp_local_lay(l);
     const int64_t width = d->spec.hidden_size, n = part.n;
     *a = (struct activations){.lay = *l};
     a->blocks = calloc((size_t)d->spec.layer_count, sizeof *a->blocks);
@@ -195,7 +195,7 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
     final.recompute = RECOMPUTE_NONE; /* used at once: there is nothing to recompute */
     norm_lay(&d->norm, &a->norm, &final);
     head_lay(&d->head, &a->head, l);
-    whole_lay(&a->ends, width, l);
+    sp_lay(&a->ends, width, l);
     arena_release(l->scratch, mark);
     return STATUS_OK;
 }
@@ -216,7 +216,7 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t n)
     struct tensor *all[] = {&s->s1,         &s->y1,         &s->s2,         &s->y2,
                             &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
-    whole_rows(&s->whole, n);
+    sp_rows(&s->whole, n);
     mixer_rows(&m->mixer, &s->mixer, n);
     ffn_rows(&m->ffn, &s->ffn, n);
     if (m->remembers) engram_rows(&s->engram, n, part);
@@ -229,7 +229,7 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     if (a->x.shape[0] == part) return;
     struct tensor *all[] = {&a->x, &a->branch, &a->grad, &a->s, &a->y, &a->dy, &a->norm.mean, &a->norm.rstd};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
-    whole_rows(&a->ends, n);
+    sp_rows(&a->ends, n);
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
     mtp_rows(a, d, n);
     hrm_rows(a, part);
@@ -237,7 +237,7 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
 
 /* What the first norm adds up: the stream as it comes, or as the memory of n-grams leaves it. */
 static status block_enter(const struct block *m, struct block_saved *s, const struct mix *c,
-                          const struct block_io *io, const struct run *r)
+                          const struct block_io *io, const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
     if (m->remembers) {
@@ -249,48 +249,49 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 
 /* From s->y1 to the mixer's output, and from s->y2 to the feed-forward part's. */
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct sink out, const struct run *r)
+                               struct sink out, const struct exec *r)
 {
     struct tensor y;
-    TRY(whole_begin(s->whole.in, s->y1, WHOLE_BESIDE, &y, r));
-    const struct sink here = {whole_begin_sum(&s->whole, out.to, WHOLE_BESIDE, r), out.sum};
+    TRY(sp_all_gather_begin(s->whole.in, s->y1, SP_OVERLAP, &y, r));
+    const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, SP_OVERLAP, r), out.sum};
     TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
-    return whole_sum(&s->whole, out.to, r);
+    return sp_reduce_scatter(&s->whole, out.to, r);
 }
 static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct sink out,
-                             const struct run *r)
+                             const struct exec *r)
 {
-    const enum whole_how how = ffn_how(&m->ffn);
+    const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y;
-    TRY(whole_begin(s->whole.in, s->y2, how, &y, r));
-    const struct sink here = {whole_begin_sum(&s->whole, out.to, how, r), out.sum};
+    TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
+    const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, how, r), out.sum};
     TRY(ffn_fwd(&m->ffn, &s->ffn, y, here, r));
-    return whole_sum(&s->whole, out.to, r);
+    return sp_reduce_scatter(&s->whole, out.to, r);
 }
 /* From g, the gradient of such an output, to that of its input. */
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct tensor g, struct tensor dy, const struct run *r)
+                               struct tensor g, struct tensor dy, const struct exec *r)
 {
     struct tensor y, dout;
-    TRY(whole_begin(s->whole.out, g, WHOLE_BESIDE, &dout, r));
-    TRY(whole_begin(s->whole.in, s->y1, WHOLE_BESIDE, &y, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, whole_begin_sum(&s->whole, dy, WHOLE_BESIDE, r), r));
-    return whole_sum(&s->whole, dy, r);
+    TRY(sp_all_gather_begin(s->whole.out, g, SP_OVERLAP, &dout, r));
+    TRY(sp_all_gather_begin(s->whole.in, s->y1, SP_OVERLAP, &y, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, sp_reduce_scatter_begin(&s->whole, dy, SP_OVERLAP, r),
+                  r));
+    return sp_reduce_scatter(&s->whole, dy, r);
 }
 static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                             struct tensor g, struct tensor dy, const struct run *r)
+                             struct tensor g, struct tensor dy, const struct exec *r)
 {
-    const enum whole_how how = ffn_how(&m->ffn);
+    const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y, dout;
-    TRY(whole_begin(s->whole.out, g, how, &dout, r));
-    TRY(whole_begin(s->whole.in, s->y2, how, &y, r));
-    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, whole_begin_sum(&s->whole, dy, how, r), r));
-    return whole_sum(&s->whole, dy, r);
+    TRY(sp_all_gather_begin(s->whole.out, g, how, &dout, r));
+    TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, sp_reduce_scatter_begin(&s->whole, dy, how, r), r));
+    return sp_reduce_scatter(&s->whole, dy, r);
 }
 
 /* From y1 to s2 and y2: the mixer and the norm behind it, of which one adds the stream. */
 static status block_mix(const struct block *m, struct block_saved *s, const struct mix *c,
-                        struct tensor branch, const struct run *r)
+                        struct tensor branch, const struct exec *r)
 {
     const struct tensor none = {0};
     if (mixer_adds(&m->mixer, r)) {
@@ -302,7 +303,7 @@ static status block_mix(const struct block *m, struct block_saved *s, const stru
 }
 
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
-                 const struct run *r)
+                 const struct exec *r)
 {
     TRY(block_enter(m, s, c, io, r));
     TRY(block_mix(m, s, c, io->out, r));
@@ -331,14 +332,14 @@ void block_cache_lay(const struct block *m, struct block_cache *k, const struct 
 }
 
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
-                        const struct cache_at *at, const struct run *r)
+                        const struct cache_at *at, const struct exec *r)
 {
     if (m->remembers) TRY(engram_cache_fill(&m->engram, &s->engram, &k->engram, at, r));
     return mixer_cache_fill(&m->mixer, &s->mixer, &k->mixer, at, r);
 }
 
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache,
-                  const struct mix *c, const struct cache_at *at, struct block_io *io, const struct run *r)
+                  const struct mix *c, const struct cache_at *at, struct block_io *io, const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
     if (m->remembers) {
@@ -352,24 +353,24 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     return ffn_fwd(&m->ffn, &s->ffn, s->y2, (struct sink){.to = io->out}, r);
 }
 
-status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
-                   struct tensor branch, const struct run *r)
+status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy,
+                       const struct mix *c, struct tensor branch, const struct exec *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
-    if (m->remembers) TRY(engram_again(&m->engram, &s->engram, policy, c, &s->whole, r));
+    if (m->remembers) TRY(engram_recompute(&m->engram, &s->engram, policy, c, &s->whole, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL)
         TRY(block_mix(m, s, c, branch, r));
     else
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
     struct tensor y = s->y2;
-    if (policy == RECOMPUTE_FULL) TRY(whole_begin(s->whole.in, s->y2, ffn_how(&m->ffn), &y, r));
-    return ffn_again(&m->ffn, &s->ffn, policy, y, r);
+    if (policy == RECOMPUTE_FULL) TRY(sp_all_gather_begin(s->whole.in, s->y2, ffn_how(&m->ffn), &y, r));
+    return ffn_recompute(&m->ffn, &s->ffn, policy, y, r);
 }
 
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
-                 struct tensor dy, const struct run *r)
+                 struct tensor dy, const struct exec *r)
 {
     const struct params *p = r->params;
     const struct param_unit *u = &p->units[p->rows[m->norm2.w].unit];
@@ -383,32 +384,32 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
 }
 
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                         const struct run *r)
+                         const struct exec *r)
 {
-    TRY(embed_fwd(&d->embed, b, whole_out(&a->ends, a->x), r));
-    return whole_sum(&a->ends, a->x, r);
+    TRY(embed_fwd(&d->embed, b, sp_out(&a->ends, a->x), r));
+    return sp_reduce_scatter(&a->ends, a->x, r);
 }
 
 status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                         const struct run *r)
+                         const struct exec *r)
 {
     struct tensor dx;
-    TRY(whole_gather(a->ends.out, a->grad, &dx, r));
+    TRY(sp_all_gather(a->ends.out, a->grad, &dx, r));
     return embed_bwd(&d->embed, b, dx, r);
 }
 
 status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *given,
-                    const struct run *r)
+                    const struct exec *r)
 {
     struct head_loss_args args = *given;
-    TRY(whole_gather(a->ends.in, given->y, &args.y, r));
-    if (given->dy.data) args.dy = whole_out(&a->ends, given->dy);
+    TRY(sp_all_gather(a->ends.in, given->y, &args.y, r));
+    if (given->dy.data) args.dy = sp_out(&a->ends, given->dy);
     TRY(head_loss(&d->head, &a->head, &args, r));
-    return given->dy.data ? whole_sum(&a->ends, given->dy, r) : STATUS_OK;
+    return given->dy.data ? sp_reduce_scatter(&a->ends, given->dy, r) : STATUS_OK;
 }
 
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
-                     const struct run *r)
+                     const struct exec *r)
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
@@ -427,7 +428,7 @@ int64_t decoder_visits(const struct model_spec *m)
 
 /* One pass over layers and the norm behind them. *index counts visits. */
 static status walk_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
-                        const struct visitor *by, int64_t *index, const struct run *r)
+                        const struct visitor *by, int64_t *index, const struct exec *r)
 {
     const struct mix c = {.rope = &d->rope, .batch = b};
     const struct layer_range at = model_pass(&d->spec, k);
@@ -450,13 +451,13 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
 }
 
 status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
-                    const struct run *r)
+                    const struct exec *r)
 {
     return walk_pass(d, a, b, k, NULL, NULL, r);
 }
 
 status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b,
-                    const struct visitor *by, const struct run *r)
+                    const struct visitor *by, const struct exec *r)
 {
     int64_t index = 0;
     TRY(decoder_begin(d, a, b, r));
@@ -464,13 +465,14 @@ status decoder_walk(const struct decoder *d, struct activations *a, const struct
     return STATUS_OK;
 }
 
-status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                   const struct exec *r)
 {
     return decoder_walk(d, a, b, NULL, r);
 }
 
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                    const struct run *r)
+                    const struct exec *r)
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
@@ -486,7 +488,7 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 
 /* From a->y of a pass over the last layers to all gradients. */
 static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                          int64_t segment, double z_loss, const struct run *r)
+                          int64_t segment, double z_loss, const struct exec *r)
 {
     const bool more = d->spec.mtp_depth > 0;     /* extra predictions: their gradient is in a->grad then */
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
@@ -519,7 +521,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         SCOPE("block.bwd", i);
         if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
         TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
-        TRY(block_again(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_recompute(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
         TRY(params_leave(r->params, i + 1));
     }
@@ -532,11 +534,11 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
 }
 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                       const struct run *r)
+                       const struct exec *r)
 {
     CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
     const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
-    struct run run = *r;
+    struct exec run = *r;
     TRY(decoder_begin(d, a, b, r));
     TRY(hrm_look(d, a, b, r));
     for (int64_t s = 0; s < segments; s++) {

@@ -4,11 +4,11 @@
  * The residual stream. Each norm also performs the pending residual add, so a block is
  *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
  *     s2 = s1 + a                                                        y2 = norm2(s2)      b = ffn(y2)
- * and the final norm adds the last b. Where the set's products add (ops.gemm_adds), a branch's last one forms the sum, and the norm reads it.
+ * and the final norm adds the last b. Where the set's GEMMs add (ops.gemm_adds), a branch's last one forms the sum, and the norm reads it.
  * Backward walks the same chain with one gradient G of the stream:
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
- * With tensor parallelism a rank holds some rows of the stream; mixer, ffn, embedding and head see all of them (nn/whole.h).
+ * With tensor parallelism a rank holds some rows of the stream; mixer, ffn, embedding and head see all of them (nn/sequence_parallel.h).
  *
  * Kept for backward, per token and layer (recompute: none | selective | full), in elements:
  *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D   none. (gqa and mlp; the others say it in nn/.) */
@@ -20,7 +20,7 @@
 #include "nn/head.h"
 #include "nn/mixer.h"
 #include "nn/norm.h"
-#include "nn/whole.h"
+#include "nn/sequence_parallel.h"
 #include "parallel/mesh.h"
 
 struct block {
@@ -36,7 +36,7 @@ struct block_saved {
     struct mixer_saved mixer;
     struct ffn_saved ffn;
     struct engram_saved engram;
-    struct whole whole;
+    struct sp whole;
     size_t act_mixer, act_end;    /* in the arena of activations: those of memory and mixer, and its own, end there */
 };
 /* Generation: what one sequence keeps in a block. */
@@ -69,7 +69,7 @@ struct decoder {
     struct block *blocks; /* [layer_count], owned */
     struct mtp *mtp;      /* [mtp_depth], owned */
     struct hrm *hrm;      /* owned; NULL: layers come once */
-    struct tensor token_map; /* [vocab] I32, with model.engram_fold: data/token_map.h; whoever makes the weights fills it */
+    struct tensor token_map; /* [vocab] I32, with model.engram_fold: data/tokenizer/token_map.h; whoever makes the weights fills it */
     struct norm_block norm;
     struct head head;
     struct rope rope;
@@ -85,7 +85,7 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
     struct norm_saved norm;
     struct head_saved head;
-    struct whole ends;       /* of embedding and head */
+    struct sp ends;       /* of embedding and head */
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training alone */
     struct stages *stages;   /* owned, with lay.sets: instead of blocks */
     struct hrm_saved *hrm;   /* owned; NULL without */
@@ -115,20 +115,20 @@ void activations_fini(struct activations *a);
 
 /* Embedding and head, which see the rows of all ranks: from tokens to a->x, from a->grad to the table's gradient, and the loss of args.y,
  * of which, as of args.dy, this rank has its rows. */
-status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
-status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
-status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args, const struct run *r) WARN_UNUSED;
+status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
+status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
+status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args, const struct exec *r) WARN_UNUSED;
 
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                   const struct run *r) WARN_UNUSED;
+                   const struct exec *r) WARN_UNUSED;
 /* Loss alone: run.scalars->loss_sum += over valid targets, hits += likewise. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
-                    const struct run *r) WARN_UNUSED;
+                    const struct exec *r) WARN_UNUSED;
 /* Forward and backward: loss_sum likewise, of all segments (model_segments), and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
- * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: products = or += (run.accum), the rest += (params.h: `stored`). */
+ * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or += (run.accum), the rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                       double z_loss, const struct run *r) WARN_UNUSED;
+                       double z_loss, const struct exec *r) WARN_UNUSED;
 
 /* The stream x + branch (data NULL: x), before a block and behind it. Behind it x is `next`, where the block adds the stream itself, and
  * else s2, and branch is `out`. LAY_FORWARD: all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
@@ -149,13 +149,13 @@ struct visitor {
     void *ctx;
 };
 status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b, const struct visitor *by,
-                    const struct run *r) WARN_UNUSED;
+                    const struct exec *r) WARN_UNUSED;
 /* Visits of blocks in a forward. */
 int64_t decoder_visits(const struct model_spec *m);
 /* The parts of it: rows of all views, and the embedding; then one pass over layers (spec.h: model_pass), by block_fwd. */
-status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
-status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k, const struct run *r) WARN_UNUSED;
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io, const struct run *r) WARN_UNUSED;
+status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
+status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k, const struct exec *r) WARN_UNUSED;
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io, const struct exec *r) WARN_UNUSED;
 /* block_io.next of layer i of those before `end`, behind which the norm's sum is `last`. */
 struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end, struct tensor last);
 /* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,
@@ -165,16 +165,16 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l);
 void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
 /* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
-status block_again(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c, struct tensor branch,
-                   const struct run *r) WARN_UNUSED;
+status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c, struct tensor branch,
+                   const struct exec *r) WARN_UNUSED;
 /* g: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
-                 const struct run *r) WARN_UNUSED;
+                 const struct exec *r) WARN_UNUSED;
 /* Counting and real; and after block_fwd of rows of one document. */
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k, const struct cache_at *at,
-                        const struct run *r) WARN_UNUSED;
+                        const struct exec *r) WARN_UNUSED;
 /* One more token of the sequence in `cache`, in the place of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
-                  const struct cache_at *at, struct block_io *io, const struct run *r) WARN_UNUSED;
+                  const struct cache_at *at, struct block_io *io, const struct exec *r) WARN_UNUSED;
 #endif

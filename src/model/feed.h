@@ -7,7 +7,7 @@
  * and nothing is copied. */
 #ifndef INGOT_MODEL_FEED_H
 #define INGOT_MODEL_FEED_H
-#include "data/loader.h"
+#include "data/load/loader.h"
 #include "dev/dev.h"
 #include "ops/ops.h"
 

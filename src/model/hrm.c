@@ -55,7 +55,7 @@ void hrm_rows(struct activations *a, int64_t rows)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
 }
 
-status hrm_begin(const struct decoder *d, struct activations *a, const struct run *r)
+status hrm_begin(const struct decoder *d, struct activations *a, const struct exec *r)
 {
     const struct tensor none = {0};
     if (d->hrm == NULL) return STATUS_OK;
@@ -63,14 +63,14 @@ status hrm_begin(const struct decoder *d, struct activations *a, const struct ru
 }
 
 /* x + z_H, of which a norm forms the sum on its way: what it gives beside that is not wanted. */
-static status inject(const struct decoder *d, struct activations *a, const struct run *r)
+static status inject(const struct decoder *d, struct activations *a, const struct exec *r)
 {
     struct norm_saved unused = {0};
     return norm_fwd(&d->hrm->input, &unused, a->hrm->x, a->y, a->hrm->in, a->branch, r);
 }
 
 status hrm_enter(const struct decoder *d, struct activations *a, int64_t k, struct block_io *io,
-                 const struct run *r)
+                 const struct exec *r)
 {
     const int64_t steps = d->spec.hrm_steps, in_cycle = k % (steps + 1);
     *io = (struct block_io){.x = a->x, .out = a->branch};
@@ -88,19 +88,19 @@ status hrm_enter(const struct decoder *d, struct activations *a, int64_t k, stru
 }
 
 status hrm_low_fwd(const struct decoder *d, struct activations *a, const struct block_io *io,
-                   const struct run *r)
+                   const struct exec *r)
 {
     struct hrm_saved *s = a->hrm;
     return norm_fwd(&d->hrm->low, &s->low_norm, io->x, io->branch, s->sum, s->low, r);
 }
 
-status hrm_low_bwd(const struct decoder *d, struct activations *a, const struct run *r)
+status hrm_low_bwd(const struct decoder *d, struct activations *a, const struct exec *r)
 {
     const struct tensor none = {0};
     return norm_bwd(&d->hrm->low, &a->hrm->low_norm, a->hrm->sum, a->grad, none, a->grad, r);
 }
 
-status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struct run *r)
+status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struct exec *r)
 {
     const struct tensor none = {0};
     if (d->hrm == NULL) return STATUS_OK;
@@ -113,7 +113,7 @@ static void *said(const struct activations *a, const struct batch *b, int64_t m)
     return (char *)a->hrm->q.data + (size_t)(2 * m * b->docs) * dtype_bytes(a->hrm->q.dt);
 }
 
-status hrm_look(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+status hrm_look(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r)
 {
     if (!hrm_halts(d)) return STATUS_OK;
     const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
@@ -151,7 +151,7 @@ const int32_t *hrm_targets(const struct decoder *d, const struct activations *a,
 }
 
 status hrm_halt_bwd(const struct decoder *d, struct activations *a, const struct batch *b, int64_t segment,
-                    const struct run *r)
+                    const struct exec *r)
 {
     if (!hrm_halts(d)) return STATUS_OK;
     return r->ops->halt_bwd(&(struct halt_bwd_args){.q = said(a, b, segment),

@@ -1,7 +1,7 @@
 #include "model/init.h"
 #include "base/rng.h"
 #include "dev/dev.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static dtype drawn_dt(const struct params *p)
     return params_halves(p) ? DTYPE_BF16 : dtype_acc(p->dt);
 }
 
-static status fill(const struct params *p, const struct stretch *part, uint64_t seed, const struct run *r)
+static status fill(const struct params *p, const struct stretch *part, uint64_t seed, const struct exec *r)
 {
     const struct param *row = &p->rows[part->row];
     const dtype acc = dtype_acc(p->dt);
@@ -60,7 +60,7 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     for (int64_t k = part->from; k < part->to; k++)
         dtype_store(values, k - part->from, acc,
                     initial(row, seed, key, params_line(p, part->row, p->slice, k).global));
-    status st = params_halves(p) ? masters_put_row(r, part->row, values)
+    status st = params_halves(p) ? master_weights_put_row(r, part->row, values)
                                  : dev_upload(r->stream, part->at, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
@@ -69,7 +69,7 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
 
 /* At once where whole lines are together in the slice, too; else line by line. */
 static status draw_block(const struct params *p, const struct stretch *part, const struct param_block *b,
-                         double std, uint64_t seed, const struct run *r)
+                         double std, uint64_t seed, const struct exec *r)
 {
     const dtype dt = drawn_dt(p);
     for (int64_t k = 0, lines; k < b->rows; k += lines) {
@@ -97,7 +97,7 @@ static status draw_block(const struct params *p, const struct stretch *part, con
 }
 
 static status draw(const struct params *p, const struct stretch *part, double std, uint64_t seed,
-                   const struct run *r)
+                   const struct exec *r)
 {
     struct param_block blocks[PARAM_PARTS];
     const int count = params_blocks(p, part->row, p->slice, blocks);
@@ -105,7 +105,7 @@ static status draw(const struct params *p, const struct stretch *part, double st
     return STATUS_OK;
 }
 
-static status begin_part(struct decoder *d, const struct stretch *part, uint64_t seed, const struct run *r)
+static status begin_part(struct decoder *d, const struct stretch *part, uint64_t seed, const struct exec *r)
 {
     const struct params *p = &d->params;
     const struct param *row = &p->rows[part->row];
@@ -131,7 +131,7 @@ static struct stretch stretch_of(const struct params *p, int row)
                             halves && p->low ? p->low + held.master : NULL};
 }
 
-status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
+status init_weights(struct decoder *d, const struct exec *r, uint64_t seed)
 {
     struct params *p = &d->params;
     for (int i = 0; i < p->count; i++) {
@@ -140,5 +140,5 @@ status init_weights(struct decoder *d, const struct run *r, uint64_t seed)
     }
     if (!params_host_master(p)) return STATUS_OK;
     TRY(dev_download(r->stream, p->master, p->grad, (size_t)p->own * sizeof(float)));
-    return masters_put(r, p->master);
+    return master_weights_put(r, p->master);
 }

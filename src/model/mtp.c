@@ -40,7 +40,7 @@ status mtp_init(struct decoder *d)
 
 static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct lay *l)
 {
-    const struct lay part = whole_part(l);
+    const struct lay part = sp_local_lay(l);
     const int64_t d = m->norm.d, n = part.n;
     struct arena *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     struct lay kept = part;
@@ -102,20 +102,20 @@ static struct embed table_alone(const struct decoder *d)
     return e;
 }
 
-/* What the two products read: the normed embedding and the normed stream `h`. */
+/* What the two GEMMs read: the normed embedding and the normed stream `h`. */
 static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_saved *s, const struct batch *b,
-                     struct tensor h, const struct run *r)
+                     struct tensor h, const struct exec *r)
 {
     const struct tensor none = {0};
     const struct batch ahead = seen(b, s);
     const struct embed table = table_alone(d);
-    TRY(embed_fwd(&table, &ahead, whole_out(&s->block.whole, s->embedded), r));
-    TRY(whole_sum(&s->block.whole, s->embedded, r));
+    TRY(embed_fwd(&table, &ahead, sp_out(&s->block.whole, s->embedded), r));
+    TRY(sp_reduce_scatter(&s->block.whole, s->embedded, r));
     TRY(norm_fwd(&m->enorm, &s->enorm, s->embedded, none, none, s->e, r));
     return norm_fwd(&m->hnorm, &s->hnorm, h, none, none, s->h, r);
 }
 
-static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const struct run *r)
+static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const struct exec *r)
 {
     struct ahead_args args = {.in = b->tokens,
                               .out = s->tokens.data,
@@ -130,7 +130,7 @@ static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64
 }
 
 static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
-                         const struct run *r)
+                         const struct exec *r)
 {
     SCOPE("mtp.fwd", i);
     const struct mtp *m = &d->mtp[i];
@@ -147,7 +147,7 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
 
 /* a->grad: the gradient that reaches s->s from the module behind, if there is one; out: that of the stream which this one read. */
 static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
-                         const struct run *r)
+                         const struct exec *r)
 {
     SCOPE("mtp.bwd", i);
     const struct mtp *m = &d->mtp[i];
@@ -164,7 +164,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
                                               .accum = last ? r->accum : ACCUM_ADD},
                      r));
     TRY(norm_bwd(&m->norm, &s->norm, s->s, a->dy, last ? none : a->grad, a->grad, r));
-    TRY(block_again(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
+    TRY(block_recompute(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
     TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, r));
     if (a->lay.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
     TRY(linear_wgrad(&m->e, s->e, a->grad, r));
@@ -173,7 +173,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     const struct batch ahead = seen(c->batch, s);
     const struct embed table = table_alone(d);
     struct tensor dx;
-    TRY(whole_gather(s->block.whole.out, a->dy, &dx, r));
+    TRY(sp_all_gather(s->block.whole.out, a->dy, &dx, r));
     TRY(embed_bwd(&table, &ahead, dx, r));
     TRY(linear_wgrad(&m->h, s->h, a->grad, r));
     TRY(linear_dgrad(&m->h, a->grad, a->dy, r));
@@ -181,7 +181,8 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     return params_leave(r->params, m->unit);
 }
 
-status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r)
+status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                   const struct exec *r)
 {
     const struct mix c = {.rope = &d->rope, .batch = b};
     for (int64_t i = 0; i < d->spec.mtp_depth; i++) TRY(module_fwd(d, a, i, &c, r));

@@ -3,7 +3,7 @@
  *
  *     h'_t = E enorm(embed(token[t+k])) + H hnorm(h^{k-1}_t);   h^k = block(h');   logits^k = head(norm(h^k)) against target[t+k]
  *
- * E and H are the two halves of the paper's one matrix over [embedding | stream]: two products, whose sum the block's first norm forms.
+ * E and H are the two halves of the paper's one matrix over [embedding | stream]: two GEMMs, whose sum the block's first norm forms.
  * Embedding and head are the model's. The block is layer L + k - 1 of model.layers. Rows whose token t + k is not in their document
  * have an embedding of zeros and no target; every mixer is causal, so no other row sees them.
  *
@@ -36,5 +36,5 @@ status mtp_lay(struct activations *a, const struct decoder *d, const struct lay 
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
 /* All modules forward and backward, after decoder_fwd and before the head's loss, with the units of embedding and head entered for backward: run.scalars->mtp_loss_sum +=, parameter gradients of
  * mtp_loss_sum * mtp_scale as decoder_fwd_bwd says, and a->grad = the gradient of a->s. */
-status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct run *r) WARN_UNUSED;
+status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
 #endif

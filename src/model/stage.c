@@ -20,7 +20,7 @@ static status store_lay(struct deferred *q, const struct decoder *d, const struc
 static void set_lay(struct stage_set *set, const struct decoder *d, const struct lay *l)
 {
     const size_t begin = arena_mark(l->act);
-    const struct lay part = whole_part(l);
+    const struct lay part = sp_local_lay(l);
     size_t end = begin;
     for (int c = 0; c < d->part.chunks; c++) {
         arena_release(l->act, begin);
@@ -79,7 +79,7 @@ bool stage_last(const struct stage_at *s)
     return s->decoder->part.last && s->chunk == s->decoder->part.chunks - 1;
 }
 
-status stage_fwd(const struct stage_at *s, const struct batch *b, const struct run *r)
+status stage_fwd(const struct stage_at *s, const struct batch *b, const struct exec *r)
 {
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
@@ -111,14 +111,14 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct r
 }
 
 /* The last stage reads a tied table, which only the first one enters for its tokens. */
-static status enter_table(const struct stage_at *s, const struct run *r)
+static status enter_table(const struct stage_at *s, const struct exec *r)
 {
     return s->decoder->spec.tied_embeddings ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
 }
 
 /* The loss, and its gradient as far as the stream. */
 static status loss_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
-                       const struct run *r)
+                       const struct exec *r)
 {
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
@@ -148,7 +148,7 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
 }
 
 status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
-                 const struct run *r)
+                 const struct exec *r)
 {
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
@@ -158,7 +158,7 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     for (int64_t i = d->part.layers[s->chunk].end - 1; i >= d->part.layers[s->chunk].begin; i--) {
         SCOPE("block.bwd", i);
         TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
-        TRY(block_again(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_recompute(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, r));
         TRY(params_leave(r->params, i + 1));
     }
@@ -169,7 +169,7 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     return params_leave(r->params, 0);
 }
 
-status stage_loss(const struct stage_at *s, const struct batch *b, const struct run *r)
+status stage_loss(const struct stage_at *s, const struct batch *b, const struct exec *r)
 {
     SCOPE("head.loss", -1);
     TRY(enter_table(s, r));

@@ -34,14 +34,14 @@ struct stage_at {
 bool stage_first(const struct stage_at *s);
 bool stage_last(const struct stage_at *s);
 /* From acts->x (first: from the tokens) to acts->x (last: to the final norm's output, acts->y). */
-status stage_fwd(const struct stage_at *s, const struct batch *b, const struct run *r) WARN_UNUSED;
+status stage_fwd(const struct stage_at *s, const struct batch *b, const struct exec *r) WARN_UNUSED;
 /* From acts->grad (last: from the loss, which is added as decoder_fwd_bwd does) to acts->grad (first: to the embedding's gradient).
  * `fresh`: nothing was done since the set's stage_fwd. */
 struct stage_bwd {
     double z_loss;
     bool fresh;
 };
-status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how, const struct run *r) WARN_UNUSED;
+status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how, const struct exec *r) WARN_UNUSED;
 /* Evaluation, behind the last stage's stage_fwd: loss_sum and hits, as decoder_loss does. */
-status stage_loss(const struct stage_at *s, const struct batch *b, const struct run *r) WARN_UNUSED;
+status stage_loss(const struct stage_at *s, const struct batch *b, const struct exec *r) WARN_UNUSED;
 #endif

@@ -121,7 +121,7 @@ static struct attn_turn turn_of(const struct mix *c)
 
 /* Projection and rotation in one, where the set has that and nothing stands between them: no bias, no rows of other ranks. *done: it did. */
 static status project_turned(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                             const struct run *r, bool *done)
+                             const struct exec *r, bool *done)
 {
     const struct rope_gemm_args a = {.a = y.data,
                                      .w = params_weight(r->params, m->qkv.w),
@@ -139,7 +139,7 @@ static status project_turned(const struct attn *m, struct attn_saved *s, const s
 }
 
 status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                    const struct run *r)
+                    const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
@@ -176,7 +176,7 @@ void attn_rows(struct attn_saved *s, int64_t rows)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
 }
 
-status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct run *r)
+status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct exec *r)
 {
     if (m->gate)
         TRY(r->ops->gate_fwd(&(struct gate_fwd_args){.x = s->o.data,
@@ -191,7 +191,7 @@ status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, 
 }
 
 /* From dout to do_ and the gates' columns of dqkv, and the output projection's gradient. */
-static status output_bwd(const struct attn *m, struct attn_saved *s, struct tensor dout, const struct run *r)
+static status output_bwd(const struct attn *m, struct attn_saved *s, struct tensor dout, const struct exec *r)
 {
     TRY(linear_dgrad(&m->out, dout, s->do_, r));
     if (m->gate)
@@ -211,7 +211,7 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
 }
 
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                struct sink out, const struct run *r)
+                struct sink out, const struct exec *r)
 {
     const struct batch *b = c->batch;
     TRY(attn_project(m, s, c, y, r));
@@ -242,7 +242,7 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
 
 /* From the gradients of the rotated heads to those of the projection, in place in dqkv. */
 static status rotate_back(const struct attn *m, struct attn_saved *s, const struct mix *c,
-                          const struct run *r)
+                          const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
@@ -274,7 +274,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
 }
 
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                struct tensor dout, struct tensor dy, const struct run *r)
+                struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);

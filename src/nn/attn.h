@@ -36,9 +36,9 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct sink out,
-                const struct run *r) WARN_UNUSED;
+                const struct exec *r) WARN_UNUSED;
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-                const struct run *r) WARN_UNUSED;
+                const struct exec *r) WARN_UNUSED;
 
 /* Generation (attn_cache.c): keys and values [capacity, K hd], as rotated. */
 struct attn_cache {
@@ -46,14 +46,14 @@ struct attn_cache {
 };
 void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l);
 status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k, const struct cache_at *at,
-                       const struct run *r) WARN_UNUSED;
+                       const struct exec *r) WARN_UNUSED;
 status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c, const struct cache_at *at,
-                 struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+                 struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The projection and rotation alone: fills s->qkv and s->rot. */
-status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, const struct run *r) WARN_UNUSED;
+status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, const struct exec *r) WARN_UNUSED;
 /* The gate and the output projection, from s->o. */
-status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct run *r) WARN_UNUSED;
+status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct exec *r) WARN_UNUSED;
 /* Pointers to the q, k and v heads of the saved tensors; strides are elements from row to row. */
 struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);

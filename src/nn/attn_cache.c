@@ -8,7 +8,7 @@ void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cac
 }
 
 status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k,
-                       const struct cache_at *at, const struct run *r)
+                       const struct cache_at *at, const struct exec *r)
 {
     struct attn_heads h = attn_heads(m, s);
     const size_t element = dtype_bytes(k->k.dt), width = (size_t)(m->heads_kv * m->hd) * element;
@@ -23,7 +23,7 @@ status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct 
 }
 
 status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
-                 const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     TRY(attn_project(m, s, c, y, r));
     TRY(attn_cache_fill(m, s, k, at, r));

@@ -2,7 +2,7 @@
 #include "dev/dev.h"
 
 status conv_cache_keep(struct tensor before, const void *in, int64_t stride, const struct cache_at *at,
-                       const struct run *r)
+                       const struct exec *r)
 {
     const size_t element = dtype_bytes(before.dt), width = (size_t)before.shape[1] * element;
     const int64_t count = before.shape[0];

@@ -5,5 +5,5 @@
 
 /* before [width-1, channels] <- the rows in front of row at->at + at->rows. `in`: this batch's, at->rows of them, `stride` elements apart.
  * There are zeros before the sequence. */
-status conv_cache_keep(struct tensor before, const void *in, int64_t stride, const struct cache_at *at, const struct run *r) WARN_UNUSED;
+status conv_cache_keep(struct tensor before, const void *in, int64_t stride, const struct cache_at *at, const struct exec *r) WARN_UNUSED;
 #endif

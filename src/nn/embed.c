@@ -13,7 +13,7 @@ void embed_init(struct embed *m, struct params *p, const struct model_spec *spec
     m->adds = p->slice == 0;
 }
 
-status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r)
+status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct exec *r)
 {
     return r->ops->embed_fwd(&(struct embed_fwd_args){.tokens = b->tokens,
                                                       .positions = b->positions,
@@ -32,7 +32,7 @@ status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, 
                              r->stream);
 }
 
-status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct run *r)
+status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct exec *r)
 {
     return r->ops->embed_bwd(
         &(struct embed_bwd_args){.tokens = b->tokens,

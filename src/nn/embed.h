@@ -1,5 +1,5 @@
 /* embed: x = table[token] (+ positions[position]). Of several ranks each has the rows of vocab ids, from `first` on, and adds zeros for
- * the others: x is a part of a sum (whole.h), to which the first rank adds the positions.
+ * the others: x is a part of a sum (sequence_parallel.h), to which the first rank adds the positions.
  *
  *   tensor  shape   dtype  lives            backward
  *   table   [V, D]  dt     param            dtable += rows of dx at their tokens, A, in token order
@@ -7,8 +7,8 @@
  *   x       [N, D]  dt     act, by caller   dx read */
 #ifndef INGOT_NN_EMBED_H
 #define INGOT_NN_EMBED_H
-#include "data/loader.h"
-#include "nn/run.h"
+#include "data/load/loader.h"
+#include "parallel/exec.h"
 
 struct embed {
     int64_t vocab, first, ids;  /* rows that are here, of which id on, of how many */
@@ -17,6 +17,6 @@ struct embed {
 };
 
 void embed_init(struct embed *m, struct params *p, const struct model_spec *spec);
-status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct run *r) WARN_UNUSED;
-status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct run *r) WARN_UNUSED;
+status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct exec *r) WARN_UNUSED;
+status embed_bwd(const struct embed *m, const struct batch *b, struct tensor dx, const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,13 +1,13 @@
 #include "nn/engram.h"
 #include "base/rng.h"
 #include "dev/dev.h"
-#include "parallel/tables.h"
+#include "parallel/sparse_grad.h"
 #include "parallel/unit_grad.h"
 
 #include <assert.h>
 #include <stdio.h>
 
-/* Odd numbers whose products with any id stay below 2^63. */
+/* Odd numbers whose GEMMs with any id stay below 2^63. */
 static void draw_multipliers(struct ngram_hash *h, const struct model_spec *spec, int64_t layer)
 {
     const uint64_t half = (uint64_t)INT64_MAX / (uint64_t)spec->vocab_size / 2;
@@ -70,7 +70,7 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
 {
     *s = (struct engram_saved){0};
     struct arena *kept = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
-    const struct lay part = whole_part(l);
+    const struct lay part = sp_local_lay(l);
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
     const dtype acc = dtype_acc(l->dt);
     /* The stream may lie in the scratch that all layers share, behind two rows' width (s2 of block_lay), while h and nh are formed of
@@ -111,7 +111,7 @@ void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
 
 /* The rows of the tables that the tokens read, side by side. */
 static status look_up(const struct engram *m, struct engram_saved *s, const struct batch *b,
-                      const int32_t *before, const struct run *r)
+                      const int32_t *before, const struct exec *r)
 {
     TRY(r->ops->ngram(&(struct ngram_args){.tokens = b->tokens,
                                            .before = before,
@@ -135,13 +135,13 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
 
 /* k or v of this rank's rows. */
 static status project(const struct linear *m, const struct engram_saved *s, struct tensor to,
-                      const struct whole *w, const struct run *r)
+                      const struct sp *w, const struct exec *r)
 {
-    TRY(linear_fwd(m, s->e, whole_out(w, to), r));
-    return whole_sum(w, to, r);
+    TRY(linear_fwd(m, s->e, sp_out(w, to), r));
+    return sp_reduce_scatter(w, to, r);
 }
 
-static status gate(const struct engram *m, struct engram_saved *s, const struct run *r)
+static status gate(const struct engram *m, struct engram_saved *s, const struct exec *r)
 {
     return r->ops->ngram_gate_fwd(&(struct ngram_gate_fwd_args){.a = s->nk.data,
                                                                 .b = s->nh.data,
@@ -158,7 +158,7 @@ static status gate(const struct engram *m, struct engram_saved *s, const struct 
 
 /* From the stream in s->h, with its norm, to s->sum and s->out. */
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b,
-                   const struct engram_carry *carry, const struct whole *w, const struct run *r)
+                   const struct engram_carry *carry, const struct sp *w, const struct exec *r)
 {
     const struct tensor none = {0};
     struct tensor x;
@@ -168,11 +168,11 @@ status engram_core(const struct engram *m, struct engram_saved *s, const struct 
     TRY(norm_fwd(&m->k_norm, &s->k_norm, s->k, none, none, s->nk, r));
     TRY(gate(m, s, r));
     TRY(norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r));
-    TRY(whole_gather(w->in, s->x, &x, r));
+    TRY(sp_all_gather(w->in, s->x, &x, r));
     TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = x.data,
                                                  .w = params_weight(r->params, m->conv),
                                                  .before = carry->before,
-                                                 .y = whole_out(w, s->out).data,
+                                                 .y = sp_out(w, s->out).data,
                                                  .x_stride = m->d,
                                                  .y_stride = m->d,
                                                  .cu_seqlens = b->cu_seqlens,
@@ -183,18 +183,18 @@ status engram_core(const struct engram *m, struct engram_saved *s, const struct 
                                                  .dilation = m->hash.order,
                                                  .dt = x.dt},
                          r->stream));
-    return whole_keep(w, s->out, r);
+    return sp_keep_local(w, s->out, r);
 }
 
 status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x,
-                  struct tensor branch, const struct whole *w, const struct run *r)
+                  struct tensor branch, const struct sp *w, const struct exec *r)
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
     return engram_core(m, s, c->batch, &(struct engram_carry){0}, w, r);
 }
 
-status engram_again(const struct engram *m, struct engram_saved *s, enum recompute policy,
-                    const struct mix *c, const struct whole *w, const struct run *r)
+status engram_recompute(const struct engram *m, struct engram_saved *s, enum recompute policy,
+                        const struct mix *c, const struct sp *w, const struct exec *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
@@ -210,7 +210,7 @@ status engram_again(const struct engram *m, struct engram_saved *s, enum recompu
 }
 
 /* To an array as large as the tables. */
-static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct run *r)
+static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct exec *r)
 {
     const int unit = r->params->rows[m->table].unit;
     TRY(unit_grad_enter(r->params, unit, r->stream));
@@ -226,10 +226,10 @@ static status dense_bwd(const struct engram *m, const struct engram_saved *s, co
 }
 
 /* To what the step reads, where the gradient is to be. */
-static status sparse_bwd(const struct engram *m, struct engram_saved *s, const struct run *r)
+static status sparse_bwd(const struct engram *m, struct engram_saved *s, const struct exec *r)
 {
     const int64_t reads = tensor_count(s->ids);
-    const struct table_reads to = tables_reads(r->tables, m->table, r->micro);
+    const struct table_reads to = sparse_grad_reads(r->tables, m->table, r->micro);
     CHECK(reads == r->tables->reads, "%lld reads, %lld planned", (long long)reads,
           (long long)r->tables->reads);
     s->de = s->e;
@@ -238,14 +238,14 @@ static status sparse_bwd(const struct engram *m, struct engram_saved *s, const s
 }
 
 /* From dk and dv to the projections' and the tables' gradients. */
-static status tables_bwd(const struct engram *m, struct engram_saved *s, const struct whole *w,
-                         const struct run *r)
+static status sparse_grad_bwd(const struct engram *m, struct engram_saved *s, const struct sp *w,
+                              const struct exec *r)
 {
     const bool sparse = r->params->sparse;
     struct tensor dk, dv;
     if (sparse) TRY(sparse_bwd(m, s, r));
-    TRY(whole_gather(w->in, s->dk, &dk, r));
-    TRY(whole_gather(w->out, s->dv, &dv, r));
+    TRY(sp_all_gather(w->in, s->dk, &dk, r));
+    TRY(sp_all_gather(w->out, s->dv, &dv, r));
     TRY(linear_wgrad(&m->k, s->e, dk, r));
     TRY(linear_wgrad(&m->v, s->e, dv, r));
     TRY(linear_dgrad(&m->k, dk, s->de, r));
@@ -254,13 +254,13 @@ static status tables_bwd(const struct engram *m, struct engram_saved *s, const s
 }
 
 status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
-                  const struct whole *w, const struct run *r)
+                  const struct sp *w, const struct exec *r)
 {
     const struct batch *b = c->batch;
-    const struct tensor none = {0}, dx = whole_own(s->dx, r);
+    const struct tensor none = {0}, dx = sp_local_rows(s->dx, r);
     struct tensor x, dout;
-    TRY(whole_gather(w->in, s->x, &x, r));
-    TRY(whole_gather(w->out, g, &dout, r));
+    TRY(sp_all_gather(w->in, s->x, &x, r));
+    TRY(sp_all_gather(w->out, g, &dout, r));
     TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = dout.data,
                                                  .x = x.data,
                                                  .w = params_weight(r->params, m->conv),
@@ -291,6 +291,6 @@ status engram_bwd(const struct engram *m, struct engram_saved *s, const struct m
                                                              .dt = g.dt},
                                r->stream));
     TRY(norm_bwd(&m->k_norm, &s->k_norm, s->k, s->dk, none, s->dk, r));
-    TRY(tables_bwd(m, s, w, r));
+    TRY(sparse_grad_bwd(m, s, w, r));
     return norm_bwd(&m->h_norm, &s->h_norm, s->h, s->dh, g, g, r);
 }

@@ -12,21 +12,21 @@
  *   nk, nh, x [T, D]    dt     act; scratch from selective  norms of k, h, u
  *   delta    [T]        A      act; scratch under full
  *   sum, out [T, D]     dt     scratch                      h + u and the convolution's part: the next norm adds them
- *   dx, dk, dh, dv, de  scratch of backward; de in A, because two products add up in it; with params.sparse it lies in run.tables
+ *   dx, dk, dh, dv, de  scratch of backward; de in A, because two GEMMs add up in it; with params.sparse it lies in run.tables
  *   table    [rows, dh]        param of role TABLE          the rows' gradients are summed in token order
  *
  * With t ranks that share it a rank has dh / t columns of the tables and of what k and v make of them, for all tokens; k and v are sums over
  * ranks, and the rest is of its T / t rows, but the convolution, which looks back beyond them: every rank does it for all rows.
  *
  * Head j of order n has a table of its own, of a prime number of rows (spec/ngram.c), all in one parameter. Its gradient is an array as
- * large as it is, or the rows that the step reads (parallel/tables.h); rows that no token of the step read stay as they are. FLOPs per
+ * large as it is, or the rows that the step reads (parallel/sparse_grad.h); rows that no token of the step read stay as they are. FLOPs per
  * token: 4 R dh D. */
 #ifndef INGOT_NN_ENGRAM_H
 #define INGOT_NN_ENGRAM_H
 #include "nn/linear.h"
 #include "nn/mix.h"
 #include "nn/norm.h"
-#include "nn/whole.h"
+#include "nn/sequence_parallel.h"
 
 enum { ENGRAM_CONV = 4 };   /* taps */
 struct engram {
@@ -51,13 +51,13 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
 void engram_rows(struct engram_saved *s, int64_t rows, int64_t part);
 /* The stream x + branch (data NULL: x) into s->sum and s->out, which are to be added. w: memory to exchange rows with. */
 status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x, struct tensor branch,
-                  const struct whole *w, const struct run *r) WARN_UNUSED;
+                  const struct sp *w, const struct exec *r) WARN_UNUSED;
 /* What `policy` did not keep, before engram_bwd. */
-status engram_again(const struct engram *m, struct engram_saved *s, enum recompute policy, const struct mix *c, const struct whole *w,
-                    const struct run *r) WARN_UNUSED;
+status engram_recompute(const struct engram *m, struct engram_saved *s, enum recompute policy, const struct mix *c, const struct sp *w,
+                    const struct exec *r) WARN_UNUSED;
 /* g: gradient of s->sum + s->out in, of the stream out. */
-status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g, const struct whole *w,
-                  const struct run *r) WARN_UNUSED;
+status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g, const struct sp *w,
+                  const struct exec *r) WARN_UNUSED;
 
 /* Rows that the convolution looks back on. */
 static inline int64_t engram_look_back(const struct engram *m) { return (ENGRAM_CONV - 1) * m->hash.order; }
@@ -68,10 +68,10 @@ struct engram_cache {
 };
 void engram_cache_lay(const struct engram *m, struct engram_cache *k, const struct cache_lay *l);
 status engram_cache_fill(const struct engram *m, const struct engram_saved *s, struct engram_cache *k, const struct cache_at *at,
-                         const struct run *r) WARN_UNUSED;
+                         const struct exec *r) WARN_UNUSED;
 /* As engram_fwd, for one more row. */
 status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k, const struct mix *c, const struct cache_at *at,
-                   struct tensor x, struct tensor branch, const struct run *r) WARN_UNUSED;
+                   struct tensor x, struct tensor branch, const struct exec *r) WARN_UNUSED;
 
 /* engram_fwd with what generation kept. */
 struct engram_carry {
@@ -79,5 +79,5 @@ struct engram_carry {
     const void *before;
 };
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b, const struct engram_carry *carry,
-                   const struct whole *w, const struct run *r) WARN_UNUSED;
+                   const struct sp *w, const struct exec *r) WARN_UNUSED;
 #endif

@@ -9,7 +9,7 @@ void engram_cache_lay(const struct engram *m, struct engram_cache *k, const stru
 
 /* The last rows of what was kept and `rows` new ones, rows of `bytes` each; before the sequence's first row `blank` (NULL: zeros). */
 static status keep_last(struct tensor kept, const void *rows, size_t bytes, const void *blank,
-                        const struct cache_at *at, const struct run *r)
+                        const struct cache_at *at, const struct exec *r)
 {
     const int64_t count = kept.shape[0];
     for (int64_t i = 0; i < count; i++) {
@@ -28,7 +28,7 @@ static status keep_last(struct tensor kept, const void *rows, size_t bytes, cons
 }
 
 status engram_cache_fill(const struct engram *m, const struct engram_saved *s, struct engram_cache *k,
-                         const struct cache_at *at, const struct run *r)
+                         const struct cache_at *at, const struct exec *r)
 {
     static const int32_t none = TOKEN_NONE;
     TRY(keep_last(k->tokens, at->batch->tokens, sizeof none, &none, at, r));
@@ -37,11 +37,11 @@ status engram_cache_fill(const struct engram *m, const struct engram_saved *s, s
 
 status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k,
                    const struct mix *c, const struct cache_at *at, struct tensor x, struct tensor branch,
-                   const struct run *r)
+                   const struct exec *r)
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
     TRY(engram_core(m, s, c->batch,
                     &(struct engram_carry){.tokens = k->tokens.data, .before = k->before.data},
-                    &(struct whole){.shares = 1}, r));
+                    &(struct sp){.shares = 1}, r));
     return engram_cache_fill(m, s, k, at, r);
 }

@@ -39,7 +39,7 @@ void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
 }
 
 status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,
-               const struct run *r)
+               const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case FFN_##value: return type##_fwd(&m->type, &s->type, y, out, r);
@@ -48,18 +48,18 @@ status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, 
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
-status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
-                 const struct run *r)
+status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
-    case FFN_##value: return type##_again(&m->type, &s->type, policy, y, r);
+    case FFN_##value: return type##_recompute(&m->type, &s->type, policy, y, r);
     DISPATCH(m, CALL)
 #undef CALL
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
-               struct tensor dout, struct tensor dy, const struct run *r)
+               struct tensor dout, struct tensor dy, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case FFN_##value: return type##_bwd(&m->type, &s->type, c, y, dout, dy, r);
@@ -68,12 +68,12 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
-bool ffn_adds(const struct ffn_block *m, const struct run *r)
+bool ffn_adds(const struct ffn_block *m, const struct exec *r)
 {
     return m->kind == FFN_MLP && linear_adds(&m->mlp.down, r);
 }
 
-enum whole_how ffn_how(const struct ffn_block *m)
+enum sp_mode ffn_how(const struct ffn_block *m)
 {
-    return m->kind == FFN_MLP ? WHOLE_BESIDE : WHOLE_BETWEEN;
+    return m->kind == FFN_MLP ? SP_OVERLAP : SP_BLOCKING;
 }

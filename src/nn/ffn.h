@@ -1,12 +1,12 @@
 /* ffn: the feed-forward part of a layer, one row per kind of model.layers. A new one is a file here with
  *
  *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h), but a forward sees no batch
- *   X_again                               what `policy` did not keep, computed again from y before X_bwd */
+ *   X_recompute                             what `policy` did not keep, computed again from y before X_bwd */
 #ifndef INGOT_NN_FFN_H
 #define INGOT_NN_FFN_H
 #include "nn/mlp.h"
 #include "nn/moe.h"
-#include "nn/whole.h"
+#include "nn/sequence_parallel.h"
 
 /*  value  its file */
 #define FFN_TYPES(X) \
@@ -30,12 +30,12 @@ struct ffn_saved {
 void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
-status ffn_again(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
+status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 /* Its sink may have a sum. */
-bool ffn_adds(const struct ffn_block *m, const struct run *r);
+bool ffn_adds(const struct ffn_block *m, const struct exec *r);
 /* BESIDE: its y, out, dout and dy are those of its linears alone. */
-enum whole_how ffn_how(const struct ffn_block *m);
+enum sp_mode ffn_how(const struct ffn_block *m);
 #endif

@@ -113,7 +113,7 @@ void gdn_rows(struct gdn_saved *s, int64_t rows)
 }
 
 static status convolve(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
-                       const void *before, const struct run *r)
+                       const void *before, const struct exec *r)
 {
     return r->ops->conv_fwd(&(struct conv_fwd_args){.x = s->in.data,
                                                     .w = params_weight(r->params, m->conv),
@@ -130,7 +130,8 @@ static status convolve(const struct gdn *m, const struct gdn_saved *s, const str
                             r->stream);
 }
 
-static status gate(const struct gdn *m, const struct gdn_saved *s, const struct batch *b, const struct run *r)
+static status gate(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                   const struct exec *r)
 {
     return r->ops->gated_norm_fwd(&(struct gated_norm_fwd_args){.x = s->o.data,
                                                                 .z = column(s->in, z_at(m)),
@@ -147,7 +148,7 @@ static status gate(const struct gdn *m, const struct gdn_saved *s, const struct 
 }
 
 status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
-                const struct gdn_carry *carry, const struct run *r)
+                const struct gdn_carry *carry, const struct exec *r)
 {
     TRY(convolve(m, s, b, carry->before, r));
     TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = column(s->in, a_at(m)),
@@ -183,7 +184,7 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
 }
 
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct run *r)
+               struct sink out, const struct exec *r)
 {
     TRY(linear_fwd(&m->in, y, s->in, r));
     TRY(gdn_core(m, s, c->batch, &(struct gdn_carry){0}, r));
@@ -191,7 +192,7 @@ status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
 }
 
 static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
-                        const struct run *r)
+                        const struct exec *r)
 {
     const int64_t n = channels(m);
     return r->ops->delta_bwd(&(struct delta_bwd_args){.q = s->conv.data,
@@ -222,7 +223,7 @@ static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const st
 
 /* From the gradients of the core's inputs to those of the projections, din. */
 static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
-                         const struct run *r)
+                         const struct exec *r)
 {
     const struct params *p = r->params;
     TRY(r->ops->gates_bwd(&(struct gates_bwd_args){.dg = s->dg.data,
@@ -259,7 +260,7 @@ static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const s
 }
 
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
-               struct tensor dout, struct tensor dy, const struct run *r)
+               struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const struct batch *b = c->batch;
     if (!s->conv_kept) {

@@ -37,9 +37,9 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
 void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct sink out,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 
 /* Generation (gdn_cache.c): the last rows before the convolution [K-1, C], and the state [Hv, dk, dv]. */
 struct gdn_cache {
@@ -47,9 +47,9 @@ struct gdn_cache {
 };
 void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l);
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k, const struct cache_at *at,
-                      const struct run *r) WARN_UNUSED;
+                      const struct exec *r) WARN_UNUSED;
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c, const struct cache_at *at,
-                struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+                struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The parts of forward that generation shares. `before`: rows before the convolution's first; state: in and out, or NULL. */
 struct gdn_carry {
@@ -58,5 +58,5 @@ struct gdn_carry {
     void *state_out;
 };
 status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct batch *b, const struct gdn_carry *carry,
-                const struct run *r) WARN_UNUSED;
+                const struct exec *r) WARN_UNUSED;
 #endif

@@ -10,14 +10,14 @@ void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_
 
 /* Forward threw its last state away: it is formed again, from the same inputs, so with the same bits. */
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
-                      const struct cache_at *at, const struct run *r)
+                      const struct cache_at *at, const struct exec *r)
 {
     TRY(gdn_core(m, s, at->batch, &(struct gdn_carry){.state_out = k->state.data}, r));
     return conv_cache_keep(k->before, s->in.data, m->in.out, at, r);
 }
 
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
-                const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+                const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     TRY(linear_fwd(&m->in, y, s->in, r));
     const struct gdn_carry carry = {

@@ -45,7 +45,7 @@ static struct tensor rows_of(struct tensor t, int64_t begin, int64_t count)
     return t;
 }
 
-status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct run *r)
+status head_logits(const struct head *m, struct tensor y, struct tensor logits, const struct exec *r)
 {
     const int64_t n = logits.shape[1];
     CHECK(n == m->vocab || n == m->width, "logits of %lld columns for %lld ids", (long long)n,
@@ -65,7 +65,7 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
 
 /* Before the loss, which may write over the logits. */
 static status count_hits(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
-                         struct tensor logits, int64_t at, const struct run *r)
+                         struct tensor logits, int64_t at, const struct exec *r)
 {
     return r->ops->hits(&(struct hits_args){.logits = logits.data,
                                             .targets = a->targets + at,
@@ -80,7 +80,7 @@ static status count_hits(const struct head *m, struct head_saved *s, const struc
 
 /* Hits, loss and dlogits of a chunk that begins at row `at`. dlogits without data: loss alone. */
 static status chunk_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
-                         struct tensor logits, struct tensor dlogits, int64_t at, const struct run *r)
+                         struct tensor logits, struct tensor dlogits, int64_t at, const struct exec *r)
 {
     const int64_t rows = logits.shape[0];
     if (a->hits) TRY(count_hits(m, s, a, logits, at, r));
@@ -100,7 +100,7 @@ static status chunk_loss(const struct head *m, struct head_saved *s, const struc
 
 /* The same where the logits' columns lie on several ranks. */
 static status chunk_loss_join(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
-                              struct tensor logits, struct tensor dlogits, int64_t at, const struct run *r)
+                              struct tensor logits, struct tensor dlogits, int64_t at, const struct exec *r)
 {
     const int64_t rows = logits.shape[0];
     const size_t bytes = (size_t)(rows * XENT_PARTS) * dtype_bytes(s->parts.dt);
@@ -135,7 +135,7 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
 }
 
 static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy,
-                        enum accum accum, const struct run *r)
+                        enum accum accum, const struct exec *r)
 {
     TRY(r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
                                          .b = params_weight(r->params, m->w),
@@ -161,7 +161,7 @@ static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tens
 }
 
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
-                 const struct run *r)
+                 const struct exec *r)
 {
     int64_t n = a->y.shape[0], chunk = s->logits.shape[0];
     const bool train = a->dy.data != NULL;

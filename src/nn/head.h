@@ -11,23 +11,23 @@
  *   hits     [N]        A      scratch: 1 where the target is the likeliest token
  *   parts    [t, chunk, XENT_PARTS] A  scratch, on t ranks: what each has to say about the rows' sums (ops_vocab.h)
  *
- * The products are `width` wide: W is followed by rows of zeros (param.room), whose logits take no part and have no gradient. On an H200 the
- * three products of GPT-2's 50257 ids reach 100 to 170 TFLOP/s, also with rows that begin at multiples of 16 bytes; those of 50304 786.
+ * The GEMMs are `width` wide: W is followed by rows of zeros (param.room), whose logits take no part and have no gradient. On an H200 the
+ * three GEMMs of GPT-2's 50257 ids reach 100 to 170 TFLOP/s, also with rows that begin at multiples of 16 bytes; those of 50304 786.
  *
  * On t ranks each has the weights and the logits of V / t ids, y and the loss are whole on all of them, and dy is a part of a sum
- * (whole.h).
+ * (sequence_parallel.h).
  *
  * dW = in the first chunk of a step, then += . Because the gradient is formed together with the loss, its scale 1 / (valid targets of the whole step) must be
  * known beforehand; the loader counts it. 6 D V FLOPs per token in all. */
 #ifndef INGOT_NN_HEAD_H
 #define INGOT_NN_HEAD_H
-#include "data/loader.h"
-#include "nn/run.h"
+#include "data/load/loader.h"
+#include "parallel/exec.h"
 
 enum { HEAD_ALIGN = 64 };
 struct head {
     int64_t vocab, d; /* vocab: ids whose weights are here, of slices times as many */
-    int64_t width;    /* columns of the products: vocab, and on one rank zeros up to a multiple of HEAD_ALIGN */
+    int64_t width;    /* columns of the GEMMs: vocab, and on one rank zeros up to a multiple of HEAD_ALIGN */
     int slice, slices;
     int w;
 };
@@ -50,8 +50,8 @@ struct head_loss_args {
     double *hits;             /* +=, targets that were the likeliest token, each of them in the head's `hits`; NULL: not counted */
 };
 status head_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
-                 const struct run *r) WARN_UNUSED;
+                 const struct exec *r) WARN_UNUSED;
 /* logits [rows, V or width] in A of a few rows, for generation and for tests. */
 status head_logits(const struct head *m, struct tensor y, struct tensor logits,
-                   const struct run *r) WARN_UNUSED;
+                   const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,6 +1,6 @@
 #include "nn/linear.h"
 #include "dev/dev.h"
-#include "nn/whole.h"
+#include "nn/sequence_parallel.h"
 
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ void linear_split(struct linear *m, struct params *p, enum split split, const in
 
 /* y = x W^T + b (+ add), or (BACKWARD) dx = or += dy W. */
 static status product(const struct linear *m, enum way way, struct tensor x, const void *add, struct tensor y,
-                      enum accum accum, const struct run *r)
+                      enum accum accum, const struct exec *r)
 {
     const bool fwd = way == FORWARD;
     return r->ops->gemm(&(struct gemm_args){.a = x.data,
@@ -49,49 +49,49 @@ static status product(const struct linear *m, enum way way, struct tensor x, con
 
 /* All rows, or block by block as they come from other ranks, or go to them. */
 static status products(const struct linear *m, enum way way, struct tensor x, struct tensor y,
-                       enum accum accum, const struct run *r)
+                       enum accum accum, const struct exec *r)
 {
     const int64_t in = way == FORWARD ? m->in : m->out, out = way == FORWARD ? m->out : m->in;
     CHECK(x.shape[1] == in, "input width %lld, weight takes %lld", (long long)x.shape[1], (long long)in);
     CHECK(y.shape[1] == out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
           (long long)y.shape[1]);
-    for (int k = 0, blocks = whole_blocks(x, y, r); k < blocks; k++) {
+    for (int k = 0, blocks = sp_blocks(x, y, r); k < blocks; k++) {
         struct tensor rows_x = x, rows_y = y;
-        TRY(whole_enter(k, &rows_x, &rows_y, r));
+        TRY(sp_block_begin(k, &rows_x, &rows_y, r));
         TRY(product(m, way, rows_x, NULL, rows_y, accum, r));
-        TRY(whole_leave(k, x, y, r));
+        TRY(sp_block_end(k, x, y, r));
     }
     return STATUS_OK;
 }
 
-status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r)
+status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct exec *r)
 {
     return products(m, FORWARD, x, y, ACCUM_STORE, r);
 }
 
-bool linear_adds(const struct linear *m, const struct run *r)
+bool linear_adds(const struct linear *m, const struct exec *r)
 {
     return r->ops->gemm_adds && m->b < 0 && params_slices(r->params) == 1;
 }
 
-status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct run *r)
+status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct exec *r)
 {
     if (out.sum.data == NULL) return linear_fwd(m, x, out.to, r);
     CHECK(linear_adds(m, r), "a branch that cannot add");
     return product(m, FORWARD, x, out.sum.data, out.to, ACCUM_STORE, r);
 }
 
-status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
+status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r)
 {
     return products(m, BACKWARD, dy, dx, ACCUM_STORE, r);
 }
 
-status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r)
+status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r)
 {
     return products(m, BACKWARD, dy, dx, ACCUM_ADD, r);
 }
 
-static status wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
+static status wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
 {
     TRY(r->ops->gemm(&(struct gemm_args){.a = dy.data,
                                          .trans_a = true,
@@ -121,8 +121,8 @@ static size_t tensor_bytes(struct tensor t)
     return (size_t)tensor_count(t) * dtype_bytes(t.dt);
 }
 
-static status put_off(struct deferred *q, const struct linear *m, struct tensor x, struct tensor dy,
-                      dev_stream s)
+static status defer(struct deferred *q, const struct linear *m, struct tensor x, struct tensor dy,
+                    dev_stream s)
 {
     CHECK(q->count < q->capacity, "%d products are put off, there is room for %d", q->count, q->capacity);
     struct deferred_item *item = &q->items[q->count++];
@@ -132,13 +132,13 @@ static status put_off(struct deferred *q, const struct linear *m, struct tensor 
     return dev_copy(s, item->dy.data, dy.data, tensor_bytes(dy));
 }
 
-status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r)
+status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
 {
     CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
           (long long)dy.shape[0]);
-    TRY(whole_wait(x, r));
-    TRY(whole_wait(dy, r));
-    return r->defer ? put_off(r->defer, m, x, dy, r->stream) : wgrad(m, x, dy, r);
+    TRY(sp_wait(x, r));
+    TRY(sp_wait(dy, r));
+    return r->defer ? defer(r->defer, m, x, dy, r->stream) : wgrad(m, x, dy, r);
 }
 
 /* The memory is lent: nobody frees it here. */
@@ -173,7 +173,7 @@ void deferred_fini(struct deferred *q)
     *q = (struct deferred){0};
 }
 
-status deferred_run(const struct deferred *q, int first, int last, const struct run *r)
+status deferred_flush(const struct deferred *q, int first, int last, const struct exec *r)
 {
     for (int i = 0; i < q->count; i++) {
         const struct deferred_item *item = &q->items[i];

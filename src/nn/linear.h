@@ -9,7 +9,7 @@
  * 2 N out in FLOPs forward, twice that backward. */
 #ifndef INGOT_NN_LINEAR_H
 #define INGOT_NN_LINEAR_H
-#include "nn/run.h"
+#include "parallel/exec.h"
 
 struct linear {
     int64_t out, in;    /* of this rank's slice */
@@ -23,15 +23,15 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
 /* How tensor-parallel ranks share the weight (params.h), and the logical matrices that are stacked in it. The bias goes with its rows; of a
  * weight split by columns it is whole on every rank, and so is its gradient, of which all form the same from the whole dy. */
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
-status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct run *r) WARN_UNUSED;
-/* The last product of a branch. A sum is added where linear_adds. */
-status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct run *r) WARN_UNUSED;
-bool linear_adds(const struct linear *m, const struct run *r);
-status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
+status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct exec *r) WARN_UNUSED;
+/* The last GEMM of a branch. A sum is added where linear_adds. */
+status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct exec *r) WARN_UNUSED;
+bool linear_adds(const struct linear *m, const struct exec *r);
+status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r) WARN_UNUSED;
 /* dx += dy W, dx in A. */
-status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct run *r) WARN_UNUSED;
+status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r) WARN_UNUSED;
 /* Now; or, with run.defer, x and dy are copied there. */
-status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct run *r) WARN_UNUSED;
+status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* The linear_wgrad of one micro-batch that are done later, in the order in which they came: half of its backward, which nobody waits for. */
 struct deferred {
@@ -44,6 +44,6 @@ struct deferred_lay { const struct params *params; int first, last; int64_t n; d
 status deferred_lay(struct deferred *q, const struct deferred_lay *l) WARN_UNUSED;
 void deferred_fini(struct deferred *q);
 /* Does those whose weights are among the rows [first, last); and makes it empty. */
-status deferred_run(const struct deferred *q, int first, int last, const struct run *r) WARN_UNUSED;
+status deferred_flush(const struct deferred *q, int first, int last, const struct exec *r) WARN_UNUSED;
 void deferred_empty(struct deferred *q);
 #endif

@@ -122,7 +122,7 @@ void mamba_rows(struct mamba_saved *s, int64_t rows)
 
 /* The convolution, and what enters the state. */
 static status inputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                     const void *before, const struct run *r)
+                     const void *before, const struct exec *r)
 {
     const struct params *p = r->params;
     const int64_t n = mamba_channels(m);
@@ -167,7 +167,7 @@ static void *group_rstd(const struct mamba_saved *s, const struct batch *b, int6
 }
 
 static status norm_groups(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                          const struct run *r)
+                          const struct exec *r)
 {
     const int64_t width = group_width(m);
     for (int64_t g = 0; g < m->groups; g++) {
@@ -190,7 +190,7 @@ static status norm_groups(const struct mamba *m, const struct mamba_saved *s, co
 
 /* ds: from the gradient of `normed` to that of `gated`. */
 static status norm_groups_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                              const struct run *r)
+                              const struct exec *r)
 {
     const int64_t width = group_width(m), wide = inner(m);
     for (int64_t g = 0; g < m->groups; g++) {
@@ -216,7 +216,7 @@ static status norm_groups_bwd(const struct mamba *m, const struct mamba_saved *s
 
 /* Skip, gate and norm. */
 static status outputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                      const struct run *r)
+                      const struct exec *r)
 {
     TRY(r->ops->ssm_out_fwd(&(struct ssm_out_fwd_args){.o = s->o.data,
                                                        .x = s->conv.data,
@@ -234,7 +234,7 @@ static status outputs(const struct mamba *m, const struct mamba_saved *s, const 
 }
 
 status mamba_core(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                  const struct mamba_carry *carry, const struct run *r)
+                  const struct mamba_carry *carry, const struct exec *r)
 {
     const int64_t n = mamba_channels(m);
     TRY(inputs(m, s, b, carry->before, r));
@@ -258,7 +258,7 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 }
 
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
-                 struct sink out, const struct run *r)
+                 struct sink out, const struct exec *r)
 {
     TRY(linear_fwd(&m->in, y, s->in, r));
     TRY(mamba_core(m, s, c->batch, &(struct mamba_carry){0}, r));
@@ -269,7 +269,7 @@ status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
 
 /* ds: from the gradient of `normed` to that of o + skip x; z's gradient on the way. */
 static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                          const struct run *r)
+                          const struct exec *r)
 {
     TRY(norm_groups_bwd(m, s, b, r));
     return r->ops->ssm_out_bwd(&(struct ssm_out_bwd_args){.dy = s->ds.data,
@@ -290,7 +290,7 @@ static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, co
 }
 
 static status states_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                         const struct run *r)
+                         const struct exec *r)
 {
     const int64_t n = mamba_channels(m), wide = inner(m);
     return r->ops->delta_bwd(&(struct delta_bwd_args){.q = column(s->conv, c_at(m)),
@@ -317,7 +317,7 @@ static status states_bwd(const struct mamba *m, const struct mamba_saved *s, con
 }
 
 static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
-                         const struct run *r)
+                         const struct exec *r)
 {
     const struct params *p = r->params;
     const int64_t n = mamba_channels(m);
@@ -364,7 +364,7 @@ static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, con
 }
 
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
-                 struct tensor dout, struct tensor dy, const struct run *r)
+                 struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const struct batch *b = c->batch;
     if (!s->kept) {

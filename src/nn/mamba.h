@@ -41,9 +41,9 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
 void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l);
 void mamba_rows(struct mamba_saved *s, int64_t rows);
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct sink out,
-                 const struct run *r) WARN_UNUSED;
+                 const struct exec *r) WARN_UNUSED;
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-                 const struct run *r) WARN_UNUSED;
+                 const struct exec *r) WARN_UNUSED;
 
 /* Generation (mamba_cache.c): the last rows before the convolution [K-1, C], and the state [H, S, P]. */
 struct mamba_cache {
@@ -51,9 +51,9 @@ struct mamba_cache {
 };
 void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct cache_lay *l);
 status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k, const struct cache_at *at,
-                        const struct run *r) WARN_UNUSED;
+                        const struct exec *r) WARN_UNUSED;
 status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c, const struct cache_at *at,
-                  struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+                  struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* From `in` to `normed`, which generation shares. `before`: rows before the convolution's first; state: in and out, or NULL. */
 struct mamba_carry {
@@ -62,7 +62,7 @@ struct mamba_carry {
     void *state_out;
 };
 status mamba_core(const struct mamba *m, const struct mamba_saved *s, const struct batch *b, const struct mamba_carry *carry,
-                  const struct run *r) WARN_UNUSED;
+                  const struct exec *r) WARN_UNUSED;
 /* Columns of `in` where the convolution's channels begin, and their number. */
 int64_t mamba_conv_at(const struct mamba *m);
 int64_t mamba_channels(const struct mamba *m);

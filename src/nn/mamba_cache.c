@@ -9,7 +9,7 @@ void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct 
 }
 
 static status keep(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
-                   const struct cache_at *at, const struct run *r)
+                   const struct cache_at *at, const struct exec *r)
 {
     const char *in = (const char *)s->in.data + (size_t)mamba_conv_at(m) * dtype_bytes(s->in.dt);
     return conv_cache_keep(k->before, in, m->in.out, at, r);
@@ -17,14 +17,14 @@ static status keep(const struct mamba *m, const struct mamba_saved *s, struct ma
 
 /* Forward threw its last state away: it is formed again, from the same inputs, so with the same bits. */
 status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
-                        const struct cache_at *at, const struct run *r)
+                        const struct cache_at *at, const struct exec *r)
 {
     TRY(mamba_core(m, s, at->batch, &(struct mamba_carry){.state_out = k->state.data}, r));
     return keep(m, s, k, at, r);
 }
 
 status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
-                  const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     const struct mamba_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};

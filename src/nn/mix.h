@@ -1,7 +1,7 @@
 /* What every mixer is given beside its own tensors. */
 #ifndef INGOT_NN_MIX_H
 #define INGOT_NN_MIX_H
-#include "data/loader.h"
+#include "data/load/loader.h"
 #include "nn/rope.h"
 
 struct mix {

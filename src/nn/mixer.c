@@ -39,7 +39,7 @@ void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows
 }
 
 status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct sink out, const struct run *r)
+                 struct sink out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);
@@ -48,7 +48,7 @@ status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struc
     CHECK(false, "mixer %d", (int)m->kind);
 }
 
-bool mixer_adds(const struct mixer_block *m, const struct run *r)
+bool mixer_adds(const struct mixer_block *m, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return linear_adds(&m->type.out, r);
@@ -58,7 +58,7 @@ bool mixer_adds(const struct mixer_block *m, const struct run *r)
 }
 
 status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct tensor dout, struct tensor dy, const struct run *r)
+                 struct tensor dout, struct tensor dy, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_bwd(&m->type, &s->type, c, y, dout, dy, r);
@@ -76,7 +76,7 @@ void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const s
 }
 
 status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k,
-                        const struct cache_at *at, const struct run *r)
+                        const struct cache_at *at, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_cache_fill(&m->type, &s->type, &k->type, at, r);
@@ -87,7 +87,7 @@ status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s
 
 status mixer_step(const struct mixer_block *m, struct mixer_saved *s, struct mixer_cache *k,
                   const struct mix *c, const struct cache_at *at, struct tensor y, struct tensor out,
-                  const struct run *r)
+                  const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_step(&m->type, &s->type, &k->type, c, at, y, out, r);

@@ -142,7 +142,7 @@ struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s)
 
 /* The norm of `d` columns of `in` from `at` on. */
 static status norm_columns(const struct mla *m, const struct mla_saved *s, int64_t at, int64_t d, int weight,
-                           struct tensor rstd, void *y, const struct run *r)
+                           struct tensor rstd, void *y, const struct exec *r)
 {
     return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = column(s->in, at),
                                                           .w = params_weight(r->params, weight),
@@ -159,7 +159,7 @@ static status norm_columns(const struct mla *m, const struct mla_saved *s, int64
 
 /* From dy, the gradient of the norm's output, to the columns of din. */
 static status norm_columns_bwd(const struct mla *m, const struct mla_saved *s, int64_t at, struct tensor dy,
-                               int weight, struct tensor rstd, const struct run *r)
+                               int weight, struct tensor rstd, const struct exec *r)
 {
     return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = dy.data,
                                                           .s = column(s->in, at),
@@ -176,14 +176,14 @@ static status norm_columns_bwd(const struct mla *m, const struct mla_saved *s, i
                                r->stream);
 }
 
-status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct run *r)
+status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct exec *r)
 {
     if (m->q_rank == 0) return STATUS_OK; /* `in` holds them */
     TRY(norm_columns(m, s, 0, m->q_rank, m->q_norm, s->q_rstd, s->q_normed.data, r));
     return linear_fwd(&m->q, s->q_normed, s->q, r);
 }
 
-status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct run *r)
+status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct exec *r)
 {
     return norm_columns(m, s, c_at(m), m->rank, m->kv_norm, s->c_rstd, to, r);
 }
@@ -191,7 +191,7 @@ status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const stru
 /* q, k and v of all heads from `in`. `again`: in backward, where queries without a rank have been rotated already. */
 enum form { FORM_FIRST, FORM_AGAIN };
 static status form_heads(const struct mla *m, struct mla_saved *s, const struct mix *c, enum form form,
-                         const struct run *r)
+                         const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
@@ -219,7 +219,7 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
 }
 
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct run *r)
+               struct sink out, const struct exec *r)
 {
     const struct batch *b = c->batch;
     const struct mla_view q = mla_queries(m, s);
@@ -255,7 +255,7 @@ static struct mla_view query_gradients(const struct mla *m, const struct mla_sav
 }
 
 static status attention_bwd(const struct mla *m, const struct mla_saved *s, const struct batch *b,
-                            const struct run *r)
+                            const struct exec *r)
 {
     const struct mla_view q = mla_queries(m, s), dq = query_gradients(m, s);
     return r->ops->attn_bwd(&(struct attn_bwd_args){.q = q.data,
@@ -290,7 +290,7 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
 
 /* From the gradients of q and k to those of k's parts; q's tails are turned back in place. */
 static status heads_bwd(const struct mla *m, const struct mla_saved *s, const struct mix *c,
-                        const struct run *r)
+                        const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view dq = query_gradients(m, s);
@@ -314,7 +314,7 @@ static status heads_bwd(const struct mla *m, const struct mla_saved *s, const st
 }
 
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
-               struct tensor dout, struct tensor dy, const struct run *r)
+               struct tensor dout, struct tensor dy, const struct exec *r)
 {
     TRY(linear_dgrad(&m->out, dout, s->do_, r));
     TRY(linear_wgrad(&m->out, s->o, dout, r));

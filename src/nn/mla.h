@@ -5,7 +5,7 @@
  *   y         [N, D]              dt     act, by caller             dy =  (may be dout's memory: it is written last)
  *   in        [N, W]              dt     act; scratch under full    [q_a Rq, or q H hd without a rank, tails rotated | c R | k_rope dr]
  *   q_rstd, c_rstd  [N]           A      the same                   norms of q_a and c, with epsilon 1e-6 whatever the model's is
- *   q_normed, q     [N, Rq], [N, H hd]  dt  act; scratch under selective  with a rank: the norm, and its product, tails rotated
+ *   q_normed, q     [N, Rq], [N, H hd]  dt  act; scratch under selective  with a rank: the norm, and its GEMM, tails rotated
  *   c_normed, kv    [N, R], [N, H (dn+dv)]  dt  the same            kv = [k_nope of all heads | v of all heads]: v is a plain view
  *   k         [N, H hd]           dt     the same                   [k_nope | rotated k_rope] per head
  *   o, lse    [N, H dv], [H, N]   dt, A  act; scratch under full
@@ -14,7 +14,7 @@
  *   in.weight [W, D], q_norm [Rq], q.weight [H hd, Rq], kv_norm [R], kv.weight [H (dn+dv), R], out.weight [D, H dv]     param
  *
  * With tensor parallelism H and what is formed for it are those of a rank; c, k_rope and q_a are of all rows on every rank.
- * hd = dn + dr. Selective recomputation forms q, k and v again from in: two products of small depth. Yarn with mscale_all_dim multiplies the
+ * hd = dn + dr. Selective recomputation forms q, k and v again from in: two GEMMs of small depth. Yarn with mscale_all_dim multiplies the
  * scale of the scores (rope_softmax_factor).
  * FLOPs per token: 2 D W + 2 Rq H hd + 2 R H (dn + dv) + 2 H dv D + 2 H (hd + dv) S_eff forward. */
 #ifndef INGOT_NN_MLA_H
@@ -39,27 +39,27 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
 void mla_rows(struct mla_saved *s, int64_t rows);
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct sink out,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 
 /* Generation (mla_cache.c) keeps c and the rotated tail alone, [capacity, R + dr], and absorbs the up-projection: scores are
  * <W_k^T q, c> + <q_rope, k_rope> and the output is W_v (sum of p c), so that a step reads R + dr elements per token for all heads,
- * where expanding again would cost a product with all of kv.weight for every token of the cache. */
+ * where expanding again would cost a GEMM with all of kv.weight for every token of the cache. */
 struct mla_cache {
     struct tensor rows; /* [capacity, R + dr]: normed c, rotated k_rope */
     struct tensor q, o; /* of one step: [H, R + dr], [H, R] */
 };
 void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_lay *l);
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k, const struct cache_at *at,
-                      const struct run *r) WARN_UNUSED;
+                      const struct exec *r) WARN_UNUSED;
 status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c, const struct cache_at *at,
-                struct tensor y, struct tensor out, const struct run *r) WARN_UNUSED;
+                struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The parts of forward that generation shares. Queries of the rows of `in`, tails rotated; c's norm to `to` [rows, R]. */
 struct mla_view { void *data; int64_t stride; };
 struct mla_view mla_queries(const struct mla *m, const struct mla_saved *s);
 struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s);   /* k_rope in `in` */
-status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct run *r) WARN_UNUSED;
-status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct run *r) WARN_UNUSED;
+status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct exec *r) WARN_UNUSED;
+status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct exec *r) WARN_UNUSED;
 #endif

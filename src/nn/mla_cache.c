@@ -16,7 +16,7 @@ void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_
 
 /* Forward has left c_normed, and the rotated tail in every head of k: here that of the first one is read. */
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k,
-                      const struct cache_at *at, const struct run *r)
+                      const struct cache_at *at, const struct exec *r)
 {
     const dtype dt = k->rows.dt;
     const size_t c = bytes_of(m->rank, dt), tail = bytes_of(m->rope, dt), key = bytes_of(s->k.shape[1], dt);
@@ -31,7 +31,7 @@ status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla
 
 /* The new token's row of the cache, and its queries with rotated tails. */
 static status new_row(const struct mla *m, struct mla_saved *s, const struct mla_cache *k,
-                      const struct mix *c, const struct cache_at *at, const struct run *r)
+                      const struct mix *c, const struct cache_at *at, const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
@@ -61,7 +61,7 @@ static status new_row(const struct mla *m, struct mla_saved *s, const struct mla
 
 /* k->q = [W_k^T q_nope | q_rope] of every head. */
 static status absorb(const struct mla *m, const struct mla_saved *s, const struct mla_cache *k,
-                     const struct run *r)
+                     const struct exec *r)
 {
     const dtype dt = k->q.dt;
     const char *q = mla_queries(m, s).data, *w = params_weight(r->params, m->kv.w);
@@ -86,7 +86,7 @@ static status absorb(const struct mla *m, const struct mla_saved *s, const struc
 
 /* s->o = W_v of what attention has gathered from the latent rows. */
 static status release(const struct mla *m, const struct mla_saved *s, const struct mla_cache *k,
-                      const struct run *r)
+                      const struct exec *r)
 {
     const dtype dt = k->o.dt;
     const char *w =
@@ -107,7 +107,7 @@ static status release(const struct mla *m, const struct mla_saved *s, const stru
 }
 
 status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c,
-                const struct cache_at *at, struct tensor y, struct tensor out, const struct run *r)
+                const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     const int64_t width = m->rank + m->rope;
     TRY(linear_fwd(&m->in, y, s->in, r));

@@ -31,7 +31,7 @@ void mlp_rows(struct mlp_saved *s, int64_t rows)
     tensor_rows(&s->m, rows);
 }
 
-static status activate(const struct mlp *m, struct mlp_saved *s, const struct run *r)
+static status activate(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
     if (m->act == ACT_SWIGLU)
@@ -43,10 +43,10 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ru
         r->stream);
 }
 
-/* Where the set forms SwiGLU at the end of the product before it, or (backward) behind it, and nothing stands between them: no bias, and no
+/* Where the set forms SwiGLU at the end of the GEMM before it, or (backward) behind it, and nothing stands between them: no bias, and no
  * rows that come from other ranks or go to them. `in`: up's input, or down's output gradient; *done: it did. */
 static status joined(const struct mlp *m, enum swiglu_way way, struct mlp_saved *s, struct tensor in,
-                     const struct run *r, bool *done)
+                     const struct exec *r, bool *done)
 {
     const struct linear *l = way == SWIGLU_FWD ? &m->up : &m->down;
     const struct swiglu_gemm_args a = {.way = way,
@@ -65,7 +65,7 @@ static status joined(const struct mlp *m, enum swiglu_way way, struct mlp_saved 
 }
 
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,
-               const struct run *r)
+               const struct exec *r)
 {
     bool done;
     TRY(joined(m, SWIGLU_FWD, s, y, r, &done));
@@ -76,9 +76,9 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
     return linear_last(&m->down, s->m, out, r);
 }
 
-/* up alone is asked for, with the bits of forward: by the same product. */
-status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
-                 const struct run *r)
+/* up alone is asked for, with the bits of forward: by the same GEMM. */
+status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r)
 {
     bool done;
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
@@ -87,7 +87,7 @@ status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy
 }
 
 /* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
-static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struct run *r)
+static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
     void *up = s->up.data, *both = s->m.data;
@@ -102,7 +102,7 @@ static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struc
 }
 
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
-               struct tensor dout, struct tensor dy, const struct run *r)
+               struct tensor dout, struct tensor dy, const struct exec *r)
 {
     bool done;
     (void)c;

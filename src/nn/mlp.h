@@ -2,7 +2,7 @@
  *
  *   tensor  shape            dtype  lives                         backward
  *   y       [N, D]           dt     act, by caller                dy =
- *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up] of one product; overwritten by its gradient
+ *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up] of one GEMM; overwritten by its gradient
  *   m       [N, F]           dt     scratch                       formed again from up beside dm, and in its place
  *   out     [N, D]           dt     scratch, by caller            dout read
  *
@@ -18,10 +18,10 @@ struct mlp_saved { struct tensor up, m; };
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
 /* full: up. */
-status mlp_again(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
+status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
 /* dy may be of type A. */
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,5 +1,5 @@
 #include "nn/moe.h"
-#include "nn/whole.h"
+#include "nn/sequence_parallel.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -136,14 +136,14 @@ void moe_rows(struct moe_saved *s, int64_t rows)
 
 /* ---- forward */
 
-/* Ranks that share the experts must choose alike, and a product may round otherwise on each: so each row's logits are one rank's. */
-static status form_logits(const struct moe *m, struct moe_saved *s, struct tensor y, const struct run *r)
+/* Ranks that share the experts must choose alike, and a GEMM may round otherwise on each: so each row's logits are one rank's. */
+static status form_logits(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
 {
-    TRY(linear_fwd(&m->router, whole_own(y, r), whole_own(s->logits, r), r));
-    return whole_fill(s->logits, "router logits", r);
+    TRY(linear_fwd(&m->router, sp_local_rows(y, r), sp_local_rows(s->logits, r), r));
+    return sp_all_gather_in_place(s->logits, "router logits", r);
 }
 
-static status route(const struct moe *m, struct moe_saved *s, const struct run *r)
+static status route(const struct moe *m, struct moe_saved *s, const struct exec *r)
 {
     const struct route_rule *rule = &m->rule;
     const int64_t rows = s->logits.shape[0];
@@ -167,7 +167,7 @@ static status route(const struct moe *m, struct moe_saved *s, const struct run *
         r->stream);
 }
 
-/* A product of all experts with one of their matrices. */
+/* A GEMM of all experts with one of their matrices. */
 struct product {
     enum expert_product kind;
     enum expert_gather gather;
@@ -177,7 +177,7 @@ struct product {
 };
 
 static status multiply(const struct moe *m, const struct moe_saved *s, const struct product *p,
-                       const struct run *r)
+                       const struct exec *r)
 {
     return r->ops->expert_gemm(
         &(struct expert_gemm_args){.product = p->kind,
@@ -200,7 +200,7 @@ static status multiply(const struct moe *m, const struct moe_saved *s, const str
         r->stream);
 }
 
-static status form_up(const struct moe *m, const struct moe_saved *s, struct tensor y, const struct run *r)
+static status form_up(const struct moe *m, const struct moe_saved *s, struct tensor y, const struct exec *r)
 {
     return multiply(m, s,
                     &(struct product){.kind = EXPERT_FWD,
@@ -214,7 +214,7 @@ static status form_up(const struct moe *m, const struct moe_saved *s, struct ten
 }
 
 static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct tensor y,
-                          const struct run *r)
+                          const struct exec *r)
 {
     TRY(form_up(m, s, y, r));
     TRY(r->ops->expert_act_fwd(&(struct expert_act_fwd_args){.up = s->up.data,
@@ -240,7 +240,7 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct
 }
 
 status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
-               const struct run *r)
+               const struct exec *r)
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
     const struct sink base = {.to = gated ? s->shared_out : out.to};
@@ -263,8 +263,8 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct
                            r->stream);
 }
 
-status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
-                 const struct run *r)
+status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r)
 {
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
     TRY(form_logits(m, s, y, r));
@@ -273,14 +273,14 @@ status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy
         TRY(mlp_fwd(&m->shared, &s->shared, y, (struct sink){.to = s->shared_out}, r));
         return linear_fwd(&m->gate, y, s->gate, r);
     }
-    return m->shared.f > 0 ? mlp_again(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
+    return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
 }
 
 /* ---- backward */
 
 /* The shared expert's and its gate's parts of wide; with a gate, shared_out becomes its gradient. */
 static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
-                         struct tensor dout, const struct run *r)
+                         struct tensor dout, const struct exec *r)
 {
     if (m->gate.w < 0) return mlp_bwd(&m->shared, &s->shared, c, y, dout, s->wide, r);
     TRY(r->ops->combine_gate_bwd(&(struct combine_gate_bwd_args){.dy = dout.data,
@@ -299,7 +299,7 @@ static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct 
 
 /* From dout to the gradients of the experts' matrices, of their inputs (sorted) and of the weights. */
 static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
-                          const struct run *r)
+                          const struct exec *r)
 {
     const struct params *p = r->params;
     void *both = s->m.data; /* from dm to m, in one place; up likewise: nobody reads these again */
@@ -358,7 +358,7 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
 /* The router: its cost is the step's (grad_scale), so micro-batches share it by their tokens. Of ranks that share the experts each has the
  * part of dweight, and so of dlogits, that comes of its columns; the first adds the cost's. */
 static status route_bwd(const struct moe *m, struct moe_saved *s, const struct batch *b, struct tensor y,
-                        const struct run *r)
+                        const struct exec *r)
 {
     const bool costs = m->aux > 0 || m->z > 0;
     TRY(r->ops->route_bwd(
@@ -390,7 +390,7 @@ static status route_bwd(const struct moe *m, struct moe_saved *s, const struct b
 }
 
 status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
-               struct tensor dout, struct tensor dy, const struct run *r)
+               struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const bool shared = m->shared.f > 0;
     CHECK(s->train, "backward of a mixture that was laid out without one");

@@ -4,7 +4,7 @@
  *
  *   tensor  shape          dtype  lives                      backward
  *   y       [N, D]         dt     act, by caller             dy =  (may be dout's memory: it is written last)
- *   logits  [N, E]         A      act; scratch under full    routers are products of dt with a result in A
+ *   logits  [N, E]         A      act; scratch under full    routers are GEMMs of dt with a result in A
  *   routing [N, k] ...     i32, A act                        never formed again: choices are the forward's
  *   up      [S, 2I]        dt     act; scratch under full    [gate | up] per row; overwritten by its gradient
  *   m       [S, I]         dt     scratch                    with the slot's weight inside, so that the experts' outputs need not be kept
@@ -48,9 +48,9 @@ struct moe_saved {
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out, const struct run *r) WARN_UNUSED;
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
 /* full: logits, up, the shared expert. */
-status moe_again(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct run *r) WARN_UNUSED;
+status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
 status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct run *r) WARN_UNUSED;
+               const struct exec *r) WARN_UNUSED;
 #endif

@@ -23,7 +23,7 @@ void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay
 }
 
 status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch,
-                struct tensor sum, struct tensor y, const struct run *r)
+                struct tensor sum, struct tensor y, const struct exec *r)
 {
     CHECK(x.shape[1] == m->d, "width %lld, norm has %lld", (long long)x.shape[1], (long long)m->d);
     const struct params *p = r->params;
@@ -57,7 +57,7 @@ status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor 
 }
 
 status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct tensor sum, struct tensor dy,
-                struct tensor dres, struct tensor dx, const struct run *r)
+                struct tensor dres, struct tensor dx, const struct exec *r)
 {
     const struct params *p = r->params;
     if (m->kind == NORM_RMSNORM)

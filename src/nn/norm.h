@@ -11,7 +11,7 @@
  * Memory bound: forward moves 4 N D elements, backward 4 N D. (RMSNorm: arXiv:1910.07467; LayerNorm: arXiv:1607.06450) */
 #ifndef INGOT_NN_NORM_H
 #define INGOT_NN_NORM_H
-#include "nn/run.h"
+#include "parallel/exec.h"
 
 struct norm_block { enum norm kind; int64_t d; double eps, shift; int w, b; };  /* shift: what is added to w */
 struct norm_saved { struct tensor mean, rstd; };
@@ -22,7 +22,7 @@ void norm_center(struct norm_block *m, struct params *p);
 /* Statistics are cheap: kept under every policy but full. */
 void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay *l);
 status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch, struct tensor sum, struct tensor y,
-                const struct run *r) WARN_UNUSED;
+                const struct exec *r) WARN_UNUSED;
 status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct tensor sum, struct tensor dy, struct tensor dres,
-                struct tensor dx, const struct run *r) WARN_UNUSED;
+                struct tensor dx, const struct exec *r) WARN_UNUSED;
 #endif

@@ -4,7 +4,7 @@
  * in double and hold cos and sin times yarn's attention factor. */
 #ifndef INGOT_NN_ROPE_H
 #define INGOT_NN_ROPE_H
-#include "nn/run.h"
+#include "parallel/exec.h"
 
 struct rope_table {
     int64_t half;               /* R/2: rotated pairs per head; 0: nothing rotates */

@@ -61,7 +61,7 @@ static const char *identifier(struct reader *r, size_t *length)
     return at;
 }
 
-/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_9_update_cu_<hash>, 9 being the length of "update.cu". */
+/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_9_update_cu_<hash>, 9 being the length of "optim.cu". */
 static bool unnamed(const char *name, size_t n)
 {
     static const char prefix[] = "_GLOBAL__N_";
@@ -275,7 +275,7 @@ enum kernel_part kernel_part_of(const char *name)
     char text[2048];
     snprintf(text, sizeof text, "%s", name);
     lower(text);
-    if (has(text, exchanges) || strcmp(text, "memcpy between cards") == 0) return KERNEL_EXCHANGE;
+    if (has(text, exchanges) || strcmp(text, "memcpy between GPUs") == 0) return KERNEL_EXCHANGE;
     if (strncmp(text, "memcpy", 6) == 0 || strncmp(text, "memset", 6) == 0) return KERNEL_COPY;
     if (has(text, attention)) return KERNEL_ATTENTION;
     if (has(text, products)) return KERNEL_PRODUCT;

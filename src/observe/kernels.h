@@ -1,7 +1,7 @@
 /* Device times: which kernels a step ran on the GPU, when, for how long, and what they were for.
  *
  *     kernels_open();             before the first step: from here on graph nodes are known by the scope they were captured in
- *     kernels_record(true);       device activity is recorded, by CUPTI (cuda_kernels.c)
+ *     kernels_record(true);       device activity is recorded, by CUPTI (cupti.c)
  *     kernels_flush(0);           the device is idle: what ran so far counts for no step
  *     ... a step, dev_sync ...
  *     kernels_flush(1);           what ran since the last flush, and the time since then, is one step's
@@ -38,12 +38,12 @@ enum kernel_part {
 };
 
 /* What a kernel is for, by its name as the driver reports it (mangled when it is C++): libraries by the words in their names, ours
- * by the function's. What is neither product, attention nor optimizer is memory-bound. */
+ * by the function's. What is neither GEMM, attention nor optimizer is memory-bound. */
 enum kernel_part kernel_part_of(const char *name);
 /* "cublasLt::splitKreduce_kernel<32, 16, int, ...>" from a mangled name, without parameters; other names as they are. Cut to `size`. */
 void kernel_name_short(const char *name, char *out, size_t size);
 
-const char *kernel_part_text(enum kernel_part part);    /* "matrix products" */
+const char *kernel_part_text(enum kernel_part part);    /* "products" */
 const char *kernel_part_key(enum kernel_part part);     /* "products" */
 
 /* Which way a copy goes between host and device. */

@@ -56,7 +56,7 @@ void kernels_put_node(uint64_t node, int scope);            /* a graph's node; t
 void kernels_put_clone(uint64_t node, uint64_t original);   /* a node of the executable graph: of the original's scope */
 void kernels_put_lost(int64_t count);
 int kernels_scope(void);        /* number of the calling thread's scope path, without the outermost index; -1: the set is full */
-/* CUPTI (cuda_kernels.c, in a build with CUDA); NULL when the toolkit had no headers of it. */
+/* CUPTI (cupti.c, in a build with CUDA); NULL when the toolkit had no headers of it. */
 const struct kernel_source *cuda_kernel_source(void);
 /* For tests: kernels_open with another source. */
 status kernels_open_source(const struct kernel_source *source) WARN_UNUSED;

@@ -22,7 +22,7 @@
     X(targets, "data/targets") /* of the step that count (documents, best_fit, pad) */                   \
     X(padding, "data/padding") /* part of the step's tokens that is padding (best_fit, pad) */          \
     X(flops_per_s, "perf/model_flops_per_s")                                                           \
-    X(mfu, "perf/mfu") /* of the card's peak, attention's causal half counted: plan/mfu.h */           \
+    X(mfu, "perf/mfu") /* of the GPU's peak, attention's causal half counted: plan/mfu.h */           \
     X(mfu_full, "perf/mfu_full") /* the full square counted */                                         \
     X(val_loss, "val/loss") /* nats per token */                                                       \
     X(val_accuracy, "val/accuracy") /* part of the targets that were the likeliest token */             \

@@ -114,7 +114,7 @@ static void put_head(FILE *out, const struct report_data *d)
 }
 
 /* One number; `value` is ours, `below` too. */
-static void put_card(FILE *out, const char *what, const char *value, const char *below)
+static void put_gpu(FILE *out, const char *what, const char *value, const char *below)
 {
     fprintf(out, "<div class=card><span>%s</span><b>%s</b><small>%s</small></div>\n", what, value, below);
 }
@@ -132,7 +132,7 @@ static double parameters(const struct report_data *d)
     return json_is_number(v) ? json_number_value(v) : report_data_fact(d, "parameters");
 }
 
-static void put_loss_cards(FILE *out, const struct report_data *d)
+static void put_loss_gpus(FILE *out, const struct report_data *d)
 {
     char value[32], below[64];
     if (d->loss.count) {
@@ -142,26 +142,26 @@ static void put_loss_cards(FILE *out, const struct report_data *d)
         for (int64_t i = d->loss.count - n; i < d->loss.count; i++) sum += d->loss.y[i];
         snprintf(value, sizeof value, "%.4f", sum / (double)n);
         snprintf(below, sizeof below, "mean of the last %lld records", (long long)n);
-        put_card(out, "Training loss", value, n == 1 ? "one record" : below);
+        put_gpu(out, "Training loss", value, n == 1 ? "one record" : below);
     }
     if (d->val_loss.count) {
         snprintf(value, sizeof value, "%.4f", series_last(&d->val_loss));
         snprintf(below, sizeof below, "best %.4f", smallest(&d->val_loss));
-        put_card(out, "Validation loss", value, below);
+        put_gpu(out, "Validation loss", value, below);
     }
     if (d->val_bpb.count) {
         snprintf(value, sizeof value, "%.4f", series_last(&d->val_bpb));
-        put_card(out, "Bits per byte", value, "of the validation text");
+        put_gpu(out, "Bits per byte", value, "of the validation text");
     }
 }
 
-static void put_cards(FILE *out, const struct report_data *d)
+static void put_gpus(FILE *out, const struct report_data *d)
 {
     char value[32], below[96], buf[32];
     fprintf(out, "<div class=cards>\n");
-    put_loss_cards(out, d);
+    put_loss_gpus(out, d);
     snprintf(below, sizeof below, "%lld steps", (long long)d->steps);
-    put_card(out, "Tokens", text_count(value, (double)d->tokens), below);
+    put_gpu(out, "Tokens", text_count(value, (double)d->tokens), below);
     if (d->tokens_per_s.count) {
         snprintf(below, sizeof below, "tokens/s, median");
         if (d->flops_per_s.count) {
@@ -172,24 +172,24 @@ static void put_cards(FILE *out, const struct report_data *d)
         if (d->mfu.count)
             snprintf(below + strlen(below), sizeof below - strlen(below), " &middot; %.1f %% MFU",
                      100 * series_median(&d->mfu));
-        put_card(out, "Throughput", text_count(value, series_median(&d->tokens_per_s)), below);
+        put_gpu(out, "Throughput", text_count(value, series_median(&d->tokens_per_s)), below);
     }
     if (d->wall_s > 0) {
         int64_t stops = 0;
         for (int64_t i = 0; i < d->starts.count; i++) stops += d->starts.x[i] > 0;
         snprintf(below, sizeof below, stops ? "%lld %s" : "in one go", (long long)stops,
                  stops == 1 ? "restart" : "restarts");
-        put_card(out, "Wall time", text_duration(value, fmin(d->wall_s, 1e12)), below);
+        put_gpu(out, "Wall time", text_duration(value, fmin(d->wall_s, 1e12)), below);
     }
     double count = parameters(d), bytes = report_data_fact(d, "measured_bytes");
     if (count > 0) {
         snprintf(below, sizeof below, "%.1f tokens per parameter", (double)d->tokens / count);
-        put_card(out, "Parameters", text_count(value, count), below);
+        put_gpu(out, "Parameters", text_count(value, count), below);
     }
     if (isnan(bytes) && d->rss_bytes.count)
-        put_card(out, "Memory", text_bytes(buf, series_last(&d->rss_bytes)), "resident");
+        put_gpu(out, "Memory", text_bytes(buf, series_last(&d->rss_bytes)), "resident");
     else if (!isnan(bytes))
-        put_card(out, "Memory", text_bytes(buf, bytes), "measured");
+        put_gpu(out, "Memory", text_bytes(buf, bytes), "measured");
     fprintf(out, "</div>\n");
 }
 
@@ -422,7 +422,7 @@ status report_write(const char *run_dir)
     FILE *out = open_memstream(&page, &bytes);
     CHECK(out != NULL, "out of memory");
     put_head(out, &d);
-    put_cards(out, &d);
+    put_gpus(out, &d);
     put_charts(out, &d);
     put_compression(out, &d);
     put_samples(out, &d);

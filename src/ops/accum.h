@@ -1,4 +1,4 @@
-/* Whether a product's result replaces what lies there or is added to it. */
+/* Whether a GEMM's result replaces what lies there or is added to it. */
 #ifndef INGOT_OPS_ACCUM_H
 #define INGOT_OPS_ACCUM_H
 

@@ -1,4 +1,4 @@
-/* Which algorithm of a GPU library computes which matrix product, as text: one line per product, for a cache file that outlives the
+/* Which algorithm of a GPU library computes which GEMM, as text: one line per GEMM, for a cache file that outlives the
  * run and for the record in checkpoints. Plain C without CUDA: the algorithm is 64 opaque bytes.
  *
  *   gemm gpu=NVIDIA_H200 sms=132 lt=130100 m=8192 n=3072 k=2048 ta=0 tb=1 dt=BF16 cdt=BF16 add=0 bias=0 tf32=0 align=256,256,256
@@ -18,7 +18,7 @@
 struct gemm_key {
     int64_t m, n, k;
     uint8_t trans_a, trans_b, dt, cdt, add, tf32;   /* add: 1 to c (ACCUM_ADD), 2 gemm_args.add */
-    uint16_t bias;          /* alignment of the bias that the product's epilogue adds; 0: none */
+    uint16_t bias;          /* alignment of the bias that the GEMM's epilogue adds; 0: none */
     uint16_t align[4];      /* classes of a, b, c, and with add 2 of what is added: 256, 16, or what it is below 16; else the last is 0 */
 };
 
@@ -62,7 +62,7 @@ status gemm_choice_file_read(struct gemm_choice_list *list, const struct gemm_pl
  * replaced, damaged ones go. The new file takes the old one's place in one step. */
 status gemm_choice_file_add(const struct gemm_choice_list *list, const struct gemm_place *here, const char *path) WARN_UNUSED;
 /* Whoever comes first decides: `mine` goes into the file, or *mine becomes what another process has put there since `old` was read (the
- * line that was found then and is of no use; NULL: there was none). So ranks that time a product at the same moment take the same
+ * line that was found then and is of no use; NULL: there was none). So ranks that time a GEMM at the same moment take the same
  * algorithm. Waits a few seconds at most for others that write; STATUS_IO then. */
 status gemm_choice_file_settle(struct gemm_choice *mine, const struct gemm_choice *old, const struct gemm_place *here, const char *path) WARN_UNUSED;
 #endif

@@ -1,5 +1,5 @@
 #include "ops/ops.h"
-#include "ops/cpu/oracle.h"
+#include "ops/cpu/oracle/oracle.h"
 #include <stdio.h>
 
 static size_t cpu_attn_scratch(const struct attn_shape *a, enum attn_pass pass)
@@ -28,12 +28,12 @@ void ops_oracle(struct ops *o)
     oracle_norm(o);
     oracle_rope(o);
     oracle_attn(o);
-    oracle_latent(o);
+    oracle_mla(o);
     oracle_act(o);
     oracle_gdn(o);
     oracle_moe(o);
     oracle_ssm(o);
-    oracle_xent(o);
+    oracle_loss(o);
     oracle_normal(o);
     oracle_optim(o);
 }

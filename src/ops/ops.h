@@ -20,8 +20,8 @@
 #include "ops/ops_gdn.h"
 #include "ops/ops_halt.h"
 #include "ops/ops_moe.h"
-#include "ops/ops_latent.h"
-#include "ops/ops_ortho.h"
+#include "ops/ops_mla.h"
+#include "ops/ops_muon.h"
 #include "ops/ops_ssm.h"
 #include "ops/ops_tables.h"
 #include "ops/ops_tokens.h"
@@ -51,7 +51,7 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
  *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans_b      forward
  *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
  *   dW += dy^T x     a = dy [N, out] trans_a, b = x [N, in], c in A, ACCUM_ADD      wgrad
- * Sums are formed in A whatever dt is, and rounded once. (On a GPU the library may round a BF16 product before it adds the bias.) */
+ * Sums are formed in A whatever dt is, and rounded once. (On a GPU the library may round a BF16 GEMM before it adds the bias.) */
 struct gemm_args {
     const void *a, *b;      /* dt */
     void *c;                /* cdt */
@@ -255,7 +255,7 @@ struct swiglu_bwd_args {
     int64_t rows, f;
     dtype dt;
 };
-/* SwiGLU at the end of the product beside it: ops.swiglu_gemm, which a set need not have (NULL), for what its swiglu_gemm_serves.
+/* SwiGLU at the end of the GEMM beside it: ops.swiglu_gemm, which a set need not have (NULL), for what its swiglu_gemm_serves.
  *   FWD   gu = a w^T, m = swiglu_fwd(gu)                 a = x [rows, d], w = up.weight [2f, d]
  *   BWD   dgu, m = swiglu_bwd(dm, gu), dm = a w          a = dy [rows, d], w = down.weight [d, f]
  * What stands between the two is rounded to dt as if it were stored: m has the bits of swiglu_fwd. */
@@ -359,7 +359,7 @@ struct step_scalars {
  *   then w = bf16(p), rounded as ops/rounding.h says, and g = 0 where UPDATE_ZERO says so.
  * With `low` there is no p: w and low are its halves (ops/rounding.h), joined before the rule and split behind it. With neither, w is all of
  * the weights: read before the rule, and rounded stochastically behind it.
- *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', and g = g' + momentum m (Nesterov), which Muon makes a step of: ops_ortho.h.
+ *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', and g = g' + momentum m (Nesterov), which Muon makes a step of: ops_muon.h.
  * A norm that is not finite changes no array; grad_norm says so and clip_factor is 0.
  * Moments in BF16 and in 8 bits (ops/quant.h) are rounded stochastically (ops/rounding.h) after p has been formed from their exact values:
  * the random bits depend on seed, step, the row's key and the element's index in the whole row, so they are the same for every set, every

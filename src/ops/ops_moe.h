@@ -77,7 +77,7 @@ struct route_bwd_args {
     dtype dt;
 };
 
-/* The products of all experts, one matrix b_e [n, k] each. row(r) = source[r] / top_k, a row per token, of the operand that `gather`
+/* The GEMMs of all experts, one matrix b_e [n, k] each. row(r) = source[r] / top_k, a row per token, of the operand that `gather`
  * names, else r.
  *   FWD    c[r, n] =  a[row(r), k] b_e^T        gather: NONE or A
  *   DGRAD  c[r, k] =  a[row(r), n] b_e          gather: NONE or A

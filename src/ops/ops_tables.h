@@ -1,4 +1,4 @@
-/* Ops on gradients of tables of which a step reads few rows (parallel/tables.h). Included by ops.h; its conventions hold. */
+/* Ops on gradients of tables of which a step reads few rows (parallel/sparse_grad.h). Included by ops.h; its conventions hold. */
 #ifndef INGOT_OPS_OPS_TABLES_H
 #define INGOT_OPS_OPS_TABLES_H
 #include <stdint.h>

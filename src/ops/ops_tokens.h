@@ -18,7 +18,7 @@ struct ahead_args {
 /* Rows of hashed n-gram tables (Engram, arXiv:2601.07372), for each token and order n = 2..order `heads` of them:
  *   x_k = map[token t-k], or map[pad] from the first k on for which row t-k is not in the document of row t
  *   h_n = x_0 a_0 xor ... xor x_{n-1} a_{n-1};    rows[t][i] = h_n mod primes[i] + offsets[i],  i = (n-2) heads + j, head j
- * Products stay below 2^63: a_k (largest x) does. */
+ * GEMMs stay below 2^63: a_k (largest x) does. */
 enum { NGRAM_ORDER_MAX = 8, NGRAM_ROWS_MAX = 128 };
 struct ngram_hash {
     int64_t multipliers[NGRAM_ORDER_MAX];   /* a_k */

@@ -1,6 +1,6 @@
 /* How the optimizer rounds. C and CUDA.
  *
- * Weights: an f32 is kept as two halves, which lose nothing: the bf16 that products read, and `low`, its lower 16 bits. The bf16 is the bits
+ * Weights: an f32 is kept as two halves, which lose nothing: the bf16 that GEMMs read, and `low`, its lower 16 bits. The bf16 is the bits
  * plus 0x8000, shifted: the nearest one, and of two equally near the one further from 0, so that low as a signed number is what the bf16 is
  * off. (Of the nearest even, low could be +0x8000, which no int16 is.) All that makes weights of masters rounds so, that every way of storing
  * them trains the same bits.

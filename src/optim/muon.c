@@ -147,7 +147,7 @@ struct muon_most muon_most(const struct params *p)
     return most;
 }
 
-/* Places of the largest matrix and of the largest square: two of each, in turn input and output of a product. A gradient that comes
+/* Places of the largest matrix and of the largest square: two of each, in turn input and output of a GEMM. A gradient that comes
  * together; slabs that ranks of a layer exchange in a round; parts of slabs that ranks which share out the state exchange, or what those
  * that have everything gather. */
 struct work {
@@ -209,7 +209,7 @@ void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a)
 }
 
 /* One round: from w->x[0] to w->x[1]. */
-static status refine(const struct run *r, const struct work *w, struct param_matrix m)
+static status refine(const struct exec *r, const struct work *w, struct param_matrix m)
 {
     const dtype dt = r->params->dt;
     const int64_t n = shorter(m), k = m.rows + m.cols - n;
@@ -255,7 +255,7 @@ static status refine(const struct run *r, const struct work *w, struct param_mat
 }
 
 /* X of a matrix, from its g, into w->x[0]. */
-static status orthogonalise(const struct run *r, struct work *w, struct param_matrix m, const float *g)
+static status orthogonalise(const struct exec *r, struct work *w, struct param_matrix m, const float *g)
 {
     TRY(r->ops->ortho_unit(
         &(struct ortho_unit_args){
@@ -272,7 +272,7 @@ static status orthogonalise(const struct run *r, struct work *w, struct param_ma
 
 /* Of one optimizer step. */
 struct step {
-    const struct run *run;
+    const struct exec *run;
     const struct run_spec *spec;
     struct offload *offload;
 };
@@ -288,7 +288,7 @@ static const float *gradient(const struct params *p, struct param_ref ref, int64
 /* The step of what is here of a matrix: x [span.count]; at once, or as its master weights come. */
 static status apply(const struct step *q, struct param_ref ref, struct span span, const void *x)
 {
-    const struct run *r = q->run;
+    const struct exec *r = q->run;
     const struct params *p = r->params;
     const struct param_matrix m = matrix_of(p, ref);
     const struct param_held h = params_held(p, ref.row);
@@ -340,7 +340,7 @@ static const struct param_ref *own(const struct round *t)
 }
 
 /* This rank's slab of the gradient of its matrix, from the parts that all have of it. */
-static status bring_together(const struct run *r, const struct work *w, const struct round *t, float *slab)
+static status bring_together(const struct exec *r, const struct work *w, const struct round *t, float *slab)
 {
     const struct params *p = r->params;
     const struct param_ref *mine = own(t);
@@ -364,7 +364,7 @@ static status bring_together(const struct run *r, const struct work *w, const st
 /* The parts that this rank has of all steps, from the ranks that have their slabs: applied. */
 static status deal_out(const struct step *q, const struct work *w, const struct round *t, const char *slab)
 {
-    const struct run *r = q->run;
+    const struct exec *r = q->run;
     const struct params *p = r->params;
     const struct param_ref *mine = own(t);
     const size_t element = dtype_bytes(p->dt), piece = room(largest_span(p, t->refs, t->count), p->dt);
@@ -383,7 +383,7 @@ static status deal_out(const struct step *q, const struct work *w, const struct 
 /* The same where every rank has all of the slabs, and moves all. */
 static status gather(const struct step *q, const struct work *w, const struct round *t, const void *slab)
 {
-    const struct run *r = q->run;
+    const struct exec *r = q->run;
     const struct params *p = r->params;
     const size_t bytes = room(largest_slab(p, t->refs, t->count), p->dt);
     if (t->comm) TRY(comm_all_gather(t->comm, "steps of muon", slab, w->round, bytes, r->stream));
@@ -396,7 +396,7 @@ static status gather(const struct step *q, const struct work *w, const struct ro
 
 /* Between a matrix and a slab of it. */
 enum way { INTO_MATRIX, FROM_MATRIX };
-static status move_slab(const struct run *r, const struct slab *b, char *matrix, char *slab, size_t element,
+static status move_slab(const struct exec *r, const struct slab *b, char *matrix, char *slab, size_t element,
                         enum way way)
 {
     const size_t width = (size_t)b->width * element, stride = (size_t)b->stride * element;
@@ -413,7 +413,7 @@ static status move_slab(const struct run *r, const struct slab *b, char *matrix,
 
 /* Ranks of a layer: slabs of the gradients of `t`, one for each slice, become the whole gradient of this slice's; and its step becomes the
  * slabs of all steps. */
-static status join(const struct run *r, const struct work *w, const struct param_ref *mine, size_t piece)
+static status join(const struct exec *r, const struct work *w, const struct param_ref *mine, size_t piece)
 {
     const struct params *p = r->params;
     TRY(comm_all_to_all(r->tp, "slices for muon", w->slabs, w->others, piece, r->stream));
@@ -423,7 +423,7 @@ static status join(const struct run *r, const struct work *w, const struct param
     }
     return STATUS_OK;
 }
-static status cut(const struct run *r, const struct work *w, const struct param_ref *mine, size_t piece)
+static status cut(const struct exec *r, const struct work *w, const struct param_ref *mine, size_t piece)
 {
     const struct params *p = r->params;
     for (int s = 0; mine && s < p->slices; s++) {
@@ -434,7 +434,7 @@ static status cut(const struct run *r, const struct work *w, const struct param_
 }
 
 /* The gradient of this rank's matrix of a round, whole. */
-static status gradient_of(const struct run *r, const struct work *w, const struct round *t, const float **g)
+static status gradient_of(const struct exec *r, const struct work *w, const struct round *t, const float **g)
 {
     const struct params *p = r->params;
     const int slices = (int)params_slices(p);
@@ -456,7 +456,7 @@ static status gradient_of(const struct run *r, const struct work *w, const struc
 
 static status one_round(const struct step *q, struct work w, const struct round *t)
 {
-    const struct run *r = q->run;
+    const struct exec *r = q->run;
     const struct params *p = r->params;
     const int slices = (int)params_slices(p);
     const size_t piece = room(largest_slab(p, t->refs, t->count), p->dt);
@@ -473,7 +473,8 @@ static status one_round(const struct step *q, struct work w, const struct round 
     return STATUS_OK;
 }
 
-status muon_step(const struct run *r, const struct run_spec *spec, const struct mesh *mesh, struct offload *o)
+status muon_step(const struct exec *r, const struct run_spec *spec, const struct mesh *mesh,
+                 struct offload *o)
 {
     SCOPE("optim.muon", -1);
     const struct step q = {r, spec, o};

@@ -227,7 +227,7 @@ static struct update_args piece_args(const struct offload *o, const struct param
 }
 
 /* What blocks read in fp32, out of the piece that passes. */
-static status copy_exact(const struct run *r, const struct offload_piece *piece, const float *master)
+static status copy_exact(const struct exec *r, const struct offload_piece *piece, const float *master)
 {
     const struct params *p = r->params;
     for (int i = 0; i < p->count && p->zero == 0; i++) { /* else parallel/zero.h gathers it */
@@ -242,7 +242,7 @@ static status copy_exact(const struct run *r, const struct offload_piece *piece,
     return STATUS_OK;
 }
 
-status offload_begin(struct offload *o, const struct run *r)
+status offload_begin(struct offload *o, const struct exec *r)
 {
     if (!o->on) return STATUS_OK;
     SCOPE("optim.offload", -1);
@@ -254,7 +254,7 @@ status offload_begin(struct offload *o, const struct run *r)
 }
 
 /* What is queued moves piece k: it goes back, and its place is another one's. Copies back run in order: the last is the end of all. */
-static status pass_on(struct offload *o, const struct run *r, int64_t k)
+static status pass_on(struct offload *o, const struct exec *r, int64_t k)
 {
     TRY(mark(r->stream, &o->moved[k % OFFLOAD_SLOTS]));
     TRY(send_back(o, k));
@@ -262,7 +262,7 @@ static status pass_on(struct offload *o, const struct run *r, int64_t k)
     return k + 1 == o->piece_count ? wait_for(r->stream, &o->back[k % OFFLOAD_SLOTS]) : STATUS_OK;
 }
 
-status offload_update(struct offload *o, const struct run *r, const struct update_args *all)
+status offload_update(struct offload *o, const struct exec *r, const struct update_args *all)
 {
     const struct params *p = r->params;
     for (int64_t k = 0; k < o->step_first; k++) {
@@ -278,7 +278,7 @@ status offload_update(struct offload *o, const struct run *r, const struct updat
     return STATUS_OK;
 }
 
-status offload_take(struct offload *o, const struct run *r, float **master, int64_t *count)
+status offload_take(struct offload *o, const struct exec *r, float **master, int64_t *count)
 {
     CHECK(o->step < o->piece_count, "more steps of matrices than pieces");
     const struct offload_piece *piece = &o->pieces[o->step];
@@ -289,7 +289,7 @@ status offload_take(struct offload *o, const struct run *r, float **master, int6
     return wait_for(r->stream, &o->there[o->step % OFFLOAD_SLOTS]);
 }
 
-status offload_give(struct offload *o, const struct run *r)
+status offload_give(struct offload *o, const struct exec *r)
 {
     return pass_on(o, r, o->step++);
 }

@@ -1,26 +1,26 @@
-/* offload: the optimizer's state in host memory (memory.offload_optimizer), for models beyond the card.
+/* offload: the optimizer's state in host memory (memory.offload_optimizer), for models beyond the GPU.
  *
- * Master weights, moments and their scales lie in one pinned arena of the host; the weights that products read and the gradients stay on
- * the card. A step first forms the norm of all gradients (UPDATE_NORM), which needs no state, then walks the arrays in pieces:
+ * Master weights, moments and their scales lie in one pinned arena of the host; the weights that GEMMs read and the gradients stay on
+ * the GPU. A step first forms the norm of all gradients (UPDATE_NORM), which needs no state, then walks the arrays in pieces:
  *
- *     up      | 0 | 1 | 2 | 3 | 4 | ...          a stream of copies to the card
+ *     up      | 0 | 1 | 2 | 3 | 4 | ...          a stream of copies to the GPU
  *     step                 |0| |1| |2| ...       the step's own stream: UPDATE_RULE
  *     down                   | 0 | 1 | ...       a stream of copies back
  *
- * through OFFLOAD_SLOTS places on the card; events order the three, so that a captured step holds them, too. The first pieces go up when
+ * through OFFLOAD_SLOTS places on the GPU; events order the three, so that a captured step holds them, too. The first pieces go up when
  * the step begins, behind its forward and backward passes (offload_begin). A piece is a run of the optimizer's chunks: each element sees
  * the operations that it sees without, so the bits are the same.
  *
- * Of Muon's matrices momentum alone travels then, in pieces of their own: what it makes of the gradient stays on the card, in the gradient's
+ * Of Muon's matrices momentum alone travels then, in pieces of their own: what it makes of the gradient stays on the GPU, in the gradient's
  * place. Behind these pieces come their master weights, which the steps move: in the order of muon_step, cut where they are longer than a
- * slot. They are on their way while products make the steps.
+ * slot. They are on their way while GEMMs make the steps.
  *
  * In fp32 and tf32 master weights are the weights: moments alone travel. What is read in fp32 beside a bf16 copy (params: `exact`) is
  * copied out of each piece on its way. On the host, where a stream is NULL, all of it happens at once: for tests. */
 #ifndef INGOT_OPTIM_OFFLOAD_H
 #define INGOT_OPTIM_OFFLOAD_H
 #include "dev/dev.h"
-#include "nn/run.h"
+#include "parallel/exec.h"
 
 enum { OFFLOAD_SLOTS = 3, OFFLOAD_ARRAYS = 5 };
 /* Elements of a piece, at most: 32 MiB of an fp32 array. Small models have smaller ones, so that they have several. */
@@ -61,13 +61,13 @@ status offload_open(struct offload *o, struct stream *s) WARN_UNUSED;
 void offload_close(struct offload *o);
 
 /* Queues the first pieces' way up: at the beginning of a step. */
-status offload_begin(struct offload *o, const struct run *r) WARN_UNUSED;
+status offload_begin(struct offload *o, const struct exec *r) WARN_UNUSED;
 /* Queues UPDATE_RULE over all pieces, as `all` says it of the flat arrays; the run's stream goes on when everything is back, STEP's, too. */
-status offload_update(struct offload *o, const struct run *r, const struct update_args *all) WARN_UNUSED;
-/* Then for each STEP in turn: where the card has the master weights that begin at *master of the host, and how many of *count; and, when what
+status offload_update(struct offload *o, const struct exec *r, const struct update_args *all) WARN_UNUSED;
+/* Then for each STEP in turn: where the GPU has the master weights that begin at *master of the host, and how many of *count; and, when what
  * moves them is queued, their way back. */
-status offload_take(struct offload *o, const struct run *r, float **master, int64_t *count) WARN_UNUSED;
-status offload_give(struct offload *o, const struct run *r) WARN_UNUSED;
+status offload_take(struct offload *o, const struct exec *r, float **master, int64_t *count) WARN_UNUSED;
+status offload_give(struct offload *o, const struct exec *r) WARN_UNUSED;
 /* Bytes per step, each way. */
 double offload_bytes(const struct offload *o);
 #endif

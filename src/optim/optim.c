@@ -217,7 +217,7 @@ static bool has_tables(const struct params *p)
     return false;
 }
 
-static struct update_args update_args_of(const struct run *r, const struct run_spec *spec,
+static struct update_args update_args_of(const struct exec *r, const struct run_spec *spec,
                                          enum update_half half, double *squares)
 {
     const struct params *p = r->params;
@@ -273,7 +273,7 @@ static struct update_args update_args_unit(const struct params *p, struct update
 }
 
 /* The rows of a table that the step has read. `of`: as the table's unit has it. */
-static status update_table(const struct run *r, const struct update_args *of, const struct table *t)
+static status update_table(const struct exec *r, const struct update_args *of, const struct table *t)
 {
     const struct params *p = r->params;
     const struct param *row = &p->rows[t->row];
@@ -297,7 +297,7 @@ static status update_table(const struct run *r, const struct update_args *of, co
 }
 
 /* Of one unit, or -1: of all. */
-static status update_tables(const struct run *r, const struct update_args *of, int unit)
+static status update_tables(const struct exec *r, const struct update_args *of, int unit)
 {
     for (int i = 0; r->params->sparse && i < r->tables->count; i++) {
         const struct table *t = &r->tables->list[i];
@@ -307,7 +307,8 @@ static status update_tables(const struct run *r, const struct update_args *of, i
 }
 
 /* A unit's new weights are told of as soon as they are there, unless muon's steps follow. */
-static status update(const struct run *r, const struct run_spec *spec, enum update_half half, double *squares)
+static status update(const struct exec *r, const struct run_spec *spec, enum update_half half,
+                     double *squares)
 {
     const struct params *p = r->params;
     const struct update_args all = update_args_of(r, spec, half, squares);
@@ -326,9 +327,10 @@ static status update(const struct run *r, const struct run_spec *spec, enum upda
 }
 
 /* Sums of squares of all pieces here. */
-static status update_squares(const struct run *r, const struct run_spec *spec, const struct squares *squares)
+static status update_squares(const struct exec *r, const struct run_spec *spec,
+                             const struct grad_norm *squares)
 {
-    const struct tables *t = r->tables;
+    const struct sparse_grad *t = r->tables;
     TRY(update(r, spec, UPDATE_SQUARES, squares->own));
     if (!r->params->sparse) return STATUS_OK;
     struct update_args rows = update_args_of(r, spec, UPDATE_SQUARES, squares->own + r->params->chunk_count);
@@ -338,7 +340,7 @@ static status update_squares(const struct run *r, const struct run_spec *spec, c
 
 /* The master weights of routers' biases follow those that moved; of what else is read in fp32 the copies follow the halves. What passes through
  * the device in pieces has left its copies there (offload.c), and under ZeRO ranks bring them together (parallel/zero.h). */
-static status keep_exact(const struct run *r)
+static status keep_exact(const struct exec *r)
 {
     const struct params *p = r->params;
     for (int i = 0; i < p->count && params_copies(p) && p->zero == 0; i++) {
@@ -361,7 +363,8 @@ static status keep_exact(const struct run *r)
 }
 
 /* The rule, over what lies on the device or piece by piece. */
-static status move_weights(const struct run *r, const struct run_spec *spec, struct offload *o, bool has_norm)
+static status move_weights(const struct exec *r, const struct run_spec *spec, struct offload *o,
+                           bool has_norm)
 {
     if (o == NULL || !o->on) return update(r, spec, has_norm ? UPDATE_RULE : UPDATE_WHOLE, NULL);
     const struct update_args all = update_args_of(r, spec, UPDATE_RULE, NULL);
@@ -369,7 +372,7 @@ static status move_weights(const struct run *r, const struct run_spec *spec, str
     return offload_update(o, r, &all);
 }
 
-status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares,
+status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *squares,
                   struct offload *o, double balance_rate)
 {
     SCOPE("optim.step", -1);
@@ -377,7 +380,7 @@ status optim_step(const struct run *r, const struct run_spec *spec, const struct
     const bool apart = biases_apart(p);
     if (squares->own) {
         TRY(update_squares(r, spec, squares));
-        TRY(squares_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
+        TRY(grad_norm_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
     TRY(move_weights(r, spec, o, squares->own != NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh, o));
@@ -397,7 +400,7 @@ struct summed {
     const float *grad;
     int64_t count;
 };
-static struct summed summed(const struct run *r, int row)
+static struct summed summed(const struct exec *r, int row)
 {
     const struct params *p = r->params;
     const struct param_held held = params_held(p, row);
@@ -412,7 +415,7 @@ static struct summed summed(const struct run *r, int row)
 }
 
 /* Downloaded in pieces: memory may be short, and only a failed run comes here. */
-static status row_is_finite(const struct run *r, int row, bool *finite)
+static status row_is_finite(const struct exec *r, int row, bool *finite)
 {
     enum { PIECE = 4096 };
     float piece[PIECE];
@@ -428,7 +431,7 @@ static status row_is_finite(const struct run *r, int row, bool *finite)
 }
 
 /* The first row of this rank with a gradient that is not finite, or the number of rows. */
-static status first_bad_row(const struct run *r, int32_t *row)
+static status first_bad_row(const struct exec *r, int32_t *row)
 {
     bool finite = true;
     for (*row = 0; *row < r->params->count; ++*row) {
@@ -438,7 +441,7 @@ static status first_bad_row(const struct run *r, int32_t *row)
     return STATUS_OK;
 }
 
-status optim_blame(const struct run *r, struct comm *world)
+status optim_blame(const struct exec *r, struct comm *world)
 {
     int32_t mine, all[COMM_RANKS_MAX];
     TRY(first_bad_row(r, &mine));

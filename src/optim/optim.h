@@ -2,9 +2,9 @@
  * from step to step lies in run.scalars, so that a captured step is every step. */
 #ifndef INGOT_OPTIM_OPTIM_H
 #define INGOT_OPTIM_OPTIM_H
-#include "nn/run.h"
+#include "parallel/exec.h"
 #include "optim/offload.h"
-#include "optim/squares.h"
+#include "optim/grad_norm.h"
 
 /* Moments that an optimizer keeps per parameter: 2 (AdamW) or 1 (Lion). Their type, by optim.state. */
 int optim_moments(enum optim kind);
@@ -25,9 +25,9 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
 /* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +
  * 1e-6)), as torch's clip_grad_norm_; the norm is that of the whole model, whatever ranks share it. When a gradient is not finite, neither is the norm, and nothing is changed.
  * Then each router's bias moves by balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
-status optim_step(const struct run *r, const struct run_spec *spec, const struct squares *squares, struct offload *o, double balance_rate)
+status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *squares, struct offload *o, double balance_rate)
     WARN_UNUSED;
 /* After such a step: STATUS_NUMERIC that names the first parameter, of all ranks, with a gradient that is not finite. Waits for the device;
  * collective over `world` (NULL: one rank). */
-status optim_blame(const struct run *r, struct comm *world) WARN_UNUSED;
+status optim_blame(const struct exec *r, struct comm *world) WARN_UNUSED;
 #endif

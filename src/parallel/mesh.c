@@ -1,5 +1,5 @@
 #include "parallel/mesh.h"
-#include "parallel/pipe.h"
+#include "parallel/pipeline_schedule.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * those that share out one copy of the state (parallel.shard): copy c has r = c shard ... c shard + shard - 1, which can be the ranks of
  * one machine. dp_rank is the place of a rank in data and sums, part * copies + copy: so the sum inside a copy, then across copies, is the
  * tree of comm_sum over dp, whatever their number. With one copy it is r. The ranks of
- *   tp  hold slices of the same layers and work on the same micro-batches (each on its part of the tokens, between the products)
+ *   tp  hold slices of the same layers and work on the same micro-batches (each on its part of the tokens, between the GEMMs)
  *   dp  hold the same slices and work on micro-batches of their own; their gradients are summed
  *   pp  hold consecutive layers and pass activations and gradients on
  * A run on one rank is the mesh 1 x 1 x 1, whose communicators are all NULL. */

@@ -13,7 +13,7 @@ static int logarithm(int64_t n)
     return levels;
 }
 
-int sync_waiting(int64_t groups)
+int sync_pending(int64_t groups)
 {
     const int levels = logarithm(groups);
     return levels + (groups >> levels > 1);
@@ -62,7 +62,7 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
     *s = (struct sync){.mesh = mesh, .groups = groups ? (int)(groups / ranks) : 1, .total = params_grads(p)};
     s->levels = logarithm(s->groups);
     s->trees = s->groups >> s->levels;
-    const int waiting = sync_waiting(s->groups);
+    const int waiting = sync_pending(s->groups);
     if (waiting > 0) {
         s->grads = arena_take(a, (size_t)(waiting * s->total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)waiting * SYNC_LOSSES * sizeof *s->losses, "losses of groups");

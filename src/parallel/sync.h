@@ -24,8 +24,8 @@ struct sync {
     int groups;                 /* of this rank: */
     int levels, trees;          /* trees 2^levels, trees odd */
     int64_t total;              /* elements of a gradient, or of its part that is here (parallel/zero.h) */
-    float *grads;               /* [sync_waiting][total] sums that wait: for their other half, and for the next tree */
-    double *losses;             /* [sync_waiting][SYNC_LOSSES] likewise, in the set's memory */
+    float *grads;               /* [sync_pending][total] sums that wait: for their other half, and for the next tree */
+    double *losses;             /* [sync_pending][SYNC_LOSSES] likewise, in the set's memory */
     void *scratch;              /* of the largest unit on its way */
 };
 
@@ -34,7 +34,7 @@ enum sync_place { SYNC_LAST, SYNC_FIRST };
 /* STATUS_CONFIG when G groups (0: a group per rank) cannot be dealt to the ranks, or micro-batches of a step to the groups. */
 status sync_check(int64_t groups, int64_t micro_count, int ranks, enum sync_place place) WARN_UNUSED;
 /* Gradients that wait, most of all at once, where a rank sums so many groups. */
-int sync_waiting(int64_t groups);
+int sync_pending(int64_t groups);
 /* Takes the memory, counting or real, for checked numbers. */
 void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const struct params *p, struct arena *a);
 

@@ -75,26 +75,26 @@ static bool is_aside(const struct zero *z)
 
 static status exchange_on(const struct zero *z, dev_stream *s)
 {
-    *s = z->aside->main;
-    return is_aside(z) ? aside_enter(z->aside, s) : STATUS_OK;
+    *s = z->side_stream->main;
+    return is_aside(z) ? side_stream_fork(z->side_stream, s) : STATUS_OK;
 }
 
 static status join(const struct zero *z)
 {
-    return is_aside(z) ? aside_join(z->aside) : STATUS_OK;
+    return is_aside(z) ? side_stream_join(z->side_stream) : STATUS_OK;
 }
 
 static status leave_mark(const struct zero *z, struct event *mark, bool *busy)
 {
     *busy = is_aside(z);
-    return *busy ? aside_mark(z->aside, mark) : STATUS_OK;
+    return *busy ? side_stream_record(z->side_stream, mark) : STATUS_OK;
 }
 
 static status wait_for(const struct zero *z, const struct event *mark, bool *busy)
 {
     if (!*busy) return STATUS_OK;
     *busy = false;
-    return aside_wait(z->aside, mark);
+    return side_stream_wait(z->side_stream, mark);
 }
 
 /* The embedding's, where nothing else takes its slot: filled when the weights are new, and from then on. */
@@ -266,7 +266,7 @@ static status open_gradient(struct zero *z, int unit)
     TRY(wait_for(z, &z->losses_mark, &z->losses_busy)); /* a backward adds to them */
     s->unit = unit;
     u->grad = s->data;
-    return unit_grad_clear(z->params, u->first, u->last, z->aside->main);
+    return unit_grad_clear(z->params, u->first, u->last, z->side_stream->main);
 }
 
 enum way { KEEP, BRING };
@@ -278,7 +278,7 @@ static status move_kept(const struct zero *z, int unit, enum way way)
         const size_t bytes = (size_t)p->rows[i].count * sizeof *kept;
         float *grad = params_grad(p, i);
         if (p->rows[i].linear) continue;
-        TRY(dev_copy(z->aside->main, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
+        TRY(dev_copy(z->side_stream->main, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
         kept += p->rows[i].count;
     }
     return STATUS_OK;
@@ -287,7 +287,7 @@ static status move_kept(const struct zero *z, int unit, enum way way)
 static status enter(void *ctx, int unit, enum unit_use use)
 {
     struct zero *z = ctx;
-    const bool again = use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* its products read no weights */
+    const bool again = use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* its GEMMs read no weights */
     if (z->params->zero < 2) return STATUS_OK;
     if (z->params->zero == 3 && !again) {
         const int next = next_of(z, unit, use);
@@ -306,7 +306,7 @@ static status sum(struct zero *z, int unit, struct zero_slot *slot)
     const struct param_unit *u = &p->units[unit];
     const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
     const bool last = unit == 0 && z->group == z->sync->groups - 1;
-    dev_stream s = z->aside->main;
+    dev_stream s = z->side_stream->main;
     TRY(last ? join(z) : exchange_on(z, &s));
     TRY(sync_unit(z->sync, p, unit, s));
     TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
@@ -340,26 +340,26 @@ status zero_losses(struct zero *z, double *losses)
 
 status zero_open(struct zero *z, const struct zero_open *a)
 {
-    z->aside = a->aside;
+    z->side_stream = a->side_stream;
     z->sync = a->sync;
     z->ops = a->ops;
     if (z->params->zero == 0) return STATUS_OK;
     z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave, .moved = moved};
     z->params->hooks = &z->hooks;
-    TRY(aside_mark_open(z->aside, &z->losses_mark));
+    TRY(side_stream_event_open(z->side_stream, &z->losses_mark));
     for (int s = 0; s < ZERO_SLOTS; s++) {
-        TRY(aside_mark_open(z->aside, &z->weights.slot[s].mark));
-        TRY(aside_mark_open(z->aside, &z->grads.slot[s].mark));
+        TRY(side_stream_event_open(z->side_stream, &z->weights.slot[s].mark));
+        TRY(side_stream_event_open(z->side_stream, &z->grads.slot[s].mark));
     }
     return STATUS_OK;
 }
 
 void zero_close(struct zero *z)
 {
-    if (z->aside == NULL) return;
-    aside_mark_close(z->aside, &z->losses_mark);
+    if (z->side_stream == NULL) return;
+    side_stream_event_close(z->side_stream, &z->losses_mark);
     for (int s = 0; s < ZERO_SLOTS; s++) {
-        aside_mark_close(z->aside, &z->weights.slot[s].mark);
-        aside_mark_close(z->aside, &z->grads.slot[s].mark);
+        side_stream_event_close(z->side_stream, &z->weights.slot[s].mark);
+        side_stream_event_close(z->side_stream, &z->grads.slot[s].mark);
     }
 }

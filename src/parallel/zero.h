@@ -13,18 +13,18 @@
  *   step's stream   wait w(u) | forward u       | wait w(u + 1)...     wait w(u) | backward u         | wait w(u - 1) | backward u - 1
  *   aside                     | w(u + 1)        |                                | w(u - 1)           | sum g(u), fold | w(u - 2)
  *
- * All that ranks exchange here goes aside (parallel/aside.h), or in the same order on the step's stream where tensor parallelism or a
+ * All that ranks exchange here goes aside (parallel/side_stream.h), or in the same order on the step's stream where tensor parallelism or a
  * pipeline exchange there. What is under way is waited for before it is read, or its slot filled again; zero_end waits for all of it.
  *
  * The sums are those of sync.h, in the same order: the bits of a run do not depend on the stage. Under stages 2 and 3 ranks are the deepest
  * level of the tree, so each takes consecutive micro-batches, and every micro-batch is a group of its own. */
 #ifndef INGOT_PARALLEL_ZERO_H
 #define INGOT_PARALLEL_ZERO_H
-#include "parallel/aside.h"
+#include "parallel/side_stream.h"
 #include "parallel/sync.h"
 
 enum { ZERO_SLOTS = 5 };
-/* What a backward forms of a block's gradients: all; or, of schedules that put products off (pipe.h: BI and W), first what is not put off,
+/* What a backward forms of a block's gradients: all; or, of schedules that put GEMMs off (pipeline_schedule.h: BI and W), first what is not put off,
  * which is kept until the rest joins it. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
@@ -42,7 +42,7 @@ struct zero {
     struct params *params;
     const struct sync *sync;
     const struct ops *ops;
-    struct aside *aside;
+    struct side_stream *side_stream;
     struct zero_slots weights, grads;
     struct unit_hooks hooks;
     bool losses_busy;           /* until losses_mark they are summed aside */
@@ -61,7 +61,7 @@ struct zero {
 struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end, stores; bool stays; };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
 /* From then on the decoder's passes over units move what they need, and so does the optimizer's. */
-struct zero_open { const struct sync *sync; const struct ops *ops; struct aside *aside; };
+struct zero_open { const struct sync *sync; const struct ops *ops; struct side_stream *side_stream; };
 status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;
 void zero_close(struct zero *z);
 /* Before the first pass of a step: what slots hold is not that of this step. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 enum { RUNS = 6 };
-#define FLOPS_MAX 2e9 /* of a product: tens of milliseconds on a slow host */
+#define FLOPS_MAX 2e9 /* of a GEMM: tens of milliseconds on a slow host */
 
 static int by_value(const void *a, const void *b)
 {
@@ -39,7 +39,7 @@ struct sizes {
     dtype dt;
 };
 
-static status time_product(const struct ops *ops, const struct sizes *z, char *memory, double *rate)
+static status time_gemm(const struct ops *ops, const struct sizes *z, char *memory, double *rate)
 {
     const size_t e = dtype_bytes(z->dt);
     const size_t a = (size_t)(z->rows * z->d) * e, b = (size_t)(z->f * z->d) * e;
@@ -93,13 +93,13 @@ status calibrate_host(const struct calibrate_args *a, struct machine *out)
     TRY(cluster_parse("cpu", &host));
     const size_t elements = (size_t)(z.rows * (z.d + 2 * z.f) + z.f * z.d);
     TRY(arena_reserve(&arena, arena.name, elements * dtype_bytes(z.dt)));
-    status st = time_product(a->ops, &z, arena.base, &product);
+    status st = time_gemm(a->ops, &z, arena.base, &product);
     if (st == STATUS_OK) st = time_stream(a->ops, &z, arena.base, &stream);
     arena_free(&arena);
     TRY(st);
     *out = *host.machine;
     const double width = fmin(fmin((double)z.d, (double)z.f), (double)z.rows);
-    const double scale = product / machine_product_rate(out, a->precision, width);
+    const double scale = product / machine_gemm_rate(out, a->precision, width);
     out->peak_bf16 *= scale, out->peak_fp32 *= scale;
     out->stream_rate = stream;
     out->memory_rate = fmax(out->memory_rate, stream);

@@ -10,7 +10,7 @@ struct calibrate_args {
     enum precision precision;
     int64_t tokens;                 /* of a micro-batch */
 };
-/* *out = the host's row with its peaks scaled to a product of the model (width x ffn_size, timed on this process's threads), attention
+/* *out = the host's row with its peaks scaled to a GEMM of the model (width x ffn_size, timed on this process's threads), attention
  * with them, and the bytes per second of one of its memory-bound ops. Takes some milliseconds. */
 status calibrate_host(const struct calibrate_args *a, struct machine *out) WARN_UNUSED;
 #endif

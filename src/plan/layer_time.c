@@ -1,5 +1,5 @@
 #include "plan/layer_time.h"
-#include "ops/joined.h"
+#include "ops/fusion.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void layer_time_add(struct layer_time *t, const struct layer_time *more, double 
 #undef X
 }
 
-/* What passes between the products of a mixer, in elements per token. */
+/* What passes between the GEMMs of a mixer, in elements per token. */
 struct widths {
     double query, key; /* rotated, kept; of a delta rule: values, and queries with keys */
     bool linear;       /* no softmax: a state */
@@ -32,15 +32,14 @@ static int64_t head_dim(const struct model_spec *m)
     return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
 }
 
-static int add(struct layer_product *out, int n, int64_t in, int64_t to)
+static int add(struct layer_gemm *out, int n, int64_t in, int64_t to)
 {
     CHECK(n < LAYER_PRODUCTS_MAX, "a layer of more than %d products", LAYER_PRODUCTS_MAX);
-    out[n] = (struct layer_product){.in = in, .out = to, .copies = 1};
+    out[n] = (struct layer_gemm){.in = in, .out = to, .copies = 1};
     return n + 1;
 }
 
-static int mixer_products(const struct model_spec *m, enum mixer mixer, struct layer_product *out,
-                          struct widths *w)
+static int mixer_gemms(const struct model_spec *m, enum mixer mixer, struct layer_gemm *out, struct widths *w)
 {
     const int64_t d = m->hidden_size;
     int n = 0;
@@ -82,7 +81,7 @@ static int mixer_products(const struct model_spec *m, enum mixer mixer, struct l
     return 0;
 }
 
-static int ffn_products(const struct model_spec *m, enum ffn ffn, struct layer_product *out, int n)
+static int ffn_gemms(const struct model_spec *m, enum ffn ffn, struct layer_gemm *out, int n)
 {
     const int64_t d = m->hidden_size;
     if (ffn == FFN_MLP) {
@@ -100,11 +99,11 @@ static int ffn_products(const struct model_spec *m, enum ffn ffn, struct layer_p
     return add(out, n, m->moe_shared_size, d);
 }
 
-int layer_products(const struct model_spec *m, int64_t layer, struct layer_product out[LAYER_PRODUCTS_MAX])
+int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_PRODUCTS_MAX])
 {
     const struct layer_spec l = model_layer(m, layer);
     struct widths w = {0};
-    return ffn_products(m, l.ffn, out, mixer_products(m, l.mixer, out, &w));
+    return ffn_gemms(m, l.ffn, out, mixer_gemms(m, l.mixer, out, &w));
 }
 
 /* A GPU whose multiprocessors do not all get a tile of 128 x 128 is as slow as if they had; weight gradients are cut along the tokens. */
@@ -114,14 +113,14 @@ static double filled(const struct layer_shape *s, double rows, double columns)
     return s->machine->multiprocessors ? fmin(1, tiles / s->machine->multiprocessors) : 1;
 }
 
-/* Seconds of a product and of backward's two. Grouped products reach 0.85 of dense ones (docs/PERF.md). */
+/* Seconds of a GEMM and of backward's two. Grouped GEMMs reach 0.85 of dense ones (docs/PERF.md). */
 struct product_s {
     double forward, dgrad, wgrad;
 };
-static struct product_s product_s(const struct layer_shape *s, const struct layer_product *p)
+static struct product_s product_s(const struct layer_shape *s, const struct layer_gemm *p)
 {
     const double tokens = (double)s->tokens * p->copies, in = (double)p->in, out = (double)p->out;
-    const double rate = machine_product_rate(s->machine, s->precision, fmin(fmin(in, out), tokens));
+    const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), tokens));
     const double t = 2 * tokens * in * out / (rate * (p->grouped ? 0.85 : 1));
     return (struct product_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
 }
@@ -149,7 +148,7 @@ static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
                           5 * f + 2 * (k + 1) * d + 2 * (double)m->moe_experts, 3 * f};
 }
 
-/* What is left of the time of passes that a product does at its end (ops.h: swiglu_gemm, rope_gemm, attn's turn; gemm_adds), where the
+/* What is left of the time of passes that a GEMM does at its end (ops.h: swiglu_gemm, rope_gemm, attn's turn; gemm_adds), where the
  * set has that and nothing stands between. JOINED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of the rotation's (docs/PERF.md). */
 struct joined {
     double act_forward, act_backward, turn_forward, turn_backward; /* shares */
@@ -165,20 +164,20 @@ static struct joined joined_of(const struct layer_shape *s, const struct layer_s
     if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
     if (!m->out_bias) j.stream += (double)d;
     if (l->ffn == FFN_MLP && !m->mlp_bias) j.stream += (double)d;
-    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < JOINED_ROWS_MIN) return j;
+    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < FUSION_ROWS_MIN) return j;
     if (m->activation == ACT_SWIGLU && !m->mlp_bias) {
         if (d >= SWIGLU_DEPTH_MIN_FWD) j.act_forward = JOINED;
         if (d >= SWIGLU_DEPTH_MIN_BWD) j.act_backward = JOINED;
     }
     const bool turns = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && m->position == POS_ROPE &&
                        m->rope_fraction == 1 && !m->qk_norm && !m->qkv_bias && !m->attention_gate;
-    if (turns && d >= TURN_DEPTH_MIN && d <= TURN_DEPTH_MAX) j.turn_forward = JOINED;
-    if (turns && head_dim(m) == TURN_HEAD && s->sequence <= TURN_LENGTH_MAX) j.turn_backward = JOINED;
+    if (turns && d >= ROPE_DEPTH_MIN && d <= ROPE_DEPTH_MAX) j.turn_forward = JOINED;
+    if (turns && head_dim(m) == ROPE_HEAD && s->sequence <= ROPE_LENGTH_MAX) j.turn_backward = JOINED;
     return j;
 }
 
-/* Norms each read two tensors of the stream's width and write two, both ways; activations form their product again in backward; around the
- * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their products. */
+/* Norms each read two tensors of the stream's width and write two, both ways; activations form their GEMM again in backward; around the
+ * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their GEMMs. */
 static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct widths *w,
                      struct layer_times *t)
 {
@@ -213,11 +212,11 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 {
     const struct model_spec *m = s->model;
     const struct layer_spec l = model_layer(m, layer);
-    struct layer_product products[LAYER_PRODUCTS_MAX];
+    struct layer_gemm products[LAYER_PRODUCTS_MAX];
     struct widths w = {0};
     struct layer_times t = {0};
     double weights = 0;
-    const int n = ffn_products(m, l.ffn, products, mixer_products(m, l.mixer, products, &w));
+    const int n = ffn_gemms(m, l.ffn, products, mixer_gemms(m, l.mixer, products, &w));
     for (int i = 0; i < n; i++) {
         const struct product_s p = product_s(s, &products[i]);
         if (products[i].in == m->hidden_size) add_edge(&t.enter, &p);
@@ -247,23 +246,22 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 
 double layer_times_ortho(const struct layer_shape *s, int64_t layer)
 {
-    struct layer_product products[LAYER_PRODUCTS_MAX];
-    const int count = layer_products(s->model, layer, products);
+    struct layer_gemm products[LAYER_PRODUCTS_MAX];
+    const int count = layer_gemms(s->model, layer, products);
     double sum = 0;
     for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than apart */
         const double in = (double)products[i].in, out = (double)products[i].out, n = fmin(in, out);
         const double matrices = products[i].grouped ? (double)s->model->moe_experts : 1;
         sum += matrices * 5 * (4 * n * in * out + 2 * n * n * n) /
-               machine_product_rate(s->machine, s->precision, n);
+               machine_gemm_rate(s->machine, s->precision, n);
     }
     return sum;
 }
 
-/* The head forms loss and gradients in one pass: three products, and logits that are written, read twice and written again. */
+/* The head forms loss and gradients in one pass: three GEMMs, and logits that are written, read twice and written again. */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {
-    const struct layer_product p = {
-        .in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
+    const struct layer_gemm p = {.in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
     struct layer_times t = {0};
     const struct product_s product = product_s(s, &p);
     t.wgrad = product.wgrad;

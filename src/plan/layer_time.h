@@ -1,6 +1,6 @@
 /* How long a rank computes: seconds of a layer's forward and backward pass, by what bounds them.
  *
- * Products run at the rate that the machine attains at their smallest side; attention and the delta rule at theirs; norms, activations,
+ * GEMMs run at the rate that the machine attains at their smallest side; attention and the delta rule at theirs; norms, activations,
  * rotations and the loss move bytes. What a layer multiplies is a list, so that nothing here knows a rank from a whole model: the spec given
  * is the rank's own (heads and widths divided by tp). */
 #ifndef INGOT_PLAN_LAYER_TIME_H
@@ -17,11 +17,11 @@ struct layer_time {
 double layer_time_sum(const struct layer_time *t);
 void layer_time_add(struct layer_time *t, const struct layer_time *more, double times);
 
-/* Forward; backward; the part of backward's products that forms gradients of weights; what the recompute policy repeats before backward. */
+/* Forward; backward; the part of backward's GEMMs that forms gradients of weights; what the recompute policy repeats before backward. */
 struct layer_times {
     struct layer_time forward, backward, again;
     double wgrad;
-    struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* products that read the stream, and that write it; a branch's mean */
+    struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* GEMMs that read the stream, and that write it; a branch's mean */
 };
 struct layer_shape {
     const struct model_spec *model; /* the rank's */
@@ -35,15 +35,15 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
 struct layer_times layer_times_head(const struct layer_shape *s, int heads); /* head and loss, all in backward: 1 + the extra predictions */
 struct layer_times layer_times_embed(const struct layer_shape *s);
 
-/* Seconds of Muon's products for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */
+/* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */
 double layer_times_ortho(const struct layer_shape *s, int64_t layer);
 
-/* Of a product [tokens, in] x [in, out] in a layer's forward pass. */
-struct layer_product {
+/* Of a GEMM [tokens, in] x [in, out] in a layer's forward pass. */
+struct layer_gemm {
     int64_t in, out;
     double copies;  /* per token: chosen experts */
     bool grouped;
 };
 enum { LAYER_PRODUCTS_MAX = 12 };
-int layer_products(const struct model_spec *m, int64_t layer, struct layer_product out[LAYER_PRODUCTS_MAX]);
+int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_PRODUCTS_MAX]);
 #endif

@@ -76,7 +76,7 @@ const char *cluster_text(char buf[64], const struct cluster *c)
     return buf;
 }
 
-const struct machine *machine_of_card(const char *card)
+const struct machine *machine_of_gpu(const char *card)
 {
     for (int i = 0; i < MACHINE_COUNT; i++)
         if (MACHINES[i].words[0] && strstr(card, MACHINES[i].words))
@@ -101,7 +101,7 @@ double machine_peak(const struct machine *m, enum precision precision)
     return 0;
 }
 
-double machine_product_rate(const struct machine *m, enum precision precision, double width)
+double machine_gemm_rate(const struct machine *m, enum precision precision, double width)
 {
     const double *shares = precision == PRECISION_BF16 ? m->share_16 : m->share_32;
     const double peak = machine_peak(m, precision), at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
@@ -118,8 +118,8 @@ double machine_attention_rate(const struct machine *m, enum precision precision,
                                               {m->wide_forward, m->wide_backward},
                                               {m->latent_forward, m->latent_backward}};
     const struct machine_curve c = curves[(head_dim > 64) + (head_dim > 128)][backward];
-    /* fp32 and tf32 have no kernels of their own on tensor cores worth a curve: the products' rate at a head's width. */
-    if (precision != PRECISION_BF16) return machine_product_rate(m, precision, MACHINE_WIDTH_MIN);
+    /* fp32 and tf32 have no kernels of their own on tensor cores worth a curve: the GEMMs' rate at a head's width. */
+    if (precision != PRECISION_BF16) return machine_gemm_rate(m, precision, MACHINE_WIDTH_MIN);
     return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
 }
 

@@ -1,7 +1,7 @@
 #include "plan/mesh_plan_int.h"
 #include "optim/optim.h"
-#include "parallel/share.h"
-#include "plan/overlay.h"
+#include "parallel/tp_grad.h"
+#include "plan/grad_overlay.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,22 +46,22 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
 void mesh_plan_close(struct mesh_plan *p)
 {
     if (p == NULL) return;
-    for (int i = 0; i < p->share_count; i++) mesh_share_close(p->shares[i]);
+    for (int i = 0; i < p->share_count; i++) rank_share_close(p->shares[i]);
     if (p->walk.schedule.ranks > 0) pipe_free(&p->walk.schedule);
     free(p->walk.times);
     free(p);
 }
 
-static status find_share(struct mesh_plan *p, const struct mesh_variant *v, const struct mesh_share **out)
+static status find_share(struct mesh_plan *p, const struct mesh_variant *v, const struct rank_share **out)
 {
     for (int i = 0; i < p->share_count; i++)
-        if (mesh_share_is(p->shares[i], v)) {
+        if (rank_share_is(p->shares[i], v)) {
             *out = p->shares[i];
             return STATUS_OK;
         }
-    if (p->share_count == MESH_SHARES_MAX) mesh_share_close(p->shares[--p->share_count]);
-    TRY(mesh_share_open(&p->shares[p->share_count], v,
-                        &(struct mesh_share_args){.spec = &p->spec, .cluster = &p->cluster, .ops = &p->ops}));
+    if (p->share_count == MESH_SHARES_MAX) rank_share_close(p->shares[--p->share_count]);
+    TRY(rank_share_open(&p->shares[p->share_count], v,
+                        &(struct rank_share_args){.spec = &p->spec, .cluster = &p->cluster, .ops = &p->ops}));
     *out = p->shares[p->share_count++];
     return STATUS_OK;
 }
@@ -114,7 +114,7 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
     if (v->mesh.zero > 0 && v->mesh.dp == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
     if (p->spec.run.memory_offload_optimizer && p->cluster.machine->kind != DEV_CUDA)
-        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs cards; %s has none",
+        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs GPUs; %s has none",
                     p->cluster.machine->name);
     if (sequences % (v->mesh.dp * v->micro_batch) != 0)
         return FAIL(STATUS_CONFIG,
@@ -140,8 +140,8 @@ static double padded(const struct mesh_shape *m, double count)
     return m->zero > 0 ? ceil(count / grid) * grid : count;
 }
 
-/* Of Muon's products. A rank's part of a layer bounds what it has of a matrix. */
-static double muon_scratch(const struct mesh_shape *m, const struct mesh_share *s, double layer)
+/* Of Muon's GEMMs. A rank's part of a layer bounds what it has of a matrix. */
+static double muon_scratch(const struct mesh_shape *m, const struct rank_share *s, double layer)
 {
     const int64_t part = (int64_t)layer / m->shard;
     struct muon_ranks by = {.ranks = m->dp, .slices = m->tp};
@@ -151,7 +151,7 @@ static double muon_scratch(const struct mesh_shape *m, const struct mesh_share *
 
 /* What Muon exchanges of a layer's matrices (optim/muon.h): gradients and steps, or without ZeRO and slices steps alone. */
 static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape *m,
-                              const struct mesh_share *s, double matrices)
+                              const struct rank_share *s, double matrices)
 {
     const int shard = m->zero > 0 ? m->shard : m->dp;
     const struct axis dp = traffic_axis(&p->cluster, shard, m->tp), tp = traffic_axis(&p->cluster, m->tp, 1);
@@ -161,25 +161,25 @@ static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape
            traffic_gather_s(&tp, there_and_back);
 }
 
-/* So many bytes of gradients lie where activations were (overlay.h). */
-static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const struct mesh_share *s,
+/* So many bytes of gradients lie where activations were (grad_overlay.h). */
+static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const struct rank_share *s,
                     double grads)
 {
     double from = s->act_front, end = s->act_front, before = 4 * padded(&v->mesh, s->count_first);
     for (int64_t i = 0; i < s->layers; i++) {
-        const struct mesh_share_layer *l = &s->layer[i];
-        const struct overlay_block b = {end + l->act_mixer, end + l->act, before,
-                                        before + 4 * l->count_mixer};
+        const struct rank_share_layer *l = &s->layer[i];
+        const struct grad_overlay_block b = {end + l->act_mixer, end + l->act, before,
+                                             before + 4 * l->count_mixer};
         end += l->act;
-        from = overlay_block(from, &b, s->tp);
+        from = grad_overlay_block(from, &b, s->tp);
         before += 4 * padded(&v->mesh, s->layer[i].count);
     }
-    m->act = overlay_from(from, m->act, before) + grads;
+    m->act = grad_overlay_from(from, m->act, before) + grads;
     m->grads -= grads;
 }
 
 /* A rank's layers, chunk by chunk: sums over them. */
-static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct mesh_share *s)
+static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct rank_share *s)
 {
     const struct mesh_variant *v = &r->variant;
     struct mesh_stage *stage = &r->stages[rank];
@@ -196,7 +196,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
         const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
         double chunk = last && c == v->mesh.chunks - 1 && v->mesh.pp > 1 ? s->sum_bytes : 0;
         for (int64_t i = layers.begin; i < layers.end; i++) {
-            const struct mesh_share_layer *l = &s->layer[i];
+            const struct rank_share_layer *l = &s->layer[i];
             chunk += l->act;
             store += l->store;
             kept += l->kept;
@@ -224,7 +224,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->weights = stage->count * (b.weight + b.master) + s->param_other;
     m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
-        m->grads += (double)share_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
+        m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
     if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL)
         overlay(m, v, s, (stage->count - stage->tables) * b.grad);
     m->optim = stage->count * b.moments;
@@ -233,7 +233,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
-    m->grads += sync_waiting(groups) * (stage->count - stage->tables) *
+    m->grads += sync_pending(groups) * (stage->count - stage->tables) *
                 b.grad; /* sums that wait for their other half */
     /* Units on their way: sums of one at a time; with ZeRO 2 and 3 two layers, a table, and the ends of the model, which
      * share a place unless both are at work together (parallel/zero.h). */
@@ -264,7 +264,7 @@ static void passes_add(struct passes *sum, const struct passes *t)
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
-/* What a transfer costs of which so much has something computed beside it. Products beside copies are slower by a part of the copies' time
+/* What a transfer costs of which so much has something computed beside it. GEMMs beside copies are slower by a part of the copies' time
  * (two H200s: 7 ms of a step for 13.5 hidden by DDP, 12 for 26 by ZeRO 3). */
 static double paid(double transfer, double hidden)
 {
@@ -272,28 +272,28 @@ static double paid(double transfer, double hidden)
     return transfer - (1 - slower) * fmin(transfer, hidden);
 }
 
-/* What an exchange of the stream costs beside a product, of whose blocks, one for each of tp, the first has nothing beside it (nn/whole.h). */
-static double exchange(const struct mesh_share *s, int64_t layer, double product)
+/* What an exchange of the stream costs beside a GEMM, of whose blocks, one for each of tp, the first has nothing beside it (nn/sequence_parallel.h). */
+static double exchange(const struct rank_share *s, int64_t layer, double product)
 {
-    const double beside = s->layer[layer].beside * fmin(s->gather_s, product * (s->tp - 1) / s->tp);
+    const double beside = s->layer[layer].overlap * fmin(s->gather_s, product * (s->tp - 1) / s->tp);
     return paid(s->gather_s, s->overlap ? beside : 0);
 }
 
 /* Of a layer's two branches: rows are gathered for what enters and added up from what leaves; backward the other way round, and what entered
  * is gathered once more for the gradients of weights. */
-static double exchanges_forward(const struct mesh_share *s, int64_t layer)
+static double exchanges_forward(const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
     return 2 * (exchange(s, layer, l->enter.forward) + exchange(s, layer, l->leave.forward));
 }
-static double exchanges_backward(const struct mesh_share *s, int64_t layer)
+static double exchanges_backward(const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
     return 2 * (exchange(s, layer, l->leave.dgrad) + exchange(s, layer, l->enter.dgrad) +
                 exchange(s, layer, l->enter.wgrad));
 }
 
-static struct passes layer_passes(const struct mesh_variant *v, const struct mesh_share *s, int64_t layer)
+static struct passes layer_passes(const struct mesh_variant *v, const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
     const double forward = exchanges_forward(s, layer),
@@ -309,7 +309,7 @@ static struct passes layer_passes(const struct mesh_variant *v, const struct mes
 }
 
 /* What the first and the last stage have beside layers. */
-static struct passes end_passes(const struct mesh_share *s, bool first, bool last)
+static struct passes end_passes(const struct rank_share *s, bool first, bool last)
 {
     struct passes t = {0};
     const struct layer_times *ends[] = {first ? &s->embed : NULL, last ? &s->head : NULL};
@@ -329,7 +329,7 @@ static struct passes end_passes(const struct mesh_share *s, bool first, bool las
     return t;
 }
 
-static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct mesh_share *s,
+static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct rank_share *s,
                                  int chunk)
 {
     const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
@@ -344,7 +344,7 @@ static struct passes rank_passes(const struct mesh_variant *v, int rank, const s
 
 /* Whether stages that take `most` seconds at most have room for all layers. Filled from the last on, so that the first, which hold most sets of
  * activations, get least. */
-static bool fill_stages(struct mesh_variant *v, const struct mesh_share *s, double most)
+static bool fill_stages(struct mesh_variant *v, const struct rank_share *s, double most)
 {
     int64_t left = s->layers;
     for (int at = v->mesh.pp - 1; at >= 0; at--) {
@@ -366,7 +366,7 @@ static bool fill_stages(struct mesh_variant *v, const struct mesh_share *s, doub
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
 {
     enum { HALVINGS = 40 };
-    const struct mesh_share *s;
+    const struct rank_share *s;
     CHECK(v->mesh.chunks == 1, "stages of one chunk are balanced");
     TRY(find_share(p, v, &s));
     double low = 0, high = 0;
@@ -387,7 +387,7 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
 
 /* AdamW reads and writes weights and moments, and reads the gradient twice (for its norm, too). What lies in host memory
  * comes up and goes back at once, behind which the rest is hidden. */
-static double optim_s(const struct mesh_plan *p, const struct mesh_share *s, const struct mesh_variant *v,
+static double optim_s(const struct mesh_plan *p, const struct rank_share *s, const struct mesh_variant *v,
                       const struct mesh_stage *stage)
 {
     const double count = stage->count - stage->tables + stage->rows;
@@ -415,7 +415,7 @@ static double uncovered(double transfer, double pass, int layers, bool overlap)
 /* ZeRO shares a copy out over `shard` neighbours of dp (parallel/mesh.h); copies add up what theirs have scattered, as often as they do.
  * Each unit of the parameter table is a call of its own. */
 static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
-                              const struct mesh_share *s, const struct passes *t)
+                              const struct rank_share *s, const struct passes *t)
 {
     const struct mesh_shape *v = &r->variant.mesh;
     const struct mesh_stage *stage = &r->stages[rank];
@@ -497,7 +497,7 @@ static status walk_schedule(struct mesh_walk *w, struct pipe_time *times, size_t
 }
 
 /* Takes `times`. */
-static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct mesh_share *s,
+static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct rank_share *s,
                             struct pipe_time *times, double message, double *makespan)
 {
     const struct mesh_shape *m = &r->variant.mesh;
@@ -520,7 +520,7 @@ static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const st
 }
 
 /* Times of all stages, with what of dp's traffic each micro-batch carries; the walk over them. */
-static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
+static status time_step(struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
     const double message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, v->mesh.tp * v->mesh.dp,
@@ -572,7 +572,7 @@ static status time_step(struct mesh_plan *p, const struct mesh_share *s, struct 
 }
 
 /* Ranks of one node pass the host's data through its memory, as `ingot launch` starts them. */
-static struct comm_room room_of(const struct mesh_plan *p, const struct mesh_share *s,
+static struct comm_room room_of(const struct mesh_plan *p, const struct rank_share *s,
                                 const struct mesh_shape *m)
 {
     const int ranks = m->pp * m->dp * m->tp, here = ranks < p->cluster.node ? ranks : p->cluster.node;
@@ -583,7 +583,7 @@ static struct comm_room room_of(const struct mesh_plan *p, const struct mesh_sha
 
 /* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model; an extra prediction is a
  * layer with both ends. */
-static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, struct mesh_result *r)
+static void count_tp(const struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
     const struct axis tp = traffic_axis(&p->cluster, v->mesh.tp, 1);
@@ -599,7 +599,7 @@ static void count_tp(const struct mesh_plan *p, const struct mesh_share *s, stru
 
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r)
 {
-    const struct mesh_share *s;
+    const struct rank_share *s;
     *r = (struct mesh_result){.variant = *v};
     TRY(mesh_check(&p->spec, &v->mesh));
     TRY(check_variant(p, v));

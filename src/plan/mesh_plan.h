@@ -2,8 +2,8 @@
  *
  * Memory is what the run's own layout code asks for at a place of the mesh (plan_lay, block_lay), layer by layer, so that all stages come out
  * of one layout; the state is then divided as ZeRO divides it. One device is exactly plan_lay, and so are activations of every stage. Time is layer_time.h's for the compute, a walk of the
- * pipeline's schedule (parallel/pipe.h), and traffic.h's for what is sent, less what hides:
- *     gathers and sums of tp around a product hide behind it in backward, not in forward
+ * pipeline's schedule (parallel/pipeline_schedule.h), and traffic.h's for what is sent, less what hides:
+ *     gathers and sums of tp around a GEMM hide behind it in backward, not in forward
  *     sums of gradients (ZeRO 0, 1) hide behind the last micro-batch's backward pass, but for the last layer's; gathers of weights behind
  *     the first forward pass, but for the first layer's; with ZeRO 2 and 3 the same in each micro-batch
  *     messages of a pipeline hide behind another micro-batch's compute but on the way in and out
@@ -11,7 +11,7 @@
 #ifndef INGOT_PLAN_MESH_PLAN_H
 #define INGOT_PLAN_MESH_PLAN_H
 #include "parallel/mesh.h"
-#include "parallel/pipe.h"
+#include "parallel/pipeline_schedule.h"
 #include "plan/layer_time.h"
 #include "plan/plan.h"
 #include "plan/traffic.h"
@@ -45,13 +45,13 @@ double mesh_memory_sum(const struct mesh_memory *m);
 /* A rank of the pipeline. */
 struct mesh_stage {
     int layers;                 /* of all its chunks */
-    int slots, stores;          /* sets of activations of a chunk that it holds; of products that are put off (zb_h1) */
+    int slots, stores;          /* sets of activations of a chunk that it holds; of GEMMs that are put off (zb_h1) */
     double count;               /* parameters, before sharding over dp */
-    double tables, rows, row_bytes; /* of them, those whose gradients are rows; what a step may read of them, and keeps: mesh_share.h */
+    double tables, rows, row_bytes; /* of them, those whose gradients are rows; what a step may read of them, and keeps: rank_share.h */
     double host;                /* bytes of the optimizer's state in host memory */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, with what is sent and not hidden */
-    double ortho, exchange;     /* seconds of Muon's products per step, and of what ranks exchange for them */
+    double ortho, exchange;     /* seconds of Muon's GEMMs per step, and of what ranks exchange for them */
 };
 /* An axis, on the rank where it takes longest. Per step. */
 struct mesh_traffic {
@@ -63,7 +63,7 @@ struct mesh_result {
     int micros;                 /* micro-batches of a rank per step, m */
     struct mesh_stage stages[PIPE_RANKS_MAX];
     int fullest, slowest;       /* stages */
-    struct comm_room room;      /* what exchanges take of each rank's card and host */
+    struct comm_room room;      /* what exchanges take of each rank's GPU and host */
     bool fits;
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */

@@ -1,7 +1,7 @@
 /* What a search over meshes holds; for mesh_plan.c, mesh_search.c and mesh_print.c. */
 #ifndef INGOT_PLAN_MESH_PLAN_INT_H
 #define INGOT_PLAN_MESH_PLAN_INT_H
-#include "plan/mesh_share.h"
+#include "plan/rank_share.h"
 
 /* The last walk of a pipeline: variants that differ in ZeRO alone come one after the other, and many have equal times. */
 struct mesh_walk {
@@ -20,7 +20,7 @@ struct mesh_plan {
     double peak, bytes;         /* FLOP/s; what a device offers a run */
     struct mesh_walk walk;
     int share_count;
-    struct mesh_share *shares[MESH_SHARES_MAX]; /* owned */
+    struct rank_share *shares[MESH_SHARES_MAX]; /* owned */
 };
 /* Layers for each stage of v's pipeline (one chunk per rank), such that the slowest is as fast as can be. STATUS_CONFIG as mesh_plan_one. */
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;

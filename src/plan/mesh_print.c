@@ -1,7 +1,7 @@
 /* The text and the JSON of a plan for many devices. */
 #include "base/text.h"
 #include "plan/mesh_plan_int.h"
-#include "plan/overlay.h"
+#include "plan/grad_overlay.h"
 
 #include <jansson.h>
 #include <math.h>

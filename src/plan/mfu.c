@@ -26,7 +26,7 @@ double mfu_peak(const char *device, const char *precision)
         const char *word;
         enum precision precision;
     } words[] = {{"bf16", PRECISION_BF16}, {"tf32", PRECISION_TF32}, {"fp32", PRECISION_FP32}};
-    const struct machine *m = machine_of_card(device);
+    const struct machine *m = machine_of_gpu(device);
     for (size_t i = 0; m && i < sizeof words / sizeof words[0]; i++)
         if (strcmp(precision, words[i].word) == 0) return machine_peak(m, words[i].precision);
     return 0;

@@ -2,8 +2,8 @@
 #include "base/text.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
-#include "parallel/pipe.h"
-#include "plan/overlay.h"
+#include "parallel/pipeline_schedule.h"
+#include "plan/grad_overlay.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -81,15 +81,15 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
                         rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
-static void lay_tables(struct tables *t, struct memory *m, const struct decoder *d,
+static void lay_tables(struct sparse_grad *t, struct memory *m, const struct decoder *d,
                        const struct plan_lay_args *args)
 {
-    tables_lay(t, &(struct tables_lay){.mesh = args->mesh,
-                                       .params = &d->params,
-                                       .reads = args->tokens * model_engram_rows(&d->spec),
-                                       .micros = args->step_micros,
-                                       .grad = &m->grad,
-                                       .optim = &m->optim});
+    sparse_grad_lay(t, &(struct sparse_grad_lay){.mesh = args->mesh,
+                                                 .params = &d->params,
+                                                 .reads = args->tokens * model_engram_rows(&d->spec),
+                                                 .micros = args->step_micros,
+                                                 .grad = &m->grad,
+                                                 .optim = &m->optim});
 }
 
 status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
@@ -114,7 +114,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     struct feed_shape feed = plan_feed(args);
     if (args->offload && args->kind != DEV_CUDA)
         return FAIL(STATUS_CONFIG,
-                    "memory.offload_optimizer needs a card, and this run is on the CPU, where all "
+                    "memory.offload_optimizer needs a GPU, and this run is on the CPU, where all "
                     "of the state is in host memory already: leave it out");
     arena_take(&m->input, feed_bytes(args->kind, &feed), "batch");
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
@@ -133,9 +133,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                                  .optim = &m->optim,
                                                  .host = train && args->offload ? &m->host : NULL}}));
     struct sync counted;
-    struct tables counted_tables, *tables = args->tables ? args->tables : &counted_tables;
-    struct squares counted_squares;
-    struct share counted_share;
+    struct sparse_grad counted_tables, *tables = args->tables ? args->tables : &counted_tables;
+    struct grad_norm counted_squares;
+    struct tp_grad counted_share;
     struct zero counted_zero;
     struct offload counted_offload;
     zero_lay(args->zero ? args->zero : &counted_zero, &d->params,
@@ -150,9 +150,9 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
     if (train) offload_lay(args->places ? args->places : &counted_offload, &d->params, &m->optim);
     if (train) lay_tables(tables, m, d, args);
     if (train)
-        squares_lay(args->squares ? args->squares : &counted_squares,
-                    &(struct squares_lay){&d->params, tables, args->mesh, &m->optim});
-    if (train) share_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
+        grad_norm_lay(args->squares ? args->squares : &counted_squares,
+                      &(struct grad_norm_lay){&d->params, tables, args->mesh, &m->optim});
+    if (train) tp_grad_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
     if (train)
         sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, &d->params, &m->grad);
     if (train && args->optim == OPTIM_MUON) {
@@ -161,7 +161,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
         arena_release(&m->scratch, mark);
     }
     TRY(activations_lay(a, d, &l));
-    if (d->params.overlaid) overlay_lay(d, a, &m->act);
+    if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
     return STATUS_OK;
 }
 
@@ -410,7 +410,7 @@ static void add_attention(struct flops *f, const struct model_spec *m, int64_t s
     f->scores += 4 * q * keys_seen(sequence_length, window);
 }
 
-/* The delta rule in chunks of 64 rows: states, products inside a chunk, the triangular solve. */
+/* The delta rule in chunks of 64 rows: states, GEMMs inside a chunk, the triangular solve. */
 static void add_gdn(struct flops *f, const struct model_spec *m)
 {
     const double d = (double)m->hidden_size, heads = (double)m->gdn_value_heads, dk = (double)m->gdn_key_dim,
@@ -433,7 +433,7 @@ static void add_mla(struct flops *f, const struct model_spec *m, int64_t sequenc
     f->scores += 2 * heads * (nope + rope + value) * keys_seen(sequence_length, 0);
 }
 
-/* The same without the delta term: states, and two products inside a chunk. */
+/* The same without the delta term: states, and two GEMMs inside a chunk. */
 static void add_mamba(struct flops *f, const struct model_spec *m)
 {
     const double d = (double)m->hidden_size, heads = (double)m->mamba_heads, p = (double)m->mamba_head_dim,
@@ -573,7 +573,7 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
         printf("  gradients have memory of their own: %s\n", apart);
     else
         printf("  %s of gradients lie among the activations, where those of blocks behind were\n",
-               text_bytes(a, (double)overlay_bytes(&d->params)));
+               text_bytes(a, (double)grad_overlay_bytes(&d->params)));
     struct flops f = plan_flops(&s->model, t);
     double sum = flops_sum(f);
     printf("\nFLOPs per token (forward)\n");
@@ -600,7 +600,7 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     json_t *root = json_pack(
         "{s:I, s:I, s:o, s:I, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
         "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory, "memory_bytes_sum",
-        (json_int_t)memory_peak(m), "gradients_overlaid_bytes", (json_int_t)overlay_bytes(&d->params),
+        (json_int_t)memory_peak(m), "gradients_overlaid_bytes", (json_int_t)grad_overlay_bytes(&d->params),
         "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
         have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));

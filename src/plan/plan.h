@@ -7,8 +7,8 @@
 #include "model/feed.h"
 #include "ops/choose.h"
 #include "optim/offload.h"
-#include "optim/squares.h"
-#include "parallel/share.h"
+#include "optim/grad_norm.h"
+#include "parallel/tp_grad.h"
 #include "parallel/zero.h"
 
 /*  arena   category        what lies there */
@@ -47,13 +47,13 @@ struct plan_lay_args {
     const struct mesh *mesh;   /* the place of the rank that is laid out; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
     struct sync *sync;         /* of training: laid out, too; NULL: only counted */
-    struct squares *squares;       /* likewise */
+    struct grad_norm *squares;       /* likewise */
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step, of all data-parallel ranks: read with `sparse` */
-    struct tables *tables;     /* likewise */
-    struct share *share;       /* likewise */
+    struct sparse_grad *tables;     /* likewise */
+    struct tp_grad *share;       /* likewise */
     struct zero *zero;         /* likewise */
-    bool overlay;              /* gradients lie where activations were (overlay.h): overlay_apart must allow it */
+    bool overlay;              /* gradients lie where activations were (grad_overlay.h): overlay_apart must allow it */
     bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */
     struct offload *places;    /* of what is offloaded: laid out, too; NULL: only counted */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
@@ -68,7 +68,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device, and what its exchanges take */
-/* What a rank of the mesh takes for exchanges; depth: of mailboxes (parallel/pipe.h), whose messages have `message` bytes. */
+/* What a rank of the mesh takes for exchanges; depth: of mailboxes (parallel/pipeline_schedule.h), whose messages have `message` bytes. */
 struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */

@@ -1,7 +1,7 @@
 /* What collectives send and how long they take, between the ranks of one axis of a mesh.
  *
  * Ranks are numbered tp fastest, then dp, then pp, and fill nodes in that order; so an axis is every `stride`-th rank. A ring over ranks of
- * several nodes passes each node's network cards g times at once, g being its ranks in a node (other rings use the other ranks' cards):
+ * several nodes passes each node's NICs g times at once, g being its ranks in a node (other rings use the other ranks' GPUs):
  *     T = start + hops + bytes on the wire of a rank / min(link, g * net)          bytes: all-reduce 2 (n-1)/n S, the others (n-1)/n S
  * with n - nodes hops inside and nodes - 1 between nodes (all-reduce: twice), as NCCL's own model of its rings. */
 #ifndef INGOT_PLAN_TRAFFIC_H

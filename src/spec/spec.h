@@ -133,7 +133,7 @@ int64_t model_visits(const struct model_spec *m, int64_t layer);
 enum { MODEL_ENGRAM_ROWS = 128 };
 bool model_layer_engram(const struct model_spec *m, int64_t layer);
 int64_t model_engram_rows(const struct model_spec *m);
-/* Rows of a layer's tables that a step reads, at most; whether their gradients are these rows (optim.table_gradients): parallel/tables.h. */
+/* Rows of a layer's tables that a step reads, at most; whether their gradients are these rows (optim.table_gradients): parallel/sparse_grad.h. */
 int64_t spec_table_reads(const struct spec *s);
 bool spec_tables_sparse(const struct spec *s);
 int64_t model_engram_primes(const struct model_spec *m, int64_t layer, int32_t out[MODEL_ENGRAM_ROWS]);

@@ -295,7 +295,7 @@ static status check_offload(const struct spec *s)
     const struct run_spec *r = &s->run;
     if (!r->memory_offload_optimizer) return STATUS_OK;
     if (r->machine_device == DEVICE_CPU)
-        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs a card; with machine.device: cpu all of "
+        return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs a GPU; with machine.device: cpu all of "
                                    "the state is in host memory already: leave it out");
     return STATUS_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Storage is flat. Row r covers elements [offset, offset+count) of each of these arrays, offsets being multiples of PARAM_ALIGN:
  *   master  F32            what the optimizer updates (F64 in gradient checks)
- *   weight  dt             what the products read: == master when dt is F32 or F64; in bf16 the upper half of the master (ops/rounding.h)
+ *   weight  dt             what the GEMMs read: == master when dt is F32 or F64; in bf16 the upper half of the master (ops/rounding.h)
  *   low     16 bits        in bf16 its lower half, and no `master`, unless that is the host's; none without moments (nothing is updated) and with `masterless`
  *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored`, and `overlaid`
  *   m, v    moment_dt      optimizer moments, F32, BF16 or 8 bits (U8, ops/quant.h); Lion has no v, and v no place for `ortho` rows
@@ -72,7 +72,7 @@ struct param {
     bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
     bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
     int64_t no_v;               /* elements of `ortho` rows before it that are here: what is here of its v begins so much further in front */
-    bool stored;                /* a product forms the whole gradient and stores it in a step's first micro-batch; of the rest the
+    bool stored;                /* a GEMM forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool linear;                /* the weight of an nn/linear */
     bool exact;                 /* read in fp32 (params_exact), whatever the dtype of weights */
@@ -93,7 +93,7 @@ struct params {
     int slices, slice;          /* ranks that share `split` rows, and which of them this is; 0 slices: not shared. Set before rows are added */
     int zero, shards, shard;    /* the stage, ranks that share a copy out, and which part is this one's; 0 shards: 1 */
     int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
-    bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/tables.h): set before params_lay */
+    bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/sparse_grad.h): set before params_lay */
     int64_t summed;             /* elements of `grad` where it is whole: all units but those tables, which come last; params_lay */
     bool masterless;            /* bf16 weights are all there is (ops/rounding.h), but of role BALANCE, which `exact` has. Set before params_lay */
     bool overlaid;              /* `grad` lies where activations were: a backward finds those in it, not zeros. Set before params_lay */
@@ -107,7 +107,7 @@ struct params {
     int64_t chunk_count, chunks_model; /* here; in all units */
     struct update_chunk *balance; /* likewise, the rows of role BALANCE, of which chunks has none */
     int64_t balance_count;
-    void *work;                 /* memory of the optimizer's products, for the time of its step: optim/muon.h */
+    void *work;                 /* memory of the optimizer's GEMMs, for the time of its step: optim/muon.h */
 };
 
 /* The rows that are added from here on form another unit, which is here. */

@@ -31,7 +31,7 @@ double forecast_measured(const struct forecast *f)
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-/* The machine that the run is on: a card's row, or this host's own rates and, for each of its ranks, memory. */
+/* The machine that the run is on: a GPU's row, or this host's own rates and, for each of its ranks, memory. */
 static status machine_of_run(const struct trainer *t, struct machine *m)
 {
     const int here = comm_job(t->mesh.world).here;
@@ -45,7 +45,7 @@ static status machine_of_run(const struct trainer *t, struct machine *m)
         m->memory_bytes = plan_bytes(&t->spec, &t->dev, &t->mesh);
         return STATUS_OK;
     }
-    const struct machine *row = machine_of_card(t->dev.name);
+    const struct machine *row = machine_of_gpu(t->dev.name);
     if (row == NULL) return FAIL(STATUS_CONFIG, "there are no rates of a %s (spec/machine.def)", t->dev.name);
     *m = *row;
     if (here < m->node) m->node = here;

@@ -14,6 +14,6 @@ void forecast_step(struct forecast *f, double seconds);
 /* Median of the steps kept; NaN before there is one. */
 double forecast_measured(const struct forecast *f);
 /* Logs both, and records them as the facts predicted_step_s, measured_step_s, predicted_bytes and measured_bytes; or logs in one line why
- * nothing is predicted: a card that machine.def does not know, a run of FORECAST_SKIP steps. On a host its rates are measured first. */
+ * nothing is predicted: a GPU that machine.def does not know, a run of FORECAST_SKIP steps. On a host its rates are measured first. */
 void forecast_tell(const struct forecast *f, const struct trainer *t, struct observe *o);
 #endif

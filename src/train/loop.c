@@ -5,7 +5,7 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "observe/env.h"
 #include "observe/kernels.h"
 #include "plan/machine.h"
@@ -31,7 +31,7 @@ struct waiting {
 /* What a run holds open. */
 struct loop {
     struct spec spec;
-    struct supply train;
+    struct data_sources train;
     struct shard_set val;
     struct trainer trainer;
     struct comm *comm;
@@ -47,15 +47,15 @@ struct loop {
     int64_t start_step, saved_step;
     struct waiting waiting;
     struct mixture_cursor cursor; /* of the step's samples */
-    double peak;                  /* FLOP/s of the card, 0 when not known */
+    double peak;                  /* FLOP/s of the GPU, 0 when not known */
     struct breakdown breakdown;
     struct forecast forecast;
 };
 
-status loop_resolve_vocab(struct spec *spec, const struct supply *data)
+status loop_resolve_vocab(struct spec *spec, const struct data_sources *data)
 {
     struct model_spec *m = &spec->model;
-    const int64_t ids = supply_vocab_size(data);
+    const int64_t ids = data_sources_vocab_size(data);
     if (m->vocab_size == 0) {
         if (ids <= 0)
             return FAIL(STATUS_CONFIG, "model.vocab_size is 0, and the shards have no manifest to take it "
@@ -73,7 +73,7 @@ static status open_data(struct loop *l)
 {
     struct run_spec *r = &l->spec.run;
     const struct shard_hints hints = shard_hints_of(r);
-    TRY(supply_open(&l->train, r));
+    TRY(data_sources_open(&l->train, r));
     if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
     const char *trained = l->train.sets[0].tokenizer_hash;
     if (trained[0] && l->val.tokenizer_hash[0] && strcmp(trained, l->val.tokenizer_hash) != 0)
@@ -198,8 +198,8 @@ static void print_banner(const struct loop *l)
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
              text_count(a, (double)(t->steps_total * r->train_batch_tokens)));
     log_info("data      %s tokens to train on, %s to validate",
-             text_count(a, (double)supply_tokens(&l->train)), text_count(b, (double)l->val.tokens));
-    supply_tell(&l->train);
+             text_count(a, (double)data_sources_tokens(&l->train)), text_count(b, (double)l->val.tokens));
+    data_sources_log(&l->train);
     log_info("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory), reserved,
              text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
     if (t->memory.host.peak > 0)
@@ -359,7 +359,7 @@ static void device_times_after(struct loop *l)
 static void device_times_close(struct loop *l, const char *path)
 {
     kernels_breakdown(&l->breakdown);
-    l->breakdown.link_rate = machine_host_both(machine_of_card(l->trainer.dev.name));
+    l->breakdown.link_rate = machine_host_both(machine_of_gpu(l->trainer.dev.name));
     kernels_close();
     if (l->breakdown.steps == 0) return;
     json_t *j = breakdown_json(&l->breakdown, 0);
@@ -483,7 +483,7 @@ static void close_all(struct loop *l)
 {
     loader_close(l->loader); /* its memory may be the device's */
     trainer_close(&l->trainer);
-    supply_close(&l->train);
+    data_sources_close(&l->train);
     shard_set_close(&l->val);
     log_file_set(NULL);
     if (l->log) fclose(l->log);
@@ -523,7 +523,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     TRY(open_data(l));
-    TRY(supply_mix(&l->train, &l->spec));
+    TRY(data_sources_mix(&l->train, &l->spec));
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
     l->spec = t->spec; /* train.micro_batch=auto is a number now */
     if (l->lead) TRY(open_run_dir(l, o));
@@ -535,7 +535,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
     struct loader_config loader;
-    TRY(supply_loader(&l->spec, &t->mesh, &t->dev, &loader));
+    TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, precision_name(r));

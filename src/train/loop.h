@@ -4,7 +4,7 @@
 #ifndef INGOT_TRAIN_LOOP_H
 #define INGOT_TRAIN_LOOP_H
 #include "observe/observe.h"
-#include "train/supply.h"
+#include "train/data_sources.h"
 #include "train/trainer.h"
 
 /* What the caller may do at certain points of a run. */
@@ -36,5 +36,5 @@ status loop_run(const struct spec *spec, const struct loop_options *o,
                 struct loop_result *result) WARN_UNUSED;
 
 /* Fills model.vocab_size of a spec from what its shards need when it is 0, and checks that the model can hold their ids. */
-status loop_resolve_vocab(struct spec *spec, const struct supply *data) WARN_UNUSED;
+status loop_resolve_vocab(struct spec *spec, const struct data_sources *data) WARN_UNUSED;
 #endif

@@ -42,8 +42,8 @@ status pipeline_open(struct trainer *t)
     TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
     TRY(pipe_depth(&p->schedule, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
-    if (t->run.stream) TRY(open_laps(t));
-    return comm_mail_open(t->mesh.pp, p->message, depth, t->run.stream);
+    if (t->exec.stream) TRY(open_laps(t));
+    return comm_mail_open(t->mesh.pp, p->message, depth, t->exec.stream);
 }
 
 void pipeline_close(struct trainer *t)
@@ -59,11 +59,11 @@ void pipeline_close(struct trainer *t)
 static status lap(struct trainer *t, enum pipeline_spent what)
 {
     struct pipeline *p = &t->pipeline;
-    if (t->run.stream) {
+    if (t->exec.stream) {
         struct pipeline_lap *border = &p->laps[p->lap_count++];
         CHECK(p->lap_count <= p->lap_room, "%d borders in a step of %d", p->lap_count, p->lap_room);
         border->what = what;
-        return dev_event_stamp(t->run.stream, &border->at);
+        return dev_event_stamp(t->exec.stream, &border->at);
     }
     const double now = clock_s();
     p->spent[what] += now - p->last;
@@ -78,7 +78,7 @@ static status lap_begin(struct trainer *t)
     for (int i = 0; i < SPENT_COUNT; i++) p->spent[i] = 0;
     p->lap_count = 0;
     p->last = clock_s();
-    return t->run.stream ? lap(t, SPENT_ELSE) : STATUS_OK;
+    return t->exec.stream ? lap(t, SPENT_ELSE) : STATUS_OK;
 }
 
 /* The position of a micro-batch in the order of the step, in the step's numbers. */
@@ -97,14 +97,14 @@ static status receive(struct trainer *t, enum comm_way way, struct tensor to)
 {
     SCOPE("pipe.wait", -1);
     return comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way, to.data,
-                     t->pipeline.message, t->run.stream);
+                     t->pipeline.message, t->exec.stream);
 }
 
 static status pass_on(struct trainer *t, enum comm_way way, struct tensor from)
 {
     SCOPE("pipe.send", -1);
     return comm_send(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way,
-                     from.data, t->pipeline.message, t->run.stream);
+                     from.data, t->pipeline.message, t->exec.stream);
 }
 
 static status forward(struct turn *w, const struct pipe_action *a)
@@ -115,7 +115,7 @@ static status forward(struct turn *w, const struct pipe_action *a)
     TRY(lap(t, SPENT_WAITED));
     {
         SCOPE("stage.fwd", a->micro);
-        TRY(stage_fwd(&s, &t->feed.micro[number_of(w, a->micro)], &t->run));
+        TRY(stage_fwd(&s, &t->feed.micro[number_of(w, a->micro)], &t->exec));
         TRY(lap(t, SPENT_FORWARD));
     }
     return stage_last(&s) ? STATUS_OK : pass_on(t, COMM_NEXT, t->acts.x);
@@ -148,16 +148,16 @@ static status group_end(struct turn *w, int chunk, int position)
     for (int u = 0; u < p->unit_count && !by_units(t); u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
-            TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->run.stream));
+            TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->exec.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
     if (by_units(t)) return zero_losses(&t->zero, losses.losses);
-    return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->run.stream);
+    return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->exec.stream);
 }
 
 static void accumulate(struct turn *w, int position)
 {
-    w->t->run.accum = position % w->per_group == 0 ? ACCUM_STORE : ACCUM_ADD;
+    w->t->exec.accum = position % w->per_group == 0 ? ACCUM_STORE : ACCUM_ADD;
 }
 
 static int store_of(const struct turn *w, int micro)
@@ -183,7 +183,7 @@ static status weights(struct turn *w, int micro)
     for (int64_t i = t->decoder.part.layers[0].end - 1; i >= t->decoder.part.layers[0].begin; i--) {
         const struct param_unit *unit = &t->decoder.params.units[i + 1];
         TRY(params_enter(&t->decoder.params, i + 1, UNIT_BACKWARD));
-        TRY(deferred_run(store, unit->first, unit->last, &t->run));
+        TRY(deferred_flush(store, unit->first, unit->last, &t->exec));
         TRY(params_leave(&t->decoder.params, i + 1));
     }
     deferred_empty(store);
@@ -208,13 +208,13 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                       .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
-        t->run.micro = tables_micro(&t->mesh, t->pipeline.schedule.micros, number_of(w, a->micro));
+        t->exec.micro = sparse_grad_micro(&t->mesh, t->pipeline.schedule.micros, number_of(w, a->micro));
         t->zero.group = a->micro / w->per_group;
         t->zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
         t->zero.store = a->store;
-        t->run.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
-        const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->run);
-        t->run.defer = NULL;
+        t->exec.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
+        const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->exec);
+        t->exec.defer = NULL;
         TRY(st);
         TRY(lap(t, SPENT_DGRAD));
     }
@@ -268,11 +268,11 @@ static status add_halves(struct trainer *t)
         const int64_t n = count - at < piece ? count - at : piece;
         const size_t bytes = (size_t)n * sizeof *grad;
         TRY(comm_send(mesh->pp, "tied table", first ? COMM_PREV : COMM_NEXT, grad + at, bytes,
-                      t->run.stream));
-        TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes, t->run.stream));
+                      t->exec.stream));
+        TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes, t->exec.stream));
         TRY(t->ops.fold(
             &(struct fold_args){.what = FOLD_ADD, .x = grad + at, .kept = other, .count = n, .dt = DTYPE_F32},
-            t->run.stream));
+            t->exec.stream));
     }
     return STATUS_OK;
 }
@@ -280,12 +280,13 @@ static status add_halves(struct trainer *t)
 status pipeline_sums(struct trainer *t)
 {
     TRY(add_halves(t));
-    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES, t->run.stream));
+    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES,
+                     t->exec.stream));
     comm_mail_settle(t->mesh.pp);
     return STATUS_OK;
 }
 
-/* Of a card's step, which has run. */
+/* Of a GPU's step, which has run. */
 static status read_laps(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
@@ -303,7 +304,7 @@ status pipeline_times(struct trainer *t, bool counts)
     struct pipeline *p = &t->pipeline;
     double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
     if (t->mesh.pp == NULL) return STATUS_OK;
-    if (t->run.stream) TRY(read_laps(t));
+    if (t->exec.stream) TRY(read_laps(t));
     for (int i = SPENT_SPAN + 1; i < SPENT_COUNT; i++) p->spent[SPENT_SPAN] += p->spent[i];
     TRY(comm_all_gather(t->mesh.pp, "times of stages", p->spent, all, sizeof p->spent, NULL));
     for (int r = 0; r < p->schedule.ranks; r++) {
@@ -321,8 +322,8 @@ status pipeline_loss(struct trainer *t)
     for (int c = 0; c < t->decoder.part.chunks; c++) {
         const struct stage_at s = stage_of(t, &(struct pipe_action){.chunk = c});
         if (!stage_first(&s)) TRY(receive(t, COMM_NEXT, t->acts.x));
-        TRY(stage_fwd(&s, &t->feed.micro[0], &t->run));
-        TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->run) : pass_on(t, COMM_NEXT, t->acts.x));
+        TRY(stage_fwd(&s, &t->feed.micro[0], &t->exec));
+        TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->exec) : pass_on(t, COMM_NEXT, t->acts.x));
     }
     comm_mail_settle(t->mesh.pp);
     return STATUS_OK;

@@ -1,4 +1,4 @@
-/* pipeline: a rank's part of a step when the layers are cut into stages: the interpreter of the schedule of parallel/pipe.h.
+/* pipeline: a rank's part of a step when the layers are cut into stages: the interpreter of the schedule of parallel/pipeline_schedule.h.
  *
  * An action waits for its message, computes (model/stage.h), and sends. Micro-batches are taken in the order in which one rank takes them,
  * group by group (parallel/sync.h), so gradients and losses are the same sums; ranks agree on loss, norm and loads afterwards. A tied table
@@ -8,17 +8,17 @@
 #define INGOT_TRAIN_PIPELINE_H
 #include "dev/dev.h"
 #include "model/stage.h"
-#include "parallel/pipe.h"
+#include "parallel/pipeline_schedule.h"
 
 enum pipeline_spent { SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_ELSE, SPENT_COUNT }; /* seconds; whole B: DGRAD */
-/* The border between two parts of a step, and which part it ends. On a card all are read when the step is over. */
+/* The border between two parts of a step, and which part it ends. On a GPU all are read when the step is over. */
 struct pipeline_lap { enum pipeline_spent what; struct event at; };
 struct pipeline {
     struct pipe_schedule schedule;  /* ranks == 0: no pipeline */
     size_t message;                 /* bytes */
     double spent[SPENT_COUNT];      /* of this rank, in the step at hand */
     double last;                    /* on the host: the last border */
-    struct pipeline_lap *laps;      /* [lap_room], owned; on a card: the borders of a step, the first one its beginning */
+    struct pipeline_lap *laps;      /* [lap_room], owned; on a GPU: the borders of a step, the first one its beginning */
     int lap_count, lap_room;
     double bubble;                  /* of the last step, all ranks: part of their time, from the first action of any to the last, without work */
     double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run began */

@@ -1,5 +1,5 @@
 #include "train/restore.h"
-#include "train/supply.h"
+#include "train/data_sources.h"
 #include "base/io.h"
 
 #include <string.h>
@@ -67,13 +67,13 @@ status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
         snprintf(out, size, "%s", s->run.data_tokenizer);
         return STATUS_OK;
     }
-    struct supply train;
+    struct data_sources train;
     struct shard_set val;
     const struct shard_hints hints = shard_hints_of(&s->run);
     out[0] = 0;
-    if (s->run.data_train[0] && supply_open(&train, &s->run) == STATUS_OK) {
+    if (s->run.data_train[0] && data_sources_open(&train, &s->run) == STATUS_OK) {
         snprintf(out, size, "%s", train.sets[0].tokenizer_dir);
-        supply_close(&train);
+        data_sources_close(&train);
     }
     if (out[0] == 0 && s->run.data_val[0] && shard_set_open_as(&val, s->run.data_val, &hints) == STATUS_OK) {
         snprintf(out, size, "%s", val.tokenizer_dir);

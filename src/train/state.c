@@ -1,5 +1,5 @@
 #include "train/state.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@ enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part, at once */
 static void list_arrays(struct state *s)
 {
     const struct params *p = &s->t->decoder.params;
-    const bool host = s->t->run.stream == NULL, state = host || p->host_state,
+    const bool host = s->t->exec.stream == NULL, state = host || p->host_state,
                master = (host && !params_halves(p)) || params_host_master(p);
     const struct state_array all[STATE_ARRAYS] = {
         {"master", params_halves(p) ? p->weight : p->master, master, DTYPE_F32, 1, false},
@@ -40,12 +40,12 @@ static status open_map(struct state *s, enum state_use use)
     if (from == NULL) return STATUS_OK;
     s->map = malloc(map_bytes(s));
     if (s->map == NULL) return FAIL(STATUS_FIT, "no host memory for the map of tokens");
-    return use == STATE_SAVE ? dev_download(s->t->run.stream, s->map, from, map_bytes(s)) : STATUS_OK;
+    return use == STATE_SAVE ? dev_download(s->t->exec.stream, s->map, from, map_bytes(s)) : STATUS_OK;
 }
 
 static status open_arrays(struct state *s, enum state_use use)
 {
-    struct stream *stream = s->t->run.stream;
+    struct stream *stream = s->t->exec.stream;
     for (int i = 0; i < STATE_ARRAYS; i++) {
         const size_t bytes = array_bytes(s, &s->list[i]);
         if (s->list[i].host) s->arrays[i] = s->list[i].device;
@@ -53,7 +53,7 @@ static status open_arrays(struct state *s, enum state_use use)
         s->arrays[i] = malloc(bytes);
         if (s->arrays[i] == NULL)
             return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
-        if (use == STATE_SAVE && i == 0) TRY(masters_get(&s->t->run, s->arrays[i]));
+        if (use == STATE_SAVE && i == 0) TRY(master_weights_get(&s->t->exec, s->arrays[i]));
         if (use == STATE_SAVE && i > 0) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
     TRY(open_map(s, use));
@@ -63,13 +63,13 @@ static status open_arrays(struct state *s, enum state_use use)
 status state_upload(const struct state *s)
 {
     struct trainer *t = s->t;
-    TRY(masters_put(&t->run, s->arrays[0]));
+    TRY(master_weights_put(&t->exec, s->arrays[0]));
     for (int i = 1; i < STATE_ARRAYS; i++)
         if (s->arrays[i] && !s->list[i].host)
-            TRY(dev_upload(t->run.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
-    if (s->map) TRY(dev_upload(t->run.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
+            TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
+    if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
     TRY(zero_gather(&t->zero));
-    return dev_sync(t->run.stream);
+    return dev_sync(t->exec.stream);
 }
 
 /* ---- rows: what is where */

@@ -37,6 +37,6 @@ void state_close(struct state *s);
 status state_check(const struct state *s) WARN_UNUSED;
 /* What all ranks but the first do while that one saves. */
 status state_follow(struct state *s) WARN_UNUSED;
-/* Back to the device, with the weights that products read. */
+/* Back to the device, with the weights that GEMMs read. */
 status state_upload(const struct state *s) WARN_UNUSED;
 #endif

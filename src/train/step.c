@@ -17,8 +17,8 @@ static status sum_ranks(struct trainer *t, const struct sync_sums *sums, bool lo
 {
     SCOPE("train.sync", -1);
     for (int u = 0; u < t->decoder.params.unit_count && !losses_alone; u++)
-        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->run.stream));
-    return sync_losses(&t->sync, sums->losses, t->run.stream);
+        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->exec.stream));
+    return sync_losses(&t->sync, sums->losses, t->exec.stream);
 }
 
 /* The micro-batches of a step, one after the other: gradients and losses of this rank. */
@@ -28,18 +28,20 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
         const int first = sync_group(&t->sync, k);
         for (int i = first; i < micro_count; i += t->sync.groups) {
             SCOPE("train.micro", i);
-            t->run.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
-            t->run.micro = tables_micro(&t->mesh, micro_count, i);
-            if (k == t->sync.groups - 1 && i + t->sync.groups >= micro_count) beside_begin(&t->beside, sums);
-            TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
+            t->exec.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
+            t->exec.micro = sparse_grad_micro(&t->mesh, micro_count, i);
+            if (k == t->sync.groups - 1 && i + t->sync.groups >= micro_count)
+                grad_overlap_begin(&t->grad_overlap, sums);
+            TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss,
+                                &t->exec));
         }
-        if (k < t->sync.groups - 1) TRY(sync_fold(&t->sync, k, sums, &t->ops, t->run.stream));
+        if (k < t->sync.groups - 1) TRY(sync_fold(&t->sync, k, sums, &t->ops, t->exec.stream));
     }
     const struct sync_part losses = {.count = 0}, gradients = {.count = t->sync.total};
     bool all;
-    TRY(beside_end(&t->beside, &all));
+    TRY(grad_overlap_end(&t->grad_overlap, &all));
     TRY(sync_fold_part(&t->sync, t->sync.groups - 1, all ? &losses : &gradients, sums, &t->ops,
-                       t->run.stream));
+                       t->exec.stream));
     return t->mesh.dp ? sum_ranks(t, sums, all) : STATUS_OK;
 }
 
@@ -49,13 +51,13 @@ static status unit_by_unit(struct trainer *t, int micro_count, const struct sync
 {
     CHECK(t->sync.groups == micro_count, "%d micro-batches in %d groups", micro_count, t->sync.groups);
     zero_begin(&t->zero);
-    t->run.accum = ACCUM_STORE;
+    t->exec.accum = ACCUM_STORE;
     for (int k = 0; k < t->sync.groups; k++) {
         const int i = sync_group(&t->sync, k);
         SCOPE("train.micro", i);
         t->zero.group = k;
-        t->run.micro = tables_micro(&t->mesh, micro_count, i);
-        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->run));
+        t->exec.micro = sparse_grad_micro(&t->mesh, micro_count, i);
+        TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->exec));
         TRY(zero_losses(&t->zero, sums->losses));
     }
     return zero_end(&t->zero);
@@ -66,7 +68,7 @@ static status queue_step(struct trainer *t, int micro_count)
 {
     const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
     const bool whole = t->decoder.params.zero < 2;
-    TRY(offload_begin(&t->offload, &t->run));
+    TRY(offload_begin(&t->offload, &t->exec));
     if (t->mesh.pp)
         TRY(pipeline_run(t, micro_count));
     else
@@ -75,10 +77,10 @@ static status queue_step(struct trainer *t, int micro_count)
     if (t->mesh.pp) TRY(pipeline_sums(t));
     if (t->mesh.tp) {
         SCOPE("train.share", -1);
-        TRY(share_sum(&t->share, &t->decoder.params, t->run.stream));
+        TRY(tp_grad_all_reduce(&t->share, &t->decoder.params, t->exec.stream));
     }
-    TRY(tables_collect(&t->tables, &t->decoder.params, &t->ops, t->run.stream));
-    TRY(optim_step(&t->run, &t->spec.run, &t->squares, &t->offload, t->spec.model.moe_balance_rate));
+    TRY(sparse_grad_reduce(&t->tables, &t->decoder.params, &t->ops, t->exec.stream));
+    TRY(optim_step(&t->exec, &t->spec.run, &t->squares, &t->offload, t->spec.model.moe_balance_rate));
     return zero_gather(&t->zero);
 }
 
@@ -91,7 +93,7 @@ static status capture_step(struct trainer *t, int micro_count)
     t->mode = STEP_REPLAY;
     if (st == STATUS_OK && end == STATUS_OK) return STATUS_OK;
     t->mode = STEP_EAGER;
-    whole_way_forget(&t->way);
+    sp_overlap_reset(&t->way);
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
     return STATUS_OK;
 }
@@ -104,7 +106,8 @@ static status run_step(struct trainer *t, int micro_count)
         zero_begin(&t->zero); /* what slots held before, an evaluation's units, they do not hold any more */
         return STATUS_OK;
     }
-    if (t->mode == STEP_FIRST) t->mode = t->run.stream && t->spec.run.train_graph ? STEP_CAPTURE : STEP_EAGER;
+    if (t->mode == STEP_FIRST)
+        t->mode = t->exec.stream && t->spec.run.train_graph ? STEP_CAPTURE : STEP_EAGER;
     return queue_step(t, micro_count);
 }
 
@@ -130,7 +133,7 @@ static status check_finite(const struct trainer *t, const struct step_scalars *s
                     "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
                     "lower optim.lr",
                     (long long)t->step);
-    if (!isfinite(s->grad_norm)) return optim_blame(&t->run, t->mesh.world);
+    if (!isfinite(s->grad_norm)) return optim_blame(&t->exec, t->mesh.world);
     return STATUS_OK;
 }
 
@@ -158,7 +161,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     optim_scalars(&t->spec.run, t->step, &s);
 
     const bool timed =
-        t->run.stream == NULL || t->mode != STEP_FIRST; /* a card's first step loads libraries */
+        t->exec.stream == NULL || t->mode != STEP_FIRST; /* a GPU's first step loads libraries */
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(run_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));

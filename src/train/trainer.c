@@ -2,17 +2,17 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/scope.h"
-#include "data/token_map.h"
+#include "data/tokenizer/token_map.h"
 #include "model/init.h"
 #include "spec/sources.h"
-#include "train/record.h"
+#include "train/algorithm_record.h"
 #include "train/state.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The file that remembers products; a machine without a home remembers nothing. */
+/* The file that remembers GEMMs; a machine without a home remembers nothing. */
 static status cache_path(struct trainer *t)
 {
     const char *dir = t->spec.run.machine_cache_dir, *home = getenv("HOME");
@@ -46,7 +46,7 @@ static status open_device(struct trainer *t, const char *isa)
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
     TRY(choose_open(&t->ops, t->dev.kind, s, &choice));
-    t->run = (struct run){.ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp};
+    t->exec = (struct exec){.ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp};
     return STATUS_OK;
 }
 
@@ -67,7 +67,7 @@ static status resolve_groups(struct trainer *t)
     return sync_check(*groups, micro_count, ranks, SYNC_FIRST);
 }
 
-/* What ranks on cards exchange lies in arenas: each is mapped by the others. */
+/* What ranks on GPUs exchange lies in arenas: each is mapped by the others. */
 static status memory_share(struct trainer *t)
 {
 #define X(name, category, text)                                                                              \
@@ -90,41 +90,43 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     args.places = &t->offload;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
-    args.stream = t->run.stream;
+    args.stream = t->exec.stream;
     args.bytes_max = plan_bytes(&t->spec, &t->dev, &t->mesh);
     TRY(decoder_init(&t->decoder, &t->spec.model, &t->mesh));
     TRY(plan_reserve(&t->memory, &t->decoder, &t->acts, &args));
-    choose_workspace(t->run.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
+    choose_workspace(t->exec.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
     struct feed_shape shape = plan_feed(&args);
-    TRY(feed_open(&t->feed, &t->dev, t->run.stream, &shape, t->memory.input.base));
-    t->run.scalars = t->feed.scalars;
-    TRY(aside_open(&t->aside, t->mesh.world ? t->run.stream : NULL));
-    if (t->run.stream) TRY(whole_way_open(&t->way, &t->aside, t->mesh.tp));
-    t->run.way = t->way.aside ? &t->way : NULL;
-    TRY(zero_open(&t->zero, &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .aside = &t->aside}));
+    TRY(feed_open(&t->feed, &t->dev, t->exec.stream, &shape, t->memory.input.base));
+    t->exec.scalars = t->feed.scalars;
+    TRY(side_stream_open(&t->side_stream, t->mesh.world ? t->exec.stream : NULL));
+    if (t->exec.stream) TRY(sp_overlap_open(&t->way, &t->side_stream, t->mesh.tp));
+    t->exec.way = t->way.side_stream ? &t->way : NULL;
+    TRY(zero_open(&t->zero,
+                  &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .side_stream = &t->side_stream}));
     TRY(memory_share(t));
-    TRY(beside_open(&t->beside, &(struct beside_open_args){.sync = &t->sync,
-                                                           .params = &t->decoder.params,
-                                                           .ops = &t->ops,
-                                                           .aside = &t->aside,
-                                                           .segments = model_segments(&t->spec.model)}));
+    TRY(grad_overlap_open(&t->grad_overlap,
+                          &(struct grad_overlap_args){.sync = &t->sync,
+                                                      .params = &t->decoder.params,
+                                                      .ops = &t->ops,
+                                                      .side_stream = &t->side_stream,
+                                                      .segments = model_segments(&t->spec.model)}));
     const struct params *p = &t->decoder.params;
     if (args.use == PLAN_TRAIN && p->zero && p->balance_count && params_host_master(p))
         return FAIL(STATUS_CONFIG,
-                    "memory.offload_optimizer leaves routers' biases no place on the card under "
+                    "memory.offload_optimizer leaves routers' biases no place on the GPU under "
                     "parallel.zero so far; set one of the two to false, or 0");
-    TRY(offload_open(&t->offload, t->run.stream));
+    TRY(offload_open(&t->offload, t->exec.stream));
     if (args.use == PLAN_TRAIN)
-        TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->run.stream));
-    t->run.tables = &t->tables;
-    return tables_open(&t->tables, t->run.stream);
+        TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->exec.stream));
+    t->exec.tables = &t->tables;
+    return sparse_grad_open(&t->tables, t->exec.stream);
 }
 
 /* Of exchanges, too, what was taken is what was planned. */
 static void check_room(const struct trainer *t)
 {
     const struct comm_room planned = t->memory.room, taken = comm_room_taken(t->mesh.world);
-    CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the card, taken %zu", planned.card,
+    CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the GPU, taken %zu", planned.card,
           taken.card);
     CHECK(planned.host == taken.host, "exchanges: planned %zu bytes of the host, taken %zu", planned.host,
           taken.host);
@@ -204,16 +206,16 @@ void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->offload);
-    beside_close(&t->beside);
+    grad_overlap_close(&t->grad_overlap);
     zero_close(&t->zero);
-    whole_way_close(&t->way);
-    aside_close(&t->aside);
+    sp_overlap_close(&t->way);
+    side_stream_close(&t->side_stream);
     pipeline_close(t);
     feed_close(&t->feed);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
     memory_free(&t->memory);
-    choose_close(t->run.stream);
+    choose_close(t->exec.stream);
     dev_stream_close(&t->stream);
     dev_close(&t->dev);
 }
@@ -228,8 +230,8 @@ static status put_map(struct trainer *t, const struct tokenizer *tokenizer, int3
     status st = STATUS_OK;
     for (int32_t i = 0; i < vocab; i++) map[i] = i;
     if (tokenizer) st = token_map_of(tokenizer, vocab, map, distinct);
-    if (st == STATUS_OK) st = dev_upload(t->run.stream, to.data, map, (size_t)vocab * sizeof *map);
-    if (st == STATUS_OK) st = dev_sync(t->run.stream);
+    if (st == STATUS_OK) st = dev_upload(t->exec.stream, to.data, map, (size_t)vocab * sizeof *map);
+    if (st == STATUS_OK) st = dev_sync(t->exec.stream);
     free(map);
     return st;
 }
@@ -247,9 +249,9 @@ status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
     if (t->decoder.token_map.data) TRY(put_map(t, NULL, NULL)); /* until trainer_fold */
-    TRY(init_weights(&t->decoder, &t->run, (uint64_t)t->spec.run.run_seed));
+    TRY(init_weights(&t->decoder, &t->exec, (uint64_t)t->spec.run.run_seed));
     TRY(zero_gather(&t->zero));
-    return dev_sync(t->run.stream);
+    return dev_sync(t->exec.stream);
 }
 
 static json_t *describe(struct trainer *t, json_t *algorithms)
@@ -272,8 +274,8 @@ status trainer_save(struct trainer *t, const char *run_dir)
     TRY(state_open(&state, t, STATE_SAVE));
     status st = state_check(&state);
     if (st == STATUS_OK) {
-        char *mine = choose_algorithms(t->run.stream);
-        st = record_gather(t->mesh.world, mine, &algorithms);
+        char *mine = choose_algorithms(t->exec.stream);
+        st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
         free(mine);
     }
     if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
@@ -371,12 +373,12 @@ static status check_map(const struct trainer *t, const struct checkpoint *c, con
     return STATUS_OK;
 }
 
-/* The algorithms of products are part of a run's bits. */
+/* The algorithms of GEMMs are part of a run's bits. */
 static status take_algorithms(struct trainer *t, const struct checkpoint *c)
 {
-    char *text = record_text(checkpoint_meta(c), comm_rank(t->mesh.world));
+    char *text = algorithm_record_text(checkpoint_meta(c), comm_rank(t->mesh.world));
     if (text == NULL) return FAIL(STATUS_FIT, "no memory for the record of algorithms");
-    status st = *text ? choose_algorithms_set(t->run.stream, text) : STATUS_OK;
+    status st = *text ? choose_algorithms_set(t->exec.stream, text) : STATUS_OK;
     free(text);
     return st;
 }
@@ -433,7 +435,7 @@ static status eval_batch(struct trainer *t, struct loader *l, struct eval_sums *
     struct step_scalars scalars = {0};
     TRY(loader_next(l, &b));
     TRY(feed_put(&t->feed, b->micro, 1, &scalars));
-    TRY(t->mesh.pp ? pipeline_loss(t) : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run));
+    TRY(t->mesh.pp ? pipeline_loss(t) : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->exec));
     TRY(feed_read(&t->feed, &scalars));
     *out = (struct eval_sums){.loss = scalars.loss_sum, .hits = scalars.hits, .valid = b->valid};
     return STATUS_OK;

@@ -1,10 +1,10 @@
 /* A trainer: a model with its memory, its ops and its place in the run. */
 #ifndef INGOT_TRAIN_TRAINER_H
 #define INGOT_TRAIN_TRAINER_H
-#include "data/loader.h"
+#include "data/load/loader.h"
 #include "dev/dev.h"
 #include "optim/optim.h"
-#include "parallel/beside.h"
+#include "parallel/grad_overlap.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 #include "train/pipeline.h"
@@ -13,7 +13,7 @@
  * the others replay it. */
 enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER /* from then on: CPU, train.graph=false, not capturable */ };
 
-struct tokenizer; /* data/tokenizer.h */
+struct tokenizer; /* data/tokenizer/tokenizer.h */
 struct trainer {
     struct spec spec; /* as given, with train.micro_batch known */
     struct dev dev;
@@ -22,19 +22,19 @@ struct trainer {
     struct decoder decoder;
     struct activations acts;
     struct memory memory;
-    struct run run;
+    struct exec exec;
     struct feed feed;
     struct mesh mesh; /* the ranks of the run, and this one's place */
     struct sync sync;
-    struct aside aside;
-    struct whole_way way;
-    struct beside beside;
-    struct squares squares;
-    struct tables tables;
+    struct side_stream side_stream;
+    struct sp_overlap way;
+    struct grad_overlap grad_overlap;
+    struct grad_norm squares;
+    struct sparse_grad tables;
     struct zero zero;
     struct offload offload;
     struct pipeline pipeline;
-    struct share share;
+    struct tp_grad share;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];

@@ -1,4 +1,4 @@
-/* A stand-in for NVIDIA's management library: one card at 0000:18:00.0, which draws 640 W, runs at 1400 MHz and is held down by its
+/* A stand-in for NVIDIA's management library: one GPU at 0000:18:00.0, which draws 640 W, runs at 1400 MHz and is held down by its
  * power limit in every second sample. The one at bus 19 has no counter. */
 #include <string.h>
 #include <time.h>

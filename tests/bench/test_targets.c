@@ -1,5 +1,5 @@
-/* Goal: numbers are compared with the right row, and a verdict says what it should. Method: the table is walked through for cards that have
- * rows of their own, for cards with rates of machine.def alone, and for cards that nobody knows; bus factors against nccl-tests' formulas;
+/* Goal: numbers are compared with the right row, and a verdict says what it should. Method: the table is walked through for GPUs that have
+ * rows of their own, for GPUs with rates of machine.def alone, and for GPUs that nobody knows; bus factors against nccl-tests' formulas;
  * what a report writes is read back. */
 #include "bench/targets.h"
 #include "bench/p2p_report.h"
@@ -49,20 +49,20 @@ static void other_machines_are_measured_by_machine_def(void **state)
     struct target t;
     (void)state;
     for (int i = 0; i < 4; i++) {
-        const struct machine *m = machine_of_card(cards[i]);
+        const struct machine *m = machine_of_gpu(cards[i]);
         assert_non_null(m);
         assert_true(target_find(cards[i], "copy_one_way", 256 MI, TARGET_GBS, &t));
         assert_true(t.value >= m->link_rate * 1e-9);
         assert_true(target_find(cards[i], "host_to_device", 256 MI, TARGET_GBS, &t));
         assert_true(t.value > 0.9 * m->host_rate * 1e-9 && t.value <= m->host_rate * 1e-9);
         assert_true(target_find(cards[i], "all_reduce", 1 GI, TARGET_GBS, &t));
-        /* between nodes: all NICs of a node for what goes round, one for what each card exchanges; links bound both */
+        /* between nodes: all NICs of a node for what goes round, one for what each GPU exchanges; links bound both */
         assert_true(target_find(cards[i], "net_all_reduce", 1 GI, TARGET_GBS, &t));
         assert_true(t.value <= m->link_rate * 1e-9 && t.value <= m->node * m->net_rate * 1e-9);
         assert_true(target_find(cards[i], "net_all_to_all", 1 GI, TARGET_GBS, &t));
         assert_true(t.value == m->net_rate * 1e-9);
     }
-    assert_false(target_find("A card of nobody's", "copy_one_way", 256 MI, TARGET_GBS, &t));
+    assert_false(target_find("A GPU of nobody's", "copy_one_way", 256 MI, TARGET_GBS, &t));
     assert_false(target_find("NVIDIA H200", "no_such_thing", 256 MI, TARGET_GBS, &t));
 }
 
@@ -81,7 +81,7 @@ static void verdicts_name_what_to_look_at(void **state)
     assert_non_null(strstr(text, "GPUDirect"));
     assert_int_equal(target_judge(&time, "all_reduce_graph", 12.4, 8, text), TARGET_PASS);
     assert_int_equal(target_judge(&time, "all_reduce_graph", 12.6, 2, text), TARGET_LOOK);
-    assert_non_null(strstr(text, "a number of 8 cards"));
+    assert_non_null(strstr(text, "a number of 8 GPUs"));
 }
 
 /* Every row of the table can be found, and has something to look at. */

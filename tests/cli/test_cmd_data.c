@@ -7,8 +7,8 @@
 
 #include "../temp.h"
 #include "cli/cli.h"
-#include "data/loader.h"
-#include "data/tokenizer.h"
+#include "data/load/loader.h"
+#include "data/tokenizer/tokenizer.h"
 
 #include <jansson.h>
 

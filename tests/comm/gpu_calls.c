@@ -1,5 +1,5 @@
-/* Goal: calls whose data lie on cards leave what the same calls leave in the host's memory, bit for bit: by every path that they take, of odd
- * sizes, from odd addresses, in groups, beside other work, and by NCCL. Method: as many ranks as there are cards, each call twice. */
+/* Goal: calls whose data lie on GPUs leave what the same calls leave in the host's memory, bit for bit: by every path that they take, of odd
+ * sizes, from odd addresses, in groups, beside other work, and by NCCL. Method: as many ranks as there are GPUs, each call twice. */
 #include "comm/support_ranks.h"
 #include "base/rng.h"
 #include "dev/dev.h"
@@ -102,9 +102,9 @@ static int compare(struct rank *k, struct comm *c, const struct call *a)
     OK(dev_download(&k->s, k->got, left, bytes));
     OK(dev_sync(&k->s));
     if (memcmp(k->got, want, bytes) == 0) return 0;
-    fprintf(stderr, "rank %d of %d: op %d of %lld %s, shifted by %zu, %s: the card has something else\n",
+    fprintf(stderr, "rank %d of %d: op %d of %lld %s, shifted by %zu, %s: the GPU has something else\n",
             comm_rank(c), comm_ranks(c), (int)a->op, (long long)a->count, dtype_name(a->dt), a->shift,
-            k->s.beside ? "beside" : "by itself");
+            k->s.side ? "beside" : "by itself");
     return 1;
 }
 
@@ -149,7 +149,7 @@ static int rank_run(struct comm *c, const void *arg)
     OK(comm_split(c, "reversed", 0, -comm_rank(c), &group));
     if (open_rank(&k, *(const enum comm_transport *)arg) != 0) return 1;
     for (int beside = 0; beside < 2; beside++) {
-        k.s.beside = beside;
+        k.s.side = beside;
         if (compare_all(&k, c) != 0 || compare_all(&k, group) != 0) return 1;
     }
     OK(comm_cards_unshare(c, k.arena.base));
@@ -164,10 +164,10 @@ static void compare_transport(enum comm_transport how)
         run_job(&(struct job){.ranks = ranks, .run = rank_run, .arg = &how}, codes);
         if (WIFEXITED(codes[0]) && WEXITSTATUS(codes[0]) == NO_CARD) continue;
         for (int r = 0; r < ranks; r++) assert_true(WIFEXITED(codes[r]) && WEXITSTATUS(codes[r]) == 0);
-        printf("%d cards\n", ranks);
+        printf("%d GPUs\n", ranks);
         return;
     }
-    printf("fewer than two cards\n");
+    printf("fewer than two GPUs\n");
     skip();
 }
 

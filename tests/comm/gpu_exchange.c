@@ -1,10 +1,10 @@
-/* Goal: exchanges between cards give every rank its result, bit for bit, write nothing else, come out the same again and from a captured
- * graph, leave their marks, and end when a rank does not come, or all are told to end. Method: up to eight ranks, on all cards that reach each
- * other's memory, several to a card where there are fewer (small grids run side by side); ugly sizes; canaries behind OUT and WORK; sums of
+/* Goal: exchanges between GPUs give every rank its result, bit for bit, write nothing else, come out the same again and from a captured
+ * graph, leave their marks, and end when a rank does not come, or all are told to end. Method: up to eight ranks, on all GPUs that reach each
+ * other's memory, several to a GPU where there are fewer (small grids run side by side); ugly sizes; canaries behind OUT and WORK; sums of
  * F32, BF16 and F64 against comm.h's order on the host. */
-#include "comm/peer.h"
+#include "comm/gpu/p2p_schedule.h"
 #include "base/rng.h"
-#include "dev/cuda_int.h"
+#include "dev/cuda/cuda_int.h"
 #include "gpu.h"
 
 #include <setjmp.h>
@@ -34,11 +34,11 @@ static int cards, multiprocessors;
 static struct words {
     volatile uint32_t gone;
     volatile unsigned char marks[PEER_RANKS_MAX];
-} * words; /* the host's, which cards read and write */
+} * words; /* the host's, which GPUs read and write */
 
 #define CUDA(call) assert_int_equal((call), cudaSuccess)
 
-static void to_card(int r)
+static void to_gpu(int r)
 {
     CUDA(cudaSetDevice(ranks[r].dev.index));
 }
@@ -77,7 +77,7 @@ static int set_up(void **state)
     for (int r = 0; r < PEER_RANKS_MAX; r++) {
         struct rank *k = &ranks[r];
         k->dev = first, k->dev.index = r % cards;
-        to_card(r);
+        to_gpu(r);
         assert_int_equal(dev_stream_open(&k->dev, &k->s), STATUS_OK);
         CUDA(cudaMalloc((void **)&k->in, FLOATS_MAX * sizeof(float)));
         CUDA(cudaMalloc((void **)&k->out, FLOATS_MAX * sizeof(float)));
@@ -95,7 +95,7 @@ static int set_up(void **state)
     }
     CUDA(cudaHostAlloc((void **)&words, sizeof *words, cudaHostAllocMapped | cudaHostAllocPortable));
     words->gone = 0;
-    printf("%d card%s\n", cards, cards == 1 ? "" : "s that reach each other");
+    printf("%d GPU%s\n", cards, cards == 1 ? "" : "s that reach each other");
     return 0;
 }
 
@@ -139,7 +139,7 @@ static void queue(struct job *j, int r)
         a.in[p] = ranks[p].in + (j->in_place && j->op == PEER_ALL_GATHER ? p * j->count : 0);
         a.out[p] = out_of(j, p), a.work[p] = ranks[p].work, a.flags[p] = ranks[p].flags;
     }
-    to_card(r);
+    to_gpu(r);
     if (peer_exchange(&a, &ranks[r].s) != STATUS_OK) fail_msg("%s", status_message());
 }
 
@@ -241,13 +241,13 @@ static void run(struct job *j)
     for (int turn = 0; turn < TURNS; turn++) {
         prepare(j);
         for (int r = 0; r < j->ranks; r++) {
-            to_card(r);
+            to_gpu(r);
             if (turn == TURNS - 1) assert_int_equal(dev_graph_begin(&ranks[r].s), STATUS_OK);
             queue(j, r);
             if (turn == TURNS - 1) assert_int_equal(dev_graph_end(&ranks[r].s, &graphs[r], true), STATUS_OK);
         }
         for (int r = 0; turn == TURNS - 1 && r < j->ranks; r++) {
-            to_card(r);
+            to_gpu(r);
             assert_int_equal(dev_graph_launch(&ranks[r].s, &graphs[r]), STATUS_OK);
         }
         wait_all();
@@ -303,7 +303,7 @@ static void wait_in_vain(enum peer_way way, double deadline_s)
     for (int p = 0; p < 2; p++)
         a.in[p] = ranks[p].in, a.out[p] = ranks[p].out, a.work[p] = ranks[p].work,
         a.flags[p] = ranks[p].flags;
-    to_card(0);
+    to_gpu(0);
     assert_int_equal(peer_exchange(&a, &ranks[0].s), STATUS_OK);
     if (deadline_s == 0) {
         usleep(100000);

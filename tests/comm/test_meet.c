@@ -1,5 +1,5 @@
 /* The meeting over TCP: who is let in, who is not, and what strangers can do. Ranks are processes with torchrun's variables. */
-#include "comm/meet.h"
+#include "comm/launch/rendezvous.h"
 #include "comm/support_ranks.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* Goal: of the paths that serve, the fastest at the nearest size is taken, all ranks take the same one, and what is said of it is true.
  * Method: tables made up by hand, and random ones of several ranks. */
-#include "comm/paths.h"
+#include "comm/gpu/tuner.h"
 #include "base/rng.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* Goal: the schedules of exchanges between cards give every rank its result, whatever the pace of the ranks, and never wait in a circle.
+/* Goal: the schedules of exchanges between GPUs give every rank its result, whatever the pace of the ranks, and never wait in a circle.
  * Method: all ranks' lists are walked through move by move, in many random orders that the waits allow; chunks are single floats, poisoned
  * before. Sums must have the bits of comm.h's order. */
-#include "comm/peer.h"
+#include "comm/gpu/p2p_schedule.h"
 #include "base/rng.h"
 
 #include <setjmp.h>

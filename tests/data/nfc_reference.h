@@ -4,7 +4,7 @@
 #define INGOT_TESTS_DATA_NFC_REFERENCE_H
 #include "base/status.h"
 #include "base/utf8.h"
-#include "data/unicode.h"
+#include "data/text/unicode.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>

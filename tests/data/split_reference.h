@@ -7,8 +7,8 @@
 #define INGOT_TESTS_DATA_SPLIT_REFERENCE_H
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/status.h"
-#include "data/split.h"
-#include "data/unicode.h"
+#include "data/tokenizer/split.h"
+#include "data/text/unicode.h"
 #include "base/utf8.h"
 #include <pcre2.h>
 #include <string.h>

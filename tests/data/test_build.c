@@ -7,8 +7,8 @@
 
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "data/build.h"
-#include "data/tokenizer.h"
+#include "data/build/build.h"
+#include "data/tokenizer/tokenizer.h"
 #include "../temp.h"
 #include "tokenizer_fixture.h"
 

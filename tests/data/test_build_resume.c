@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "data/build.h"
-#include "data/build_journal.h"
-#include "data/tokenizer.h"
+#include "data/build/build.h"
+#include "data/build/build_journal.h"
+#include "data/tokenizer/tokenizer.h"
 #include "../temp.h"
 #include "tokenizer_fixture.h"
 

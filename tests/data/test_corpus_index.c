@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/corpus_index.h"
+#include "data/shard/corpus_index.h"
 #include "../temp.h"
 
 enum { DOCUMENTS = 40000 }; /* more than one buffer */

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/dedup.h"
+#include "data/build/dedup.h"
 #include "../temp.h"
 
 #include <math.h>

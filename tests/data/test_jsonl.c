@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/jsonl.h"
+#include "data/read/jsonl.h"
 
 #include <jansson.h>
 #include <stdio.h>

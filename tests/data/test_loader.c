@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/loader.h"
-#include "data/shuffle.h"
+#include "data/load/loader.h"
+#include "data/load/shuffle.h"
 #include "ops/ops.h"
 #include "../temp.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/mixture.h"
+#include "data/load/mixture.h"
 
 #include <math.h>
 #include <stdlib.h>

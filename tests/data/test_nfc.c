@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "data/nfc.h"
+#include "data/text/nfc.h"
 #include "nfc_reference.h"
 #include "random_text.h"
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "data/pack.h"
+#include "data/load/pack.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "data/pretokenizer.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/pretokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "random_text.h"
 #include "split_reference.h"
 #include <jansson.h>

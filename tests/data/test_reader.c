@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/reader.h"
+#include "data/read/reader.h"
 #include "../temp.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/manifest.h"
-#include "data/shard.h"
+#include "data/shard/manifest.h"
+#include "data/shard/shard.h"
 #include "../temp.h"
 
 #include <errno.h>

@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/corpus_index.h"
-#include "data/manifest.h"
-#include "data/shard.h"
+#include "data/shard/corpus_index.h"
+#include "data/shard/manifest.h"
+#include "data/shard/shard.h"
 #include "spec/spec.h"
 #include "../temp.h"
 

@@ -7,10 +7,10 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/corpus_index.h"
-#include "data/manifest.h"
-#include "data/shard_tally.h"
-#include "data/shard_verify.h"
+#include "data/shard/corpus_index.h"
+#include "data/shard/manifest.h"
+#include "data/shard/shard_tally.h"
+#include "data/shard/shard_verify.h"
 #include "../temp.h"
 
 enum { SHARDS = 3, VOCAB = 1000, EOT = 999 };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/snappy.h"
+#include "data/read/snappy.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

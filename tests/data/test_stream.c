@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/stream.h"
+#include "data/read/stream.h"
 #include "../temp.h"
 
 #include <errno.h>

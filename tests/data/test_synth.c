@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "temp.h"
-#include "data/shard.h"
-#include "data/synth.h"
+#include "data/shard/shard.h"
+#include "data/build/synth.h"
 
 enum { LENGTH = 64, ITEMS = 8, VOCAB = 40, SAMPLES = 50 };
 

@@ -5,8 +5,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "data/tiktoken.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tiktoken.h"
+#include "data/tokenizer/tokenizer.h"
 #include "random_text.h"
 #include "../temp.h"
 

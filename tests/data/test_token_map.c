@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "data/token_map.h"
+#include "data/tokenizer/token_map.h"
 
 enum { TEXTS_MAX = 4096, BYTES_MAX = 32 };
 

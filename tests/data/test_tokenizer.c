@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/parallel.h"
-#include "data/bpe_merge.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_int.h"
+#include "data/tokenizer/bpe_merge.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_int.h"
 #include "random_text.h"
 #include "../temp.h"
 

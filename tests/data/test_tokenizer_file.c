@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "../temp.h"
 #include <jansson.h>
 

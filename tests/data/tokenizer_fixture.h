@@ -2,7 +2,7 @@
 #ifndef INGOT_TESTS_DATA_TOKENIZER_FIXTURE_H
 #define INGOT_TESTS_DATA_TOKENIZER_FIXTURE_H
 #include "base/io.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include <stdlib.h>
 
 /* Trains it and saves it in `dir`; 0, or -1 as a cmocka setup wants it. */

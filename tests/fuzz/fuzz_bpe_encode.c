@@ -1,8 +1,8 @@
 /* Any bytes as text, with a tokenizer for each pretokenizer: invalid UTF-8 is refused at its place; valid text
  * decodes to itself, normalized, its special tokens appear only when they are asked for, encoding in two calls
  * of one encoder gives what a fresh one gives, and ids are those of BPE as it is defined. */
-#include "data/pretokenizer.h"
-#include "data/tokenizer_int.h"
+#include "data/tokenizer/pretokenizer.h"
+#include "data/tokenizer/tokenizer_int.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a journal, and any text with the checksum that makes it one: refused, or sound. */
-#include "data/build_journal.h"
+#include "data/build/build_journal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

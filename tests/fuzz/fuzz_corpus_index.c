@@ -1,6 +1,6 @@
 /* Any bytes as an index of documents, as they are and with the checksum that they should have: refused, or its entries rise and lie in
  * the shard. */
-#include "data/corpus_index.h"
+#include "data/shard/corpus_index.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* One record of JSONL, beside jansson: what either reads, the other reads, and as the same text. */
-#include "data/jsonl.h"
+#include "data/read/jsonl.h"
 #include "base/utf8.h"
 
 #include <jansson.h>

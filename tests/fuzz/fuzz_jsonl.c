@@ -1,7 +1,7 @@
 /* Any bytes as text or JSONL: the first two choose format, separator and size of the batches. Records lie
  * in their batch, in order; what reader_text gives is valid UTF-8; a document is the same whatever the size of the
  * batches; and what follows a mark is what follows it in one go. */
-#include "data/reader.h"
+#include "data/read/reader.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>

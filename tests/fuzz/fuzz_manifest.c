@@ -1,5 +1,5 @@
 /* Any bytes as a manifest: refused, or sound. */
-#include "data/manifest.h"
+#include "data/shard/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

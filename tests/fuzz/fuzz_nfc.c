@@ -1,6 +1,6 @@
 /* Any valid UTF-8, or any bytes as characters that move and compose: the normal form is that of the definition
  * (nfc_reference.h), and its own normal form. */
-#include "data/nfc.h"
+#include "data/text/nfc.h"
 #include "data/nfc_reference.h"
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a Parquet footer: what is taken of it lies inside the file, and the sums are right. The first byte names the column. */
-#include "data/parquet_int.h"
+#include "data/read/parquet_int.h"
 
 #include <stdlib.h>
 

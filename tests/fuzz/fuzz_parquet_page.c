@@ -1,6 +1,6 @@
 /* Any bytes as the pages of a column. The first three choose its type, its levels and codec, and how many rows it says it has; a footer of
  * our own goes behind. The rows that come out are the same in batches of any size, and as many as the footer says. */
-#include "data/reader.h"
+#include "data/read/reader.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as snappy data: what it says it holds comes out, or nothing does; never more. */
-#include "data/snappy.h"
+#include "data/read/snappy.h"
 
 #include <stdlib.h>
 

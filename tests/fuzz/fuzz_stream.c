@@ -1,5 +1,5 @@
 /* Any bytes as gzip or zstd: no more comes out than was asked for, in pieces as in one go. */
-#include "data/stream.h"
+#include "data/read/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a Thrift struct, read field by field: nothing beyond the end, and a fault stays one. */
-#include "data/thrift.h"
+#include "data/read/thrift.h"
 
 #include <stdlib.h>
 

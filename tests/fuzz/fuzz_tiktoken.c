@@ -1,6 +1,6 @@
 /* Any bytes as a rank file, and, when no line of it is wrong, behind lines for the 256 bytes: refused with a message, or a tokenizer whose
  * ids for its own file are those of tiktoken's rule, one piece being merged at a time. */
-#include "data/tiktoken.h"
+#include "data/tokenizer/tiktoken.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Any bytes as tokenizer.json: refused with a message, or a tokenizer that encodes its own file and decodes
  * it to the same bytes. A file that lacks the 256 bytes gets them as its first tokens in a second try, so that
  * small files become tokenizers. */
-#include "data/alphabet.h"
-#include "data/tokenizer_json.h"
-#include "data/tokenizer_int.h"
+#include "data/text/alphabet.h"
+#include "data/tokenizer/tokenizer_json.h"
+#include "data/tokenizer/tokenizer_int.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

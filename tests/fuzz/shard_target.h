@@ -2,8 +2,8 @@
  * read, and what the parser promised holds. */
 #ifndef INGOT_TESTS_FUZZ_SHARD_TARGET_H
 #define INGOT_TESTS_FUZZ_SHARD_TARGET_H
-#include "data/shard.h"
-#include "data/shard_int.h"
+#include "data/shard/shard.h"
+#include "data/shard/shard_int.h"
 
 #include <stdlib.h>
 

@@ -33,7 +33,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
         &m, &d, &a,
         &(struct plan_lay_args){
             .use = use, .ops = &ops, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
-    struct run run = {.ops = &ops, .params = &d.params};
+    struct exec run = {.ops = &ops, .params = &d.params};
     ok(init_weights(&d, &run, 5));
     for (int i = 0; i < d.params.count; i++) /* what begins at zero would hide errors */
         for (int64_t k = 0; d.params.rows[i].zero && k < d.params.rows[i].count; k++)
@@ -186,7 +186,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     ok(plan_reserve(
         &m, &d, &a,
         &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
-    struct run run = {.ops = &ops, .params = &d.params};
+    struct exec run = {.ops = &ops, .params = &d.params};
     ok(generate_open(&g, &d, &a, 4, &run));
     const int32_t bad[] = {1, VOCAB};
     assert_int_equal(generate_append(&g, bad, 2), STATUS_DATA);

@@ -18,7 +18,7 @@
 #include "hf_fixture.h"
 #include "model/hf.h"
 #include "model/init.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -31,7 +31,7 @@
 #include <cmocka.h>
 
 static int bad;
-static char cache[] = "/tmp/ingot-families-XXXXXX"; /* of the products' algorithms */
+static char cache[] = "/tmp/ingot-families-XXXXXX"; /* of the GEMMs' algorithms */
 
 static void must(status st, const char *name)
 {
@@ -76,7 +76,7 @@ struct reference {
     struct memory memory;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
 };
 
 static void reference_open(struct reference *r, const struct model_spec *m, dtype dt, int64_t tokens)
@@ -89,7 +89,7 @@ static void reference_open(struct reference *r, const struct model_spec *m, dtyp
              &(struct plan_lay_args){
                  .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = tokens, .positions = tokens}),
          "oracle");
-    r->run = (struct run){.ops = &r->ops, .params = &r->d.params, .scalars = &r->scalars};
+    r->run = (struct exec){.ops = &r->ops, .params = &r->d.params, .scalars = &r->scalars};
 }
 
 static void reference_close(struct reference *r)
@@ -103,7 +103,7 @@ static void reference_close(struct reference *r)
 static void reference_set(struct reference *r, const float *weights)
 {
     const struct params *p = &r->d.params;
-    if (p->dt != DTYPE_F64) must(masters_put(&r->run, weights), "weights");
+    if (p->dt != DTYPE_F64) must(master_weights_put(&r->run, weights), "weights");
     for (int64_t i = 0; p->dt == DTYPE_F64 && i < p->total; i++)
         dtype_store(p->weight, i, p->dt, (double)weights[i]);
 }
@@ -193,8 +193,8 @@ static float *fixture_weights(const struct hf_fixture *f)
 
 static void set_weights(struct trainer *t, const float *weights)
 {
-    must(masters_put(&t->run, weights), "weights");
-    must(dev_sync(t->run.stream), "weights");
+    must(master_weights_put(&t->exec, weights), "weights");
+    must(dev_sync(t->exec.stream), "weights");
 }
 
 /* A copy in host memory; caller frees. */
@@ -203,8 +203,8 @@ static void *downloaded(struct trainer *t, const void *from, int64_t count, dtyp
     const size_t bytes = (size_t)count * dtype_bytes(dt);
     void *to = malloc(bytes);
     assert_non_null(to);
-    must(dev_download(t->run.stream, to, from, bytes), "download");
-    must(dev_sync(t->run.stream), "download");
+    must(dev_download(t->exec.stream, to, from, bytes), "download");
+    must(dev_sync(t->exec.stream), "download");
     return to;
 }
 
@@ -214,13 +214,13 @@ static struct result trainer_run(struct trainer *t, const struct batch *b, const
     const struct step_scalars scalars = {.grad_scale = 1 / (double)b->rows};
     struct result out = {.y_count = b->rows * t->decoder.spec.hidden_size, .grad_count = p->total};
     must(feed_put(&t->feed, b, 1, &scalars), name);
-    t->run.accum = ACCUM_STORE;
-    must(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run), name);
+    t->exec.accum = ACCUM_STORE;
+    must(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->exec), name);
     void *y = downloaded(t, t->acts.y.data, out.y_count, t->acts.y.dt);
     out.y = widened(y, out.y_count, t->acts.y.dt);
     free(y);
     out.grad = downloaded(t, p->grad, p->total, DTYPE_F32);
-    must(dev_zero(t->run.stream, p->grad, (size_t)p->total * sizeof(float)), name);
+    must(dev_zero(t->exec.stream, p->grad, (size_t)p->total * sizeof(float)), name);
     return out;
 }
 
@@ -233,8 +233,8 @@ static void check_f32(struct trainer *t, const struct hf_fixture *f, const char 
     struct result got = trainer_run(t, &f->batch, name);
     must(dev_arena_reserve(&t->dev, &arena, "logits", (size_t)(HF_T * v) * sizeof(float) + 256), name);
     struct tensor logits = tensor_take(&arena, "logits", DTYPE_F32, 2, (int64_t)HF_T, v);
-    must(decoder_fwd(&t->decoder, &t->acts, &t->feed.micro[0], &t->run), name);
-    must(head_logits(&t->decoder.head, t->acts.y, logits, &t->run), name);
+    must(decoder_fwd(&t->decoder, &t->acts, &t->feed.micro[0], &t->exec), name);
+    must(head_logits(&t->decoder.head, t->acts.y, logits, &t->exec), name);
     void *host = downloaded(t, logits.data, HF_T * v, DTYPE_F32);
     within("logits", name, "", hf_logits_error(f, "logits", host, DTYPE_F32).l2, 1e-4);
     free(host);

@@ -13,7 +13,7 @@
 #include "infer/generate.h"
 #include "model/hrm.h"
 #include "model/init.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -109,7 +109,7 @@ static float *masters_of(struct trainer *t)
 {
     float *to = calloc((size_t)t->decoder.params.total, sizeof *to);
     assert_non_null(to);
-    must(masters_get(&t->run, to), "master weights");
+    must(master_weights_get(&t->exec, to), "master weights");
     return to;
 }
 
@@ -121,8 +121,8 @@ static void halt_early(struct trainer *t)
     if (!hrm_halts(&t->decoder)) return;
     float *w = masters_of(t);
     memcpy(w + p->rows[t->decoder.hrm->halt_bias].offset, bias, sizeof bias);
-    must(masters_put(&t->run, w), "bias");
-    must(dev_sync(t->run.stream), "bias");
+    must(master_weights_put(&t->exec, w), "bias");
+    must(dev_sync(t->exec.stream), "bias");
     free(w);
 }
 
@@ -146,8 +146,8 @@ static float *downloaded(struct trainer *t, const void *from, int64_t count)
 {
     float *to = malloc((size_t)count * sizeof *to);
     assert_non_null(to);
-    must(dev_download(t->run.stream, to, from, (size_t)count * sizeof *to), "download");
-    must(dev_sync(t->run.stream), "download");
+    must(dev_download(t->exec.stream, to, from, (size_t)count * sizeof *to), "download");
+    must(dev_sync(t->exec.stream), "download");
     return to;
 }
 
@@ -168,8 +168,8 @@ static void round_weights(struct trainer *t)
     const struct params *p = &t->decoder.params;
     float *w = masters_of(t);
     for (int64_t i = 0; i < p->total; i++) w[i] = bf16_to_f32(bf16_from_f32(w[i]));
-    must(masters_put(&t->run, w), "weights");
-    must(dev_sync(t->run.stream), "weights");
+    must(master_weights_put(&t->exec, w), "weights");
+    must(dev_sync(t->exec.stream), "weights");
     free(w);
 }
 
@@ -182,8 +182,8 @@ static float *gradients(const struct form *f, enum precision precision, enum dev
     documents_of(&d, 3);
     round_weights(t);
     must(feed_put(&t->feed, &d.batch, 1, &scalars), f->name);
-    t->run.accum = ACCUM_STORE;
-    must(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->run), f->name);
+    t->exec.accum = ACCUM_STORE;
+    must(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->exec), f->name);
     *count = t->decoder.params.total;
     float *grad = downloaded(t, t->decoder.params.grad, *count);
     closed(t);
@@ -261,7 +261,7 @@ static void generated(const struct form *f, enum precision precision, enum devic
     int32_t tokens[TOKENS];
     round_weights(t);
     for (int i = 0; i < TOKENS; i++) tokens[i] = (i * 7 + 3) % VOCAB;
-    must(generate_open(&g, &t->decoder, &t->acts, TOKENS, &t->run), f->name);
+    must(generate_open(&g, &t->decoder, &t->acts, TOKENS, &t->exec), f->name);
     for (int n = PROMPT; n <= TOKENS; n++) {
         must(n == PROMPT ? generate_append(&g, tokens, PROMPT) : generate_append(&g, &tokens[n - 1], 1),
              f->name);

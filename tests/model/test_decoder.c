@@ -17,7 +17,7 @@
 #include "model/decoder.h"
 #include "model/hrm.h"
 #include "model/init.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 
 enum { N = 24, VOCAB = 29 };
 
@@ -26,7 +26,7 @@ struct fixture {
     struct activations a;
     struct arena param, grad, optim, act, scratch;
     struct ops ops;
-    struct run run;
+    struct exec run;
     struct step_scalars scalars;
     int32_t tokens[N], targets[N], positions[N], cu[4];
     struct batch batch;
@@ -110,13 +110,13 @@ static void move_constants(struct fixture *f)
     const struct params *p = &f->d.params;
     const dtype acc = dtype_acc(p->dt);
     void *masters = p->master ? p->master : malloc((size_t)p->total * sizeof(float));
-    if (!p->master) assert_int_equal(masters_get(&f->run, masters), STATUS_OK);
+    if (!p->master) assert_int_equal(master_weights_get(&f->run, masters), STATUS_OK);
     for (const struct param *r = p->rows; r < p->rows + p->count; r++)
         for (int64_t k = 0; k < r->count && (r->rank == 1 || r->zero); k++) {
             const double by = 0.3 * rng_normal(3, RNG_TEST, XXH64(r->name, strlen(r->name), 0), (uint64_t)k);
             dtype_store(masters, r->offset + k, acc, dtype_load(masters, r->offset + k, acc) + by);
         }
-    if (!p->master) assert_int_equal(masters_put(&f->run, masters), STATUS_OK);
+    if (!p->master) assert_int_equal(master_weights_put(&f->run, masters), STATUS_OK);
     if (!p->master) free(masters);
 }
 
@@ -150,7 +150,7 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
                                                    .scratch = &f->scratch}),
                      STATUS_OK);
     f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02, .halt_scale = 0.03};
-    f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+    f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
     assert_int_equal(init_weights(&f->d, &f->run, 7), STATUS_OK);
     move_constants(f);
     for (int32_t i = 0; f->d.token_map.data && i < VOCAB; i++) ((int32_t *)f->d.token_map.data)[i] = i / 3;

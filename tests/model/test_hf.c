@@ -30,7 +30,7 @@ struct fixture {
     struct memory memory;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
 };
 
 static void ok(status st)
@@ -56,7 +56,7 @@ static void fixture_open_for(struct fixture *f, const char *name, dtype dt, int6
                                             .positions = tokens}));
     ok(hf_weights_read(&f->d, f->hf.dir));
     f->scalars = (struct step_scalars){.grad_scale = 1.0 / T};
-    f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+    f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
 }
 
 static void fixture_open(struct fixture *f, const char *name, dtype dt)
@@ -156,7 +156,7 @@ static void ten_adamw_steps_follow_torch_in_every_family(void **state)
             double sum = f->scalars.loss_sum;
             f->scalars.lr = spec.optim_lr;
             optim_scalars(&spec, step, &f->scalars);
-            ok(optim_step(&f->run, &spec, &(struct squares){0}, NULL, 0));
+            ok(optim_step(&f->run, &spec, &(struct grad_norm){0}, NULL, 0));
             if (!(fabs(sum / T - (double)want[step]) <= 1e-4))
                 fail_msg("%s: step %d: loss %.6f, torch has %.6f", f->hf.name, step, sum / T,
                          (double)want[step]);
@@ -233,7 +233,7 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
         if (turn) ok(hf_config_read(&again, once));
         ok(decoder_init(&f->d, turn ? &again : m, NULL));
         ok(plan_reserve(&f->memory, &f->d, &f->a, &lay));
-        f->run = (struct run){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
+        f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
         if (turn)
             ok(hf_weights_read(&f->d, once));
         else

@@ -70,7 +70,7 @@ static void check(dtype dt)
         &m, &d, &a,
         &(struct plan_lay_args){
             .use = PLAN_TRAIN, .ops = &ops, .dt = dt, .optim = OPTIM_ADAMW, .tokens = T, .positions = T}));
-    struct run run = {.ops = &ops, .params = &d.params, .scalars = &scalars};
+    struct exec run = {.ops = &ops, .params = &d.params, .scalars = &scalars};
     FILE *f = fopen(TEST_SOURCE_DIR "/tests/fixtures/hrm.bin", "rb");
     assert_non_null(f);
     int32_t ids[2][T], positions[T], cu[2] = {0, T};

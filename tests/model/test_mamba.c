@@ -68,7 +68,7 @@ static void compare(int64_t groups, const char *fixture)
     fclose(f);
     const int32_t cu[] = {0, T};
     const struct batch batch = {.rows = T, .docs = 1, .len_max = T, .cu_seqlens = cu};
-    const struct run run = {.ops = &ops, .params = &p};
+    const struct exec run = {.ops = &ops, .params = &p};
     assert_int_equal(mamba_fwd(&m, &saved, &(struct mix){.batch = &batch},
                                (struct tensor){.data = x, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
                                (struct sink){{.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}}, {0}},

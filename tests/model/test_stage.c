@@ -1,5 +1,5 @@
 /* Stages of a pipeline, all in this process: what they do to two micro-batches is what decoder_fwd_bwd does, bit for bit, for every
- * mixer and feed-forward part, cut into two, three and interleaved stages, under every recompute policy, at once or with products put off. */
+ * mixer and feed-forward part, cut into two, three and interleaved stages, under every recompute policy, at once or with GEMMs put off. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ struct rank {
     struct arena param, grad, optim, act, scratch;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
 };
 
 struct how {
@@ -127,7 +127,7 @@ static void rank_open(struct rank *k, const struct model_spec *spec, const struc
                                                    .scratch = &k->scratch}),
                      STATUS_OK);
     k->scalars = (struct step_scalars){.grad_scale = 0.05};
-    k->run = (struct run){.ops = &k->ops, .params = &k->d.params, .scalars = &k->scalars};
+    k->run = (struct exec){.ops = &k->ops, .params = &k->d.params, .scalars = &k->scalars};
     assert_int_equal(init_weights(&k->d, &k->run, 7), STATUS_OK);
 }
 
@@ -174,7 +174,7 @@ static void run_stages(struct rank *ranks, int pp, int chunks, const struct data
         for (int m = 0; m < all->store_count; m++) {
             k->run.accum = m == 0 ? ACCUM_STORE : ACCUM_ADD;
             k->run.defer = NULL;
-            assert_int_equal(deferred_run(&all->stores[m], 0, k->d.params.count, &k->run), STATUS_OK);
+            assert_int_equal(deferred_flush(&all->stores[m], 0, k->d.params.count, &k->run), STATUS_OK);
             deferred_empty(&all->stores[m]);
         }
     }

@@ -1,7 +1,7 @@
 /* Goal: the ranks of a tensor-parallel group do together what one rank does: losses, hits, and of every parameter the gradient.
  * Method: one rank's decoder first; then processes with slices of its weights, each of which compares the gradient of its slice with that
  * of the whole. In f64 on the oracle, where a wrong term cannot hide behind rounding, and in f32 on the fast set; with every policy of
- * recomputing, packed documents, and a head that works in chunks; exchanges between the products, and beside them as on cards, block by
+ * recomputing, packed documents, and a head that works in chunks; exchanges between the GEMMs, and beside them as on GPUs, block by
  * block, but each at once. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include "base/rng.h"
 #include "model/decoder.h"
 #include "model/init.h"
-#include "parallel/share.h"
+#include "parallel/tp_grad.h"
 
 enum { N = 96, VOCAB = 56, RANKS_MAX = 4 };
 
@@ -29,10 +29,10 @@ struct work {
     struct activations a;
     struct arena param, grad, optim, act, scratch;
     struct ops ops;
-    struct run run;
-    struct share share;
-    struct aside aside;
-    struct whole_way way;
+    struct exec run;
+    struct tp_grad share;
+    struct side_stream side_stream;
+    struct sp_overlap way;
     struct step_scalars scalars;
 };
 static const int32_t cu[] = {0, 7, 8, 60, N};
@@ -59,7 +59,7 @@ struct variant {
     struct model_spec spec;
     dtype dt;
     enum recompute policy;
-    enum whole_how how;
+    enum sp_mode how;
     double tol; /* of what is compared, relatively */
 };
 
@@ -92,14 +92,14 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
     if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK || decoder_lay_params(&w->d, &params) != STATUS_OK ||
         activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
         return false;
-    share_lay(&w->share, &w->d.params, mesh, &w->grad);
+    tp_grad_lay(&w->share, &w->d.params, mesh, &w->grad);
     w->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
-    w->run = (struct run){
+    w->run = (struct exec){
         .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .tp = mesh ? mesh->tp : NULL};
-    if (aside_open(&w->aside, NULL) != STATUS_OK ||
-        whole_way_open(&w->way, &w->aside, w->run.tp) != STATUS_OK)
+    if (side_stream_open(&w->side_stream, NULL) != STATUS_OK ||
+        sp_overlap_open(&w->way, &w->side_stream, w->run.tp) != STATUS_OK)
         return false;
-    if (w->way.aside && v->how == WHOLE_BESIDE) w->run.way = &w->way;
+    if (w->way.side_stream && v->how == SP_OVERLAP) w->run.way = &w->way;
     return init_weights(&w->d, &w->run, 7) == STATUS_OK;
 }
 
@@ -216,7 +216,8 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
                      NULL) != STATUS_OK)
             return false;
     }
-    if (whole->v->dt == DTYPE_F32 && share_sum(&w.share, &w.d.params, NULL) != STATUS_OK) return false;
+    if (whole->v->dt == DTYPE_F32 && tp_grad_all_reduce(&w.share, &w.d.params, NULL) != STATUS_OK)
+        return false;
     good &= near("evaluation", s.eval, whole->sums.eval, tol) & near("hits", s.hits, whole->sums.hits, 0) &
             near("loss", s.loss, whole->sums.loss, tol) & near("costs", s.cost, whole->sums.cost, tol) &
             near("extra predictions", s.extra, whole->sums.extra, tol);
@@ -257,7 +258,7 @@ static void check(const struct model_spec *spec, double tol_f32)
         const struct variant v = {.spec = *spec,
                                   .dt = dt,
                                   .policy = (enum recompute)(i / 2 % 3),
-                                  .how = (enum whole_how)(i % 2),
+                                  .how = (enum sp_mode)(i % 2),
                                   .tol = dt == DTYPE_F64 ? 1e-12 : tol_f32};
         struct work *w = malloc(sizeof *w);
         struct whole_run whole = {.v = &v, .work = w};

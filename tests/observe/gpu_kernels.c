@@ -1,4 +1,4 @@
-/* What CUPTI says of known work: a conversion, a product and a memset, op by op, from a graph that was captured before recording began,
+/* What CUPTI says of known work: a conversion, a GEMM and a memset, op by op, from a graph that was captured before recording began,
  * and from one captured since. Each time the breakdown counts them all and the trace shows each in its scope, inside the time that
  * the host spent on it. Skipped where there is no GPU or no libcupti. */
 #include <setjmp.h>
@@ -112,7 +112,7 @@ static void check_trace(const char *text)
         if (strstr(scope, "zero")) found[2]++;
     }
     assert_int_equal(found[0], 3 * ROUNDS);
-    assert_true(found[1] >= 3 * ROUNDS); /* a split product has two kernels */
+    assert_true(found[1] >= 3 * ROUNDS); /* a split GEMM has two kernels */
     assert_int_equal(found[2], 3 * ROUNDS);
     json_decref(events);
 }

@@ -20,7 +20,7 @@ enum { GEMM, ATTN, NORM, ADAM, COPY, SEND, NAMES };
 static const enum kernel_part parts[NAMES] = {KERNEL_PRODUCT,   KERNEL_ATTENTION, KERNEL_MEMORY,
                                               KERNEL_OPTIMIZER, KERNEL_COPY,      KERNEL_EXCHANGE};
 static const char *const texts[NAMES] = {"nvjet_tst", "attn_fwd", "_Z8norm_fwdPf",
-                                         "adamw",     "memset",   "memcpy between cards"};
+                                         "adamw",     "memset",   "memcpy between GPUs"};
 
 static struct breakdown_sum *sum_make(struct names *names)
 {

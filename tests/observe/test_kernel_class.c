@@ -70,7 +70,7 @@ static const struct {
     {KERNEL_OPTIMIZER, "_Z10adamw_stepPf", "adamw_step"},
     {KERNEL_COPY, "memcpy on the device", NULL},
     {KERNEL_COPY, "memset", NULL},
-    {KERNEL_EXCHANGE, "memcpy between cards", NULL},
+    {KERNEL_EXCHANGE, "memcpy between GPUs", NULL},
     {KERNEL_EXCHANGE, "_ZN45_GLOBAL__N__b50d5787_12_cuda_meet_cu_7674a9f711meet_kernelE9near_meet",
      "cuda_meet::meet_kernel"},
     {KERNEL_EXCHANGE,

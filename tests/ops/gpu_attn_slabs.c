@@ -139,7 +139,7 @@ static void backward(struct gpu *g, struct arena *m, const struct attn_fwd_args 
     assert_int_equal(dev_sync(&g->s), STATUS_OK);
 }
 
-/* Forward and backward on the card. Returns the bytes of backward's scratch. */
+/* Forward and backward on the GPU. Returns the bytes of backward's scratch. */
 static size_t run(struct call *c, struct gpu *g)
 {
     const struct attn_shape shape = shape_of(c);

@@ -1,8 +1,8 @@
-/* Goal: the GPU's products keep the contract of ops.h on every shape, type and alignment; searching for an algorithm changes nothing;
+/* Goal: the GPU's GEMMs keep the contract of ops.h on every shape, type and alignment; searching for an algorithm changes nothing;
  * recorded choices give the same bits; a graph is never captured around a search. Method: random cases against the oracle, integers that
  * are exact in every order. */
 #include "base/rng.h"
-#include "ops/cuda/cuda_set.h"
+#include "ops/cuda/set.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static void gpu_close(struct gpu *g)
     free(g);
 }
 
-/* A product with its operands on the host. */
+/* A GEMM with its operands on the host. */
 struct work {
     struct gemm_args g; /* host pointers */
     void *a, *b, *bias, *add, *c, *want;
@@ -149,7 +149,7 @@ static void work_check(const struct work *w, const void *got)
                         (const char *)w->want + guard + w->c_count * es, guard);
     for (int64_t i = 0; i < (int64_t)w->c_count; i++) {
         const double x = dtype_load(got, i + GUARD, g->cdt), y = dtype_load(w->want, i + GUARD, g->cdt);
-        /* the oracle's value is rounded too; cuBLASLt's epilogue may round the product before it adds the bias */
+        /* the oracle's value is rounded too; cuBLASLt's epilogue may round the GEMM before it adds the bias */
         const double bias = g->bias ? fabs(dtype_load(w->bias, i % g->n, g->dt)) : 0;
         const double again = g->bias ? 2 * half * (fabs(y) + bias) : 0;
         if (!(fabs(x - y) <= 2 * half * fabs(y) + again + sum))

@@ -1,5 +1,5 @@
 /* Goal: every op of the CUDA set is the f64 oracle's up to rounding, writes nothing else, gives the same bits again, and gives the same
- * bits as a captured graph. Method: every case of cases.h and sizes of real models, in F32 and BF16, products also in TF32, attention
+ * bits as a captured graph. Method: every case of cases.h and sizes of real models, in F32 and BF16, GEMMs also in TF32, attention
  * and the delta rule with each backend; see probe.h for what one call is put through.
  *
  *     gpu_ops_ops [--filter TEXT] [--small] [--exact] [--no-fork] [--list]
@@ -256,7 +256,7 @@ static bool may_refuse(const struct row *r)
     bool ragged = false;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
     for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
-    if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* cuda_attn.c says why */
+    if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* ops/cuda/attn.c says why */
     const int64_t hd = r->c->hd, hd_v = r->c->hd_v ? r->c->hd_v : hd;
     const bool usual = (hd == hd_v && (hd == 64 || hd == 128)) || (hd == 192 && hd_v == 128);
     return !(usual && r->real && r->dt == DTYPE_BF16);

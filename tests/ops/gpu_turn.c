@@ -80,7 +80,7 @@ static bf16 *normal(int64_t count, uint64_t seed)
     return p;
 }
 
-static void *normal_on_card(struct gpu *g, int64_t count, uint64_t seed)
+static void *normal_on_gpu(struct gpu *g, int64_t count, uint64_t seed)
 {
     bf16 *p = normal(count, seed);
     void *to = on_card(g, p, sizeof *p * (size_t)count);
@@ -126,7 +126,7 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
                           2 * rows * (row + row) + scratch + first + workspace + ((size_t)64 << 20)),
         STATUS_OK);
     ops_cuda_workspace(&g->s, arena_take(&g->mem, workspace, "workspace"), workspace);
-    bf16 *qkv = normal_on_card(g, c->rows * c->stride, 1), *grad = arena_take(&g->mem, rows * row, "dqkv");
+    bf16 *qkv = normal_on_gpu(g, c->rows * c->stride, 1), *grad = arena_take(&g->mem, rows * row, "dqkv");
     c->f = (struct attn_fwd_args){
         .q = qkv,
         .k = qkv + q,
@@ -152,7 +152,7 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
                                   .k = c->f.k,
                                   .v = c->f.v,
                                   .o = c->f.o,
-                                  .do_ = normal_on_card(g, c->rows * q, 2),
+                                  .do_ = normal_on_gpu(g, c->rows * q, 2),
                                   .lse = c->f.lse,
                                   .dq = grad,
                                   .dk = grad + q,
@@ -308,8 +308,8 @@ static void project(struct gpu *g, const struct projection *x)
         STATUS_OK);
     ops_cuda_workspace(&g->s, arena_take(&g->mem, workspace, "workspace"), workspace);
     turn_open(g, &c);
-    const struct rope_gemm_args a = {.a = normal_on_card(g, x->rows * x->d, 3),
-                                     .w = normal_on_card(g, c.stride * x->d, 4),
+    const struct rope_gemm_args a = {.a = normal_on_gpu(g, x->rows * x->d, 3),
+                                     .w = normal_on_gpu(g, c.stride * x->d, 4),
                                      .qkv = arena_take(&g->mem, bytes, "qkv"),
                                      .turn = c.turn,
                                      .rows = x->rows,

@@ -55,7 +55,7 @@ struct probe {
     int64_t expert_align; /* at least, of sorted rows: see ops.expert_align */
     bool narrow_logits; /* xent reads dt, not A: see ops.logits_dt */
     bool plain_lse;     /* a device's lse lies as the host's does, and is compared */
-    bool tf32;          /* products of F32 are of operands rounded to tf32 */
+    bool tf32;          /* GEMMs of F32 are of operands rounded to tf32 */
     const struct probe_device *device; /* NULL: the host */
     struct probe_buf bufs[48];
     int count;

@@ -29,7 +29,7 @@
 
 void oracle_call(probe_op *op, const void *args);
 int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p); /* from c->docs and c->len */
-double run_tol_gemm(const struct probe *p, int64_t k);             /* of a product over k */
+double run_tol_gemm(const struct probe *p, int64_t k);             /* of a GEMM over k */
 
 /* Tables [pos_count, c->half] of real angles. */
 void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines);

@@ -45,7 +45,7 @@ static size_t twin_bytes(const struct probe *p, const struct probe_buf *b)
 }
 
 /* Every word of the arguments that is an address in a buffer becomes that in its twin: sizes are small, no double looks like an address,
- * and padding is clear (run.h), so nothing else is one. */
+ * and padding is clear (exec.h), so nothing else is one. */
 static void map_pointers(const struct probe *p, void *args, size_t bytes)
 {
     uintptr_t word;

@@ -42,7 +42,7 @@ static const void *in_place(const struct op_case *c, const void *in, void *out, 
     return over(c->flags & IN_PLACE, in, out, count, dt);
 }
 
-/* Sums of k products, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
+/* Sums of k GEMMs, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
 double run_tol_gemm(const struct probe *p, int64_t k)
 {
     double round = p->tf32 ? 6 * 0x1p-10 : tol_reduce(dtype_acc(p->dt), k);
@@ -52,7 +52,7 @@ double run_tol_gemm(const struct probe *p, int64_t k)
 static void run_gemm(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     dtype acc = dtype_acc(p->dt), cdt = c->flags & WIDE ? acc : p->dt;
-    /* cuBLASLt may round a product of magnitude sqrt(k) before it adds the bias (ops.h) */
+    /* cuBLASLt may round a GEMM of magnitude sqrt(k) before it adds the bias (ops.h) */
     double twice = p->device && c->flags & WITH_BIAS ? 2 * tol_round(cdt) * sqrt((double)c->k) : 0;
     RUN(o, gemm, .a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
         .b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),

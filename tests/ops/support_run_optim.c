@@ -1,4 +1,4 @@
-/* The ops between the products of Muon's step. */
+/* The ops between the GEMMs of Muon's step. */
 #include "run.h"
 #include "ops/quant.h"
 #include "ops/rounding.h"

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ops/cuda/cuda_libs.h"
+#include "ops/cuda/libs.h"
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/ops_cuda.h"
-#include "ops/cuda/sdpa_parts.h"
+#include "ops/cuda/attn_cudnn_parts.h"
 
 static const char h200[] =
     "{\"deviceVer\":900,\"deviceName\":\"NVIDIA H200\",\"multiProcessorCount\":132,\"l2CacheSize\":62914560,"
@@ -220,7 +220,7 @@ static void scratch_of_the_largest_call_serves_the_others(void **state)
     }
 }
 
-/* Where own kernels take cuDNN's place for sure, its workspace is not reserved; elsewhere, and for cards that are not known, it is. */
+/* Where own kernels take cuDNN's place for sure, its workspace is not reserved; elsewhere, and for GPUs that are not known, it is. */
 static void hopper_reserves_no_workspace_of_cudnn(void **state)
 {
     (void)state;

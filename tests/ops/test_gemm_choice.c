@@ -214,7 +214,7 @@ static void damaged_lines_of_a_file_go_with_the_next_addition(void **state)
     gemm_choice_free(&back);
 }
 
-/* Several processes time the same products at the same moment, each with another result. */
+/* Several processes time the same GEMMs at the same moment, each with another result. */
 enum { SETTLERS = 6, PRODUCTS = 12 };
 static const char *result_of(int who)
 {

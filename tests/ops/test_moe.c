@@ -1,4 +1,4 @@
-/* The oracle's ops of mixtures of experts against what they mean: choices by hand, the order of slots, products by plain loops over
+/* The oracle's ops of mixtures of experts against what they mean: choices by hand, the order of slots, GEMMs by plain loops over
  * tokens. Gradients are checked by test_grad. */
 #include "base/rng.h"
 #include "ops/ops.h"
@@ -127,7 +127,7 @@ static void slots_are_sorted_by_expert_and_token(void **state)
     }
 }
 
-/* y_t = sum of the slots' w B_e silu(gate) up by plain loops, and the three products behind one another. */
+/* y_t = sum of the slots' w B_e silu(gate) up by plain loops, and the three GEMMs behind one another. */
 static void the_products_are_those_of_each_token_with_its_experts(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
                 }
             assert_near(y[t * D + i], want);
         }
-    /* <c, A B> = <c B^T, A> = <c^T A, B>: the other two products are this one's transposes. */
+    /* <c, A B> = <c B^T, A> = <c^T A, B>: the other two GEMMs are this one's transposes. */
     static double c[SORTED * 2 * F], da[SORTED * D], db[E * 2 * F * D];
     fill(c, SORTED * 2 * F, 6);
     double forward = 0, to_a = 0, to_b = 0;

@@ -1,4 +1,4 @@
-/* The oracle's forwards against something else than themselves: products by another loop, attention by its
+/* The oracle's forwards against something else than themselves: GEMMs by another loop, attention by its
  * invariances, losses and updates by values known in closed form. Backwards are checked by test_grad. */
 #include "base/parallel.h"
 #include "base/rng.h"

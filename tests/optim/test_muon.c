@@ -28,7 +28,7 @@ struct fixture {
     struct arena param, grad, optim, work;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
     struct run_spec spec;
 };
 
@@ -42,7 +42,7 @@ static void fixture_open(struct fixture *f)
     struct arena *all[] = {&f->param, &f->grad, &f->optim, &f->work};
     for (int i = 0; i < 4; i++) assert_int_equal(arena_reserve(all[i], "test", 1 << 18), STATUS_OK);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    f->run = (struct run){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
+    f->run = (struct exec){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
     run_spec_default(&f->spec);
     f->spec.optim_lr = 1e-2, f->spec.optim_weight_decay = 0.1, f->spec.train_clip = 0, f->spec.run_seed = 5;
 }
@@ -76,7 +76,7 @@ static void take_step(struct fixture *f, int step)
 {
     f->scalars = (struct step_scalars){.lr = f->spec.optim_lr};
     optim_scalars(&f->spec, step, &f->scalars);
-    assert_int_equal(optim_step(&f->run, &f->spec, &(struct squares){0}, NULL, 0), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, &f->spec, &(struct grad_norm){0}, NULL, 0), STATUS_OK);
 }
 
 static double largest_difference(const float *a, const float *b, int64_t count)

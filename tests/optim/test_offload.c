@@ -12,7 +12,7 @@
 
 #include "base/rng.h"
 #include "model/init.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
 
@@ -24,7 +24,7 @@ struct fixture {
     struct arena param, grad, optim, host, work;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
     struct offload offload;
 };
 struct way {
@@ -73,7 +73,7 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
     optim_lay(p, &f->optim);
     if (w->optim == OPTIM_MUON) muon_lay(p, NULL, &f->work);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    f->run = (struct run){.ops = &f->ops, .params = p, .scalars = &f->scalars};
+    f->run = (struct exec){.ops = &f->ops, .params = p, .scalars = &f->scalars};
     assert_int_equal(offload_open(&f->offload, NULL), STATUS_OK);
     assert_int_equal(optim_chunks(p, r, &f->offload, NULL), STATUS_OK);
     assert_int_equal(init_weights(&f->d, &f->run, 3), STATUS_OK);
@@ -108,7 +108,7 @@ static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
     f->scalars = (struct step_scalars){.lr = 0.01};
     optim_scalars(r, step, &f->scalars);
     assert_int_equal(offload_begin(&f->offload, &f->run), STATUS_OK);
-    assert_int_equal(optim_step(&f->run, r, &(struct squares){0}, &f->offload, 0.25), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, r, &(struct grad_norm){0}, &f->offload, 0.25), STATUS_OK);
 }
 
 static void same_array(const char *what, const void *a, const void *b, size_t bytes, const struct way *w,
@@ -125,8 +125,8 @@ static void same_state(const struct fixture *f, const struct fixture *g, const s
     const size_t n = (size_t)a->own, n_v = (size_t)a->total_v, moment = dtype_bytes(a->moment_dt);
     assert_int_equal(a->total, b->total);
     float *masters[] = {calloc(whole_below(a, 3), sizeof(float)), calloc(whole_below(b, 3), sizeof(float))};
-    assert_int_equal(masters_get(&f->run, masters[0]), STATUS_OK);
-    assert_int_equal(masters_get(&g->run, masters[1]), STATUS_OK);
+    assert_int_equal(master_weights_get(&f->run, masters[0]), STATUS_OK);
+    assert_int_equal(master_weights_get(&g->run, masters[1]), STATUS_OK);
     same_array("master", masters[0], masters[1], n * sizeof(float), w, step);
     free(masters[0]);
     free(masters[1]);
@@ -284,7 +284,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     f.scalars = (struct step_scalars){.lr = 0.01};
     optim_scalars(&r, 0, &f.scalars);
     assert_int_equal(offload_begin(&f.offload, &f.run), STATUS_OK);
-    assert_int_equal(optim_step(&f.run, &r, &(struct squares){0}, &f.offload, 0), STATUS_OK);
+    assert_int_equal(optim_step(&f.run, &r, &(struct grad_norm){0}, &f.offload, 0), STATUS_OK);
     assert_true(f.scalars.clip_factor == 0);
     assert_memory_equal(before, p->master, bytes);
     free(before);

@@ -46,7 +46,7 @@ struct fixture {
     struct arena param, grad, optim;
     struct ops ops;
     struct step_scalars scalars;
-    struct run run;
+    struct exec run;
 };
 
 static void fixture_open(struct fixture *f, dtype moment_dt)
@@ -67,7 +67,7 @@ static void fixture_open(struct fixture *f, dtype moment_dt)
                                                 .arenas = {&f->param, &f->grad, &f->optim}});
     optim_lay(&f->p, &f->optim);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    f->run = (struct run){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
+    f->run = (struct exec){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
     for (int i = 0; i < f->p.count; i++)
         for (int64_t k = 0; k < f->p.rows[i].count; k++) ((float *)params_master(&f->p, i))[k] = 1;
 }
@@ -85,7 +85,7 @@ static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
     assert_int_equal(optim_chunks(&f->p, r, NULL, NULL), STATUS_OK);
     f->scalars = (struct step_scalars){.lr = 0.1};
     optim_scalars(r, step, &f->scalars);
-    assert_int_equal(optim_step(&f->run, r, &(struct squares){0}, NULL, 0), STATUS_OK);
+    assert_int_equal(optim_step(&f->run, r, &(struct grad_norm){0}, NULL, 0), STATUS_OK);
 }
 
 static void only_matrices_and_tables_decay(void **state)
@@ -141,7 +141,7 @@ static void a_routers_bias_moves_by_the_loads_alone(void **state)
     assert_int_equal(optim_chunks(&f.p, &r, NULL, NULL), STATUS_OK);
     f.scalars = (struct step_scalars){.lr = 0.1};
     optim_scalars(&r, 0, &f.scalars);
-    assert_int_equal(optim_step(&f.run, &r, &(struct squares){0}, NULL, 0.25), STATUS_OK);
+    assert_int_equal(optim_step(&f.run, &r, &(struct grad_norm){0}, NULL, 0.25), STATUS_OK);
     near(f.scalars.grad_norm, 3);
     assert_true(bias[0] == 0.75f && bias[1] == 1.25f && bias[2] == 1);
     assert_true(load[0] == 0 && load[1] == 0 && load[2] == 0);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "parallel/pipe.h"
+#include "parallel/pipeline_schedule.h"
 
 static const struct pipe_time TIMES[] = {{1, 1, 1}, {1, 1.25, 1}, {2, 3, 1.5}, {4, 4.5, 3.25}};
 enum { TIME_COUNT = sizeof TIMES / sizeof TIMES[0], STAGES_MAX = 64 };

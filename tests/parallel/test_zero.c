@@ -1,5 +1,5 @@
 /* The slots that units of ZeRO 2 and 3 pass through: of a unit at work nothing is overwritten, and what comes next is there before. On the
- * host an exchange is done when it is queued, so a slot that is filled too early shows what a card's would show at times. */
+ * host an exchange is done when it is queued, so a slot that is filled too early shows what a GPU's would show at times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ struct fixture {
     struct arena param, grad;
     struct mesh mesh;
     struct sync sync;
-    struct aside aside;
+    struct side_stream side_stream;
     struct ops ops;
     struct zero zero;
 };
@@ -41,9 +41,10 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
         &f->zero, &f->p,
         &(struct zero_lay){
             .mesh = &f->mesh, .param = &f->param, .grad = &f->grad, .train = 1, .end = END, .stays = stays});
-    assert_int_equal(aside_open(&f->aside, NULL), STATUS_OK);
+    assert_int_equal(side_stream_open(&f->side_stream, NULL), STATUS_OK);
     assert_int_equal(
-        zero_open(&f->zero, &(struct zero_open){.sync = &f->sync, .ops = &f->ops, .aside = &f->aside}),
+        zero_open(&f->zero,
+                  &(struct zero_open){.sync = &f->sync, .ops = &f->ops, .side_stream = &f->side_stream}),
         STATUS_OK);
     zero_begin(&f->zero);
 }
@@ -51,7 +52,7 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
 static void fixture_close(struct fixture *f)
 {
     zero_close(&f->zero);
-    aside_close(&f->aside);
+    side_stream_close(&f->side_stream);
     params_free(&f->p);
     arena_free(&f->param);
     arena_free(&f->grad);

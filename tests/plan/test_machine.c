@@ -62,19 +62,19 @@ static void rows_are_complete(void **state)
         assert_true(m->peak_bf16 > 0 && m->peak_fp32 > 0 && m->link_rate > 0 && m->net_rate > 0);
         assert_true(m->link_rate >= m->net_rate && m->node > 0 && m->host_rate > 0);
         for (int64_t width = 16; width <= 16384; width *= 2) {
-            const double rate = machine_product_rate(m, PRECISION_BF16, (double)width);
+            const double rate = machine_gemm_rate(m, PRECISION_BF16, (double)width);
             assert_true(rate > 0 && rate < m->peak_bf16);
-            assert_true(rate <= machine_product_rate(m, PRECISION_BF16, (double)width * 2));
+            assert_true(rate <= machine_gemm_rate(m, PRECISION_BF16, (double)width * 2));
             for (int back = 0; back < 2; back++) {
                 const double attention = machine_attention_rate(m, PRECISION_BF16, 128, width, back);
                 assert_true(attention > 0 && attention < m->peak_bf16);
             }
         }
     }
-    assert_null(machine_of_card("NVIDIA GeForce RTX 4090 Laptop GPU"));
-    assert_null(machine_of_card("Tesla T4"));
-    assert_string_equal(machine_of_card("NVIDIA GB200")->name, "gb200");
-    assert_string_equal(machine_of_card("NVIDIA H100 80GB HBM3")->name, "h100");
+    assert_null(machine_of_gpu("NVIDIA GeForce RTX 4090 Laptop GPU"));
+    assert_null(machine_of_gpu("Tesla T4"));
+    assert_string_equal(machine_of_gpu("NVIDIA GB200")->name, "gb200");
+    assert_string_equal(machine_of_gpu("NVIDIA H100 80GB HBM3")->name, "h100");
 }
 
 /* NCCL's own model of its rings: 32 us for 8 ranks, 0.30 ms for 64 on 8 nodes, 2.4 for 512, 19 for 4096. */
@@ -97,7 +97,7 @@ static void a_ring_starts_as_late_as_nccl_says(void **state)
     }
 }
 
-/* A group with g members in a node has g network cards; neighbours of a stride beyond half a node are on another one. */
+/* A group with g members in a node has g NICs; neighbours of a stride beyond half a node are on another one. */
 static void the_place_of_an_axis_decides_its_rate(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static struct model_spec deepseek(int64_t mtp)
     return m;
 }
 
-/* Method: the eight rates that NVIDIA publishes with both TFLOP/s and tokens/s. They leave the routers' products out, which are 0.1 to 0.3 %,
+/* Method: the eight rates that NVIDIA publishes with both TFLOP/s and tokens/s. They leave the routers' GEMMs out, which are 0.1 to 0.3 %,
  * and so does the comparison. (Qwen3-30B: 203 TFLOP/s at 8826 tokens/s on H100s; the rates on GB300s say 23.10.) */
 static void flops_are_those_of_published_rates(void **state)
 {
@@ -209,7 +209,7 @@ static void flops_are_those_of_published_rates(void **state)
     }
 }
 
-/* The list of products that times are formed of is the list that FLOPs are counted of. */
+/* The list of GEMMs that times are formed of is the list that FLOPs are counted of. */
 static void products_are_those_that_are_counted(void **state)
 {
     (void)state;
@@ -226,8 +226,8 @@ static void products_are_those_that_are_counted(void **state)
     count++;
     for (int i = 0; i < count; i++)
         for (int64_t layer = 0; layer < all[i].layer_count; layer++) {
-            struct layer_product p[LAYER_PRODUCTS_MAX];
-            const int n = layer_products(&all[i], layer, p);
+            struct layer_gemm p[LAYER_PRODUCTS_MAX];
+            const int n = layer_gemms(&all[i], layer, p);
             double sum = 0;
             for (int k = 0; k < n; k++) sum += 2 * p[k].copies * (double)p[k].in * (double)p[k].out;
             const struct flops f = plan_layer_flops(&all[i], layer, 1024);
@@ -235,7 +235,7 @@ static void products_are_those_that_are_counted(void **state)
         }
 }
 
-/* What products do at their ends is not moved by a pass: beside a model whose biases stand between, by the bytes worked here. */
+/* What GEMMs do at their ends is not moved by a pass: beside a model whose biases stand between, by the bytes worked here. */
 static void joined_passes_move_less(void **state)
 {
     (void)state;

@@ -95,7 +95,7 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
-/* A card of machine.def whose optimizer's state lies in its host's memory: what the card has, what the host has, and how long the way
+/* A GPU of machine.def whose optimizer's state lies in its host's memory: what the GPU has, what the host has, and how long the way
  * there and back is, both ways at once. */
 static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
 {
@@ -208,7 +208,7 @@ static void stages_are_laid_out_as_a_run_does(void **state)
     }
 }
 
-/* One micro-batch of a rank in a step, and a head of its own: plan/overlay.h. */
+/* One micro-batch of a rank in a step, and a head of its own: plan/grad_overlay.h. */
 static void gradients_among_activations_are_laid_out_as_a_run_does(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
     }
 }
 
-/* Boards, buffers and mailboxes: of cards one board of some 34 MiB, and pages for the messages that a schedule has unread; of hosts also a
+/* Boards, buffers and mailboxes: of GPUs one board of some 34 MiB, and pages for the messages that a schedule has unread; of hosts also a
  * buffer per communicator. One device exchanges nothing. */
 static void exchanges_are_counted(void **state)
 {
@@ -347,7 +347,7 @@ static void stages_hold_the_whole_model(void **state)
 /* Llama3-70B as published on 64 H100s (TP4 PP8 VP5 DP2, 8k, one sequence): 26.9 GiB of state and 47 sets of two layers' activations in
  * flight on the first stage, 49.2 GiB by the formula 33.5 h per token and layer: 76 GiB, and it ran in 80 GB. Ours shares a byte less of
  * each parameter, whose master is not stored beside its upper half, and keeps less per layer: 8h + 4 (heads + kv heads) d + 4 f, SwiGLU's
- * product being formed again. */
+ * GEMM being formed again. */
 static void llama_70b_fits_where_it_ran(void **state)
 {
     (void)state;
@@ -486,7 +486,7 @@ static void copies_of_a_node_spare_the_network(void **state)
     mesh_plan_close(p);
 }
 
-/* Muon's products of 16 layers of llama-1b are 5 (4 n^2 k + 2 n^3) over each matrix, at the rate of their width. */
+/* Muon's GEMMs of 16 layers of llama-1b are 5 (4 n^2 k + 2 n^3) over each matrix, at the rate of their width. */
 static void muon_takes_its_products(void **state)
 {
     (void)state;
@@ -520,7 +520,7 @@ static void muon_takes_its_products(void **state)
     assert_true(optim[1] < optim[0]); /* one moment less to move */
 }
 
-/* What its products take: byte for byte where each rank has whole matrices; where it has parts, a bound that is at most a tenth above. */
+/* What its GEMMs take: byte for byte where each rank has whole matrices; where it has parts, a bound that is at most a tenth above. */
 static void muon_takes_its_memory(void **state)
 {
     (void)state;
@@ -565,7 +565,7 @@ static void muon_takes_its_memory(void **state)
     }
 }
 
-/* What hides behind products on a GPU does not on a host, where a rank that communicates does nothing else. */
+/* What hides behind GEMMs on a GPU does not on a host, where a rank that communicates does nothing else. */
 static void nothing_hides_on_a_host(void **state)
 {
     (void)state;

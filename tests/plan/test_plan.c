@@ -168,7 +168,7 @@ static void a_plan_for_the_cpu_refuses_to_offload(void **state)
         .use = PLAN_TRAIN, .dt = DTYPE_F32, .tokens = 8, .positions = 8, .kind = DEV_CPU, .offload = true};
     assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
     assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "needs a card"));
+    assert_non_null(strstr(status_message(), "needs a GPU"));
     decoder_fini(&d);
 }
 
@@ -285,7 +285,7 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
     }
 }
 
-/* Parameters of one layer of HF's Mamba2Mixer at these sizes, and its products, by hand. */
+/* Parameters of one layer of HF's Mamba2Mixer at these sizes, and its GEMMs, by hand. */
 static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/overlay.h"
+#include "plan/grad_overlay.h"
 #include "plan/plan.h"
 
 static struct spec spec_of(int precision)
@@ -73,7 +73,7 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                                      (precision == PRECISION_BF16 ? 2 : 4),
                              ways = (double)largest * 4 * (zero >= 2 ? 4 + 1 : 2) + 4096;
                 const double slack[] = {slots + rope, ways, tables};
-                const double grads = (double)(plan.grad.peak + overlay_bytes(p));
+                const double grads = (double)(plan.grad.peak + grad_overlay_bytes(p));
                 const double got[] = {(double)plan.param.peak, grads, (double)plan.optim.peak},
                              least[] = {want.param * total, want.grad * total, want.optim * total};
                 for (int i = 0; i < 3; i++)

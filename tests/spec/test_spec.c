@@ -381,7 +381,7 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
                         "run.yaml: optim.master none goes with adamw and lion; optim.name muon needs fp32");
     char *offload[] = {"memory.offload_optimizer=true", "machine.device=cpu"};
     assert_int_equal(load(&s, tiny, 2, offload), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "needs a card"));
+    assert_non_null(strstr(status_message(), "needs a GPU"));
     offload[1] = "optim.name=lion";
     assert_int_equal(load(&s, tiny, 2, offload), STATUS_OK);
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};

@@ -1,4 +1,4 @@
-/* Gradients where activations were (plan/overlay.h) on a card: the bits of an array of their own, op by op and as a graph. */
+/* Gradients where activations were (plan/grad_overlay.h) on a GPU: the bits of an array of their own, op by op and as a graph. */
 #include "train/support_overlay.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@ int main(void)
 {
     struct dev dev;
     if (dev_open(&dev, DEV_CUDA) != STATUS_OK) {
-        printf("no card: %s\n", status_message());
+        printf("no GPU: %s\n", status_message());
         return 77;
     }
     dev_close(&dev);

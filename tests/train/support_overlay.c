@@ -1,6 +1,6 @@
 #include "train/support_overlay.h"
 #include "base/rng.h"
-#include "plan/overlay.h"
+#include "plan/grad_overlay.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,8 +97,8 @@ static void *copy_of(const struct trainer *t, const void *array, size_t bytes, c
 {
     void *copy = malloc(bytes);
     assert_non_null(copy);
-    must(dev_download(t->run.stream, copy, array, bytes), name);
-    must(dev_sync(t->run.stream), name);
+    must(dev_download(t->exec.stream, copy, array, bytes), name);
+    must(dev_sync(t->exec.stream), name);
     return copy;
 }
 
@@ -136,8 +136,8 @@ static void poison(const struct trainer *t, const char *name)
     void *nan = malloc(act->size);
     assert_non_null(nan);
     memset(nan, 0xFF, act->size);
-    must(dev_upload(t->run.stream, act->base, nan, act->size), name);
-    must(dev_sync(t->run.stream), name);
+    must(dev_upload(t->exec.stream, act->base, nan, act->size), name);
+    must(dev_sync(t->exec.stream), name);
     free(nan);
 }
 
@@ -171,10 +171,10 @@ void overlay_train_both(const struct overlay_family *f, const struct overlay_way
     const struct params *p = &over.decoder.params;
     assert_true(p->overlaid && !apart.decoder.params.overlaid);
     const char *grad = p->grad, *act = over.memory.act.base;
-    assert_true(grad >= act && grad + overlay_bytes(p) <= act + over.memory.act.size);
+    assert_true(grad >= act && grad + grad_overlay_bytes(p) <= act + over.memory.act.size);
     if (memory_peak(&over.memory) >= memory_peak(&apart.memory)) fail_msg("%s: nothing is saved", name);
     /* Of a graph: op by op, captured, and replayed twice. */
-    const int steps = over.run.stream && s.run.train_graph ? 4 : 2;
+    const int steps = over.exec.stream && s.run.train_graph ? 4 : 2;
     for (int step = 0; step < steps; step++) step_both(&over, &apart, step, name);
     assert_true(steps == 2 || over.mode == STEP_REPLAY);
     trainer_close(&over);

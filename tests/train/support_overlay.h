@@ -1,4 +1,4 @@
-/* Two trainers of one model side by side: gradients where activations were (plan/overlay.h), and in an array of their own. */
+/* Two trainers of one model side by side: gradients where activations were (plan/grad_overlay.h), and in an array of their own. */
 #ifndef TESTS_TRAIN_SUPPORT_OVERLAY_H
 #define TESTS_TRAIN_SUPPORT_OVERLAY_H
 #include "train/trainer.h"

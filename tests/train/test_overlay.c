@@ -1,5 +1,5 @@
-/* Gradients where activations were (plan/overlay.h): the same bits as with an array of their own, whatever lay there before, in less memory. */
-#include "plan/overlay.h"
+/* Gradients where activations were (plan/grad_overlay.h): the same bits as with an array of their own, whatever lay there before, in less memory. */
+#include "plan/grad_overlay.h"
 #include "train/support_overlay.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* What the shell tests of runs cannot reach. */
 #include "train/trainer.h"
 #include "base/io.h"
-#include "model/masters.h"
+#include "model/master_weights.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 
@@ -72,7 +72,7 @@ static void holds(const struct trainer *t, const float *want)
     const size_t n = (size_t)p->total;
     float *got = calloc(n, sizeof *got);
     assert_true(p->master == NULL && p->low != NULL && p->exact_count > 0);
-    assert_int_equal(masters_get(&t->run, got), STATUS_OK);
+    assert_int_equal(master_weights_get(&t->exec, got), STATUS_OK);
     assert_memory_equal(got, want, n * sizeof *got);
     for (int i = 0; i < p->count; i++) {
         const struct param *r = &p->rows[i];
@@ -105,9 +105,9 @@ static void masters_in_halves_are_saved_whole(void **unused)
     const struct params *p = &t.decoder.params;
     float *x = odd_masters(p), *drawn = calloc((size_t)p->total, sizeof *drawn);
     assert_int_equal(trainer_init_weights(&t), STATUS_OK);
-    assert_int_equal(masters_get(&t.run, drawn), STATUS_OK);
+    assert_int_equal(master_weights_get(&t.exec, drawn), STATUS_OK);
     holds(&t, drawn);
-    assert_int_equal(masters_put(&t.run, x), STATUS_OK);
+    assert_int_equal(master_weights_put(&t.exec, x), STATUS_OK);
     holds(&t, x);
     assert_int_equal(trainer_save(&t, dir), STATUS_OK);
     struct checkpoint *c;

@@ -77,7 +77,7 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
     return g->dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
 }
 
-/* A set's products of experts: by its product. */
+/* A set's GEMMs of experts: by its GEMM. */
 #define EXPERT_GEMM(isa, product)                                                                            \
     static status expert_gemm_##isa(const struct expert_gemm_args *a, dev_stream s)                          \
     {                                                                                                        \

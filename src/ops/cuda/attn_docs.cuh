@@ -68,6 +68,6 @@ template <int HEADS = 32, int BLOCKS = 8> __device__ inline walk_item walk_at(in
 
 // delta = <do, o> of every row and head into [heads, rows] F32 (attn_reference.cu).
 void attn_delta_queue(const struct attn_bwd_args *a, float *delta, cudaStream_t queue);
-// F32 in tiles (attn_own_f32.cu), head dims of multiples of 4 up to 128, operands on 16-byte boundaries. bwd reads delta from a->scratch.
+// F32 in tiles (attn_f32.cu), head dims of multiples of 4 up to 128, operands on 16-byte boundaries. bwd reads delta from a->scratch.
 void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue);
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue);

@@ -31,7 +31,7 @@ template <int PER> __device__ inline float head_dot(const float (&x)[PER], const
     return warp_sum(sum);
 }
 
-// Online softmax over AT_ONCE keys at a time: their products are independent, which hides the latency of the sums over lanes.
+// Online softmax over AT_ONCE keys at a time: their matmuls are independent, which hides the latency of the sums over lanes.
 template <int PER> struct softmax_state {
     enum { AT_ONCE = PER <= 4 ? 4 : 2 };
     float o[PER], max, sum;

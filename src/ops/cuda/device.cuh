@@ -1,7 +1,7 @@
 // For every .cu: the C contracts, and the small things that kernels share. Included by no .c.
 #pragma once
 extern "C" {
-#include "ops/cuda/cuda_set.h"
+#include "ops/cuda/set.h"
 }
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// Grouped products of any size and type on any card: tiles of 64 x 64 summed in f32 by multiplication and addition. For F32, for sizes that
-// Hopper's kernel does not take, and for other cards.
+// Grouped matmuls of any size and type on any GPU: tiles of 64 x 64 summed in f32 by multiplication and addition. For F32, for sizes that
+// Hopper's kernel does not take, and for other GPUs.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -27,7 +27,7 @@ __device__ inline int64_t token_of(const expert_gemm_args &a, bool gathered, int
     return gathered ? a.source[row] / a.top_k : row;
 }
 
-// The products of a slice that lies in shared memory.
+// The matmuls of a slice that lies in shared memory.
 __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1], const float (*b)[TILE + 1])
 {
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;

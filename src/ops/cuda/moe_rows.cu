@@ -1,4 +1,4 @@
-// What stands between and behind the products of experts: bandwidth. A warp has a sorted row (its activation, both ways) or 32 vectors of a
+// What stands between and behind the matmuls of experts: bandwidth. A warp has a sorted row (its activation, both ways) or 32 vectors of a
 // token's row (the combination), and asks for several vectors before it uses the first.
 #include "ops/cuda/rowwise.cuh"
 extern "C" {

@@ -1,6 +1,6 @@
 #include "ops/cuda/ops_cuda.h"
-#include "dev/cuda_int.h"
-#include "ops/cuda/cuda_set.h"
+#include "dev/cuda/cuda_int.h"
+#include "ops/cuda/set.h"
 
 #include <stdlib.h>
 

@@ -32,7 +32,7 @@ status ahead(const struct ahead_args *a, dev_stream s)
     return cuda_set_launched(s, "ahead");
 }
 
-// ---- rows of hashed n-grams: a thread for each. Heads of an order form its hash again: some products of integers, where the division by
+// ---- rows of hashed n-grams: a thread for each. Heads of an order form its hash again: some matmuls of integers, where the division by
 // the prime costs more, and all of it less than the gather that reads the rows.
 
 // The id that row t - k puts into the hash; TOKEN_NONE: it is not there, nor is anything further back.
@@ -142,7 +142,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) ngram_ga
 }
 
 // Rows of whole accesses of 16 bytes.
-template <typename T> bool whole_rows(int64_t d, std::initializer_list<const void *> rows)
+template <typename T> bool sp_rows(int64_t d, std::initializer_list<const void *> rows)
 {
     bool wide = d % WIDE<T> == 0;
     for (const void *p : rows) wide = wide && aligned16(p);
@@ -154,7 +154,7 @@ status ngram_gate_fwd(const struct ngram_gate_fwd_args *a, dev_stream s)
     if (a->rows == 0) return STATUS_OK;
     const unsigned blocks = blocks_of(a->rows, ROWS);
     BY_DTYPE(a->dt, {
-        if (whole_rows<T>(a->d, {a->a, a->b, a->v, a->h, a->u, a->sum}))
+        if (sp_rows<T>(a->d, {a->a, a->b, a->v, a->h, a->u, a->sum}))
             ngram_gate_fwd_kernel<T, WIDE<T>><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
         else
             ngram_gate_fwd_kernel<T, 1><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
@@ -167,7 +167,7 @@ status ngram_gate_bwd(const struct ngram_gate_bwd_args *a, dev_stream s)
     if (a->rows == 0) return STATUS_OK;
     const unsigned blocks = blocks_of(a->rows, ROWS);
     BY_DTYPE(a->dt, {
-        if (whole_rows<T>(a->d, {a->du, a->a, a->b, a->v, a->da, a->db, a->dv}))
+        if (sp_rows<T>(a->d, {a->du, a->a, a->b, a->v, a->da, a->db, a->dv}))
             ngram_gate_bwd_kernel<T, WIDE<T>><<<blocks, THREADS, 0, queue_of(s)>>>(*a);
         else
             ngram_gate_bwd_kernel<T, 1><<<blocks, THREADS, 0, queue_of(s)>>>(*a);

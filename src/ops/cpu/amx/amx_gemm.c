@@ -1,4 +1,4 @@
-/* Matrix products of bf16 on AMX: f32 sums of bf16 pairs in 16 x 16 tiles, four accumulators (32 x 32 of c) at a time.
+/* matmuls of bf16 on AMX: f32 sums of bf16 pairs in 16 x 16 tiles, four accumulators (32 x 32 of c) at a time.
  *
  * A tile register is 16 rows of 64 bytes. Operand A is read as [line][32 k], operand B as [16 pairs of k][line], each entry a
  * pair (k, k+1). Both are packed into panels of 32 lines, [k / 32][2 tiles][16][16 pairs], zero-padded:
@@ -28,7 +28,7 @@ enum {
     FEW_ROWS = 8
 };
 
-/* The k blocks of a product: equal lengths, whole tiles. */
+/* The k blocks of a matmul: equal lengths, whole tiles. */
 struct blocks {
     int64_t length, count;
 };
@@ -68,7 +68,7 @@ static void pack(struct operand x, int64_t lines, int64_t depth, enum amx_side s
     }
 }
 
-/* What becomes of a block of products: out = bf16(tile (+ sum) (+ bias)), or, without `out`, sum = the same in f32. */
+/* What becomes of a block of matmuls: out = bf16(tile (+ sum) (+ bias)), or, without `out`, sum = the same in f32. */
 struct finish {
     const float *tile; /* [PANEL, PANEL] */
     float *sum;
@@ -122,9 +122,9 @@ struct ahead {
 };
 
 /* tile[32, 32] = A panel times B panel over `steps` tiles of k; meanwhile the block before it is finished, a few rows per step, in
- * the shadow of the tile products, and memory for this one is asked for. A comes from L2, and is loaded with the hint not to
+ * the shadow of the tile matmuls, and memory for this one is asked for. A comes from L2, and is loaded with the hint not to
  * displace B in L1: that took the bare loop over k from 0.72 to 0.97 of its L1-resident speed at 16 steps (Sapphire Rapids, best
- * of 60 runs); whole products stay well below that. */
+ * of 60 runs); whole matmuls stay well below that. */
 __attribute__((noinline)) static void micro(int64_t steps, const bf16 *a, const bf16 *b, float *tile,
                                             const struct finish *before, const struct finish *now,
                                             struct ahead *next)

@@ -128,7 +128,7 @@ static bool sees_all(const struct view *w, int64_t t, int64_t key)
     return key + BLOCK <= t + 1 && (!w->window || t + BLOCK - w->window <= key);
 }
 
-/* Queries that go into one product, and the keys that it takes: on the diagonal the upper half of a block skips the keys behind
+/* Queries that go into one matmul, and the keys that it takes: on the diagonal the upper half of a block skips the keys behind
  * it. */
 static int64_t together(int64_t t, int64_t key, int64_t rows)
 {
@@ -283,7 +283,7 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
     }
 }
 
-/* Buffers of a backward task. Operands named by the product they enter: _n read along, _x across. */
+/* Buffers of a backward task. Operands named by the matmul they enter: _n read along, _x across. */
 struct grads {
     float *dk, *dv;             /* [blocks, BLOCK, qk.width or vo.width] sums over queries and heads */
     float *dq, *s, *dp;         /* [BLOCK, qk.width], [BLOCK, BLOCK] twice */

@@ -1,10 +1,10 @@
-/* Small matrix products inside attention: c[m, n] (+)= A B in f32, with operands of `elem`. Two engines, one interface: f32 FMA on
+/* Small matmuls inside attention: c[m, n] (+)= A B in f32, with operands of `elem`. Two engines, one interface: f32 FMA on
  * any SIMD ISA, and bf16 tiles where this is compiled with AMX. Every size is a multiple of ENGINE_UNIT; callers pad with zeros.
  *
  * B is packed in panels of ENGINE_UNIT columns, panel p of a [k, n] operand at p * k * ENGINE_UNIT; A is read in place.
  *   engine_b_along    from memory that runs along k  [n, k]        engine_b_across    from memory that runs along n  [k, n]
  *   engine_along      A from [m, k]                                engine_across      A from [k, m]
- * `depth` is the k that B was packed with: a product over [from, from + k) of it takes B at from * ENGINE_NR. */
+ * `depth` is the k that B was packed with: a matmul over [from, from + k) of it takes B at from * ENGINE_NR. */
 #ifndef INGOT_OPS_CPU_SIMD_ENGINE_H
 #define INGOT_OPS_CPU_SIMD_ENGINE_H
 #include "ops/cpu/simd/vec.h"

@@ -1,4 +1,4 @@
-/* Matrix products in f32, for F32 and BF16 operands (BF16 is widened while packing), after BLIS (Van Zee & van de Geijn, TOMS
+/* matmuls in f32, for F32 and BF16 operands (BF16 is widened while packing), after BLIS (Van Zee & van de Geijn, TOMS
  * 2015): both operands are packed so that the micro-kernel, MR x NR accumulators in registers, reads them front to back.
  *
  *   packed B   shared: [k block][panel of NR columns][k][NR]     made once per call by all threads
@@ -173,7 +173,7 @@ static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf1
     }
 }
 
-/* What a chunk starts from: zeros, the bias, or what c holds; returns whether the products are added to it. */
+/* What a chunk starts from: zeros, the bias, or what c holds; returns whether the matmuls are added to it. */
 static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct span rows, struct span cols)
 {
     if (g->accum == ACCUM_ADD && !g->bias) return true;
@@ -230,7 +230,7 @@ static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const f
     }
 }
 
-/* c (+)= packed a times packed b. The first products of a panel of B ask for the next one. */
+/* c (+)= packed a times packed b. The first matmuls of a panel of B ask for the next one. */
 static void block_run(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
                       bool add)
 {

@@ -1,8 +1,8 @@
 /* The optimizer's step: one pass over the gradients for their norm, one over everything, each array read and written once. Elements
  * are independent; the order of the norm's sum hangs on the chunks alone. */
 #include "base/parallel.h"
-#include "ops/cpu/oracle.h"
-#include "ops/cpu/simd/halves.h"
+#include "ops/cpu/oracle/oracle.h"
+#include "ops/cpu/simd/split_weights.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 #include "ops/quant.h"
@@ -191,7 +191,7 @@ VEC_INLINE void bytes_store(uint8_t *p, int n, vi x)
         memcpy(p, &bytes, (size_t)n);
 }
 
-/* Halves of the products of all lanes with m. */
+/* Halves of the matmuls of all lanes with m. */
 struct wide_product {
     vu low, high;
 };

@@ -5,12 +5,12 @@
 #define INGOT_OPS_CPU_SIMD_SIMD_H
 #include "ops/ops.h"
 
-#define SIMD_FILES(X) X(gemm) X(rows) X(rownorm) X(act) X(rotary) X(loss) X(optim) X(ortho) X(attn) X(decode) X(tails) X(delta) X(conv) \
-    X(ssm) X(router) X(experts)
+#define SIMD_FILES(X) X(gemm) X(embed) X(norm) X(act) X(rope) X(loss) X(optim) X(muon) X(attn) X(attn_decode) X(mla) X(gdn_delta) X(gdn_conv) \
+    X(ssm) X(moe_route) X(moe_rows)
 
 #define SIMD_JOIN_(name, isa) name##_##isa
 #define SIMD_JOIN(name, isa)  SIMD_JOIN_(name, isa)
-#define SIMD(name)            SIMD_JOIN(name, SIMD_ISA) /* simd_rows -> simd_rows_v4; SIMD_ISA comes from CMake */
+#define SIMD(name)            SIMD_JOIN(name, SIMD_ISA) /* simd_embed -> simd_rows_v4; SIMD_ISA comes from CMake */
 
 #define X(file)                                                                                              \
     void simd_##file##_v3(struct ops *o);                                                                    \
@@ -18,7 +18,7 @@
 SIMD_FILES(X)
 #undef X
 /* A third time for processors with AMX: attention in BF16 on tiles, and everywhere the instruction that rounds to BF16. */
-#define SIMD_AMX_FILES(X) X(attn) X(act) X(loss) X(rownorm) X(rotary)
+#define SIMD_AMX_FILES(X) X(attn) X(act) X(loss) X(norm) X(rope)
 #define X(file)           void simd_##file##_amx(struct ops *o);
 SIMD_AMX_FILES(X)
 #undef X

@@ -1,4 +1,4 @@
-/* Blocks of eight by eight, transposed in registers: what packing of matrix products is made of. */
+/* Blocks of eight by eight, transposed in registers: what packing of matmuls is made of. */
 #ifndef INGOT_OPS_CPU_SIMD_TRANSPOSE_H
 #define INGOT_OPS_CPU_SIMD_TRANSPOSE_H
 #include "tensor/dtype.h"

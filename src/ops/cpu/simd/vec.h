@@ -35,7 +35,7 @@ VEC_INLINE vf vec_set(float x)
     return x - (vf){0};
 }
 
-/* x as it is: a product that must be rounded before it is used, not fused into the sum that follows. */
+/* x as it is: a matmul that must be rounded before it is used, not fused into the sum that follows. */
 VEC_INLINE vf vec_rounded(vf x)
 {
     __asm__("" : "+v"(x));

@@ -1,0 +1,461 @@
+/* Attention on a GPU, forward and backward in BF16, by each backend of the set, beside the best square GEMM (8192^3) that this GPU
+ * did in the same run. Rows are packed as nn/attn.c lays them out: the heads of q, of k and of v in one row. FLOPs are those of the
+ * pairs that are not masked: 2 (hd + hd_v) each and per head forward, 2.5 times that backward. Medians; data are normal random numbers (zeros
+ * draw less power and run faster). Operands are beyond any L2 cache, so one set of them is enough. */
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "bench/lasting.h"
+#include "ops/cuda/ops_cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 512 };
+static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
+static const double sample_ms = 4;
+
+/* As models train. Lengths of documents: `len` each; or as 1, 2, .. docs, out of order, `len` in all; or half of `len`, `len` and
+ * one and a half of it in turn. */
+enum lengths { EQUAL, MIXED, HALVES };
+struct shape {
+    int64_t docs, len, heads, heads_kv, hd, window;
+    enum lengths lengths;
+    int64_t hd_v; /* 0: hd */
+};
+static const struct shape shapes[] = {
+    {64, 1024, 12, 12, 64, 0, EQUAL, 0},     {32, 2048, 16, 8, 64, 0, EQUAL, 0},
+    {8, 4096, 32, 8, 64, 0, EQUAL, 0},       {4, 4096, 32, 8, 128, 0, EQUAL, 0},
+    {2, 8192, 32, 8, 128, 0, EQUAL, 0},      {24, 16384, 32, 8, 128, 0, MIXED, 0},
+    {2, 8192, 32, 8, 128, 1024, EQUAL, 0},   {24, 16384, 32, 8, 64, 0, MIXED, 0},
+    {4, 4096, 32, 32, 192, 0, EQUAL, 128},   {4, 4096, 16, 16, 192, 0, EQUAL, 128},
+    {24, 16384, 32, 32, 192, 0, MIXED, 128}, {100, 16384, 32, 8, 128, 0, MIXED, 0},
+    {100, 16384, 32, 8, 64, 0, MIXED, 0},    {100, 155, 32, 8, 128, 0, HALVES, 0},
+    {100, 155, 32, 8, 64, 0, HALVES, 0},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static const struct backend {
+    const char *flag, *name;
+    struct cuda_options options;
+} backends[] = {
+    {"cudnn", "cudnn", {.attention = CUDA_ATTENTION_CUDNN}},
+    {"cudnn", "cudnn atomic", {.attention = CUDA_ATTENTION_CUDNN, .attention_atomic = true}},
+    {"own", "own", {.attention = CUDA_ATTENTION_OWN}},
+    {"reference", "reference", {.attention = CUDA_ATTENTION_REFERENCE}},
+};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+struct call {
+    struct attn_fwd_args fwd;
+    struct attn_bwd_args bwd;
+    void *qkv, *grad; /* what is random */
+    size_t qkv_bytes, grad_bytes;
+    int32_t cu[DOCS_MAX + 1];
+    double pairs; /* of a head, that are not masked */
+};
+
+struct card {
+    struct dev dev;
+    struct stream s; /* its op set is that of the backend at work */
+    struct ops ops;
+    struct event begin, end;
+    struct power_meter *meter;
+    struct arena memory;
+    char *pool, *pattern;
+    size_t pool_bytes;
+    void *workspace;
+    size_t workspace_bytes;
+    double square; /* FLOP/s */
+};
+
+/* ------------------------------------------------------------------ what is measured */
+
+/* The reference computes one row after another: documents small enough to wait for. */
+static struct shape shape_for(const struct backend *b, int i)
+{
+    struct shape s = shapes[i];
+    if (b->options.attention != CUDA_ATTENTION_REFERENCE) return s;
+    if (s.window > TINY_LEN / 4) s.window = TINY_LEN / 4;
+    if (s.len > TINY_LEN) s.len = TINY_LEN;
+    if (s.docs > TINY_DOCS && s.lengths != MIXED) s.docs = TINY_DOCS;
+    return s;
+}
+
+/* Where documents begin; the longest one. */
+static int64_t documents(const struct shape *s, int32_t cu[DOCS_MAX + 1])
+{
+    const int64_t parts = s->docs * (s->docs + 1) / 2;
+    int64_t before = 0, longest = 0;
+    cu[0] = 0;
+    for (int64_t i = 0; i < s->docs; i++) {
+        before += i * 7 % s->docs + 1;
+        const int64_t mixed = s->len * before / parts, halves = cu[i] + s->len * (1 + i % 3) / 2;
+        cu[i + 1] = (int32_t)(s->lengths == MIXED ? mixed : s->lengths == HALVES ? halves : s->len * (i + 1));
+        if (longest < cu[i + 1] - cu[i]) longest = cu[i + 1] - cu[i];
+    }
+    return longest;
+}
+
+static double pairs_of(const struct shape *s, const int32_t *cu)
+{
+    double pairs = 0;
+    for (int64_t i = 0; i < s->docs; i++) {
+        const double len = cu[i + 1] - cu[i], all = s->window && s->window < len ? (double)s->window : len;
+        pairs += all * (all + 1) / 2 + (len - all) * all;
+    }
+    return pairs;
+}
+
+/* The backward call of a forward call. */
+static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const void *grad, bf16 *dqkv,
+                                        void *scratch)
+{
+    const int64_t k_at = f->heads * f->hd, v_at = k_at + f->heads_kv * f->hd;
+    return (struct attn_bwd_args){.q = f->q,
+                                  .k = f->k,
+                                  .v = f->v,
+                                  .o = f->o,
+                                  .do_ = grad,
+                                  .lse = f->lse,
+                                  .dq = dqkv,
+                                  .dk = dqkv + k_at,
+                                  .dv = dqkv + v_at,
+                                  .q_stride = f->q_stride,
+                                  .k_stride = f->k_stride,
+                                  .v_stride = f->v_stride,
+                                  .dq_stride = f->q_stride,
+                                  .dk_stride = f->k_stride,
+                                  .dv_stride = f->v_stride,
+                                  .cu_seqlens = f->cu_seqlens,
+                                  .docs = f->docs,
+                                  .rows = f->rows,
+                                  .heads = f->heads,
+                                  .heads_kv = f->heads_kv,
+                                  .hd = f->hd,
+                                  .hd_v = f->hd_v,
+                                  .window = f->window,
+                                  .len_max = f->len_max,
+                                  .scale = f->scale,
+                                  .scratch = scratch,
+                                  .dt = f->dt};
+}
+
+/* Memory of a call, from an arena that may be counting. */
+static void lay(struct call *k, const struct shape *s, const struct ops *o, struct arena *a)
+{
+    const int64_t len_max = documents(s, k->cu), rows = k->cu[s->docs];
+    const int64_t hd_v = s->hd_v ? s->hd_v : s->hd;
+    const int64_t k_at = s->heads * s->hd, v_at = k_at + s->heads_kv * s->hd, row = v_at + s->heads_kv * hd_v;
+    const struct attn_shape shape = {.rows = rows,
+                                     .docs = s->docs,
+                                     .len_max = len_max,
+                                     .heads = s->heads,
+                                     .heads_kv = s->heads_kv,
+                                     .hd = s->hd,
+                                     .hd_v = hd_v,
+                                     .window = s->window,
+                                     .dt = DTYPE_BF16};
+    k->pairs = pairs_of(s, k->cu);
+    k->qkv_bytes = sizeof(bf16) * (size_t)(rows * row);
+    k->grad_bytes = sizeof(bf16) * (size_t)(rows * s->heads * hd_v);
+    int32_t *cu = arena_take(a, sizeof k->cu, "cu_seqlens");
+    bf16 *qkv = k->qkv = arena_take(a, k->qkv_bytes, "qkv");
+    k->grad = arena_take(a, k->grad_bytes, "output gradient");
+    bf16 *o_ = arena_take(a, k->grad_bytes, "output"), *dqkv = arena_take(a, k->qkv_bytes, "dqkv");
+    void *lse = arena_take(a, sizeof(float) * (size_t)(rows * s->heads), "lse");
+    void *scratch[] = {arena_take(a, o->attn_scratch(&shape, ATTN_FWD), "forward scratch"),
+                       arena_take(a, o->attn_scratch(&shape, ATTN_BWD), "backward scratch")};
+    if (qkv == NULL) return; /* counting */
+    k->fwd = (struct attn_fwd_args){.q = qkv,
+                                    .k = qkv + k_at,
+                                    .v = qkv + v_at,
+                                    .o = o_,
+                                    .lse = lse,
+                                    .q_stride = row,
+                                    .k_stride = row,
+                                    .v_stride = row,
+                                    .cu_seqlens = cu,
+                                    .docs = s->docs,
+                                    .rows = rows,
+                                    .heads = s->heads,
+                                    .heads_kv = s->heads_kv,
+                                    .hd = s->hd,
+                                    .hd_v = hd_v,
+                                    .window = s->window,
+                                    .len_max = len_max,
+                                    .scale = 1 / sqrt((double)s->hd),
+                                    .scratch = scratch[0],
+                                    .dt = DTYPE_BF16};
+    k->bwd = backward_of(&k->fwd, k->grad, dqkv, scratch[1]);
+    k->bwd.scratch_bytes = o->attn_scratch(&shape, ATTN_BWD);
+}
+
+static bool chosen(const struct attention_bench *b, const struct backend *e)
+{
+    if (b->backend) return strcmp(b->backend, e->flag) == 0;
+    return e->options.attention != CUDA_ATTENTION_REFERENCE;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static status random_fill(struct card *c, void *to, size_t bytes)
+{
+    size_t done = sizeof(bf16) * (size_t)pattern_count;
+    if (done > bytes) done = bytes;
+    TRY(dev_copy(&c->s, to, c->pattern, done));
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        TRY(dev_copy(&c->s, (char *)to + done, to, more));
+    }
+    return STATUS_OK;
+}
+
+static status pattern_upload(struct card *c)
+{
+    enum { GRAIN = 1 << 16 };
+    bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
+    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for random numbers");
+    PARALLEL_CHUNKS(i, chunk_count(pattern_count, GRAIN))
+    {
+        const struct span at = chunk_span(i, pattern_count, GRAIN);
+        for (int64_t n = at.begin; n < at.end; n++)
+            numbers[n] = bf16_from_f32((float)rng_normal(1, RNG_TEST, (uint64_t)n, 0));
+    }
+    status st = dev_upload(&c->s, c->pattern, numbers, sizeof *numbers * (size_t)pattern_count);
+    if (st == STATUS_OK) st = dev_sync(&c->s);
+    free(numbers);
+    return st;
+}
+
+/* One pool, as large as the largest call or the square GEMM. */
+static status memory_open(struct card *c, const struct attention_bench *b)
+{
+    const size_t pattern = sizeof(bf16) * (size_t)pattern_count;
+    int64_t rows_max = SQUARE;
+    c->pool_bytes = 3 * sizeof(bf16) * SQUARE * SQUARE;
+    for (int i = 0; i < BACKENDS * SHAPES; i++) {
+        const struct backend *e = &backends[i / SHAPES];
+        const struct shape s = shape_for(e, i % SHAPES);
+        struct arena count = {.name = "bench attention"};
+        struct call k;
+        if (!chosen(b, e) || (b->shape >= 0 && b->shape != i % SHAPES)) continue;
+        lay(&k, &s, &c->ops, &count);
+        if (c->pool_bytes < count.peak) c->pool_bytes = count.peak;
+        if (rows_max < k.cu[s.docs]) rows_max = k.cu[s.docs];
+    }
+    c->pool_bytes += ARENA_ALIGN;
+    c->workspace_bytes = c->ops.workspace(rows_max);
+    TRY(dev_arena_reserve(&c->dev, &c->memory, "bench attention",
+                          c->pool_bytes + c->workspace_bytes + pattern + 3 * ARENA_ALIGN));
+    c->workspace = arena_take(&c->memory, c->workspace_bytes, "workspace");
+    c->pattern = arena_take(&c->memory, pattern, "random numbers");
+    c->pool = arena_take(&c->memory, c->pool_bytes, "operands");
+    return pattern_upload(c);
+}
+
+/* ------------------------------------------------------------------ measuring */
+
+enum { FWD, BWD, PRODUCT };
+
+static status run_once(struct card *c, const struct call *k, int what)
+{
+    if (what == FWD) return c->ops.attn_fwd(&k->fwd, &c->s);
+    if (what == BWD) return c->ops.attn_bwd(&k->bwd, &c->s);
+    bf16 *a = (bf16 *)(void *)c->pool;
+    const int64_t n = SQUARE;
+    return c->ops.gemm(&(struct gemm_args){.a = a,
+                                           .b = a + n * n,
+                                           .c = a + 2 * n * n,
+                                           .m = n,
+                                           .n = n,
+                                           .k = n,
+                                           .trans_b = true,
+                                           .dt = DTYPE_BF16,
+                                           .cdt = DTYPE_BF16},
+                       &c->s);
+}
+
+struct lasting_run {
+    struct card *c;
+    const struct call *k;
+    int what;
+};
+static status run_lasting(void *context, int64_t i)
+{
+    const struct lasting_run *r = context;
+    (void)i;
+    return run_once(r->c, r->k, r->what);
+}
+
+static status timed(struct card *c, const struct call *k, int what, int repeat, double *ms)
+{
+    TRY(dev_event_record(&c->s, &c->begin));
+    for (int i = 0; i < repeat; i++) TRY(run_once(c, k, what));
+    TRY(dev_event_record(&c->s, &c->end));
+    TRY(dev_event_ms(&c->dev, &c->begin, &c->end, ms));
+    *ms /= repeat;
+    return STATUS_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Milliseconds in ascending order. The first call chooses and builds. */
+static status sample(struct card *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX])
+{
+    TRY(run_once(c, k, what));
+    TRY(timed(c, k, what, 2, &ms[0]));
+    const int repeat = ms[0] > sample_ms / 3 ? 3 : ms[0] > sample_ms / 50 ? (int)(sample_ms / ms[0]) : 50;
+    for (int64_t r = 0; r < runs; r++) TRY(timed(c, k, what, repeat, &ms[r]));
+    qsort(ms, (size_t)runs, sizeof *ms, ascending);
+    return STATUS_OK;
+}
+
+static void print_shape(const struct card *c, const struct backend *e, int i, const struct call *k, bool json)
+{
+    const struct attn_fwd_args *f = &k->fwd;
+    if (json)
+        printf("{\"bench\":\"attention\",\"set\":\"cuda\",\"device\":\"%s\",\"dtype\":\"bf16\","
+               "\"backend\":\"%s\",\"shape\":%d,\"docs\":%lld,\"tokens\":%lld,\"len_max\":%lld,"
+               "\"heads\":%lld,\"heads_kv\":%lld,\"hd\":%lld,\"hd_v\":%lld,\"window\":%lld,",
+               c->dev.name, e->name, i, (long long)f->docs, (long long)f->rows, (long long)f->len_max,
+               (long long)f->heads, (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v,
+               (long long)f->window);
+    else
+        printf("%2d  %6lld tokens, %3lld of %4lld%s  %2lld/%-2lld x %3lld/%-3lld  window %4lld  %-12s ", i,
+               (long long)f->rows, (long long)f->docs, (long long)f->len_max,
+               f->docs * f->len_max == f->rows ? "        " : " at most", (long long)f->heads,
+               (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v, (long long)f->window, e->name);
+}
+
+static void print_pass(const struct card *c, const struct call *k, int pass, bool json, double ms,
+                       const struct lasting *lasting)
+{
+    const double flops =
+        2.0 * (double)((k->fwd.hd + k->fwd.hd_v) * k->fwd.heads) * k->pairs * (pass == BWD ? 2.5 : 1);
+    const double rate = 1e3 * flops / ms, percent = 100 * rate / c->square;
+    const char *name = pass == BWD ? "bwd" : "fwd";
+    if (json)
+        printf("\"pass\":\"%s\",\"ms\":%.4f,\"tflops\":%.1f,\"square_tflops\":%.1f,"
+               "\"percent_of_square\":%.1f",
+               name, ms, rate / 1e12, c->square / 1e12, percent);
+    else
+        printf("%s %9.3f ms %7.1f TFLOP/s %5.1f %% of square", name, ms, rate / 1e12, percent);
+    lasting_print(lasting, &(struct lasting_unit){"TFLOP/s", "FLOP", "tflops", 1e12}, flops, json);
+    printf(json ? "}\n" : "\n");
+    fflush(stdout);
+}
+
+/* A backend that does not serve the shape says why. */
+static void print_refusal(int pass, bool json)
+{
+    const char *name = pass == BWD ? "bwd" : "fwd";
+    if (!json) {
+        printf("%s refused: %s\n", name, status_message());
+        return;
+    }
+    printf("\"pass\":\"%s\",\"refused\":\"", name);
+    for (const char *at = status_message(); *at; at++)
+        putchar(*at == '"' || *at == '\\' ? '\'' : (unsigned char)*at < ' ' ? ' ' : *at);
+    printf("\"}\n");
+}
+
+static status measure(struct card *c, const struct backend *e, int i, const struct attention_bench *b)
+{
+    const struct shape s = shape_for(e, i);
+    struct arena pool = {0};
+    struct call k;
+    double ms[RUNS_MAX];
+    arena_attach(&pool, "bench attention", c->pool, c->pool_bytes, NULL);
+    lay(&k, &s, &c->ops, &pool);
+    TRY(random_fill(c, k.qkv, k.qkv_bytes));
+    TRY(random_fill(c, k.grad, k.grad_bytes));
+    TRY(dev_upload(&c->s, (void *)(uintptr_t)k.fwd.cu_seqlens, k.cu, sizeof *k.cu * (size_t)(s.docs + 1)));
+    TRY(dev_sync(&c->s));
+    for (int pass = FWD; pass <= BWD; pass++) {
+        const status st = sample(c, &k, pass, b->runs, ms);
+        if (st != STATUS_OK && st != STATUS_CONFIG) return st;
+        print_shape(c, e, i, &k, b->json);
+        if (st == STATUS_CONFIG) {
+            print_refusal(pass, b->json);
+            return STATUS_OK;
+        }
+        struct lasting lasting = {0};
+        struct lasting_run run = {c, &k, pass};
+        if (b->seconds > 0)
+            TRY(lasting_measure(&c->s, c->meter, (double)b->seconds,
+                                &(struct lasting_work){run_lasting, &run}, &lasting));
+        print_pass(c, &k, pass, b->json, ms[b->runs / 2], &lasting);
+    }
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------ the benchmark */
+
+static status set_open(struct card *c, const struct cuda_options *options)
+{
+    TRY(ops_cuda(&c->ops, &c->s, options));
+    ops_cuda_workspace(&c->s, c->workspace, c->workspace_bytes);
+    return STATUS_OK;
+}
+
+static status square(struct card *c, int64_t runs)
+{
+    double ms[RUNS_MAX];
+    TRY(set_open(c, &(struct cuda_options){.attention = CUDA_ATTENTION_OWN}));
+    status st = random_fill(c, c->pool, 2 * sizeof(bf16) * SQUARE * SQUARE);
+    if (st == STATUS_OK) st = sample(c, NULL, PRODUCT, runs, ms);
+    ops_cuda_close(&c->s);
+    if (st == STATUS_OK) c->square = 1e3 * 2.0 * SQUARE * SQUARE * SQUARE / ms[0];
+    return st;
+}
+
+static status run_all(struct card *c, const struct attention_bench *b)
+{
+    TRY(dev_stream_open(&c->dev, &c->s));
+    TRY(dev_event_open(&c->dev, &c->begin));
+    TRY(dev_event_open(&c->dev, &c->end));
+    TRY(ops_cuda(&c->ops, NULL, &(struct cuda_options){0})); /* sizes alone */
+    TRY(memory_open(c, b));
+    TRY(square(c, b->runs));
+    if (!b->json)
+        printf("%s bf16: square product of %d %.1f TFLOP/s; attention, medians of %lld\n", c->dev.name,
+               (int)SQUARE, c->square / 1e12, (long long)b->runs);
+    for (int i = 0; i < SHAPES * BACKENDS; i++) {
+        const struct backend *e = &backends[i % BACKENDS];
+        if (!chosen(b, e) || (b->shape >= 0 && b->shape != i / BACKENDS)) continue;
+        TRY(set_open(c, &e->options));
+        const status st = measure(c, e, i / BACKENDS, b);
+        ops_cuda_close(&c->s);
+        if (st != STATUS_OK) return st;
+    }
+    return STATUS_OK;
+}
+
+status cuda_bench_attention(const struct attention_bench *b)
+{
+    struct card c = {0};
+    if (b->runs < 1 || b->runs > RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, RUNS_MAX);
+    if (b->shape >= SHAPES)
+        return FAIL(STATUS_CONFIG, "--shape=%lld: 0 to %d", (long long)b->shape, SHAPES - 1);
+    TRY(dev_open(&c.dev, DEV_CUDA));
+    if (b->seconds > 0 && power_open(&c.meter, &c.dev) != STATUS_OK) log_warn("%s", status_message());
+    status st = run_all(&c, b);
+    power_close(c.meter);
+    arena_free(&c.memory);
+    if (c.s.queue) {
+        dev_event_close(&c.dev, &c.begin);
+        dev_event_close(&c.dev, &c.end);
+        dev_stream_close(&c.s);
+    }
+    dev_close(&c.dev);
+    return st;
+}

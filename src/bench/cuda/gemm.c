@@ -1,0 +1,359 @@
+/* GEMMs of a model's layer on a GPU: the algorithm that the set's search chose beside the library's first proposal, in turn,
+ * and beside the best square GEMM (8192^3, forward) that this GPU did in the same run. Operands are random (zeros draw less power
+ * and run faster) and change from run to run, so that small GEMMs do not find them in the L2 cache. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "bench/lasting.h"
+#include "ops/cuda/set.h"
+#include "spec/spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SQUARE = 8192, COPIES_MAX = 16, ROUNDS_MAX = 99, HEAD_ROWS_MIN = 1024 };
+enum { FWD, DGRAD, WGRAD, FORMS };
+enum { QKV, OUT, UP, DOWN, HEAD, LAYERS };
+enum { SEARCHED, FIRST, SETS };
+static const char *const form_names[FORMS] = {"fwd", "dgrad", "wgrad"};
+static const char *const layer_names[LAYERS] = {"qkv", "out", "up", "down", "head"};
+static const size_t spread_bytes = (size_t)512 << 20; /* beyond the largest operands: room for copies */
+static const size_t logits_bytes = (size_t)1 << 30;   /* the head's rows are cut to it */
+static const double round_ms = 4;
+static const int64_t pattern_count = 8388593; /* random numbers; an odd period, so that rows differ */
+
+struct product {
+    const char *layer, *form;
+    struct gemm_args g; /* without pointers */
+    size_t a_bytes, b_bytes, c_bytes;
+    double median[SETS], best[SETS]; /* FLOP/s */
+    struct lasting lasting;          /* by the searched algorithm */
+    char algorithm[96];
+};
+
+struct card {
+    struct stream s;
+    struct ops ops;
+    struct cuda_set sets[SETS];
+    struct event begin, end;
+    struct power_meter *meter;
+    struct arena memory;
+    char *in, *out;
+    size_t in_bytes, out_bytes;
+    dtype dt;
+    double search_s;
+};
+
+/* ------------------------------------------------------------------ what is measured */
+
+static struct product product_of(const char *layer, int form, int64_t rows, int64_t out, int64_t in, dtype dt)
+{
+    struct product p = {.layer = layer, .form = form_names[form], .g = {.dt = dt, .cdt = dt}};
+    struct gemm_args *g = &p.g;
+    if (form == FWD) {
+        g->m = rows, g->n = out, g->k = in, g->trans_b = true;
+    } else if (form == DGRAD) {
+        g->m = rows, g->n = in, g->k = out;
+    } else {
+        g->m = out, g->n = in, g->k = rows, g->trans_a = true;
+        g->accum = ACCUM_ADD, g->cdt = DTYPE_F32;
+    }
+    p.a_bytes = (size_t)(g->m * g->k) * dtype_bytes(dt);
+    p.b_bytes = (size_t)(g->k * g->n) * dtype_bytes(dt);
+    p.c_bytes = (size_t)(g->m * g->n) * dtype_bytes(g->cdt);
+    return p;
+}
+
+/* Of one layer of a model and its head; the number of GEMMs. */
+static int products_of(struct product all[], const struct gemm_bench *b, const struct model_spec *m, dtype dt)
+{
+    const int64_t heads = m->head_count * m->head_dim, kv = m->head_count_kv * m->head_dim;
+    const int64_t d = m->hidden_size, f = m->ffn_size, vocab = m->vocab_size ? m->vocab_size : 8192;
+    const int64_t sizes[LAYERS][2] = {
+        {heads + 2 * kv, d}, {d, heads}, {m->activation == ACT_SWIGLU ? 2 * f : f, d}, {d, f}, {vocab, d}};
+    int count = 0;
+    for (int i = 0; i < LAYERS * FORMS; i++) {
+        const int layer = i / FORMS, form = i % FORMS;
+        if (b->layer && strcmp(b->layer, layer_names[layer]) != 0) continue;
+        if (b->form && strcmp(b->form, form_names[form]) != 0) continue;
+        int64_t rows = b->tokens;
+        while (layer == HEAD && rows > HEAD_ROWS_MIN &&
+               (size_t)(rows * vocab) * dtype_bytes(dt) > logits_bytes)
+            rows = (rows + 1) / 2;
+        all[count++] = product_of(layer_names[layer], form, rows, sizes[layer][0], sizes[layer][1], dt);
+    }
+    return count;
+}
+
+static double flops_of(const struct product *p)
+{
+    return 2.0 * (double)p->g.m * (double)p->g.n * (double)p->g.k;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static void random_numbers(void *p, dtype dt)
+{
+    enum { GRAIN = 1 << 16 };
+    PARALLEL_CHUNKS(c, chunk_count(pattern_count, GRAIN))
+    {
+        const struct span at = chunk_span(c, pattern_count, GRAIN);
+        for (int64_t i = at.begin; i < at.end; i++) {
+            const struct rng_block r = rng_at(1, RNG_TEST, (uint64_t)i, 0);
+            float x = 0; /* four uniform ones make nearly a normal one, of variance 1 */
+            for (int u = 0; u < 4; u++) x += (float)(r.u[u] >> 8) * 0x1p-24f - 0.5f;
+            x *= 1.7320508f;
+            if (dt == DTYPE_F32)
+                ((float *)p)[i] = x;
+            else
+                ((bf16 *)p)[i] = bf16_from_f32(x);
+        }
+    }
+}
+
+static status fill(struct card *c)
+{
+    size_t done = (size_t)pattern_count * dtype_bytes(c->dt);
+    void *numbers = malloc(done);
+    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of random numbers", done);
+    random_numbers(numbers, c->dt);
+    if (done > c->in_bytes) done = c->in_bytes;
+    status st = dev_upload(&c->s, c->in, numbers, done);
+    if (st == STATUS_OK) st = dev_sync(&c->s);
+    free(numbers);
+    for (size_t more; st == STATUS_OK && done < c->in_bytes; done += more) {
+        more = done < c->in_bytes - done ? done : c->in_bytes - done;
+        st = dev_copy(&c->s, c->in + done, c->in, more);
+    }
+    return st;
+}
+
+static status card_memory(struct card *c, const struct product all[], int count)
+{
+    for (int i = 0; i < count; i++) {
+        const size_t in = aligned(all[i].a_bytes) + aligned(all[i].b_bytes), out = aligned(all[i].c_bytes);
+        if (in > c->in_bytes) c->in_bytes = in;
+        if (out > c->out_bytes) c->out_bytes = out;
+    }
+    c->in_bytes += spread_bytes;
+    c->out_bytes += spread_bytes;
+    TRY(dev_arena_reserve(c->s.dev, &c->memory, "bench gemm",
+                          c->in_bytes + c->out_bytes + CUDA_WORKSPACE + 3 * ARENA_ALIGN));
+    c->in = arena_take(&c->memory, c->in_bytes, "operands");
+    c->out = arena_take(&c->memory, c->out_bytes, "results");
+    void *workspace = arena_take(&c->memory, CUDA_WORKSPACE, "workspace");
+    for (int i = 0; i < SETS; i++) {
+        c->sets[i].workspace = workspace;
+        c->sets[i].workspace_bytes = CUDA_WORKSPACE;
+    }
+    return fill(c);
+}
+
+/* ------------------------------------------------------------------ measuring */
+
+/* The GEMM on the i-th copy of its operands, by one of the two sets. */
+static status run_once(struct card *c, const struct product *p, int set, int64_t i)
+{
+    const size_t in = aligned(p->a_bytes) + aligned(p->b_bytes), out = aligned(p->c_bytes);
+    size_t copies = c->in_bytes / in < c->out_bytes / out ? c->in_bytes / in : c->out_bytes / out;
+    if (copies > COPIES_MAX) copies = COPIES_MAX;
+    const size_t at = (size_t)i % copies;
+    struct gemm_args g = p->g;
+    g.a = c->in + at * in;
+    g.b = c->in + at * in + aligned(p->a_bytes);
+    g.c = c->out + at * out;
+    c->s.ops = &c->sets[set];
+    return c->ops.gemm(&g, &c->s);
+}
+
+/* Milliseconds of one of `repeat` runs. */
+static status run_timed(struct card *c, const struct product *p, int set, int repeat, double *ms)
+{
+    TRY(dev_event_record(&c->s, &c->begin));
+    for (int i = 0; i < repeat; i++) TRY(run_once(c, p, set, i));
+    TRY(dev_event_record(&c->s, &c->end));
+    TRY(dev_event_ms(c->s.dev, &c->begin, &c->end, ms));
+    *ms /= repeat;
+    return STATUS_OK;
+}
+
+struct lasting_run {
+    struct card *c;
+    const struct product *p;
+};
+static status run_lasting(void *context, int64_t i)
+{
+    const struct lasting_run *r = context;
+    return run_once(r->c, r->p, SEARCHED, i);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static status measure(struct card *c, struct product *p, int64_t rounds, int64_t seconds)
+{
+    double times[SETS][ROUNDS_MAX], ms = 0;
+    const double flops = flops_of(p), begin = clock_s();
+    TRY(run_once(c, p, SEARCHED, 0));
+    TRY(dev_sync(&c->s));
+    c->search_s += clock_s() - begin;
+    struct gemm_args g = p->g; /* the copies' pointers are aligned like the arena's */
+    g.a = g.b = c->in;
+    g.c = c->out;
+    cuda_gemm_text(&c->s, &g, p->algorithm, sizeof p->algorithm);
+    TRY(run_once(c, p, FIRST, 0));
+    for (int set = 0; set < SETS; set++) TRY(run_timed(c, p, set, 3, &ms));
+    const int repeat = ms > round_ms / 2 ? 2 : ms > round_ms / 50 ? (int)(round_ms / ms) : 50;
+    for (int64_t r = 0; r < rounds; r++)
+        for (int set = 0; set < SETS; set++) TRY(run_timed(c, p, set, repeat, &times[set][r]));
+    for (int set = 0; set < SETS; set++) {
+        qsort(times[set], (size_t)rounds, sizeof times[set][0], ascending);
+        p->median[set] = 1e3 * flops / times[set][rounds / 2];
+        p->best[set] = 1e3 * flops / times[set][0];
+    }
+    if (seconds == 0) return STATUS_OK;
+    return lasting_measure(&c->s, c->meter, (double)seconds,
+                           &(struct lasting_work){run_lasting, &(struct lasting_run){c, p}}, &p->lasting);
+}
+
+/* ------------------------------------------------------------------ printing */
+
+static const struct lasting_unit flop = {"TFLOP/s", "FLOP", "tflops", 1e12};
+
+static void print_json(const struct card *c, const struct product *p, double square)
+{
+    printf("{\"bench\":\"gemm\",\"set\":\"cuda\",\"device\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\","
+           "\"form\":\"%s\",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"tflops\":%.1f,\"best_tflops\":%.1f,"
+           "\"first_tflops\":%.1f,\"first_best_tflops\":%.1f,\"square_tflops\":%.1f,\"algorithm\":\"%s\"",
+           c->s.dev->name, dtype_name(c->dt), p->layer, p->form, (long long)p->g.m, (long long)p->g.n,
+           (long long)p->g.k, p->median[SEARCHED] / 1e12, p->best[SEARCHED] / 1e12, p->median[FIRST] / 1e12,
+           p->best[FIRST] / 1e12, square / 1e12, p->algorithm);
+    lasting_print(&p->lasting, &flop, flops_of(p), true);
+    printf("}\n");
+}
+
+static void print_row(const struct product *p, double square)
+{
+    printf("  %-5s %-6s %6lld x %6lld x %6lld  %7.1f, best %7.1f: %3.0f%% of square   first %7.1f, best "
+           "%7.1f   %s",
+           p->layer, p->form, (long long)p->g.m, (long long)p->g.n, (long long)p->g.k,
+           p->median[SEARCHED] / 1e12, p->best[SEARCHED] / 1e12, 100 * p->best[SEARCHED] / square,
+           p->median[FIRST] / 1e12, p->best[FIRST] / 1e12, p->algorithm);
+    lasting_print(&p->lasting, &flop, flops_of(p), false);
+    printf("\n");
+}
+
+static void print_all(const struct card *c, const struct product all[], int count, double square,
+                      const struct gemm_bench *b)
+{
+    double flops = 0, time[SETS] = {0};
+    if (!b->json)
+        printf("%s %s%s, %s, %lld tokens: square product of %d %.1f TFLOP/s; TFLOP/s, median and best of "
+               "%lld\n",
+               c->s.dev->name, dtype_name(c->dt), c->sets[0].options.math == CUDA_MATH_TF32 ? " as TF32" : "",
+               b->preset, (long long)b->tokens, SQUARE, square / 1e12, (long long)b->runs);
+    for (int i = 0; i < count; i++) {
+        const double work = flops_of(&all[i]);
+        flops += work;
+        for (int set = 0; set < SETS; set++) time[set] += work / all[i].median[set];
+        if (b->json)
+            print_json(c, &all[i], square);
+        else
+            print_row(&all[i], square);
+    }
+    if (!b->json && count > 0)
+        printf("  together %.1f TFLOP/s; first proposals %.1f; choosing took %.2f s\n",
+               flops / time[SEARCHED] / 1e12, flops / time[FIRST] / 1e12, c->search_s);
+    fflush(stdout);
+}
+
+/* ------------------------------------------------------------------ the benchmark */
+
+static status card_open(struct card *c, const struct dev *d, enum cuda_math math, int64_t seconds)
+{
+    if (seconds > 0 && power_open(&c->meter, d) != STATUS_OK) log_warn("%s", status_message());
+    TRY(dev_stream_open(d, &c->s));
+    TRY(dev_event_open(d, &c->begin));
+    TRY(dev_event_open(d, &c->end));
+    cuda_gemm_slots(&c->ops); /* GEMMs alone: the other libraries stay closed */
+    for (int i = 0; i < SETS; i++) {
+        c->sets[i] = (struct cuda_set){.options = {.math = math, .gemm_candidates = i == FIRST},
+                                       .sm = d->sm,
+                                       .multiprocessors = d->multiprocessors};
+        TRY(cuda_gemm_open(&c->sets[i]));
+    }
+    return STATUS_OK;
+}
+
+static void card_close(struct card *c)
+{
+    power_close(c->meter);
+    if (c->s.dev == NULL) return;
+    for (int i = 0; i < SETS; i++) cuda_gemm_close(&c->sets[i]);
+    dev_event_close(c->s.dev, &c->begin);
+    dev_event_close(c->s.dev, &c->end);
+    arena_free(&c->memory);
+    dev_stream_close(&c->s);
+}
+
+/* GEMMs[0] is the square one, before the others and again behind them. */
+static status measure_all(struct card *c, struct product products[], int count, const struct gemm_bench *b,
+                          double *square)
+{
+    *square = 0;
+    TRY(card_memory(c, products, count));
+    for (int i = 0; i <= count; i++) {
+        struct product *p = &products[i < count ? i : 0];
+        TRY(measure(c, p, b->runs, b->seconds));
+        if (p == products) {
+            if (p->best[SEARCHED] > *square) *square = p->best[SEARCHED];
+            c->search_s = i == 0 ? 0 : c->search_s;
+        }
+    }
+    return STATUS_OK;
+}
+
+static status type_of(const struct gemm_bench *b, dtype *dt, enum cuda_math *math)
+{
+    const char *word = b->dt ? b->dt : "bf16";
+    *dt = strcmp(word, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    *math = strcmp(word, "tf32") == 0 ? CUDA_MATH_TF32 : CUDA_MATH_FP32;
+    if (*dt == DTYPE_F32 && *math == CUDA_MATH_FP32 && strcmp(word, "f32") != 0)
+        return FAIL(STATUS_CONFIG, "--dtype=%s: bf16, tf32 or f32 on a GPU", word);
+    return STATUS_OK;
+}
+
+status cuda_bench_gemm(const struct gemm_bench *b)
+{
+    struct product products[1 + LAYERS * FORMS];
+    struct model_spec model;
+    struct card c = {.dt = DTYPE_BF16};
+    struct dev d;
+    enum cuda_math math;
+    double square;
+    TRY(type_of(b, &c.dt, &math));
+    TRY(preset_find(b->preset, &model));
+    products[0] = product_of("", FWD, SQUARE, SQUARE, SQUARE, c.dt);
+    const int count = products_of(products + 1, b, &model, c.dt);
+    if (count == 0)
+        return FAIL(STATUS_CONFIG,
+                    "no such product: --layer is qkv, out, up, down or head, --form fwd, dgrad or wgrad");
+    TRY(dev_open(&d, DEV_CUDA));
+    status st = card_open(&c, &d, math, b->seconds);
+    if (st == STATUS_OK) st = measure_all(&c, products, 1 + count, b, &square);
+    if (st == STATUS_OK) print_all(&c, products + 1, count, square, b);
+    card_close(&c);
+    dev_close(&d);
+    return st;
+}

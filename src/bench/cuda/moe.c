@@ -1,0 +1,474 @@
+/* A layer of experts on a GPU in BF16, forward and backward: router, GEMMs of the experts, what stands between them; part by part, all
+ * together as one captured graph, and beside the dense GEMMs of the same FLOPs (the whole of the slots' rows times one matrix, the set's
+ * gemm). Data are normal random numbers (zeros draw less power and run faster), so experts get about as many rows each. Medians. */
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "ops/cuda/ops_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RUNS_MAX = 99 };
+static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
+
+/* The layer's tensors, as nn/moe.c has them. Those of sorted rows are also the dense GEMMs' operands. */
+struct layer {
+    struct moe_bench shape;
+    struct route_rule rule;
+    int64_t align, sorted;
+    bf16 *x, *dy, *dx, *router, *up_w, *down_w;                /* [N, D]; [E, D], [E 2I, D], [E D, I] */
+    bf16 *up, *dup, *m, *y_rows, *dm, *y, *dlogits, *dx_route; /* sorted rows; [N, D]; [N, E]; [N, D] */
+    float *logits, *weight, *dweight, *drouter, *dup_w, *ddown_w;
+    int32_t *expert, *place, *source, *offsets, *counts, *demand;
+    void *scratch;
+};
+
+struct card {
+    struct dev dev;
+    struct stream s;
+    struct ops ops;
+    struct event begin, end;
+    struct arena memory;
+    bf16 *pattern;
+    struct layer l;
+};
+
+/* ------------------------------------------------------------------ memory */
+
+static void lay(struct layer *l, const struct ops *o, struct arena *a)
+{
+    const struct moe_bench *b = &l->shape;
+    const int64_t slots = b->tokens * b->top_k, tokens = b->tokens * b->hidden, r = l->sorted;
+    const struct moe_shape shape = {.rows = b->tokens,
+                                    .experts = b->experts,
+                                    .top_k = b->top_k,
+                                    .d = b->hidden,
+                                    .f = b->size,
+                                    .dt = DTYPE_BF16};
+#define TAKE(to, count) l->to = arena_take(a, sizeof *l->to * (size_t)(count), #to)
+    TAKE(x, tokens), TAKE(dy, tokens), TAKE(dx, tokens), TAKE(y, tokens), TAKE(dx_route, tokens);
+    TAKE(router, b->experts * b->hidden), TAKE(drouter, b->experts * b->hidden);
+    TAKE(up_w, b->experts * 2 * b->size * b->hidden), TAKE(dup_w, b->experts * 2 * b->size * b->hidden);
+    TAKE(down_w, b->experts * b->size * b->hidden), TAKE(ddown_w, b->experts * b->size * b->hidden);
+    TAKE(up, r * 2 * b->size), TAKE(dup, r * 2 * b->size), TAKE(m, r * b->size), TAKE(dm, r * b->size),
+        TAKE(y_rows, r * b->hidden);
+    TAKE(logits, b->tokens * b->experts), TAKE(dlogits, b->tokens * b->experts);
+    TAKE(weight, slots), TAKE(dweight, slots), TAKE(expert, slots), TAKE(place, slots), TAKE(source, r);
+    TAKE(offsets, b->experts + 1), TAKE(counts, b->experts), TAKE(demand, b->experts);
+#undef TAKE
+    l->scratch = arena_take(a, o->moe_scratch(&shape, MOE_ROUTE_FWD), "scratch");
+}
+
+static status fill(struct card *c, bf16 *to, int64_t count)
+{
+    for (int64_t done = 0, more; done < count; done += more) {
+        more = count - done < pattern_count ? count - done : pattern_count;
+        TRY(dev_copy(&c->s, to + done, c->pattern, sizeof *to * (size_t)more));
+    }
+    return STATUS_OK;
+}
+
+static status pattern_upload(struct card *c)
+{
+    enum { GRAIN = 1 << 16 };
+    bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
+    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for random numbers");
+    PARALLEL_CHUNKS(i, chunk_count(pattern_count, GRAIN))
+    {
+        const struct span at = chunk_span(i, pattern_count, GRAIN);
+        for (int64_t n = at.begin; n < at.end; n++)
+            numbers[n] = bf16_from_f32(0.1f * (float)rng_normal(1, RNG_TEST, (uint64_t)n, 0));
+    }
+    status st = dev_upload(&c->s, c->pattern, numbers, sizeof *numbers * (size_t)pattern_count);
+    if (st == STATUS_OK) st = dev_sync(&c->s);
+    free(numbers);
+    return st;
+}
+
+static status memory_open(struct card *c)
+{
+    const struct moe_bench *b = &c->l.shape;
+    struct arena count = {.name = "bench moe"};
+    lay(&c->l, &c->ops, &count);
+    const size_t pattern = sizeof *c->pattern * (size_t)pattern_count,
+                 workspace = c->ops.workspace(b->tokens * b->top_k);
+    TRY(dev_arena_reserve(&c->dev, &c->memory, "bench moe",
+                          count.peak + pattern + workspace + 3 * ARENA_ALIGN));
+    lay(&c->l, &c->ops, &c->memory);
+    c->pattern = arena_take(&c->memory, pattern, "random numbers");
+    ops_cuda_workspace(&c->s, arena_take(&c->memory, workspace, "workspace"), workspace);
+    TRY(pattern_upload(c));
+    TRY(fill(c, c->l.x, b->tokens * b->hidden));
+    TRY(fill(c, c->l.dy, b->tokens * b->hidden));
+    TRY(fill(c, c->l.router, b->experts * b->hidden));
+    TRY(fill(c, c->l.up_w, b->experts * 2 * b->size * b->hidden));
+    return fill(c, c->l.down_w, b->experts * b->size * b->hidden);
+}
+
+/* ------------------------------------------------------------------ the parts, in the order of a step */
+
+static status expert_product(struct card *c, enum expert_product what, enum expert_gather gather,
+                             const void *a, const void *b, void *to, int64_t n, int64_t k)
+{
+    const struct layer *l = &c->l;
+    const struct expert_gemm_args g = {.product = what,
+                                       .gather = gather,
+                                       .a = a,
+                                       .b = b,
+                                       .c = to,
+                                       .source = l->source,
+                                       .offsets = l->offsets,
+                                       .counts = l->counts,
+                                       .rows = l->shape.tokens,
+                                       .top_k = l->shape.top_k,
+                                       .experts = l->shape.experts,
+                                       .n = n,
+                                       .k = k,
+                                       .align = l->align,
+                                       .dt = DTYPE_BF16};
+    return c->ops.expert_gemm(&g, &c->s);
+}
+
+static status router_fwd(struct card *c)
+{
+    const struct layer *l = &c->l;
+    const struct moe_bench *b = &l->shape;
+    return c->ops.gemm(&(struct gemm_args){.a = l->x,
+                                           .b = l->router,
+                                           .c = l->logits,
+                                           .m = b->tokens,
+                                           .n = b->experts,
+                                           .k = b->hidden,
+                                           .trans_b = true,
+                                           .dt = DTYPE_BF16,
+                                           .cdt = DTYPE_F32},
+                       &c->s);
+}
+static status router_dgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    const struct moe_bench *b = &l->shape;
+    return c->ops.gemm(&(struct gemm_args){.a = l->dlogits,
+                                           .b = l->router,
+                                           .c = l->dx_route,
+                                           .m = b->tokens,
+                                           .n = b->hidden,
+                                           .k = b->experts,
+                                           .dt = DTYPE_BF16,
+                                           .cdt = DTYPE_BF16},
+                       &c->s);
+}
+static status router_wgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    const struct moe_bench *b = &l->shape;
+    return c->ops.gemm(&(struct gemm_args){.a = l->dlogits,
+                                           .b = l->x,
+                                           .c = l->drouter,
+                                           .m = b->experts,
+                                           .n = b->hidden,
+                                           .k = b->tokens,
+                                           .trans_a = true,
+                                           .dt = DTYPE_BF16,
+                                           .cdt = DTYPE_F32},
+                       &c->s);
+}
+static status route(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return c->ops.route_fwd(&(struct route_fwd_args){.logits = l->logits,
+                                                     .rule = l->rule,
+                                                     .rows = l->shape.tokens,
+                                                     .align = l->align,
+                                                     .expert = l->expert,
+                                                     .weight = l->weight,
+                                                     .place = l->place,
+                                                     .source = l->source,
+                                                     .offsets = l->offsets,
+                                                     .counts = l->counts,
+                                                     .demand = l->demand,
+                                                     .scratch = l->scratch,
+                                                     .dt = DTYPE_BF16},
+                            &c->s);
+}
+static status route_back(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return c->ops.route_bwd(&(struct route_bwd_args){.dweight = l->dweight,
+                                                     .logits = l->logits,
+                                                     .expert = l->expert,
+                                                     .place = l->place,
+                                                     .demand = l->demand,
+                                                     .rule = l->rule,
+                                                     .rows = l->shape.tokens,
+                                                     .dlogits = l->dlogits,
+                                                     .scratch = l->scratch,
+                                                     .dt = DTYPE_BF16},
+                            &c->s);
+}
+static status fc1(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_FWD, EXPERT_GATHER_A, l->x, l->up_w, l->up, 2 * l->shape.size,
+                          l->shape.hidden);
+}
+static status act(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return c->ops.expert_act_fwd(&(struct expert_act_fwd_args){.up = l->up,
+                                                               .m = l->m,
+                                                               .weight = l->weight,
+                                                               .source = l->source,
+                                                               .offsets = l->offsets,
+                                                               .rows = l->shape.tokens,
+                                                               .top_k = l->shape.top_k,
+                                                               .experts = l->shape.experts,
+                                                               .f = l->shape.size,
+                                                               .align = l->align,
+                                                               .dt = DTYPE_BF16},
+                                 &c->s);
+}
+static status fc2(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_FWD, EXPERT_GATHER_NONE, l->m, l->down_w, l->y_rows, l->shape.hidden,
+                          l->shape.size);
+}
+static status together(struct card *c, const bf16 *base, bf16 *y)
+{
+    const struct layer *l = &c->l;
+    return c->ops.combine(&(struct combine_args){.x = l->y_rows,
+                                                 .place = l->place,
+                                                 .base = base,
+                                                 .y = y,
+                                                 .rows = l->shape.tokens,
+                                                 .top_k = l->shape.top_k,
+                                                 .d = l->shape.hidden,
+                                                 .dt = DTYPE_BF16,
+                                                 .base_dt = DTYPE_BF16},
+                          &c->s);
+}
+static status combine_fwd(struct card *c)
+{
+    return together(c, NULL, c->l.y);
+}
+static status fc2_dgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_DGRAD, EXPERT_GATHER_A, l->dy, l->down_w, l->dm, l->shape.hidden,
+                          l->shape.size);
+}
+static status act_back(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return c->ops.expert_act_bwd(&(struct expert_act_bwd_args){.dm = l->dm,
+                                                               .up = l->up,
+                                                               .weight = l->weight,
+                                                               .source = l->source,
+                                                               .offsets = l->offsets,
+                                                               .dup = l->dup,
+                                                               .m = l->m,
+                                                               .dweight = l->dweight,
+                                                               .rows = l->shape.tokens,
+                                                               .top_k = l->shape.top_k,
+                                                               .experts = l->shape.experts,
+                                                               .f = l->shape.size,
+                                                               .align = l->align,
+                                                               .dt = DTYPE_BF16},
+                                 &c->s);
+}
+static status fc2_wgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_WGRAD, EXPERT_GATHER_A, l->dy, l->m, l->ddown_w, l->shape.hidden,
+                          l->shape.size);
+}
+static status fc1_wgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_WGRAD, EXPERT_GATHER_B, l->dup, l->x, l->dup_w, 2 * l->shape.size,
+                          l->shape.hidden);
+}
+static status fc1_dgrad(struct card *c)
+{
+    const struct layer *l = &c->l;
+    return expert_product(c, EXPERT_DGRAD, EXPERT_GATHER_NONE, l->dup, l->up_w, l->y_rows, 2 * l->shape.size,
+                          l->shape.hidden);
+}
+static status combine_back(struct card *c)
+{
+    return together(c, c->l.dx_route, c->l.dx);
+}
+
+/* share: of the FLOPs of all GEMMs of experts, in ninths; bytes: that must move, per sorted row and width I or D. */
+static const struct part {
+    const char *name;
+    status (*run)(struct card *c);
+    double ninths, bytes_size, bytes_hidden;
+} parts[] = {{"router", router_fwd, 0, 0, 0},
+             {"route", route, 0, 0, 0},
+             {"fc1", fc1, 2, 0, 0},
+             {"activation", act, 0, 6, 0},
+             {"fc2", fc2, 1, 0, 0},
+             {"combine", combine_fwd, 0, 0, 2},
+             {"fc2 dgrad", fc2_dgrad, 1, 0, 0},
+             {"activation bwd", act_back, 0, 12, 0},
+             {"fc2 wgrad", fc2_wgrad, 1, 0, 0},
+             {"fc1 wgrad", fc1_wgrad, 2, 0, 0},
+             {"fc1 dgrad", fc1_dgrad, 2, 0, 0},
+             {"route bwd", route_back, 0, 0, 0},
+             {"router dgrad", router_dgrad, 0, 0, 0},
+             {"router wgrad", router_wgrad, 0, 0, 0},
+             {"combine bwd", combine_back, 0, 0, 2}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static status all_parts(struct card *c)
+{
+    for (int i = 0; i < PARTS; i++) TRY(parts[i].run(c));
+    return STATUS_OK;
+}
+
+/* Dense: all slots' rows times one matrix of the expert's size. */
+static status dense(struct card *c, int which)
+{
+    const struct layer *l = &c->l;
+    const int64_t rows = l->shape.tokens * l->shape.top_k, two = 2 * l->shape.size, d = l->shape.hidden,
+                  f = l->shape.size;
+    const struct gemm_args all[] = {
+        {.a = l->y_rows, .b = l->up_w, .c = l->up, .m = rows, .n = two, .k = d, .trans_b = true},
+        {.a = l->m, .b = l->down_w, .c = l->y_rows, .m = rows, .n = d, .k = f, .trans_b = true},
+        {.a = l->y_rows, .b = l->down_w, .c = l->dm, .m = rows, .n = f, .k = d},
+        {.a = l->y_rows, .b = l->m, .c = l->ddown_w, .m = d, .n = f, .k = rows, .trans_a = true},
+        {.a = l->up, .b = l->y_rows, .c = l->dup_w, .m = two, .n = d, .k = rows, .trans_a = true},
+        {.a = l->up, .b = l->up_w, .c = l->y_rows, .m = rows, .n = d, .k = two}};
+    struct gemm_args g = all[which];
+    g.dt = DTYPE_BF16;
+    g.cdt = g.trans_a ? DTYPE_F32 : DTYPE_BF16;
+    return c->ops.gemm(&g, &c->s);
+}
+enum { DENSE = 6 };
+
+/* ------------------------------------------------------------------ measuring */
+
+enum {
+    WHOLE = PARTS,
+    PRODUCTS
+}; /* behind the parts: the graph of all of them; from PRODUCTS on, dense ones */
+
+static status run_once(struct card *c, const struct graph *g, int what)
+{
+    if (what < WHOLE) return parts[what].run(c);
+    return what == WHOLE ? dev_graph_launch(&c->s, g) : dense(c, what - PRODUCTS);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static status measure(struct card *c, const struct graph *g, int what, double *median)
+{
+    double ms[RUNS_MAX];
+    const int64_t runs = c->l.shape.runs;
+    TRY(run_once(c, g, what));
+    TRY(run_once(c, g, what));
+    for (int64_t i = 0; i < runs; i++) {
+        TRY(dev_event_record(&c->s, &c->begin));
+        TRY(run_once(c, g, what));
+        TRY(dev_event_record(&c->s, &c->end));
+        TRY(dev_event_ms(&c->dev, &c->begin, &c->end, &ms[i]));
+    }
+    qsort(ms, (size_t)runs, sizeof *ms, ascending);
+    *median = ms[runs / 2];
+    return STATUS_OK;
+}
+
+static void print_row(const struct card *c, const char *name, double ms, double flops, double bytes)
+{
+    if (c->l.shape.json)
+        printf("{\"bench\":\"moe\",\"set\":\"cuda\",\"device\":\"%s\",\"part\":\"%s\",\"ms\":%.4f,"
+               "\"tflops\":%.1f,\"gb_s\":%.0f}\n",
+               c->dev.name, name, ms, flops / ms * 1e-9, bytes / ms * 1e-6);
+    else if (flops > 0)
+        printf("  %-16s %9.3f ms %7.0f TFLOP/s\n", name, ms, flops / ms * 1e-9);
+    else if (bytes > 0)
+        printf("  %-16s %9.3f ms %7.0f GB/s\n", name, ms, bytes / ms * 1e-6);
+    else
+        printf("  %-16s %9.3f ms\n", name, ms);
+    fflush(stdout);
+}
+
+static status report(struct card *c, const struct graph *g)
+{
+    const struct moe_bench *b = &c->l.shape;
+    const double slots = (double)(b->tokens * b->top_k), flops = 18.0 * slots * (double)(b->hidden * b->size);
+    double ms, whole, products = 0;
+    for (int i = 0; i < PARTS; i++) {
+        const struct part *p = &parts[i];
+        TRY(measure(c, g, i, &ms));
+        print_row(c, p->name, ms, flops * p->ninths / 9,
+                  slots * (p->bytes_size * (double)b->size + p->bytes_hidden * (double)b->hidden));
+    }
+    TRY(measure(c, g, WHOLE, &whole));
+    print_row(c, "whole layer", whole, flops, 0);
+    for (int i = 0; i < DENSE; i++) {
+        TRY(measure(c, g, PRODUCTS + i, &ms));
+        products += ms;
+    }
+    print_row(c, "dense products", products, flops, 0);
+    if (!b->json) printf("  whole layer / dense products: %.3f\n", whole / products);
+    return STATUS_OK;
+}
+
+static status run_all(struct card *c)
+{
+    const struct moe_bench *b = &c->l.shape;
+    struct graph g = {0};
+    TRY(dev_stream_open(&c->dev, &c->s));
+    TRY(dev_event_open(&c->dev, &c->begin));
+    TRY(dev_event_open(&c->dev, &c->end));
+    TRY(ops_cuda(&c->ops, &c->s, &(struct cuda_options){0}));
+    c->l.align = c->ops.expert_align;
+    c->l.sorted = moe_rows_max(b->tokens, b->top_k, b->experts, c->l.align);
+    TRY(memory_open(c));
+    TRY(all_parts(c));
+    TRY(dev_sync(&c->s));
+    if (!b->json)
+        printf("%s bf16: %lld tokens, %lld of %lld experts, D %lld, I %lld; medians of %lld\n", c->dev.name,
+               (long long)b->tokens, (long long)b->top_k, (long long)b->experts, (long long)b->hidden,
+               (long long)b->size, (long long)b->runs);
+    TRY(dev_graph_begin(&c->s));
+    status st = all_parts(c);
+    const status ended = dev_graph_end(&c->s, &g, st == STATUS_OK);
+    if (st == STATUS_OK) st = ended;
+    if (st == STATUS_OK) st = report(c, &g);
+    dev_graph_close(&c->dev, &g);
+    return st;
+}
+
+status cuda_bench_moe(const struct moe_bench *b)
+{
+    struct card c = {.l.shape = *b};
+    if (b->runs < 1 || b->runs > RUNS_MAX)
+        return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, RUNS_MAX);
+    c.l.rule = (struct route_rule){.score = ROUTE_SOFTMAX,
+                                   .experts = b->experts,
+                                   .top_k = b->top_k,
+                                   .groups = 1,
+                                   .groups_kept = 1,
+                                   .normalize = true,
+                                   .scale = 1};
+    TRY(dev_open(&c.dev, DEV_CUDA));
+    const status st = run_all(&c);
+    arena_free(&c.memory);
+    if (c.s.queue) {
+        ops_cuda_close(&c.s);
+        dev_event_close(&c.dev, &c.begin);
+        dev_event_close(&c.dev, &c.end);
+        dev_stream_close(&c.s);
+    }
+    dev_close(&c.dev);
+    return st;
+}

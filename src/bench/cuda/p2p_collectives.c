@@ -1,0 +1,177 @@
+/* bench p2p: collectives by own kernels (comm/gpu/p2p_schedule.h), each replayed from a graph of some in a row, so that the host's launches do not
+ * count. */
+#include "bench/cuda/p2p.h"
+#include "base/text.h"
+
+#include <stdio.h>
+
+enum { GROWTH = 4, SMALLEST = 1024, MANY_BYTES = 1 << 22, MANY = 20, FEW = 4 };
+
+struct exchange {
+    enum peer_op op;
+    enum peer_way way;
+    int ranks;
+    int64_t count; /* of a chunk */
+    struct peer_schedule schedule[PEER_RANKS_MAX];
+    struct graph graph[PEER_RANKS_MAX];
+};
+
+static const enum p2p_result results[] = {[PEER_ALL_TO_ALL] = P2P_EXCHANGED,
+                                          [PEER_ALL_GATHER] = P2P_GATHERED,
+                                          [PEER_REDUCE_SCATTER] = P2P_SCATTERED,
+                                          [PEER_ALL_REDUCE] = P2P_SUMMED};
+
+static status queue_one(struct p2p *p, int i, const struct exchange *e)
+{
+    struct peer_exchange_args a = {.dt = DTYPE_F32,
+                                   .schedule = &e->schedule[i],
+                                   .count = e->count,
+                                   .blocks = (int)p->b->blocks,
+                                   .deadline_s = 2};
+    if (a.blocks > p->card[i].dev.multiprocessors) a.blocks = p->card[i].dev.multiprocessors;
+    for (int r = 0; r < e->ranks; r++) {
+        a.in[r] = p->card[r].in, a.out[r] = p->card[r].out;
+        a.work[r] = p->card[r].work, a.flags[r] = p->card[r].flags;
+    }
+    return peer_exchange(&a, &p->card[i].s);
+}
+
+/* A rank that does not come is an error, not a hang. */
+static status check_flags(struct p2p *p, const struct exchange *e)
+{
+    for (int i = 0; i < e->ranks; i++) {
+        struct p2p_gpu *c = &p->card[i];
+        uint32_t lost;
+        TRY(p2p_use(p, i));
+        TRY(dev_download(&c->s, &lost, &c->flags->lost, sizeof lost));
+        TRY(dev_sync(&c->s));
+        if (lost)
+            return FAIL(STATUS_DEVICE, "%s %s: GPU %d waited for GPU %u in vain", peer_way_text(e->way),
+                        peer_op_text(e->op), i, lost - 1);
+    }
+    return STATUS_OK;
+}
+
+static status replay(struct p2p *p, int i, const struct p2p_task *t)
+{
+    const struct exchange *e = t->more;
+    return dev_graph_launch(&p->card[i].s, &e->graph[i]);
+}
+
+static status once_checked(struct p2p *p, struct exchange *e)
+{
+    for (int i = 0; i < e->ranks; i++) TRY(p2p_poison(p, i, p->bytes));
+    for (int i = 0; i < e->ranks; i++) {
+        TRY(p2p_use(p, i));
+        TRY(queue_one(p, i, e));
+    }
+    TRY(p2p_wait(p));
+    TRY(check_flags(p, e));
+    return STATUS_OK;
+}
+
+static status verify(struct p2p *p, const struct exchange *e)
+{
+    char what[64];
+    snprintf(what, sizeof what, "%s %s", peer_way_text(e->way), peer_op_text(e->op));
+    for (int i = 0; i < e->ranks; i++) {
+        const struct p2p_check_args a = {.count = e->count * e->schedule[i].out,
+                                         .part = e->count,
+                                         .result = results[e->op],
+                                         .numbers = P2P_REAL,
+                                         .rank = i,
+                                         .ranks = e->ranks};
+        TRY(p2p_verify(p, i, what, &a));
+    }
+    return STATUS_OK;
+}
+
+/* *us of one exchange; its results are checked before and after the timed ones. */
+static status measure(struct p2p *p, struct exchange *e, double *us)
+{
+    const size_t bytes = (size_t)(e->count * e->ranks) * sizeof(float);
+    const int many = bytes > MANY_BYTES ? FEW : MANY;
+    const struct p2p_task t = {.what = peer_way_text(e->way),
+                               .queue = replay,
+                               .cards = (1u << e->ranks) - 1,
+                               .repeat = 1,
+                               .more = e};
+    TRY(once_checked(p, e));
+    TRY(verify(p, e));
+    for (int i = 0; i < e->ranks; i++) {
+        TRY(p2p_use(p, i));
+        TRY(dev_graph_begin(&p->card[i].s));
+        status st = STATUS_OK;
+        for (int k = 0; k < many && st == STATUS_OK; k++) st = queue_one(p, i, e);
+        const status end = dev_graph_end(&p->card[i].s, &e->graph[i], st == STATUS_OK);
+        TRY(st);
+        TRY(end);
+    }
+    for (int i = 0; i < e->ranks; i++) TRY(p2p_poison(p, i, p->bytes));
+    TRY(p2p_wait(p));
+    TRY(p2p_time(p, &t, us));
+    *us /= many;
+    TRY(check_flags(p, e));
+    return verify(p, e);
+}
+
+static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
+{
+    const status st = measure(p, e, us);
+    for (int i = 0; i < e->ranks; i++) dev_graph_close(&p->card[i].dev, &e->graph[i]);
+    return st;
+}
+
+/* All ways of an op at one size; the best one is judged. */
+static status run_size(struct p2p *p, enum peer_op op, int ranks, int64_t count)
+{
+    double us[PEER_WAY_COUNT] = {0};
+    int best = -1;
+    for (int way = 0; way < PEER_WAY_COUNT; way++) {
+        struct exchange e = {.op = op, .way = (enum peer_way)way, .ranks = ranks, .count = count};
+        if (!peer_way_serves(e.way, op, ranks, count)) continue;
+        for (int r = 0; r < ranks; r++) TRY(peer_schedule_fill(&e.schedule[r], op, e.way, r, ranks));
+        TRY(measure_and_close(p, &e, &us[way]));
+        if (best < 0 || us[way] < us[best]) best = way;
+    }
+    for (int way = 0; way < PEER_WAY_COUNT; way++) {
+        const char *text = peer_op_text(op);
+        char graph[32];
+        if (us[way] <= 0) continue;
+        snprintf(graph, sizeof graph, "%s_graph", text);
+        struct p2p_row row = {.what = text,
+                              .op = text,
+                              .way = peer_way_text((enum peer_way)way),
+                              .from = -1,
+                              .to = -1,
+                              .cards = ranks,
+                              .bytes = (size_t)(count * ranks) * sizeof(float),
+                              .us = us[way],
+                              .graph = true,
+                              .unjudged = way != best};
+        struct target small;
+        if (target_find(p->report.card, graph, row.bytes, TARGET_US, &small)) row.what = graph;
+        row.gbs = (double)row.bytes / us[way] * 1e-3;
+        row.bus_gbs = row.gbs * target_bus_factor(text, ranks);
+        p2p_line(p, &row);
+    }
+    return STATUS_OK;
+}
+
+status cuda_p2p_exchange(struct p2p *p)
+{
+    const int ranks = p->cards < PEER_RANKS_MAX ? p->cards : PEER_RANKS_MAX;
+    if (!p->all_reach) {
+        printf("\nexchanges by own kernels need peer access between all GPUs\n");
+        return STATUS_OK;
+    }
+    printf("\nexchanges of %d GPUs by own kernels, at most %lld blocks, fp32, from graphs, sums in comm.h's "
+           "order\n",
+           ranks, (long long)p->b->blocks);
+    for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
+        for (size_t bytes = SMALLEST; bytes <= p->bytes; bytes *= GROWTH) {
+            const int64_t unit = 4 * ranks, count = (int64_t)(bytes / sizeof(float)) / unit * unit / ranks;
+            TRY(run_size(p, op, ranks, count));
+        }
+    return STATUS_OK;
+}

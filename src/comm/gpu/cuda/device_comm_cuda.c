@@ -1,0 +1,239 @@
+/* Calls between GPUs: what is near by own kernels and copies (comm/gpu/cuda/p2p.h), the rest by NCCL, which is loaded, and its communicators made,
+ * when a call needs it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
+#include "comm/gpu/cuda/device_comm_cuda.h"
+#include "comm/gpu/cuda/nccl.h"
+#include "comm/gpu/cuda/p2p.h"
+#include "dev/cuda/cuda_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a communicator; what the world's alone has is marked. */
+struct card {
+    ncclComm_t comm;
+    char *slots;             /* of messages; near */
+    unsigned messages[2][2]; /* [send, receive][way] since the last settling */
+    struct near *near;       /* the world's */
+    struct nccl *nccl;       /* the world's; NULL before it is loaded */
+    unsigned char *marks;    /* the world's */
+};
+
+/* ---- NCCL */
+
+/* Collective over c: its first call that NCCL carries. */
+static status join(struct comm *c)
+{
+    struct card *first = c->world->card;
+    unsigned char id[128] = {0}, all[COMM_RANKS_MAX][sizeof id];
+    if (first->nccl == NULL) {
+        first->nccl = calloc(1, sizeof *first->nccl);
+        if (first->nccl == NULL) return FAIL(STATUS_FIT, "no memory for the description of NCCL");
+        TRY(nccl_load(first->nccl));
+    }
+    if (c->rank == 0) TRY(nccl_make_id(first->nccl, id));
+    TRY(comm_say(c, "meeting of GPUs", id, all, sizeof id));
+    return nccl_init(first->nccl, &c->card->comm, all[0], c->ranks, c->rank, NULL);
+}
+
+static status exchange(struct comm *c, const struct comm_call *call, const struct nccl *n)
+{
+    const cudaStream_t q = cuda_queue(call->stream);
+    const size_t own = (size_t)c->rank * call->bytes;
+    const char *send = call->send;
+    char *recv = call->recv;
+    if (!comm_op_sums(call->op)) /* they take the own part where it is */
+        TRY(dev_copy(call->stream, recv + own, send + own, call->bytes));
+    TRY_NCCL(n, call->name, n->ncclGroupStart_());
+    for (int k = 1; k < c->ranks; k++) {
+        const int to = (c->rank + k) % c->ranks, from = (c->rank + c->ranks - k) % c->ranks;
+        TRY_NCCL(n, call->name,
+                 n->ncclSend_(send + (size_t)to * call->bytes, call->bytes, ncclUint8, to, c->card->comm, q));
+        TRY_NCCL(
+            n, call->name,
+            n->ncclRecv_(recv + (size_t)from * call->bytes, call->bytes, ncclUint8, from, c->card->comm, q));
+    }
+    TRY_NCCL(n, call->name, n->ncclGroupEnd_());
+    return STATUS_OK;
+}
+
+static status shift(struct comm *c, const struct comm_call *call, const struct nccl *n)
+{
+    const cudaStream_t q = cuda_queue(call->stream);
+    TRY_NCCL(n, call->name, n->ncclGroupStart_());
+    TRY_NCCL(
+        n, call->name,
+        n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->card->comm, q));
+    TRY_NCCL(n, call->name,
+             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_behind(c, call), c->card->comm, q));
+    TRY_NCCL(n, call->name, n->ncclGroupEnd_());
+    return STATUS_OK;
+}
+
+static status all_gather(struct comm *c, const struct comm_call *call, const void *mine, void *all)
+{
+    const struct nccl *n = c->world->card->nccl;
+    TRY_NCCL(n, call->name,
+             n->ncclAllGather_(mine, all, call->bytes, ncclUint8, c->card->comm, cuda_queue(call->stream)));
+    return STATUS_OK;
+}
+
+static status by_nccl(struct comm *c, const struct comm_call *call)
+{
+    if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
+    if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    if (c->card->comm == NULL) TRY(join(c));
+    const struct nccl *n = c->world->card->nccl;
+    if (comm_op_splits(call->op)) TRY(exchange(c, call, n));
+    if (call->op == COMM_SHIFT) return shift(c, call, n);
+    if (comm_op_sums(call->op)) TRY(card_reduce(c, call));
+    if (call->op == COMM_ALL_REDUCE)
+        return all_gather(c, call, (char *)call->out + (size_t)c->rank * call->bytes, call->out);
+    if (call->op == COMM_ALL_GATHER) return all_gather(c, call, call->send, call->recv);
+    if (call->op == COMM_BROADCAST)
+        TRY_NCCL(n, call->name,
+                 n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,
+                                   cuda_queue(call->stream)));
+    return STATUS_OK;
+}
+
+/* ---- calls */
+
+status card_reduce(const struct comm *c, const struct comm_call *call)
+{
+    const char *own = (const char *)call->send + (size_t)c->rank * call->bytes;
+    return card_add_up(&(struct card_sum){.x = call->recv,
+                                          .own = own,
+                                          .out = call->op == COMM_ALL_REDUCE ? (void *)own : call->out,
+                                          .count = (int64_t)(call->bytes / dtype_bytes(call->dt)),
+                                          .dt = call->dt,
+                                          .ranks = c->ranks,
+                                          .rank = c->rank},
+                       call->stream);
+}
+
+static status card_collective(struct comm *c, const struct comm_call *call)
+{
+    bool carried = false;
+    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || comm_op_one(call->op),
+          "%s '%s' between GPUs", comm_op_text(call->op), call->name);
+    if (call->bytes > 0) TRY(near_call(c->world->card->near, c, call, &carried));
+    if (carried) return STATUS_OK;
+    if (call->bytes > 0) TRY(by_nccl(c, call));
+    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
+}
+
+static double *card_scalars(struct comm *c)
+{
+    return c->world->card->near->board->scalars[c->plane];
+}
+
+static status card_share(struct comm *c, void *base, size_t bytes)
+{
+    return near_share(c->world->card->near, c, base, bytes);
+}
+
+static status card_unshare(struct comm *c, void *base)
+{
+    return near_unshare(c->world->card->near, c, base);
+}
+
+/* ---- messages */
+
+static status card_mail_open(struct comm *c)
+{
+    struct near *near = c->world->card->near;
+    const size_t bytes = 2 * c->mail.depth * c->mail.bytes_max;
+    if (!near_all(near, c))
+        return FAIL(
+            STATUS_CONFIG,
+            "the stages of a pipeline on GPUs must reach each other's memory so far: put the ranks of "
+            "'%s' on one machine, with parallel.transport: auto",
+            c->name);
+    if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
+    if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    TRY_CUDA(cudaMalloc((void **)&c->card->slots, card_pages(bytes)));
+    c->world->room.card += card_pages(bytes);
+    return near_share(near, c, c->card->slots, bytes);
+}
+
+static status card_message(struct comm *c, const struct comm_call *call)
+{
+    unsigned *number = &c->card->messages[call->op == COMM_SEND ? 0 : 1][call->way];
+    TRY(near_message(c->world->card->near, c, call, c->card->slots, (*number)++));
+    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
+}
+
+static void card_mail_settle(struct comm *c)
+{
+    memset(c->card->messages, 0, sizeof c->card->messages);
+}
+
+/* ---- begin and end */
+
+static status card_start(struct comm *world, struct stream *s, enum comm_transport how)
+{
+    struct card *card = world->card = calloc(1, sizeof *card);
+    if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
+    TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
+    memset(card->marks, 0, CARD_MARKS);
+    world->room.host += CARD_MARKS;
+    world->cards.done = card->marks;
+    return near_open(&card->near, world, s->dev, how == COMM_CARDS_AUTO);
+}
+
+static status card_time(struct comm *world, struct stream *s)
+{
+    return near_time(world->card->near, world, s);
+}
+
+static void card_give_up(struct comm *world)
+{
+    const struct card *first = world->card;
+    if (first == NULL) return;
+    if (first->near && first->near->gone) *first->near->gone = 1;
+    for (int i = -1; i < world->group_count; i++) {
+        struct card *card = i < 0 ? world->card : world->groups[i]->card;
+        if (card == NULL || card->comm == NULL) continue;
+        (void)first->nccl->ncclCommAbort_(card->comm);
+        card->comm = NULL;
+    }
+}
+
+static void card_stop(struct comm *world)
+{
+    struct card *first = world->card;
+    if (first == NULL) return;
+    for (int i = world->group_count; i >= 0; i--) {
+        struct comm *c = i == world->group_count ? world : world->groups[i];
+        if (c->card == NULL) continue;
+        if (c->card->comm) (void)first->nccl->ncclCommDestroy_(c->card->comm);
+        if (c->card->slots) (void)cudaFree(c->card->slots);
+        if (c != world) free(c->card);
+        if (c != world) c->card = NULL;
+    }
+    near_close(first->near);
+    if (first->marks) (void)cudaFreeHost(first->marks);
+    if (first->nccl) nccl_unload(first->nccl);
+    free(first->nccl);
+    free(first);
+    world->card = NULL;
+}
+
+const struct card_driver *cuda_card_driver(void)
+{
+    static const struct card_driver driver = {
+        .start = card_start,
+        .time = card_time,
+        .stop = card_stop,
+        .give_up = card_give_up,
+        .share = card_share,
+        .unshare = card_unshare,
+        .call = card_collective,
+        .sum = card_add_up,
+        .scalars = card_scalars,
+        .mail_open = card_mail_open,
+        .message = card_message,
+        .mail_settle = card_mail_settle,
+    };
+    return &driver;
+}

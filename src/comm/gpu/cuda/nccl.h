@@ -1,0 +1,35 @@
+/* NCCL, loaded when it is asked for: its entry points in a table. */
+#ifndef INGOT_COMM_GPU_CUDA_NCCL_H
+#define INGOT_COMM_GPU_CUDA_NCCL_H
+#include "base/status.h"
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#define NCCL_CALLS(X)                                                                                                  \
+    X(ncclGetVersion) X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort) X(ncclAllGather) X(ncclAllReduce) \
+    X(ncclReduceScatter) X(ncclBroadcast) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclGetErrorString) X(ncclGetLastError)
+/* Of newer versions: NULL where the library has none. */
+#define NCCL_NEWER(X) X(ncclAlltoAll) X(ncclMemAlloc) X(ncclMemFree) X(ncclCommWindowRegister) X(ncclCommWindowDeregister)
+struct nccl {
+    void *lib;
+    int version;
+#define X(f) __typeof__(&f) f##_;
+    NCCL_CALLS(X)
+    NCCL_NEWER(X)
+#undef X
+};
+
+/* STATUS_DEVICE: it is not there, or too old. */
+status nccl_load(struct nccl *n) WARN_UNUSED;
+void nccl_unload(struct nccl *n);
+/* A communicator of `ranks`; config NULL: NCCL's own. */
+status nccl_init(const struct nccl *n, ncclComm_t *comm, const unsigned char id[128], int ranks, int rank, const ncclConfig_t *config) WARN_UNUSED;
+status nccl_make_id(const struct nccl *n, unsigned char id[128]) WARN_UNUSED;
+/* STATUS_COMM with `what`, NCCL's text and its last words. */
+status nccl_failed(const struct nccl *n, const char *what, ncclResult_t err);
+#define TRY_NCCL(n, what, call)                                                                                        \
+    do {                                                                                                               \
+        ncclResult_t try_nccl_ = (call);                                                                               \
+        if (try_nccl_ != ncclSuccess) return nccl_failed(n, what, try_nccl_);                                          \
+    } while (0)
+#endif

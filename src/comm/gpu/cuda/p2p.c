@@ -1,0 +1,450 @@
+#include "comm/gpu/cuda/p2p.h"
+#include "base/log.h"
+#include "comm/health/heartbeat.h"
+#include "comm/gpu/cuda/device_comm_cuda.h"
+#include "dev/cuda/cuda_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A call, and where each rank of its communicator has its data. */
+struct near_route {
+    const struct comm *c;
+    const void *send, *result;
+    size_t bytes;
+    enum comm_op op;
+    char **in, **out; /* [ranks] the others' `send` and `result`; NULL: not shared. Owned: one piece */
+    bool in_shared, out_shared; /* of all ranks */
+    int align;                  /* of all ranks' addresses and bytes; 16 at most */
+};
+/* Beside other work, what is larger goes by engines. */
+enum { BESIDE_LITTLE_BYTES = 64 << 10 };
+/* From here on the own part is worth a stream of its own. */
+enum { OWN_BYTES = 1 << 20 };
+
+/* ---- memory */
+
+struct offer {
+    cudaIpcMemHandle_t handle;
+    uint64_t bytes; /* 0: nothing to share */
+    char machine[BOARD_MACHINE];
+};
+
+static status map(struct near_memory *m, const struct comm *c, const struct offer *all, bool *reached)
+{
+    *reached = true;
+    for (int r = 0; r < c->ranks; r++) {
+        void *p = NULL;
+        if (r == c->rank) p = m->base;
+        if (r == c->rank || all[r].bytes == 0 || strcmp(all[r].machine, all[c->rank].machine) != 0) {
+            m->of[c->members[r]] = p;
+            continue;
+        }
+        const cudaError_t err = cudaIpcOpenMemHandle(&p, all[r].handle, cudaIpcMemLazyEnablePeerAccess);
+        if (err != cudaSuccess) {
+            (void)cudaGetLastError();
+            log_warn("the memory of rank %d's GPU cannot be reached from rank %d's (%s): NCCL carries all "
+                     "that ranks exchange",
+                     c->members[r], c->world->rank, cudaGetErrorString(err));
+            *reached = false;
+            return STATUS_OK;
+        }
+        m->of[c->members[r]] = p;
+    }
+    return STATUS_OK;
+}
+
+static void forget_routes(struct near *n)
+{
+    for (int i = 0; i < n->route_count; i++) free(n->routes[i].in);
+    n->route_count = n->route_last = 0;
+}
+
+static void unmap(struct near_memory *m)
+{
+    for (int r = 0; r < COMM_RANKS_MAX; r++)
+        if (m->of[r] && m->of[r] != m->base) (void)cudaIpcCloseMemHandle(m->of[r]);
+    *m = (struct near_memory){0};
+}
+
+/* All ranks of c map all of what they share, or none anything. */
+static status share(struct near *n, struct comm *c, void *base, size_t bytes, bool *reached)
+{
+    struct offer mine = {.bytes = bytes}, *all = calloc((size_t)c->ranks, sizeof *all);
+    struct near_memory *m = &n->memory[n->count];
+    int32_t came, every[COMM_RANKS_MAX];
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the memory of %d GPUs", c->ranks);
+    CHECK(n->count < NEAR_SHARED_MAX, "cards share more than %d pieces of memory", NEAR_SHARED_MAX);
+    *m = (struct near_memory){.base = base, .bytes = bytes};
+    board_machine(mine.machine);
+    cudaError_t err = bytes ? cudaIpcGetMemHandle(&mine.handle, base) : cudaSuccess;
+    if (err != cudaSuccess) mine.bytes = 0;
+    (void)cudaGetLastError();
+    status st = comm_say(c, "memory of GPUs", &mine, all, sizeof mine);
+    if (st == STATUS_OK) st = map(m, c, all, reached);
+    free(all);
+    TRY(st);
+    came = *reached && err == cudaSuccess;
+    TRY(comm_say(c, "memory of GPUs is mapped", &came, every, sizeof came));
+    for (int r = 0; r < c->ranks; r++) *reached = *reached && every[r];
+    if (*reached)
+        n->count++;
+    else
+        unmap(m);
+    return STATUS_OK;
+}
+
+status near_share(struct near *n, struct comm *c, void *base, size_t bytes)
+{
+    bool reached;
+    if (n->count == 0) return STATUS_OK;       /* the GPUs do not reach each other */
+    return share(n, c, base, bytes, &reached); /* what is not shared goes by NCCL */
+}
+
+status near_unshare(struct near *n, struct comm *c, void *base)
+{
+    int i = 0;
+    char mine = 0, all[COMM_RANKS_MAX];
+    while (i < n->count && n->memory[i].base != base) i++;
+    if (i == n->count) return STATUS_OK;
+    unmap(&n->memory[i]);
+    n->memory[i] = n->memory[--n->count];
+    forget_routes(n); /* other memory may come to lie there */
+    return comm_say(c, "memory of GPUs is let go", &mine, all, sizeof mine);
+}
+
+status near_open(struct near **out, struct comm *world, const struct dev *d, bool wanted)
+{
+    struct near *n = *out = calloc(1, sizeof *n); /* near_close gives back what is there */
+    const size_t bytes = card_pages(sizeof *n->board);
+    bool reached;
+    if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
+    TRY_CUDA(cudaHostAlloc((void **)&n->gone, sizeof *n->gone, cudaHostAllocMapped | cudaHostAllocPortable));
+    *n->gone = 0;
+    n->ways = PATHS_ALL;
+    n->card = *d;
+    TRY(dev_stream_open(&n->card, &n->own));
+    TRY(dev_fence_open(d, &n->forked));
+    TRY(dev_fence_open(d, &n->joined));
+    TRY_CUDA(cudaMalloc((void **)&n->board, bytes));
+    world->room.card += bytes;
+    TRY_CUDA(cudaMemset(n->board, 0, bytes));
+    TRY_CUDA(cudaDeviceSynchronize());
+    return wanted ? share(n, world, n->board, bytes, &reached) : STATUS_OK;
+}
+
+void near_close(struct near *n)
+{
+    if (n == NULL) return;
+    for (int i = 0; i < n->count; i++) unmap(&n->memory[i]);
+    forget_routes(n);
+    free(n->routes);
+    dev_event_close(&n->card, &n->forked);
+    dev_event_close(&n->card, &n->joined);
+    dev_stream_close(&n->own);
+    if (n->board) (void)cudaFree(n->board);
+    if (n->gone) (void)cudaFreeHost((void *)n->gone);
+    free(n);
+}
+
+bool near_all(const struct near *n, const struct comm *c)
+{
+    for (int r = 0; r < c->ranks; r++)
+        if (n->count == 0 || n->memory[0].of[c->members[r]] == NULL) return false;
+    return true;
+}
+
+static const struct near_memory *find(const struct near *n, const void *p, size_t bytes)
+{
+    for (int i = 0; i < n->count; i++) {
+        const struct near_memory *m = &n->memory[i];
+        if ((const char *)p >= m->base && (const char *)p + bytes <= m->base + m->bytes) return m;
+    }
+    return NULL;
+}
+
+/* Where rank r of c has what this rank has at p. */
+static char *there(const struct near *n, const struct comm *c, int r, const void *p)
+{
+    const struct near_memory *m = find(n, p, 1);
+    return m->of[c->members[r]] + ((const char *)p - m->base);
+}
+
+static struct near_board *board_of(const struct near *n, const struct comm *c, int r)
+{
+    return (struct near_board *)n->memory[0].of[c->members[r]];
+}
+
+/* ---- where data lie */
+
+/* Which of a rank's memories, and where in it. */
+struct near_at {
+    int64_t memory, offset; /* memory -1: none that is shared */
+};
+struct near_places {
+    struct near_at send, result;
+    int64_t align;
+};
+
+/* Where the call leaves what it is for: not the scratch of sums. */
+static void *result_of(const struct comm_call *call)
+{
+    return comm_op_sums(call->op) ? call->out : call->recv;
+}
+
+static struct near_at at_of(const struct near *n, const void *p, size_t bytes)
+{
+    const struct near_memory *m = find(n, p, bytes);
+    if (m == NULL) return (struct near_at){-1, 0};
+    return (struct near_at){m - n->memory, (const char *)p - m->base};
+}
+
+static struct near_places places_of(const struct near *n, const struct comm_call *call, int ranks)
+{
+    const bool one = call->op == COMM_REDUCE_SCATTER || comm_op_one(call->op);
+    const size_t bytes = call->bytes, every = bytes * (size_t)ranks;
+    const size_t bits = (size_t)call->send | (size_t)result_of(call) | bytes;
+    return (struct near_places){.send = at_of(n, call->send, comm_op_splits(call->op) ? every : bytes),
+                                .result = at_of(n, result_of(call), one ? bytes : every),
+                                .align = bits % PEER_ALIGN == 0          ? PEER_ALIGN
+                                         : bits % PEER_LITTLE_ALIGN == 0 ? PEER_LITTLE_ALIGN
+                                                                         : 1};
+}
+
+static char *address(const struct near *n, int rank, struct near_at at)
+{
+    char *base = at.memory < 0 ? NULL : n->memory[at.memory].of[rank];
+    return base ? base + at.offset : NULL;
+}
+
+static status make_route(struct near *n, struct comm *c, const struct comm_call *call,
+                         struct near_route *route)
+{
+    const struct near_places mine = places_of(n, call, c->ranks);
+    struct near_places *all = calloc((size_t)c->ranks, sizeof *all);
+    *route = (struct near_route){.c = c,
+                                 .send = call->send,
+                                 .result = result_of(call),
+                                 .bytes = call->bytes,
+                                 .op = call->op,
+                                 .in_shared = true,
+                                 .out_shared = true,
+                                 .align = PEER_ALIGN};
+    route->in = calloc(2 * (size_t)c->ranks, sizeof *route->in);
+    status st = all && route->in ? comm_say(c, call->name, &mine, all, sizeof mine)
+                                 : FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
+    route->out = route->in + c->ranks;
+    for (int r = 0; r < c->ranks && st == STATUS_OK; r++) {
+        route->in[r] = address(n, c->members[r], all[r].send);
+        route->out[r] = address(n, c->members[r], all[r].result);
+        route->in_shared = route->in_shared && route->in[r];
+        route->out_shared = route->out_shared && route->out[r];
+        if (all[r].align < route->align) route->align = (int)all[r].align;
+    }
+    free(all);
+    return st;
+}
+
+static bool is_route(const struct near_route *k, const struct comm *c, const struct comm_call *call)
+{
+    return k->c == c && k->send == call->send && k->result == result_of(call) && k->bytes == call->bytes &&
+           k->op == call->op;
+}
+
+/* Steps make the same calls in the same order: the one after the last is looked at first. */
+static status find_route(struct near *n, struct comm *c, const struct comm_call *call,
+                         struct near_route **out)
+{
+    for (int i = 0; i < n->route_count; i++) {
+        const int k = (n->route_last + 1 + i) % n->route_count;
+        if (!is_route(&n->routes[k], c, call)) continue;
+        n->route_last = k;
+        *out = &n->routes[k];
+        return STATUS_OK;
+    }
+    if (n->route_count == n->route_room) {
+        const int room = n->route_room ? 2 * n->route_room : 64;
+        struct near_route *routes = realloc(n->routes, (size_t)room * sizeof *routes);
+        if (routes == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d calls", room);
+        n->routes = routes;
+        n->route_room = room;
+    }
+    *out = &n->routes[n->route_count];
+    n->route_last = n->route_count++;
+    return make_route(n, c, call, *out);
+}
+
+/* ---- by copy engines */
+
+static status meet(const struct near *n, const struct comm *c, struct stream *s)
+{
+    struct near_meet m = {.come = n->board->told[c->plane],
+                          .met = &n->board->met[c->plane],
+                          .gone = n->gone,
+                          .rank = c->rank,
+                          .ranks = c->ranks};
+    for (int r = 0; r < c->ranks; r++) m.told[r] = &board_of(n, c, r)->told[c->plane][c->rank];
+    return near_meet_queue(&m, s);
+}
+
+/* What this rank has for itself, where it is much on a stream of its own: the link is for the others'. Copy engines still take it in turn with
+ * them, so where nothing else needs the multiprocessors, some of those copy it. */
+static status copy_own(struct near *n, const struct comm *c, const struct comm_call *call, int align,
+                       bool *forked)
+{
+    const size_t own = (size_t)c->rank * call->bytes;
+    const char *from = (const char *)call->send + (call->op == COMM_ALL_TO_ALL ? own : 0);
+    char *to = (char *)call->recv + own;
+    *forked = false;
+    if (comm_op_sums(call->op) || comm_op_one(call->op) || from == to) return STATUS_OK;
+    if (call->bytes < OWN_BYTES) return dev_copy(call->stream, to, from, call->bytes);
+    *forked = true;
+    TRY(dev_event_record(call->stream, &n->forked));
+    TRY(dev_stream_wait(&n->own, &n->forked));
+    if (call->stream->side || align < PEER_ALIGN)
+        TRY(dev_copy(&n->own, to, from, call->bytes));
+    else
+        TRY(near_copy_queue(to, from, call->bytes, &n->own));
+    return dev_event_record(&n->own, &n->joined);
+}
+
+/* From each of the others, a different one for each rank at a time. */
+static status copy_others(const struct comm *c, const struct comm_call *call, const struct near_route *route)
+{
+    const size_t own = comm_op_splits(call->op) ? (size_t)c->rank * call->bytes : 0;
+    const bool one = comm_op_one(call->op);
+    for (int k = 1; k < c->ranks; k++) {
+        const int r = (c->rank + k) % c->ranks;
+        char *to = (char *)call->recv + (one ? 0 : (size_t)r * call->bytes);
+        if (one && r != (call->op == COMM_SHIFT ? comm_behind(c, call) : 0)) continue;
+        TRY(dev_copy(call->stream, to, route->in[r] + own, call->bytes));
+    }
+    return STATUS_OK;
+}
+
+static status by_engines(struct near *n, struct comm *c, const struct comm_call *call,
+                         const struct near_route *route)
+{
+    struct stream *s = call->stream;
+    bool forked;
+    TRY(copy_own(n, c, call, route->align, &forked));
+    TRY(meet(n, c, s));
+    TRY(copy_others(c, call, route));
+    if (forked) TRY(dev_stream_wait(s, &n->joined));
+    if (call->op == COMM_ALL_REDUCE) {
+        TRY(card_reduce(c, call)); /* into the own slice, which no other rank has read */
+        TRY(meet(n, c, s));
+        for (int k = 1; k < c->ranks; k++) {
+            const int r = (c->rank + k) % c->ranks;
+            const size_t slice = (size_t)r * call->bytes;
+            TRY(dev_copy(s, (char *)call->out + slice, route->in[r] + slice, call->bytes));
+        }
+    }
+    TRY(meet(n, c, s));
+    if (call->op == COMM_REDUCE_SCATTER) TRY(card_reduce(c, call));
+    return call->mark ? card_leave_mark(call->mark, s) : STATUS_OK;
+}
+
+/* ---- by own kernels */
+
+static enum peer_op peer_op_of(enum comm_op op)
+{
+    return op == COMM_ALL_TO_ALL       ? PEER_ALL_TO_ALL
+           : op == COMM_ALL_GATHER     ? PEER_ALL_GATHER
+           : op == COMM_REDUCE_SCATTER ? PEER_REDUCE_SCATTER
+                                       : PEER_ALL_REDUCE;
+}
+
+static status by_kernel(struct near *n, const struct comm *c, const struct comm_call *call,
+                        const struct near_route *route, enum path path)
+{
+    const enum peer_way way = path == PATH_LITTLE ? PEER_LITTLE : PEER_DIRECT;
+    const int blocks = path == PATH_LITTLE ? PEER_LITTLE_BLOCKS : paths_blocks(path),
+              most = call->stream->dev->multiprocessors;
+    struct peer_schedule schedule;
+    struct peer_exchange_args a = {.schedule = &schedule,
+                                   .count = (int64_t)(call->bytes / sizeof(float)),
+                                   .dt = comm_op_sums(call->op) ? call->dt : DTYPE_F32,
+                                   .blocks = blocks < most ? blocks : most,
+                                   .gone = n->gone,
+                                   .mark = call->mark};
+    TRY(peer_schedule_fill(&schedule, peer_op_of(call->op), way, c->rank, c->ranks));
+    for (int r = 0; r < c->ranks; r++) {
+        a.in[r] = (const float *)route->in[r];
+        a.out[r] = (float *)route->out[r];
+        a.flags[r] = &board_of(n, c, r)->flags[c->plane];
+    }
+    a.in[c->rank] = call->send; /* little needs no other, and no shared one */
+    a.out[c->rank] = result_of(call);
+    return peer_exchange(&a, call->stream);
+}
+
+/* ---- collectives */
+
+static enum paths_op paths_op_of(const struct comm_call *call)
+{
+    switch (call->op) {
+    case COMM_ALL_TO_ALL: return PATHS_ALL_TO_ALL;
+    case COMM_REDUCE_SCATTER:
+        return call->dt == DTYPE_BF16 ? PATHS_REDUCE_SCATTER_BF16 : PATHS_REDUCE_SCATTER;
+    case COMM_ALL_REDUCE: return PATHS_ALL_REDUCE;
+    default: return PATHS_ALL_GATHER;
+    }
+}
+
+/* The paths that serve: the same on all ranks. */
+static unsigned ways_of(const struct near *n, const struct comm *c, const struct comm_call *call,
+                        const struct near_route *route)
+{
+    const bool beside = call->stream->side;
+    const size_t all = call->bytes * (size_t)c->ranks;
+    const int64_t count = (int64_t)(call->bytes / sizeof(float));
+    const enum peer_op op = peer_op_of(call->op);
+    unsigned ways = route->in_shared ? 1U << PATH_ENGINES : 0;
+    if (!n->paths[c->plane].timed || comm_op_one(call->op)) return ways;
+    if (route->align >= PEER_LITTLE_ALIGN && peer_way_serves(PEER_LITTLE, op, c->ranks, count) &&
+        (!beside || all <= BESIDE_LITTLE_BYTES))
+        ways |= 1U << PATH_LITTLE;
+    if (route->align >= PEER_ALIGN && peer_way_serves(PEER_DIRECT, op, c->ranks, count) && !beside &&
+        (op == PEER_REDUCE_SCATTER ? route->in_shared : route->out_shared))
+        ways |= 1U << PATH_OWN_16 | 1U << PATH_OWN_32 | 1U << PATH_OWN_64;
+    return ways & n->ways;
+}
+
+status near_call(struct near *n, struct comm *c, const struct comm_call *call, bool *carried)
+{
+    struct near_route *route = NULL;
+    *carried = false;
+    if (!near_all(n, c)) return STATUS_OK;
+    TRY(find_route(n, c, call, &route));
+    const unsigned ways = ways_of(n, c, call, route);
+    *carried = ways != 0;
+    if (ways == 0) return STATUS_OK;
+    const enum path path =
+        paths_choose(&n->paths[c->plane], paths_op_of(call), call->bytes * (size_t)c->ranks, ways);
+    if (path == PATH_ENGINES) return by_engines(n, c, call, route);
+    return by_kernel(n, c, call, route, path);
+}
+
+/* ---- messages */
+
+status near_message(struct near *n, struct comm *c, const struct comm_call *call, char *slots,
+                    unsigned number)
+{
+    struct stream *s = call->stream;
+    const bool sends = call->op == COMM_SEND;
+    const int p = c->plane, way = call->way, depth = (int)c->mail.depth;
+    struct near_board *mine = n->board, *other = board_of(n, c, comm_neighbour(c, call));
+    char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
+    if (sends) {
+        /* Slots are taken in turn from a settling on: until then the earlier ones were all taken out. */
+        const int behind = (int)number < depth - 1 ? (int)number : depth - 1;
+        TRY(near_wait_queue(
+            &(struct near_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->gone}, s));
+        TRY(dev_copy(s, there(n, c, comm_neighbour(c, call), slot), call->send, call->bytes));
+        return near_tell_queue(&mine->has_sent[p][way], &other->sent[p][way], s);
+    }
+    TRY(near_wait_queue(&(struct near_wait){&mine->sent[p][way], &mine->has_taken[p][way], 1, n->gone}, s));
+    TRY(dev_copy(s, call->recv, slot, call->bytes));
+    return near_tell_queue(&mine->has_taken[p][way], &other->taken[p][way], s);
+}

@@ -1,0 +1,104 @@
+// Waits of GPUs for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on. And the copy
+// that is made beside those of copy engines.
+extern "C" {
+#include "comm/gpu/cuda/p2p.h"
+}
+
+#include <cuda_runtime.h>
+
+namespace {
+
+__device__ inline void tell(uint32_t *flag, uint32_t value)
+{
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ inline uint32_t heard(const uint32_t *flag)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+// The host's memory is asked seldom: it lies behind another link.
+__device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint32_t *gone)
+{
+    for (int k = 1; int32_t(heard(flag) - value) < 0; k++) {
+        __nanosleep(100);
+        if (k % 1024 == 0 && *gone) return;
+    }
+}
+
+__global__ void meet_kernel(const near_meet m)
+{
+    const int r = int(threadIdx.x);
+    const uint32_t mine = *m.met + 1;
+    __syncthreads();
+    if (r == m.rank) *m.met = mine;
+    if (r >= m.ranks || r == m.rank) return;
+    tell(m.told[r], mine);
+    until(m.come + r, mine, m.gone);
+    __threadfence_system();
+}
+
+__global__ void wait_kernel(const near_wait w)
+{
+    until(w.flag, *w.count + uint32_t(w.plus), w.gone);
+    __threadfence_system();
+}
+
+__global__ void tell_kernel(uint32_t *count, uint32_t *flag)
+{
+    const uint32_t value = *count + 1;
+    *count = value;
+    tell(flag, value);
+}
+
+enum { COPY_BLOCKS = 16, COPY_THREADS = 1024, COPY_EACH = 4 };
+
+__global__ void __launch_bounds__(COPY_THREADS) copy_kernel(float4 *to, const float4 *from, int64_t count)
+{
+    const int64_t apart = COPY_BLOCKS * COPY_THREADS;
+    int64_t i = int64_t(blockIdx.x) * COPY_THREADS + threadIdx.x;
+    for (; i + (COPY_EACH - 1) * apart < count; i += COPY_EACH * apart) {
+        float4 x[COPY_EACH];
+#pragma unroll
+        for (int k = 0; k < COPY_EACH; k++) x[k] = __ldcs(from + i + k * apart);
+#pragma unroll
+        for (int k = 0; k < COPY_EACH; k++) __stcs(to + i + k * apart, x[k]);
+    }
+    for (; i < count; i += apart) to[i] = from[i];
+}
+
+status launched(const char *what)
+{
+    const cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(err), cudaGetErrorName(err));
+}
+
+} // namespace
+
+extern "C" status near_meet_queue(const struct near_meet *m, struct stream *s)
+{
+    meet_kernel<<<1, unsigned(m->ranks), 0, static_cast<cudaStream_t>(s->queue)>>>(*m);
+    return launched("meeting of GPUs");
+}
+
+extern "C" status near_wait_queue(const struct near_wait *w, struct stream *s)
+{
+    wait_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(*w);
+    return launched("wait for a message");
+}
+
+extern "C" status near_tell_queue(uint32_t *count, uint32_t *flag, struct stream *s)
+{
+    tell_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(count, flag);
+    return launched("word of a message");
+}
+
+extern "C" status near_copy_queue(void *to, const void *from, size_t bytes, struct stream *s)
+{
+    copy_kernel<<<COPY_BLOCKS, COPY_THREADS, 0, static_cast<cudaStream_t>(s->queue)>>>(static_cast<float4 *>(to), static_cast<const float4 *>(from),
+                                                                                      int64_t(bytes / sizeof(float4)));
+    return launched("copy of the own part");
+}

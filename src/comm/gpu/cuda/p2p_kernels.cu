@@ -1,0 +1,327 @@
+// Carries out the schedules of comm/gpu/p2p_schedule.h. Block b of a rank has part b of every chunk, from the first step to the last, and every thread
+// the same floats of each part: what a rank has written itself needs no barrier to be read again, and ranks wait for each other block by
+// block, so that the waits of one block lie behind the copies of others.
+//
+// A wait is one thread per partner that looks at a flag in its own GPU's memory; the partner has written it there. Release and acquire
+// at system scope, with the block's barrier between the waiting thread and the others, order the data. They are loaded past L1, which
+// knows nothing of other GPUs' writes.
+#include "comm/gpu/cuda/addend.cuh"
+extern "C" {
+#include "comm/gpu/p2p_schedule.h"
+#include "dev/cuda/cuda_int.h"
+}
+#include <cuda_runtime.h>
+
+namespace {
+
+enum { THREADS = 512, EACH = 4 };
+enum : unsigned { LOOKS = 1024 }; // between two looks at the clock and at the host's memory
+
+struct card_args {
+    peer_schedule schedule;
+    const float *memory[3][PEER_RANKS_MAX]; // by buffer and rank
+    peer_flags *flags[PEER_RANKS_MAX];
+    int64_t count;   // floats of a chunk
+    int64_t vectors; // of four floats, in a chunk
+    int64_t part;    // of a block
+    uint64_t deadline_ns;
+    const volatile uint32_t *gone;
+    volatile unsigned char *mark;
+};
+
+__device__ inline uint64_t time_ns()
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+__device__ inline uint32_t flag_load(const uint32_t *flag)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(flag) : "memory");
+    return x;
+}
+
+__device__ inline void flag_store(uint32_t *flag, uint32_t x)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
+}
+
+// Whoever has looked in vain for long is in no hurry any more.
+__device__ inline bool given_up(const card_args &a, unsigned look, uint64_t begin_ns)
+{
+    if (look > LOOKS) __nanosleep(100);
+    if (look % LOOKS != 0) return false;
+    return (a.gone && *a.gone) || (a.deadline_ns && time_ns() - begin_ns > a.deadline_ns);
+}
+
+__device__ inline bool wait_for(const card_args &a, const uint32_t *flag, uint32_t value)
+{
+    const uint64_t begin = time_ns();
+    for (unsigned look = 1; int32_t(flag_load(flag) - value) < 0; look++)
+        if (given_up(a, look, begin)) return false;
+    return true;
+}
+
+// For people who ask what a rank waits for: it orders nothing, and a fence would cost as much as a little exchange.
+__device__ inline void leave_mark(const card_args &a)
+{
+    if (a.mark) *a.mark = 1;
+}
+
+// Tells some ranks that this block has come to a step, and waits until those of `wait` have. After a wait that was given up nobody waits
+// any more: the kernel ends with wrong results and says so in `lost`.
+__device__ void meet(const card_args &a, uint32_t tell, uint32_t wait, uint32_t value, bool *lost)
+{
+    const int me = a.schedule.rank, other = int(threadIdx.x), block = int(blockIdx.x);
+    __syncthreads();
+    if (other < a.schedule.ranks) {
+        if (tell >> other & 1) flag_store(&a.flags[other]->told[me][block], value);
+        if ((wait >> other & 1) && !*lost && !wait_for(a, &a.flags[me]->told[other][block], value)) {
+            a.flags[me]->lost = uint32_t(1 + other);
+            *lost = true;
+        }
+    }
+    __syncthreads();
+}
+
+__device__ inline float4 sum(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+
+// comm.h's order: terms FIRST, FIRST + APART, ...; even ones plus odd ones. W: so many bytes of T as they are loaded.
+template <typename T, int N, int FIRST, int APART, typename W, int R> __device__ inline addends<T, W> tree_of(const W (&x)[R])
+{
+    if constexpr (N == 1) {
+        return addends_of<T>(x[FIRST]);
+    } else {
+        addends<T, W> sum = tree_of<T, (N + 1) / 2, FIRST, 2 * APART>(x);
+        const addends<T, W> odd = tree_of<T, N / 2, FIRST + APART, 2 * APART>(x);
+#pragma unroll
+        for (int i = 0; i < addends<T, W>::COUNT; i++) sum.v[i] += odd.v[i];
+        return sum;
+    }
+}
+template <typename T, typename W, int R> __device__ inline W tree_sum(const W (&x)[R]) { return addends_rounded<T>(tree_of<T, R, 0, 1>(x)); }
+
+__device__ inline float4 *chunk(const card_args &a, int rank, peer_place p)
+{
+    float4 *memory = reinterpret_cast<float4 *>(const_cast<float *>(a.memory[p.buffer][rank]));
+    return memory + p.chunk * a.vectors;
+}
+
+template <bool PLUS>
+__device__ void move_part(const float4 *from, const float4 *plus, float4 *to, int64_t begin, int64_t end)
+{
+    int64_t i = begin + threadIdx.x;
+    for (; i + (EACH - 1) * THREADS < end; i += EACH * THREADS) {
+        float4 x[EACH];
+#pragma unroll
+        for (int u = 0; u < EACH; u++) x[u] = __ldcg(from + i + u * THREADS);
+#pragma unroll
+        for (int u = 0; u < EACH; u++) to[i + u * THREADS] = PLUS ? sum(x[u], __ldcg(plus + i + u * THREADS)) : x[u];
+    }
+    for (; i < end; i += THREADS) to[i] = PLUS ? sum(__ldcg(from + i), __ldcg(plus + i)) : __ldcg(from + i);
+}
+
+template <typename T, int R> __device__ void tree_part(const card_args &a, peer_place from, float4 *to, int64_t begin, int64_t end)
+{
+    // Each rank begins with its own term, so that not all of them ask the same GPU first. Exchanging the halves of a node of the tree
+    // changes no bit, and with a power of two that is all that this does.
+    const int turn = (R & (R - 1)) == 0 ? a.schedule.rank : 0;
+    const float4 *term[R];
+#pragma unroll
+    for (int k = 0; k < R; k++) term[k] = chunk(a, k ^ turn, from);
+    int64_t i = begin + threadIdx.x;
+    for (; i + THREADS < end; i += 2 * THREADS) {
+        float4 x[R], y[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) x[k] = __ldcg(term[k] + i), y[k] = __ldcg(term[k] + i + THREADS);
+        to[i] = tree_sum<T>(x);
+        to[i + THREADS] = tree_sum<T>(y);
+    }
+    for (; i < end; i += THREADS) {
+        float4 x[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) x[k] = __ldcg(term[k] + i);
+        to[i] = tree_sum<T>(x);
+    }
+}
+
+template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_kernel(const __grid_constant__ card_args a)
+{
+    __shared__ bool lost;
+    const peer_schedule &s = a.schedule;
+    const int block = int(blockIdx.x);
+    const uint32_t base = a.flags[s.rank]->base[block];
+    const int64_t begin = block * a.part, end = begin + a.part < a.vectors ? begin + a.part : a.vectors;
+    if (threadIdx.x == 0) lost = false;
+    for (int k = 0; k < s.step_count; k++) {
+        const peer_step step = s.steps[k];
+        const int moves = step.end - step.begin;
+        meet(a, step.tell, step.wait, base + uint32_t(k) + 1, &lost);
+        for (int i = 0; i < moves; i++) {
+            const peer_move m = s.moves[step.begin + (s.any_order ? (i + block) % moves : i)];
+            const bool put = m.kind == PEER_PUT;
+            const float4 *from = chunk(a, put ? s.rank : m.rank, m.from), *plus = chunk(a, s.rank, m.plus);
+            float4 *to = chunk(a, put ? m.rank : s.rank, m.to);
+            if (m.kind == PEER_TREE)
+                tree_part<T, R>(a, m.from, to, begin, end);
+            else if (m.kind == PEER_ADD)
+                move_part<true>(from, plus, to, begin, end);
+            else if (from != to)
+                move_part<false>(from, nullptr, to, begin, end);
+        }
+    }
+    // When the others have come, too, they have read everything and written what they had for this rank.
+    const uint32_t all = (1u << s.ranks) - 1 - (1u << s.rank);
+    meet(a, all, all, base + s.step_count + 1u, &lost);
+    if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
+    if (threadIdx.x == 0 && block == 0) leave_mark(a);
+}
+
+static_assert(offsetof(peer_flags, boxes) % 16 == 0 && sizeof(peer_flags) % 16 == 0, "packets are stored and loaded as one");
+
+// The pair of floats of a packet, when both come with this number.
+__device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
+{
+    uint32_t a, b, m, n;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(m), "=r"(b), "=r"(n) : "l"(at) : "memory");
+    *x = make_float2(__uint_as_float(a), __uint_as_float(b));
+    return m == number && n == number;
+}
+
+__device__ inline void packet_store(uint32_t *at, uint32_t number, float2 x)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(__float_as_uint(x.x)), "r"(number),
+                 "r"(__float_as_uint(x.y)), "r"(number)
+                 : "memory");
+}
+
+__device__ bool packet_wait(const card_args &a, const uint32_t *at, uint32_t number, float2 *x)
+{
+    const uint64_t begin = time_ns();
+    for (unsigned look = 1; !packet_load(at, number, x); look++)
+        if (given_up(a, look, begin)) return false;
+    return true;
+}
+
+// Little: thread i of all has pair i. A box is written again two exchanges later, when what came in between has shown that its owner had read
+// it: a rank sends only what follows its last exchange in the stream. So nobody waits at the end.
+template <typename T, int R> __global__ void __launch_bounds__(PEER_LITTLE_THREADS, 1) peer_little_kernel(const __grid_constant__ card_args a)
+{
+    const int me = a.schedule.rank, block = int(blockIdx.x), thread = int(threadIdx.x), op = a.schedule.op;
+    const bool splits = op == PEER_ALL_TO_ALL || op == PEER_REDUCE_SCATTER;
+    const int64_t chunk = a.count / 2, pairs = op == PEER_ALL_REDUCE ? chunk * R : chunk;
+    const int64_t i = int64_t(block) * PEER_LITTLE_THREADS + thread;
+    peer_flags *mine = a.flags[me];
+    const uint32_t number = mine->littles[block] + 1, turn = number % 2;
+    const float2 *in = reinterpret_cast<const float2 *>(a.memory[PEER_IN][me]);
+    float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[PEER_OUT][me]));
+    float2 x[R];
+    if (i < pairs) {
+#pragma unroll
+        for (int k = 1; k < R; k++) {
+            const int p = (me + k) % R;
+            packet_store(a.flags[p]->boxes[turn][me][block][thread], number, in[splits ? p * chunk + i : i]);
+        }
+#pragma unroll
+        for (int p = 0; p < R; p++)
+            if (p == me)
+                x[p] = in[splits ? p * chunk + i : i];
+            else if (!packet_wait(a, mine->boxes[turn][p][block][thread], number, &x[p]))
+                mine->lost = uint32_t(1 + p);
+        if (op == PEER_ALL_REDUCE || op == PEER_REDUCE_SCATTER)
+            out[i] = tree_sum<T>(x);
+        else
+#pragma unroll
+            for (int p = 0; p < R; p++) out[p * chunk + i] = x[p];
+    }
+    __syncthreads();
+    if (thread == 0) mine->littles[block] = number;
+    if (thread == 0 && block == 0) leave_mark(a);
+}
+
+using kernel = void (*)(card_args);
+struct kernels {
+    kernel exchange[PEER_RANKS_MAX + 1], little[PEER_RANKS_MAX + 1];
+};
+#define OF_RANKS(name, T) {nullptr, name<T, 1>, name<T, 2>, name<T, 3>, name<T, 4>, name<T, 5>, name<T, 6>, name<T, 7>, name<T, 8>}
+static_assert(PEER_RANKS_MAX == 8, "a kernel for every number of ranks");
+
+// What is not summed goes by those of F32.
+const kernels *kernels_of(dtype dt)
+{
+    static const kernels f32 = {OF_RANKS(peer_exchange_kernel, float), OF_RANKS(peer_little_kernel, float)},
+                         f64 = {OF_RANKS(peer_exchange_kernel, double), OF_RANKS(peer_little_kernel, double)},
+                         bf16 = {OF_RANKS(peer_exchange_kernel, __nv_bfloat16), OF_RANKS(peer_little_kernel, __nv_bfloat16)};
+    CHECK(dt == DTYPE_F32 || dt == DTYPE_F64 || dt == DTYPE_BF16, "ranks do not add up %s", dtype_name(dt));
+    return dt == DTYPE_F32 ? &f32 : dt == DTYPE_F64 ? &f64 : &bf16;
+}
+
+status launched(struct stream *s)
+{
+    cudaError_t err = cudaGetLastError();
+    if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
+    if (err == cudaSuccess) return STATUS_OK;
+    return FAIL(STATUS_DEVICE, "peer_exchange on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
+}
+
+// Partial sums of BF16 would be rounded on their way; of F64 there are none.
+bool adds_up_on_the_way(const peer_schedule *s)
+{
+    for (int i = 0; i < s->move_count; i++)
+        if (s->moves[i].kind == PEER_ADD) return true;
+    return false;
+}
+
+void check(const struct peer_exchange_args *a)
+{
+    const peer_schedule *p = a->schedule;
+    const int64_t units = p->little ? 2 : 4;
+    const uintptr_t align = p->little ? PEER_LITTLE_ALIGN : PEER_ALIGN;
+    CHECK(a->blocks >= 1 && a->blocks <= PEER_BLOCKS_MAX, "%d blocks", a->blocks);
+    CHECK(a->count >= 0 && a->count % units == 0, "chunks of %lld floats", (long long)a->count);
+    CHECK(a->dt == DTYPE_F32 || !adds_up_on_the_way(p), "sums of %s on their way", dtype_name(a->dt));
+    for (int r = 0; r < p->ranks; r++) {
+        const uintptr_t at = reinterpret_cast<uintptr_t>(a->in[r]) | reinterpret_cast<uintptr_t>(a->out[r]) | reinterpret_cast<uintptr_t>(a->work[r]);
+        CHECK(at % align == 0, "buffers of rank %d", r);
+    }
+}
+
+} // namespace
+
+status peer_load(int ranks)
+{
+    const dtype dts[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+    cudaFuncAttributes loaded;
+    for (dtype dt : dts) {
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->exchange[ranks])));
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->little[ranks])));
+    }
+    return STATUS_OK;
+}
+
+status peer_exchange(const struct peer_exchange_args *a, struct stream *s)
+{
+    const struct peer_schedule *p = a->schedule;
+    card_args args = {*p, {}, {}, a->count, a->count / 4, 0, uint64_t(a->deadline_s * 1e9), a->gone, a->mark};
+    check(a);
+    if (a->count == 0) return STATUS_OK;
+    for (int r = 0; r < p->ranks; r++) {
+        args.memory[PEER_IN][r] = a->in[r], args.memory[PEER_OUT][r] = a->out[r], args.memory[PEER_WORK][r] = a->work[r];
+        args.flags[r] = a->flags[r];
+    }
+    if (p->little) {
+        const int64_t pairs = a->count / 2 * (p->op == PEER_ALL_REDUCE ? p->ranks : 1);
+        CHECK(2 * pairs <= PEER_LITTLE_FLOATS, "%lld floats are not little", (long long)(2 * pairs));
+        const unsigned grid = unsigned((pairs + PEER_LITTLE_THREADS - 1) / PEER_LITTLE_THREADS);
+        kernels_of(a->dt)->little[p->ranks]<<<grid, PEER_LITTLE_THREADS, 0, cuda_queue(s)>>>(args);
+        return launched(s);
+    }
+    // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
+    int64_t blocks = (a->count + PEER_PART_FLOATS - 1) / PEER_PART_FLOATS;
+    if (blocks > a->blocks) blocks = a->blocks;
+    args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;
+    kernels_of(a->dt)->exchange[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);
+    return launched(s);
+}

@@ -1,0 +1,149 @@
+#include "comm/health/heartbeat.h"
+#include "comm/health/call_list.h"
+#include "comm/gpu/device_comm.h"
+#include "comm/health/flight_recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct card_entry {
+    const struct comm *c;
+    struct comm_call call;
+};
+
+/* ---- which call a rank is in */
+
+enum { BETWEEN = 1024 }; /* calls between two steps that are remembered */
+
+static status note(struct comm *world, const struct comm *c, const struct comm_call *call)
+{
+    struct card_calls *l = &world->cards;
+    if (world->calls->mode == CALLS_OFF && l->count - l->step >= BETWEEN) l->count = l->step;
+    if (l->count == l->room) {
+        const int room = l->room ? 2 * l->room : 256;
+        struct card_entry *list = realloc(l->list, (size_t)room * sizeof *list);
+        if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d queued calls", room);
+        l->list = list;
+        l->room = room;
+    }
+    if (l->count < CARD_MARKS) l->done[l->count] = 0;
+    l->list[l->count++] = (struct card_entry){c, *call};
+    return STATUS_OK;
+}
+
+/* The first call that is not over, or NULL. */
+static const struct card_entry *waiting(const struct comm *world)
+{
+    const struct card_calls *l = &world->cards;
+    for (int i = world->calls->mode == CALLS_OFF ? l->step : 0; i < l->count && i < CARD_MARKS; i++)
+        if (!l->done[i]) return &l->list[i];
+    return NULL;
+}
+
+void card_calls_begin(struct comm *world, bool replay)
+{
+    struct card_calls *l = &world->cards;
+    if (world->driver == NULL) return;
+    l->count = l->step = replay ? l->step : 0;
+    for (int i = 0; i < l->count && i < CARD_MARKS; i++) l->done[i] = 0;
+}
+
+void card_calls_end(struct comm *world)
+{
+    world->cards.step = world->cards.count;
+}
+
+void card_calls_free(struct card_calls *l)
+{
+    free(l->list);
+    *l = (struct card_calls){0};
+}
+
+/* stream.look of ranks with GPUs. */
+static status look(void *look_at)
+{
+    struct comm *world = look_at;
+    const struct card_entry *e = waiting(world);
+    const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
+    const status st = watch_look(world->watch, e ? e->c : world, e ? &e->call : &work);
+    if (st != STATUS_OK) world->driver->give_up(world);
+    return st;
+}
+
+/* ---- calls */
+
+/* In a first step every rank says what it is about to queue: data of calls that do not fit would hang, or mix. */
+static status agree(struct comm *c, const struct comm_call *call)
+{
+    struct comm_header mine, *all = calloc((size_t)c->ranks, sizeof *all);
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
+    comm_header_fill(&mine, call);
+    status st = comm_say(c, call->name, &mine, all, sizeof mine);
+    for (int r = 0; r < c->ranks && st == STATUS_OK; r++)
+        st = comm_header_check(c, &mine, c->rank, &all[r], r);
+    free(all);
+    return st;
+}
+
+status card_call(struct comm *c, const struct comm_call *call,
+                 status (*by)(struct comm *, const struct comm_call *))
+{
+    struct comm *world = c->world;
+    const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
+    if (world->calls->mode == CALLS_LEARN && !message) TRY(agree(c, call));
+    TRY(note(world, c, call));
+    const int number = world->cards.count - 1;
+    struct comm_call marked = *call;
+    if (number < CARD_MARKS) marked.mark = world->cards.done + number;
+    return by(c, &marked);
+}
+
+/* ---- opening */
+
+/* Two ranks on one GPU would wait for each other for ever. */
+static status check_gpus(struct comm *world, const struct dev *d)
+{
+    struct where {
+        char machine[BOARD_MACHINE], address[DEV_ADDRESS];
+    } mine, *all = calloc((size_t)world->ranks, sizeof *all);
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
+    board_machine(mine.machine);
+    status st = dev_address(d, mine.address);
+    if (st == STATUS_OK) st = comm_all_gather(world, "cards", &mine, all, sizeof mine, NULL);
+    for (int r = 0; r < world->ranks && st == STATUS_OK; r++)
+        if (r != world->rank && memcmp(&all[r], &mine, sizeof mine) == 0)
+            st = FAIL(STATUS_CONFIG,
+                      "ranks %d and %d have the same GPU (%s): each rank needs one of its own; start fewer "
+                      "ranks, or look at CUDA_VISIBLE_DEVICES",
+                      r < world->rank ? r : world->rank, r < world->rank ? world->rank : r, mine.address);
+    free(all);
+    return st;
+}
+
+status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how)
+{
+#if INGOT_CUDA
+    const struct card_driver *driver = cuda_card_driver();
+#else
+    const struct card_driver *driver = NULL; /* nobody has a stream */
+#endif
+    if (world == NULL || s == NULL) return STATUS_OK;
+    CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
+    TRY(check_gpus(world, s->dev));
+    world->driver = driver;
+    TRY(driver->start(world, s, how));
+    watch_guard(world->watch);
+    s->look = look;
+    s->look_at = world;
+    return driver->time(world, s);
+}
+
+status comm_cards_share(struct comm *world, void *base, size_t bytes)
+{
+    return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
+}
+
+status comm_cards_unshare(struct comm *world, void *base)
+{
+    return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
+}

@@ -1,0 +1,334 @@
+/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/peer_exchange.cu. */
+#include "comm/gpu/p2p_schedule.h"
+
+static const char *const op_texts[] = {
+#define X(name, text) #text,
+    PEER_OPS(X)
+#undef X
+};
+static const char *const way_texts[] = {
+#define X(name, text) #text,
+    PEER_WAYS(X)
+#undef X
+};
+
+const char *peer_op_text(enum peer_op op)
+{
+    return op_texts[op];
+}
+
+const char *peer_way_text(enum peer_way way)
+{
+    return way_texts[way];
+}
+
+/* ---- steps and moves */
+
+static struct peer_place place(enum peer_buffer buffer, int chunk)
+{
+    return (struct peer_place){(uint8_t)buffer, (uint8_t)chunk};
+}
+
+static void step_begin(struct peer_schedule *s)
+{
+    CHECK(s->step_count < PEER_STEPS_MAX, "%d steps", s->step_count);
+    s->steps[s->step_count++] = (struct peer_step){.begin = s->move_count, .end = s->move_count};
+}
+
+/* Whom this rank reads in the step, and who reads this rank. */
+static void step_pair(struct peer_schedule *s, int wait, int tell)
+{
+    struct peer_step *step = &s->steps[s->step_count - 1];
+    step->wait = (uint8_t)(step->wait | 1u << wait);
+    step->tell = (uint8_t)(step->tell | 1u << tell);
+}
+
+static void step_all(struct peer_schedule *s)
+{
+    for (int p = 0; p < s->ranks; p++)
+        if (p != s->rank) step_pair(s, p, p);
+}
+
+static void move(struct peer_schedule *s, struct peer_move m)
+{
+    CHECK(s->move_count < PEER_MOVES_MAX, "%d moves", s->move_count);
+    s->moves[s->move_count++] = m;
+    s->steps[s->step_count - 1].end = s->move_count;
+}
+
+static void copy(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place to)
+{
+    move(s, (struct peer_move){.kind = PEER_COPY, .rank = (uint8_t)rank, .from = from, .to = to});
+}
+
+static void put(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place to)
+{
+    move(s, (struct peer_move){.kind = PEER_PUT, .rank = (uint8_t)rank, .from = from, .to = to});
+}
+
+static void add(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place plus,
+                struct peer_place to)
+{
+    move(s,
+         (struct peer_move){.kind = PEER_ADD, .rank = (uint8_t)rank, .from = from, .plus = plus, .to = to});
+}
+
+static void tree(struct peer_schedule *s, struct peer_place from, struct peer_place to)
+{
+    move(s, (struct peer_move){.kind = PEER_TREE, .rank = s->rank, .from = from, .to = to});
+}
+
+/* Where a rank's part of a gather lies before it: its input, or what a reduction has just left in OUT. */
+static struct peer_place part_of(const struct peer_schedule *s, int rank)
+{
+    return s->op == PEER_ALL_REDUCE ? place(PEER_OUT, rank) : place(PEER_IN, 0);
+}
+
+/* Where a reduction leaves its sum. */
+static struct peer_place sum_of(const struct peer_schedule *s)
+{
+    return place(PEER_OUT, s->op == PEER_ALL_REDUCE ? s->rank : 0);
+}
+
+/* This rank's own part of the result, where it is not there yet. */
+static void copy_own(struct peer_schedule *s)
+{
+    if (s->op == PEER_ALL_GATHER) copy(s, s->rank, place(PEER_IN, 0), place(PEER_OUT, s->rank));
+    if (s->op == PEER_ALL_TO_ALL) copy(s, s->rank, place(PEER_IN, s->rank), place(PEER_OUT, s->rank));
+}
+
+/* ---- direct */
+
+/* All have come: their OUT may be written. In place, a rank's OUT[me] was its IN[me], which nobody but this rank reads, and has. */
+static void direct(struct peer_schedule *s)
+{
+    step_begin(s);
+    step_all(s);
+    s->any_order = s->op == PEER_ALL_TO_ALL || s->op == PEER_ALL_GATHER;
+    if (!s->any_order) tree(s, place(PEER_IN, s->rank), sum_of(s));
+    copy_own(s);
+    for (int k = 1; k < s->ranks && s->op != PEER_REDUCE_SCATTER; k++) {
+        const int p = (s->rank + k) % s->ranks;
+        put(s, p, s->op == PEER_ALL_TO_ALL ? place(PEER_IN, p) : part_of(s, s->rank),
+            place(PEER_OUT, s->rank));
+    }
+}
+
+static void once(struct peer_schedule *s)
+{
+    s->any_order = true;
+    step_begin(s);
+    step_all(s);
+    for (int c = 0; c < s->ranks; c++) tree(s, place(PEER_IN, c), place(PEER_OUT, c));
+}
+
+/* ---- ring */
+
+static void ring_gather(struct peer_schedule *s)
+{
+    const int lower = (s->rank + s->ranks - 1) % s->ranks, upper = (s->rank + 1) % s->ranks;
+    for (int k = 0; k < s->ranks - 1; k++) {
+        const int c =
+            (s->rank + 2 * s->ranks - 1 - k) % s->ranks; /* what the neighbour got in the step before */
+        step_begin(s);
+        step_pair(s, lower, upper);
+        if (k == 0) copy_own(s);
+        copy(s, lower, k == 0 ? part_of(s, c) : place(PEER_OUT, c), place(PEER_OUT, c));
+    }
+}
+
+/* The partner of step k, and who has this rank as partner then. */
+static int ring_step(struct peer_schedule *s, int k)
+{
+    const int from = (s->rank + k + 1) % s->ranks;
+    step_begin(s);
+    step_pair(s, from, (s->rank + s->ranks - k - 1) % s->ranks);
+    return from;
+}
+
+static void ring_all_to_all(struct peer_schedule *s)
+{
+    for (int k = 0; k < s->ranks - 1; k++) {
+        const int from = ring_step(s, k);
+        if (k == 0) copy_own(s);
+        copy(s, from, place(PEER_IN, s->rank), place(PEER_OUT, from));
+    }
+}
+
+/* The sum over ranks first, first + apart, ...: a node of the tree. Its other half in the node above begins at first +- apart / 2. */
+struct node {
+    int first, apart;
+};
+struct sums {
+    bool ready[PEER_RANKS_MAX][2 * PEER_RANKS_MAX]; /* [first][apart] */
+    struct peer_place at[PEER_RANKS_MAX][2 * PEER_RANKS_MAX];
+};
+
+static struct node leaf_of(int rank, int ranks)
+{
+    struct node n = {rank, 1};
+    while (n.apart <= rank || rank + n.apart < ranks) n.apart *= 2;
+    return n;
+}
+
+static struct node above(struct node n)
+{
+    return (struct node){n.first % (n.apart / 2), n.apart / 2};
+}
+
+static struct node beside(struct node n)
+{
+    const int half = n.apart / 2;
+    return (struct node){n.first < half ? n.first + half : n.first - half, n.apart};
+}
+
+/* Term `rank` is read, and every sum is formed that it completes. */
+static void ring_term(struct peer_schedule *s, struct sums *sums, int rank)
+{
+    struct node n = leaf_of(rank, s->ranks);
+    struct peer_place at = place(PEER_IN, s->rank);
+    int from = rank;
+    while (n.apart > 1) {
+        const struct node b = beside(n);
+        if (!sums->ready[b.first][b.apart]) break;
+        n = above(n);
+        const struct peer_place to = n.apart > 1 ? place(PEER_WORK, rank) : sum_of(s);
+        add(s, from, at, sums->at[b.first][b.apart], to);
+        from = s->rank, at = to;
+    }
+    if (from != s->rank) { /* nothing to add it to yet */
+        const struct peer_place to = place(PEER_WORK, rank);
+        copy(s, from, at, to);
+        at = to;
+    }
+    sums->ready[n.first][n.apart] = true;
+    sums->at[n.first][n.apart] = at;
+}
+
+static void ring_reduce(struct peer_schedule *s)
+{
+    struct sums sums = {0};
+    s->work = s->ranks;
+    ring_term(s, &sums, s->rank);
+    for (int k = 0; k < s->ranks - 1; k++) ring_term(s, &sums, ring_step(s, k));
+}
+
+static void ring(struct peer_schedule *s)
+{
+    if (s->op == PEER_ALL_TO_ALL) ring_all_to_all(s);
+    if (s->op == PEER_REDUCE_SCATTER || s->op == PEER_ALL_REDUCE) ring_reduce(s);
+    if (s->op == PEER_ALL_GATHER || s->op == PEER_ALL_REDUCE) ring_gather(s);
+}
+
+/* ---- hypercube */
+
+static int cube_step(struct peer_schedule *s, int bit)
+{
+    step_begin(s);
+    step_pair(s, s->rank ^ bit, s->rank ^ bit);
+    return s->rank ^ bit;
+}
+
+static void cube_gather(struct peer_schedule *s)
+{
+    for (int bit = 1; bit < s->ranks; bit *= 2) {
+        const int from = cube_step(s, bit);
+        if (bit == 1) copy_own(s);
+        for (int c = 0; c < s->ranks; c++)
+            if ((c ^ from) < bit)
+                copy(s, from, c == from ? part_of(s, c) : place(PEER_OUT, c), place(PEER_OUT, c));
+    }
+}
+
+static void cube_reduce(struct peer_schedule *s)
+{
+    s->work = s->ranks;
+    for (int bit = s->ranks / 2; bit > 0; bit /= 2) {
+        const int from = cube_step(s, bit),
+                  keep = s->ranks - bit; /* the bits dealt with so far, and this one */
+        const enum peer_buffer have = bit == s->ranks / 2 ? PEER_IN : PEER_WORK;
+        for (int c = 0; c < s->ranks; c++)
+            if (((c ^ s->rank) & keep) == 0)
+                add(s, from, place(have, c), place(have, c), bit == 1 ? sum_of(s) : place(PEER_WORK, c));
+    }
+}
+
+/* Slot t of a rank: bits that were dealt with say whom it is from, the others whom it is for. A slot moves in the steps whose bit is
+ * another one than the rank's, and lies in the layer of WORK of the last such step, in IN before, in OUT when none is left. */
+static struct peer_place cube_slot(const struct peer_schedule *s, int rank, int slot, int bit)
+{
+    const int moves = slot ^ rank;
+    if (moves >= 2 * bit || bit == 0) {
+        for (int b = bit; b > 0; b /= 2)
+            if (moves & b) {
+                int layer = 0;
+                while (1 << layer < b) layer++;
+                return place(PEER_WORK, layer * s->ranks + slot);
+            }
+        return place(PEER_IN, slot);
+    }
+    return place(PEER_OUT, slot);
+}
+
+static void cube_all_to_all(struct peer_schedule *s)
+{
+    int layers = 0;
+    for (int bit = 1; bit < s->ranks; bit *= 2, layers++) {
+        const int from = cube_step(s, bit);
+        if (bit == 1) copy_own(s);
+        for (int t = 0; t < s->ranks; t++)
+            if ((t ^ s->rank) & bit)
+                copy(s, from, cube_slot(s, from, t ^ bit, bit / 2), cube_slot(s, s->rank, t, bit));
+    }
+    s->work = (uint8_t)(layers > 1 ? (layers - 1) * s->ranks : 0);
+}
+
+static void hypercube(struct peer_schedule *s)
+{
+    if (s->op == PEER_ALL_TO_ALL) cube_all_to_all(s);
+    if (s->op == PEER_REDUCE_SCATTER || s->op == PEER_ALL_REDUCE) cube_reduce(s);
+    if (s->op == PEER_ALL_GATHER || s->op == PEER_ALL_REDUCE) cube_gather(s);
+}
+
+/* ---- all */
+
+bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count)
+{
+    if (ranks > PEER_RANKS_MAX) return false;
+    if (way == PEER_LITTLE)
+        return count % 2 == 0 && count * (op == PEER_ALL_REDUCE ? ranks : 1) <= PEER_LITTLE_FLOATS;
+    if (count % 4 != 0) return false;
+    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
+    return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
+}
+
+status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks)
+{
+    CHECK(rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
+    if (ranks > PEER_RANKS_MAX)
+        return FAIL(STATUS_CONFIG, "%d ranks: exchanges by peer access are for at most %d", ranks,
+                    PEER_RANKS_MAX);
+    if (way == PEER_HYPERCUBE && (ranks & (ranks - 1)) != 0)
+        return FAIL(STATUS_CONFIG, "a hypercube of %d ranks: their number must be a power of two", ranks);
+    if (way == PEER_ONCE && op != PEER_ALL_REDUCE)
+        return FAIL(STATUS_CONFIG, "%s is a way of all_reduce, not of %s", peer_way_text(way),
+                    peer_op_text(op));
+    *s = (struct peer_schedule){.op = (uint8_t)op, .rank = (uint8_t)rank, .ranks = (uint8_t)ranks};
+    s->in = (uint8_t)(op == PEER_ALL_GATHER ? 1 : ranks);
+    s->out = (uint8_t)(op == PEER_REDUCE_SCATTER ? 1 : ranks);
+    if (way == PEER_LITTLE) {
+        s->little = true;
+    } else if (ranks == 1) {
+        step_begin(s);
+        copy(s, 0, place(PEER_IN, 0), place(PEER_OUT, 0));
+    } else if (way == PEER_DIRECT) {
+        direct(s);
+    } else if (way == PEER_RING) {
+        ring(s);
+    } else if (way == PEER_HYPERCUBE) {
+        hypercube(s);
+    } else {
+        once(s);
+    }
+    return STATUS_OK;
+}

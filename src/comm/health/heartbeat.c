@@ -1,0 +1,442 @@
+/* Signs of life in shared memory. A thread of each rank counts its beats; a rank that waits looks whether the others' go on. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/health/heartbeat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
+#define BEAT_S 0.25
+/* Time between two looks that counts: above four of them this process itself stood still. */
+#define LOOK_S 0.05
+/* More silence for ranks of other machines: if the one that relays their signs stands still, that one is named. */
+#define AWAY_S  1.0
+#define GUARD_S 2.0
+
+/* One rank's, on its own cache lines. */
+struct slot {
+    _Alignas(128) atomic_uint beats;
+    atomic_uint turns; /* waits that are over */
+    atomic_int waits;  /* it waits for others */
+    atomic_int pid;
+    atomic_int ended; /* left in good order */
+    atomic_int away;  /* on another machine: written by this one's relay */
+};
+struct board {
+    uint32_t magic;
+    int32_t ranks;
+    uint64_t bytes;
+    uint8_t nonce[16];
+    atomic_int abort; /* 0, 1: being written, 2: abort_text is there */
+    char abort_text[COMM_TEXT];
+    struct slot slots[];
+};
+
+/* The flight recorder comes behind the slots. */
+static size_t slots_bytes(int ranks)
+{
+    return sizeof(struct board) + (size_t)ranks * sizeof(struct slot);
+}
+size_t board_bytes(int ranks)
+{
+    const size_t bytes = slots_bytes(ranks) + flight_bytes(ranks);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+status board_create(int ranks, size_t bytes, int *fd)
+{
+    struct board *b = MAP_FAILED;
+    *fd = memfd_create("ingot", 0);
+    if (*fd < 0) return FAIL(STATUS_COMM, "no shared memory for the ranks: %s", strerror(errno));
+    if (ftruncate(*fd, (off_t)bytes) == 0)
+        b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (b == MAP_FAILED || getrandom(b->nonce, sizeof b->nonce, 0) != (ssize_t)sizeof b->nonce) {
+        status st =
+            FAIL(STATUS_FIT, "no %zu bytes of shared memory for %d ranks: %s", bytes, ranks, strerror(errno));
+        if (b != MAP_FAILED) munmap(b, sizeof *b);
+        close(*fd);
+        *fd = -1;
+        return st;
+    }
+    b->magic = MAGIC;
+    b->ranks = ranks;
+    b->bytes = bytes;
+    munmap(b, sizeof *b);
+    return STATUS_OK;
+}
+
+static status read_nonce(int fd, uint8_t nonce[16])
+{
+    if (pread(fd, nonce, 16, offsetof(struct board, nonce)) == 16) return STATUS_OK;
+    return FAIL(STATUS_COMM, "the shared memory of the ranks cannot be read: %s", strerror(errno));
+}
+
+status board_place(int fd, struct board_place *p)
+{
+    *p = (struct board_place){.pid = (int32_t)getpid(), .fd = fd};
+    return read_nonce(fd, p->nonce);
+}
+
+status board_join(const struct board_place *p, int *fd)
+{
+    char path[64];
+    uint8_t nonce[16];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", p->pid, p->fd);
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return FAIL(STATUS_COMM,
+                    "the shared memory of process %d cannot be opened: %s; ranks of one machine run as one "
+                    "user and see each other's processes",
+                    p->pid, strerror(errno));
+    status st = read_nonce(*fd, nonce);
+    if (st == STATUS_OK && memcmp(nonce, p->nonce, sizeof nonce) != 0)
+        st = FAIL(STATUS_COMM, "process %d is not the one that made the memory of this job", p->pid);
+    if (st != STATUS_OK) close(*fd), *fd = -1;
+    return st;
+}
+
+void board_machine(char name[BOARD_MACHINE])
+{
+    char host[64] = "", boot[40] = "", pids[40] = "";
+    (void)gethostname(host, sizeof host - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f && fgets(boot, sizeof boot, f) == NULL) boot[0] = 0;
+    if (f) fclose(f);
+    boot[strcspn(boot, "\n")] = 0;
+    if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = 0;
+    memset(name, 0, BOARD_MACHINE);
+    snprintf(name, BOARD_MACHINE, "%s %s %s", host, boot, pids);
+}
+
+bool board_fits(const struct board *b, int ranks, size_t bytes)
+{
+    return b->magic == MAGIC && b->ranks == ranks && b->bytes == bytes;
+}
+
+/* ---- ending together */
+
+bool board_abort(struct board *b, const char *text)
+{
+    int nobody = 0;
+    if (!atomic_compare_exchange_strong(&b->abort, &nobody, 1)) return false;
+    snprintf(b->abort_text, sizeof b->abort_text, "%s", text);
+    atomic_store(&b->abort, 2);
+    return true;
+}
+
+bool board_aborted(const struct board *b)
+{
+    return atomic_load(&b->abort) != 0;
+}
+
+void board_reason(struct board *b, char text[COMM_TEXT])
+{
+    text[0] = 0;
+    if (atomic_load(&b->abort) == 2) snprintf(text, COMM_TEXT, "%s", b->abort_text);
+}
+
+void board_life(const struct board *b, int rank, struct board_life *life)
+{
+    const struct slot *s = &b->slots[rank];
+    *life = (struct board_life){.rank = rank,
+                                .pid = atomic_load(&s->pid),
+                                .beats = atomic_load(&s->beats),
+                                .turns = atomic_load(&s->turns),
+                                .waits = atomic_load(&s->waits),
+                                .ended = atomic_load(&s->ended)};
+}
+
+void board_set_life(struct board *b, const struct board_life *life)
+{
+    struct slot *s = &b->slots[life->rank];
+    atomic_store(&s->away, 1);
+    atomic_store(&s->beats, life->beats);
+    atomic_store(&s->turns, life->turns);
+    atomic_store(&s->waits, life->waits);
+    atomic_store(&s->ended, life->ended);
+    atomic_store(&s->pid, life->pid);
+}
+
+struct flight *board_flight(struct board *b)
+{
+    return (struct flight *)((char *)b + slots_bytes(b->ranks));
+}
+
+int board_ranks(const struct board *b)
+{
+    return b->ranks;
+}
+
+bool board_ended(const struct board *b, int rank)
+{
+    return atomic_load(&b->slots[rank].ended) != 0;
+}
+
+/* ---- a rank's place */
+
+/* How long a rank was watched without a sign of life. Time in which this process itself stood still does not count. */
+struct seen {
+    unsigned beats;
+    double silent_s;
+};
+struct watch {
+    struct board *board;
+    int rank;
+    double last_s;     /* when it looked last */
+    double wait_s;     /* when this wait began */
+    bool won;          /* it has ended all */
+    unsigned turns;    /* of all ranks together */
+    double stuck_s;    /* how long turns stays the same while all wait */
+    struct seen *seen; /* [ranks], owned */
+    pthread_t heart;
+    bool heart_started;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    bool ending;
+    pid_t parent;         /* whoever started the ranks */
+    bool guard;           /* under `lock` */
+    struct seen *guarded; /* [ranks], owned: what the heart sees */
+    double over_s;        /* how long all are ended */
+    atomic_bool noticed;  /* that all are ended, by this rank's own calls */
+};
+
+/* It has come (as far as this machine knows), and not left in good order. */
+static bool has_come(const struct board *b, int rank)
+{
+    return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
+}
+
+/* The lowest rank that the others of the board have not heard of for too long, or -1. */
+static int silent_rank(const struct watch *w, struct seen *all, double passed)
+{
+    int silent = -1;
+    for (int r = w->board->ranks - 1; r >= 0; r--) {
+        const struct slot *s = &w->board->slots[r];
+        struct seen *seen = &all[r];
+        const unsigned beats = atomic_load(&s->beats);
+        seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
+        seen->beats = beats;
+        const double limit = COMM_SILENCE_S + (atomic_load(&s->away) ? AWAY_S : 0);
+        if (r != w->rank && seen->silent_s > limit && has_come(w->board, r)) silent = r;
+    }
+    return silent;
+}
+
+/* Once per beat. */
+static void guard_look(struct watch *w)
+{
+    char text[COMM_TEXT];
+    const int silent = silent_rank(w, w->guarded, BEAT_S);
+    if (silent >= 0) {
+        snprintf(text, sizeof text, "rank %d (process %d) gives no sign of life: stopped or dead", silent,
+                 atomic_load(&w->board->slots[silent].pid));
+        if (board_abort(w->board, text)) w->won = true;
+    }
+    w->over_s = board_aborted(w->board) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
+    if (w->over_s < GUARD_S) return;
+    board_reason(w->board, text);
+    log_error("%s; rank %d was queueing work to its GPU, and is ended", text, w->rank);
+    _exit(STATUS_COMM);
+}
+
+static void *heart(void *arg)
+{
+    struct watch *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending) {
+        struct timespec until;
+        atomic_fetch_add(&w->board->slots[w->rank].beats, 1);
+        if (w->guard) guard_look(w);
+        if (getppid() != w->parent) board_abort(w->board, "whoever started the ranks is gone");
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(BEAT_S * 1e9);
+        if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&w->end, &w->lock, &until);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+status watch_open(struct watch **out, struct board *b, int rank)
+{
+    pthread_condattr_t attributes;
+    struct watch *w = calloc(1, sizeof *w);
+    *out = NULL;
+    if (w == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    w->board = b;
+    w->rank = rank;
+    w->parent = getppid();
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->end, &attributes);
+    pthread_condattr_destroy(&attributes);
+    w->seen = calloc((size_t)b->ranks, sizeof *w->seen);
+    w->guarded = calloc((size_t)b->ranks, sizeof *w->guarded);
+    status st =
+        w->seen && w->guarded ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (st == STATUS_OK && pthread_create(&w->heart, NULL, heart, w) != 0)
+        st = FAIL(STATUS_COMM, "rank %d: no thread for its heartbeat", rank);
+    if (st != STATUS_OK) {
+        watch_close(w, st);
+        return st;
+    }
+    w->heart_started = true;
+    atomic_store(&b->slots[rank].pid, (int)getpid());
+    *out = w;
+    return STATUS_OK;
+}
+
+bool watch_close(struct watch *w, status st)
+{
+    if (w == NULL) return false;
+    if (w->heart_started) {
+        atomic_store(&w->noticed, true);
+        if (st != STATUS_OK && st != STATUS_STOPPED) {
+            char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names its culprit */
+            if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
+            snprintf(text, sizeof text, "%s%.400s", who, status_message());
+            if (board_abort(w->board, text)) w->won = true;
+        }
+        atomic_store(&w->board->slots[w->rank].ended, 1);
+        pthread_mutex_lock(&w->lock);
+        w->ending = true;
+        pthread_cond_signal(&w->end);
+        pthread_mutex_unlock(&w->lock);
+        pthread_join(w->heart, NULL);
+    }
+    pthread_cond_destroy(&w->end);
+    pthread_mutex_destroy(&w->lock);
+    const bool won = w->won;
+    free(w->seen);
+    free(w->guarded);
+    free(w);
+    return won;
+}
+
+void watch_guard(struct watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->guard = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A rank that does not come has no heart that could be watched. */
+status watch_meet(struct watch *w)
+{
+    const double begin = clock_s();
+    for (int r = 0; r < w->board->ranks; r++)
+        while (atomic_load(&w->board->slots[r].pid) == 0) {
+            if (board_aborted(w->board))
+                return FAIL(STATUS_COMM, "%s; seen at the start", w->board->abort_text);
+            if (clock_s() - begin > OPEN_S)
+                return FAIL(STATUS_COMM, "rank %d did not come within %d seconds", r, OPEN_S);
+            usleep(2000);
+        }
+    return STATUS_OK;
+}
+
+/* ---- ending what others wait for */
+
+static status aborted(struct watch *w, const struct comm *c, const struct comm_call *call)
+{
+    char text[COMM_TEXT], where[COMM_TEXT];
+    atomic_store(&w->noticed, true);
+    while (atomic_load(&w->board->abort) == 1) sched_yield();
+    snprintf(text, sizeof text, "%s", w->board->abort_text);
+    return FAIL(STATUS_COMM, "%s; seen in %.150s", text, comm_call_text(c, call, where));
+}
+
+static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
+{
+    if (!board_abort(w->board, text)) return aborted(w, c, call);
+    atomic_store(&w->noticed, true);
+    w->won = true;
+    return FAIL(STATUS_COMM, "%s", text);
+}
+
+status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c,
+                  const struct comm_call *call)
+{
+    char text[COMM_TEXT], where[COMM_TEXT], member[COMM_NAME + 32] = "", me[COMM_TEXT];
+    for (int r = 0; r < c->ranks && c != c->world; r++)
+        if (c->members[r] == rank) snprintf(member, sizeof member, ", rank %d of '%s'", r, c->name);
+    snprintf(text, sizeof text, "rank %d (process %d%s) %s; %.100s waits in %.150s", rank,
+             atomic_load(&w->board->slots[rank].pid), member, what, comm_rank_text(c, c->rank, me),
+             comm_call_text(c, call, where));
+    return end_all(w, text, c, call);
+}
+
+/* ---- watching */
+
+void watch_wait_begin(struct watch *w)
+{
+    w->last_s = w->wait_s = clock_s();
+    w->stuck_s = 0;
+    atomic_store(&w->board->slots[w->rank].waits, 1);
+}
+
+void watch_wait_end(struct watch *w)
+{
+    struct slot *s = &w->board->slots[w->rank];
+    atomic_fetch_add(&s->turns, 1);
+    atomic_store(&s->waits, 0);
+}
+
+/* All ranks wait, and nothing changes: the calls of some of them do not fit together. */
+static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
+{
+    unsigned turns = 0;
+    bool all = true;
+    for (int r = 0; r < w->board->ranks; r++) {
+        const struct slot *s = &w->board->slots[r];
+        turns += atomic_load(&s->turns);
+        all = all && (atomic_load(&s->waits) || atomic_load(&s->ended));
+    }
+    w->stuck_s = all && turns == w->turns ? w->stuck_s + passed : 0;
+    w->turns = turns;
+    if (w->stuck_s < COMM_STUCK_S) return STATUS_OK;
+    char text[COMM_TEXT] = "the ranks wait for each other", last[COMM_TEXT];
+    for (int r = 0; r < w->board->ranks; r++) {
+        const size_t used = strlen(text);
+        if (board_ended(w->board, r) || sizeof text - used < 160) continue;
+        snprintf(text + used, sizeof text - used, "%s rank %d in %.120s", r > 0 ? ";" : ":", r,
+                 flight_last(board_flight(w->board), r, last));
+    }
+    return end_all(w, text, c, call);
+}
+
+/* A rank that lives, but comes too late. */
+static status check_deadline(struct watch *w, double now, const struct comm *c, const struct comm_call *call)
+{
+    char busy[64], waits[64];
+    if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
+    snprintf(busy, sizeof busy, "is busy with something else for %.0f minutes", COMM_DEADLINE_S / 60);
+    snprintf(waits, sizeof waits, "waits for %.0f minutes", COMM_DEADLINE_S / 60);
+    for (int r = 0; r < w->board->ranks; r++)
+        if (atomic_load(&w->board->slots[r].waits) == 0 && has_come(w->board, r))
+            return watch_lost(w, r, busy, c, call);
+    return watch_lost(w, w->rank, waits, c, call);
+}
+
+status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call)
+{
+    if (board_aborted(w->board)) return aborted(w, c, call);
+    const double now = clock_s(), since = now - w->last_s, passed = since < 4 * LOOK_S ? since : LOOK_S;
+    w->last_s = now;
+    const int silent = silent_rank(w, w->seen, passed);
+    if (silent >= 0) return watch_lost(w, silent, "gives no sign of life: stopped or dead", c, call);
+    TRY(check_stuck(w, passed, c, call));
+    return check_deadline(w, now, c, call);
+}

@@ -1,0 +1,384 @@
+/* Ranks of one machine over one piece of shared memory.
+ *
+ *   board                        who lives, and why all end (heartbeat.h)
+ *   places  [COMM_GROUPS][ranks] of each rank in each of its communicators: how far it is there, and what it calls
+ *   buffers [COMM_GROUPS][ranks] what collectives pass through; pages that nobody writes cost nothing
+ *   mail                         channels of each comm_mail_open, appended to the file as they come
+ *
+ * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a barrier is a
+ * counter per rank and a futex. */
+#include "base/log.h"
+#include "comm/launch/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    BUFFER_BYTES =
+        4 << 20, /* of each rank: large enough for memory's rate, small enough to stay in a cache */
+    SPINS = 2000,
+    PAGE = 4096
+};
+
+/* Of one rank in one communicator, on its own cache lines. */
+struct place {
+    _Alignas(128) atomic_uint arrived;     /* barriers passed; a futex */
+    _Alignas(128) struct comm_header call; /* written before the barrier that publishes it */
+};
+struct local {
+    struct board *board;
+    struct place *places;
+    char *buffers;
+    atomic_ulong *end; /* of the file, in shared memory: where the next mail goes */
+    int ranks, fd;
+    bool watched; /* by `ingot launch`: it has the last word */
+};
+
+static size_t places_bytes(int ranks)
+{
+    const size_t bytes = COMM_GROUPS * (size_t)ranks * sizeof(struct place) + sizeof(atomic_ulong);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+static size_t shared_bytes(int ranks)
+{
+    return board_bytes(ranks) + places_bytes(ranks) + COMM_GROUPS * (size_t)ranks * BUFFER_BYTES;
+}
+
+size_t local_room(int ranks, int groups)
+{
+    return (board_bytes(ranks) + places_bytes(ranks)) / (size_t)ranks + (size_t)groups * BUFFER_BYTES;
+}
+
+static struct place *place(const struct comm *c, int rank)
+{
+    return &c->local->places[(size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank]];
+}
+static char *buffer(const struct comm *c, int rank)
+{
+    const size_t number = (size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank];
+    return c->local->buffers + number * BUFFER_BYTES;
+}
+
+/* ---- for whoever starts the ranks */
+
+status comm_local_create(int ranks, int *fd)
+{
+    CHECK(ranks > 1 && ranks <= COMM_RANKS_MAX, "%d ranks", ranks);
+    return board_create(ranks, shared_bytes(ranks), fd);
+}
+
+/* The board of a job, for a process that is none of its ranks; NULL: it is not there. */
+static struct board *visit(int fd, size_t *bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return NULL;
+    *bytes = (size_t)st.st_size;
+    void *b = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return b == MAP_FAILED ? NULL : b;
+}
+
+void comm_local_abort(int fd, const char *fmt, ...)
+{
+    char text[COMM_TEXT];
+    size_t bytes;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    struct board *b = visit(fd, &bytes);
+    if (b == NULL) return;
+    board_abort(b, text);
+    munmap(b, bytes);
+}
+
+void comm_local_reason(int fd, char text[COMM_TEXT])
+{
+    size_t bytes;
+    struct board *b = visit(fd, &bytes);
+    text[0] = 0;
+    if (b == NULL) return;
+    board_reason(b, text);
+    munmap(b, bytes);
+}
+
+void comm_local_flight(int fd, const char *reason)
+{
+    size_t bytes;
+    struct board *b = visit(fd, &bytes);
+    if (b == NULL) return;
+    flight_write(board_flight(b), board_ranks(b), reason);
+    munmap(b, bytes);
+}
+
+/* ---- waiting */
+
+static void wake(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool has_arrived(const struct comm *c, int rank)
+{
+    return (int)(atomic_load(&place(c, rank)->arrived) - c->barriers) >= 0;
+}
+
+static bool is_there(atomic_uint *word, unsigned value)
+{
+    return (int)(atomic_load(word) - value) >= 0;
+}
+
+/* A rank that a barrier waits for has left: nobody will come. */
+static status check_ended(const struct comm *c, const struct comm_call *call)
+{
+    for (int r = 0; r < c->ranks; r++) {
+        if (has_arrived(c, r) || !board_ended(c->local->board, c->members[r])) continue;
+        if (!has_arrived(c, r))
+            return watch_lost(c->world->watch, c->members[r], "has ended before", c, call);
+    }
+    return STATUS_OK;
+}
+
+/* What a wait looks at while it lasts. */
+static status look_around(const struct comm *c, int peer, atomic_uint *word, unsigned value,
+                          const struct comm_call *call)
+{
+    const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
+    struct watch *w = c->world->watch;
+    TRY(watch_look(w, c, call));
+    if (!message) return check_ended(c, call);
+    if (!board_ended(c->local->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
+    return watch_lost(w, c->members[peer], "has ended before", c, call);
+}
+
+/* Until *word, counted up by rank `peer` of c, is at least `value`. */
+static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsigned value,
+                         const struct comm_call *call)
+{
+    const struct timespec poll = {.tv_nsec = 50000000};
+    for (int spin = 0; spin < SPINS; spin++) {
+        if (is_there(word, value)) return STATUS_OK;
+        __builtin_ia32_pause();
+    }
+    status st = STATUS_OK;
+    watch_wait_begin(c->world->watch);
+    while (st == STATUS_OK) {
+        const unsigned now = atomic_load(word);
+        if ((int)(now - value) >= 0) break;
+        syscall(SYS_futex, word, FUTEX_WAIT, now, &poll, NULL, 0);
+        if (is_there(word, value)) break;
+        st = look_around(c, peer, word, value, call);
+    }
+    watch_wait_end(c->world->watch);
+    return st;
+}
+
+static status barrier(struct comm *c, const struct comm_call *call)
+{
+    struct place *mine = place(c, c->rank);
+    if (board_aborted(c->local->board)) return watch_look(c->world->watch, c, call);
+    c->barriers++;
+    atomic_store(&mine->arrived, c->barriers);
+    wake(&mine->arrived);
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) TRY(wait_until(c, r, &place(c, r)->arrived, c->barriers, call));
+    return STATUS_OK;
+}
+
+/* ---- collectives */
+
+/* All ranks make the same call, or all say which did not. After a barrier. */
+static status compare(struct comm *c)
+{
+    const struct comm_header *mine = &place(c, c->rank)->call;
+    for (int r = 0; r < c->ranks; r++) {
+        status st = comm_header_check(c, mine, c->rank, &place(c, r)->call, r);
+        if (st == STATUS_OK) continue;
+        (void)board_abort(c->local->board, status_message());
+        return st;
+    }
+    return STATUS_OK;
+}
+
+/* Ranks whose data this one reads: so many from *first on. */
+static int ranks_read(const struct comm *c, const struct comm_call *call, int *first)
+{
+    *first = call->op == COMM_SHIFT ? comm_behind(c, call) : 0;
+    if (call->op == COMM_SHIFT) return 1;
+    if (call->op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
+    return call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
+}
+
+/* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
+ * is called. */
+status local_call(struct comm *c, const struct comm_call *call)
+{
+    const bool split = comm_op_splits(call->op);
+    const size_t room = split ? (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64 : BUFFER_BYTES;
+    const char *send = call->send;
+    char *recv = call->recv;
+    comm_header_fill(&place(c, c->rank)->call, call);
+    for (size_t done = 0; done == 0 || done < call->bytes; done += room) {
+        const size_t part = call->bytes - done < room ? call->bytes - done : room;
+        const int to = split                                       ? c->ranks
+                       : call->op == COMM_BROADCAST && c->rank > 0 ? 0
+                                                                   : 1; /* pieces written */
+        for (int r = 0; r < to && part > 0; r++)
+            memcpy(buffer(c, c->rank) + (size_t)r * room, send + (size_t)r * call->bytes + done, part);
+        TRY(barrier(c, call));
+        if (done == 0) TRY(compare(c));
+        int first;
+        const int from = ranks_read(c, call, &first);
+        for (int k = 0; k < from && part > 0; k++)
+            memcpy(recv + (size_t)k * call->bytes + done,
+                   buffer(c, first + k) + (split ? (size_t)c->rank * room : 0), part);
+        TRY(barrier(c, call)); /* before slots and buffers are written again */
+    }
+    return STATUS_OK;
+}
+
+/* ---- messages: a channel per way and receiver, written by one rank and read by one. */
+
+struct channel {
+    _Alignas(128) atomic_uint sent;
+    _Alignas(128) atomic_uint taken;
+    _Alignas(128) char messages[]; /* [depth][room]: header, data */
+};
+
+static size_t channel_bytes(const struct mail *m)
+{
+    return (sizeof(struct channel) + m->depth * m->room + 127) / 128 * 128;
+}
+static struct channel *channel(const struct comm *c, enum comm_way way, int receiver)
+{
+    const size_t number = (size_t)way * (size_t)c->ranks + (size_t)receiver;
+    return (struct channel *)(c->mail.memory + number * channel_bytes(&c->mail));
+}
+
+size_t local_mail_bytes(const struct mail *m, int ranks)
+{
+    const size_t bytes = 2 * (size_t)ranks * channel_bytes(m);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Groups append to the file at the same time: each takes its own piece of it, and none makes the file shorter. */
+static status append(struct local *l, size_t bytes, uint64_t *at)
+{
+    *at = shared_bytes(l->ranks) + atomic_fetch_add(l->end, bytes);
+    int err = posix_fallocate(l->fd, (off_t)(*at + bytes - 1), 1);
+    if (err == 0) return STATUS_OK;
+    return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", bytes, strerror(err));
+}
+
+status local_mail_open(struct comm *c)
+{
+    struct mail *m = &c->mail;
+    uint64_t at = 0, all[COMM_RANKS_MAX];
+    m->memory_bytes = local_mail_bytes(m, c->ranks);
+    if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
+    TRY(comm_all_gather(c, "place of messages", &at, all, sizeof at, NULL));
+    void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
+    if (p == MAP_FAILED)
+        return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
+                    strerror(errno));
+    m->memory = p;
+    c->world->room.host += m->memory_bytes / (size_t)c->ranks;
+    return STATUS_OK;
+}
+
+void local_mail_close(struct comm *c)
+{
+    munmap(c->mail.memory, c->mail.memory_bytes);
+}
+
+status local_message(struct comm *c, const struct comm_call *call)
+{
+    const bool send = call->op == COMM_SEND;
+    const int peer = comm_neighbour(c, call);
+    struct channel *ch = channel(c, call->way, send ? peer : c->rank);
+    const unsigned number = (unsigned)call->sequence, depth = c->mail.depth;
+    char *at = ch->messages + (size_t)((call->sequence - 1) % depth) * c->mail.room;
+    if (send) {
+        TRY(wait_until(c, peer, &ch->taken, number - depth, call));
+        comm_header_fill((struct comm_header *)at, call);
+        memcpy(at + COMM_LINE, call->send, call->bytes);
+        atomic_store(&ch->sent, number);
+        wake(&ch->sent);
+        return STATUS_OK;
+    }
+    TRY(wait_until(c, peer, &ch->sent, number, call));
+    status st = comm_message_check(c, (const struct comm_header *)at, call);
+    if (st != STATUS_OK) {
+        (void)board_abort(c->local->board, status_message());
+        return st;
+    }
+    memcpy(call->recv, at + COMM_LINE, call->bytes);
+    atomic_store(&ch->taken, number);
+    wake(&ch->taken);
+    return STATUS_OK;
+}
+
+/* ---- life */
+
+static status map(struct comm *world, const struct comm_env *e)
+{
+    struct local *l = world->local;
+    struct stat st;
+    const size_t bytes = shared_bytes(e->ranks);
+    if (fstat(l->fd, &st) != 0 || (size_t)st.st_size < bytes)
+        return FAIL(STATUS_CONFIG,
+                    "INGOT_COMM=fd:%d is not the shared memory of %d ranks; start them with `ingot launch`",
+                    e->fd, e->ranks);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
+    if (p == MAP_FAILED) return FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
+    l->board = p;
+    l->places = (struct place *)((char *)p + board_bytes(e->ranks));
+    l->end = (atomic_ulong *)(l->places + (size_t)COMM_GROUPS * (size_t)e->ranks);
+    l->buffers = (char *)l->places + places_bytes(e->ranks);
+    if (!board_fits(l->board, e->ranks, bytes))
+        return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd,
+                    e->ranks);
+    world->flight = board_flight(l->board);
+    world->room.host += (board_bytes(e->ranks) + places_bytes(e->ranks)) / (size_t)e->ranks + BUFFER_BYTES;
+    return STATUS_OK;
+}
+
+status local_open(struct comm *world, const struct comm_env *e)
+{
+    struct local *l = calloc(1, sizeof *l);
+    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    *l = (struct local){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
+    world->local = l;
+    status st = e->by == COMM_BY_TORCHRUN ? meet_open(e, &l->fd) : STATUS_OK;
+    if (st != STATUS_OK && e->rank > 0) log_error("%s", status_message()); /* nobody else may know */
+    if (st == STATUS_OK) st = map(world, e);
+    if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
+    if (st == STATUS_OK) st = watch_meet(world->watch);
+    if (st == STATUS_OK) st = comm_barrier(world, "start");
+    if (st != STATUS_OK) local_close(world, st);
+    return st;
+}
+
+void local_close(struct comm *world, status st)
+{
+    struct local *l = world->local;
+    char why[COMM_TEXT];
+    snprintf(why, sizeof why, "%s", status_message());
+    const bool first = watch_close(world->watch, st);
+    if (first && st == STATUS_COMM && !l->watched) {
+        if (world->rank > 0) log_error("%s", why); /* what rank 0 says, it says at its end */
+        flight_write(world->flight, l->ranks, why);
+    }
+    if (l->board) munmap(l->board, shared_bytes(l->ranks));
+    if (l->fd >= 0 && !l->watched) close(l->fd);
+    free(l);
+}

@@ -1,0 +1,41 @@
+/* What a job's exchanges take of memory, as the files that take it say. */
+#include "comm/gpu/cuda/p2p.h"
+
+struct comm_job comm_job(const struct comm *world)
+{
+    if (world == NULL) return (struct comm_job){.ranks = 1, .here = 1, .memory = true};
+    return (struct comm_job){
+        .ranks = world->ranks, .here = world->local_ranks, .memory = world->local != NULL};
+}
+
+struct mail mail_of(size_t bytes_max, int depth)
+{
+    return (struct mail){.bytes_max = bytes_max,
+                         .depth = (unsigned)depth,
+                         .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
+}
+
+struct comm_room comm_room(const struct comm_room_args *a)
+{
+    const struct comm_job *job = &a->job;
+    const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
+    struct comm_room r = {0};
+    if (job->ranks == 1) return r;
+    r.host = job->memory ? local_room(job->ranks, a->groups) : mpi_room(job->ranks, job->here);
+    if (a->cards) {
+        r.card = card_pages(sizeof(struct near_board));
+        r.host += CARD_MARKS;
+    }
+    if (a->mail_depth == 0) return r;
+    if (a->cards)
+        r.card += card_pages(2 * m.depth * m.bytes_max);
+    else
+        r.host +=
+            job->memory ? local_mail_bytes(&m, a->mail_ranks) / (size_t)a->mail_ranks : mpi_mail_bytes(&m);
+    return r;
+}
+
+struct comm_room comm_room_taken(const struct comm *world)
+{
+    return world ? world->room : (struct comm_room){0};
+}

@@ -1,0 +1,188 @@
+#include "data/build/synth.h"
+#include "base/io.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    END = 0,
+    BLANK = 1,
+    SIGN = 2,
+    BEHIND = 3 /* ids of copy's symbols begin here, of mqar's one earlier */
+};
+enum { HEADER_BYTES = 1024 };
+
+typedef long long ll;
+
+struct draw {
+    double key;
+    int32_t id;
+};
+
+static int64_t keys_of(const struct synth_config *c)
+{
+    return (c->vocab_size - SIGN) / 2;
+}
+
+/* Places for queries: pairs of tokens behind the list of keys and values. */
+static int64_t places_of(const struct synth_config *c)
+{
+    return (c->length - 1 - 2 * c->items) / 2;
+}
+
+status synth_check(const struct synth_config *c)
+{
+    const bool mqar = c->task == SYNTH_MQAR;
+    const int64_t symbols = mqar ? keys_of(c) : c->vocab_size - BEHIND;
+    const int64_t need = mqar ? 4 * c->items + 1 : 2 * c->items + 2;
+    if (c->items < 1 || c->items > 1000000)
+        return FAIL(STATUS_CONFIG, "%lld items: 1 to 1000000 are expected", (ll)c->items);
+    if (c->vocab_size > 1 << 24 || symbols < (mqar ? c->items : 1))
+        return FAIL(STATUS_CONFIG,
+                    "a vocabulary of %lld has %lld %s: at least %lld are needed, and at most 2^24 ids",
+                    (ll)c->vocab_size, (ll)(symbols > 0 ? symbols : 0), mqar ? "keys" : "symbols",
+                    mqar ? (ll)c->items : 1ll);
+    if (c->length < need || c->length > 1 << 24)
+        return FAIL(STATUS_CONFIG, "%lld items need samples of %lld tokens at least, not %lld", (ll)c->items,
+                    (ll)need, (ll)c->length);
+    for (int i = 0; i < 2; i++)
+        if (c->samples[i] < 0 || c->samples[i] > (INT32_MAX - 1) / c->length)
+            return FAIL(STATUS_CONFIG, "%lld samples of %lld tokens do not fit in one shard of 2^31 tokens",
+                        (ll)c->samples[i], (ll)c->length);
+    if (!(c->power > 0 && c->power <= 1))
+        return FAIL(STATUS_CONFIG, "a power of %g: more than 0 and at most 1 is expected", c->power);
+    return STATUS_OK;
+}
+
+static int64_t draws_of(const struct synth_config *c)
+{
+    const int64_t keys = keys_of(c), room = c->length;
+    return keys > room ? keys : room;
+}
+
+size_t synth_space(const struct synth_config *c)
+{
+    return (size_t)draws_of(c) * sizeof(struct draw) + 2 * (size_t)c->items * sizeof(int32_t);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct draw *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* A stream of random numbers of one sample. */
+struct dice {
+    uint64_t seed, sample, at;
+};
+static double roll(struct dice *d)
+{
+    return rng_uniform(d->seed, RNG_SYNTH, d->sample, d->at++);
+}
+
+/* `count` of the ids [0, of) without replacement, in the order drawn; id i has weight (i + 1)^(power - 1): the smallest of exponential
+ * waiting times at these rates. */
+static void choose(struct dice *d, int64_t of, double power, int64_t count, struct draw *space, int32_t *out)
+{
+    for (int64_t i = 0; i < of; i++)
+        space[i] = (struct draw){-log1p(-roll(d)) * pow((double)(i + 1), 1 - power), (int32_t)i};
+    qsort(space, (size_t)of, sizeof *space, by_key);
+    for (int64_t i = 0; i < count; i++) out[i] = space[i].id;
+}
+
+static void mqar(const struct synth_config *c, struct dice *d, int32_t *tokens, uint8_t *answers,
+                 struct draw *space)
+{
+    const int64_t n = c->items, keys = keys_of(c);
+    int32_t *chosen = (int32_t *)(space + draws_of(c)), *places = chosen + n;
+    choose(d, keys, 1, n, space, chosen);
+    for (int64_t i = 0; i < n; i++) tokens[2 * i] = SIGN + chosen[i];
+    choose(d, c->vocab_size - SIGN - keys, 1, n, space, chosen);
+    for (int64_t i = 0; i < n; i++) tokens[2 * i + 1] = (int32_t)(SIGN + keys) + chosen[i];
+    choose(d, places_of(c), c->power, n, space, places);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = 2 * n + 2 * (int64_t)places[i];
+        tokens[at] = tokens[2 * i];
+        tokens[at + 1] = tokens[2 * i + 1];
+        answers[at + 1] = 1;
+    }
+}
+
+static void copy(const struct synth_config *c, struct dice *d, int32_t *tokens, uint8_t *answers,
+                 struct draw *space)
+{
+    const int64_t n = c->items, sign = c->length - 2 - n;
+    int32_t *places = (int32_t *)(space + draws_of(c));
+    choose(d, sign, 1, n, space, places);
+    for (int64_t i = 0; i < n; i++) tokens[places[i]] = END; /* taken */
+    tokens[sign] = SIGN;
+    for (int64_t t = 0, i = 0; t < sign; t++) {
+        if (tokens[t] == BLANK) continue;
+        tokens[t] = BEHIND + (int32_t)(roll(d) * (double)(c->vocab_size - BEHIND));
+        tokens[sign + 1 + i] = tokens[t];
+        answers[sign + 1 + i] = 1;
+        i++;
+    }
+}
+
+void synth_sample(const struct synth_config *c, enum synth_split split, int64_t index, int32_t *tokens,
+                  uint8_t *answers, void *space)
+{
+    struct dice d = {.seed = c->seed, .sample = (uint64_t)index * 2 + (uint64_t)split};
+    for (int64_t t = 0; t < c->length; t++) tokens[t] = BLANK, answers[t] = 0;
+    if (c->task == SYNTH_MQAR)
+        mqar(c, &d, tokens, answers, space);
+    else
+        copy(c, &d, tokens, answers, space);
+    tokens[c->length - 1] = END;
+}
+
+static status write_header(const struct synth_config *c, int64_t count, struct io_file *f)
+{
+    char header[HEADER_BYTES] = "BIN.TOK\n";
+    const int32_t words[] = {2, 4, (int32_t)count, (int32_t)c->vocab_size, 1};
+    memcpy(header + 8, words, sizeof words);
+    return io_write(f, header, sizeof header);
+}
+
+/* Tokens as they come; the mask, which stands behind them, is kept: a bit for each. */
+static status write_samples(const struct synth_config *c, enum synth_split split, struct io_file *f,
+                            uint8_t *mask, int32_t *tokens, uint8_t *answers, void *space)
+{
+    const int32_t end = END;
+    for (int64_t i = 0; i < c->samples[split]; i++) {
+        synth_sample(c, split, i, tokens, answers, space);
+        for (int64_t t = 0; t < c->length; t++) {
+            const int64_t bit = i * c->length + t;
+            mask[bit / 8] = (uint8_t)(mask[bit / 8] | answers[t] << bit % 8);
+        }
+        TRY(io_write(f, tokens, (size_t)c->length * sizeof *tokens));
+    }
+    TRY(io_write(f, &end, sizeof end));
+    return io_write(f, mask, (size_t)(c->samples[split] * c->length / 8 + 1));
+}
+
+status synth_write(const struct synth_config *c, enum synth_split split, const char *path)
+{
+    const int64_t count = c->samples[split] * c->length + 1;
+    struct io_file f;
+    TRY(io_create(&f, path));
+    uint8_t *mask = calloc((size_t)(count / 8 + 1), 1), *answers = malloc((size_t)c->length);
+    int32_t *tokens = malloc((size_t)c->length * sizeof *tokens);
+    void *space = malloc(synth_space(c));
+    status st = mask && answers && tokens && space ? write_header(c, count, &f)
+                                                   : FAIL(STATUS_FIT, "no memory for the mask of %s", path);
+    if (st == STATUS_OK) st = write_samples(c, split, &f, mask, tokens, answers, space);
+    if (st == STATUS_OK)
+        st = io_commit(&f);
+    else
+        io_abandon(&f);
+    free(mask);
+    free(answers);
+    free(tokens);
+    free(space);
+    return st;
+}

@@ -1,0 +1,345 @@
+/* Strings are most of such a record, so they decide the speed: 32 bytes at a time up to the next quote, escape or control
+ * character. A first pass checks everything and remembers where the text lies; only then is it unescaped,
+ * and copied only if anything in it is escaped. */
+#include "data/read/jsonl.h"
+
+#include "base/status.h"
+#include "base/utf8.h"
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 1024, LANES = 32 };
+
+struct cursor {
+    const char *begin, *p, *end;
+    const char *what; /* the fault, at p */
+};
+struct span { /* between the quotes */
+    const char *begin, *end;
+    bool escaped;
+};
+
+static bool fault(struct cursor *c, const char *at, const char *what)
+{
+    c->p = at;
+    c->what = what;
+    return false;
+}
+
+static void space(struct cursor *c)
+{
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\r' || *c->p == '\t')) c->p++;
+}
+
+static char peek(const struct cursor *c)
+{
+    return c->p < c->end ? *c->p : 0;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The four digits at p; -1 when there are none. */
+static int32_t hex4(const char *p, const char *end)
+{
+    if (end - p < 4) return -1;
+    int32_t code = 0;
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_digit(p[i]);
+        if (digit < 0) return -1;
+        code = code << 4 | digit;
+    }
+    return code;
+}
+
+/* Bit i: p[i] is a quote, a backslash or a control character. */
+static uint32_t special_mask(const char *p)
+{
+    __m256i v = _mm256_loadu_si256((const __m256i *)p), control = _mm256_set1_epi8(0x1f);
+    __m256i hit = _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')),
+                                  _mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\')));
+    hit = _mm256_or_si256(hit, _mm256_cmpeq_epi8(_mm256_max_epu8(v, control), control));
+    return (uint32_t)_mm256_movemask_epi8(hit);
+}
+
+static bool is_special(char c)
+{
+    return c == '"' || c == '\\' || (unsigned char)c < 0x20;
+}
+
+/* Bytes of the escape at p, which is a backslash, and its character; 0 when it is none. */
+static int escape_read(const char *p, const char *end, uint32_t *code)
+{
+    static const char plain[256] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+                                    ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t'};
+    if (end - p < 2) return 0;
+    if (p[1] != 'u') {
+        *code = (unsigned char)plain[(unsigned char)p[1]];
+        return *code ? 2 : 0;
+    }
+    int32_t high = hex4(p + 2, end), low;
+    if (high < 0) return 0;
+    *code = (uint32_t)high;
+    if (high < 0xd800 || high > 0xdfff) return 6;
+    if (high > 0xdbff || end - p < 12 || p[6] != '\\' || p[7] != 'u') return 0;
+    low = hex4(p + 8, end);
+    if (low < 0xdc00 || low > 0xdfff) return 0;
+    *code = 0x10000 + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00);
+    return 12;
+}
+
+/* p is a quote: leaves it behind the closing one. */
+static bool string(struct cursor *c, struct span *out)
+{
+    const char *p = c->p + 1;
+    *out = (struct span){p, p, false};
+    for (;;) {
+        while (c->end - p >= LANES) {
+            uint32_t mask = special_mask(p);
+            p += mask ? __builtin_ctz(mask) : LANES;
+            if (mask) break;
+        }
+        while (p < c->end && !is_special(*p)) p++;
+        if (p == c->end) return fault(c, p, "a string without its end");
+        if (*p == '"') break;
+        if (*p != '\\') return fault(c, p, "a control character in a string");
+        uint32_t code;
+        int n = escape_read(p, c->end, &code);
+        if (n == 0) return fault(c, p, "an escape that is none, or half a surrogate pair");
+        p += n;
+        out->escaped = true;
+    }
+    out->end = p;
+    c->p = p + 1;
+    return true;
+}
+
+static bool digits(struct cursor *c)
+{
+    const char *begin = c->p;
+    while (c->p < c->end && *c->p >= '0' && *c->p <= '9') c->p++;
+    return c->p > begin || fault(c, c->p, "a digit is expected");
+}
+
+static bool number(struct cursor *c)
+{
+    if (peek(c) == '-') c->p++;
+    if (peek(c) == '0')
+        c->p++;
+    else if (!digits(c))
+        return false;
+    if (peek(c) == '.') {
+        c->p++;
+        if (!digits(c)) return false;
+    }
+    if (peek(c) != 'e' && peek(c) != 'E') return true;
+    c->p++;
+    if (peek(c) == '+' || peek(c) == '-') c->p++;
+    return digits(c);
+}
+
+static bool literal(struct cursor *c, const char *word)
+{
+    size_t n = strlen(word);
+    if ((size_t)(c->end - c->p) < n || memcmp(c->p, word, n) != 0)
+        return fault(c, c->p, "a value is expected");
+    c->p += n;
+    return true;
+}
+
+/* A value that is no list and no object. */
+static bool scalar(struct cursor *c)
+{
+    struct span ignored;
+    switch (peek(c)) {
+    case '"': return string(c, &ignored);
+    case 't': return literal(c, "true");
+    case 'f': return literal(c, "false");
+    case 'n': return literal(c, "null");
+    case '-':
+    case '0' ... '9': return number(c);
+    default: return fault(c, c->p, "a value is expected");
+    }
+}
+
+/* A key and its colon. */
+static bool member(struct cursor *c, struct span *key)
+{
+    space(c);
+    if (peek(c) != '"') return fault(c, c->p, "a key in quotes is expected");
+    if (!string(c, key)) return false;
+    space(c);
+    if (peek(c) != ':') return fault(c, c->p, "':' is expected");
+    c->p++;
+    return true;
+}
+
+/* Bit i of the stack: level i is an object, not a list. */
+struct nesting {
+    uint64_t objects[DEPTH_MAX / 64];
+    int depth;
+};
+
+static bool in_object(const struct nesting *n)
+{
+    int i = n->depth - 1;
+    return n->objects[i / 64] >> i % 64 & 1;
+}
+
+/* p is '{' or '[': goes to where the first value begins, or behind an empty one's end. */
+static bool open_level(struct cursor *c, struct nesting *n, bool *empty)
+{
+    struct span key;
+    if (n->depth == DEPTH_MAX) return fault(c, c->p, "values nest deeper than 1024");
+    bool object = *c->p == '{';
+    int i = n->depth++;
+    n->objects[i / 64] = (n->objects[i / 64] & ~(1ull << i % 64)) | (uint64_t)object << i % 64;
+    c->p++;
+    space(c);
+    *empty = peek(c) == (object ? '}' : ']');
+    if (*empty) {
+        c->p++;
+        n->depth--;
+        return true;
+    }
+    return !object || member(c, &key);
+}
+
+/* Behind a value: closes what ends here and goes to the next value; *done when the outermost has ended. */
+static bool close_levels(struct cursor *c, struct nesting *n, bool *done)
+{
+    struct span key;
+    *done = false;
+    while (n->depth > 0) {
+        space(c);
+        bool object = in_object(n);
+        if (peek(c) == ',') {
+            c->p++;
+            return !object || member(c, &key);
+        }
+        if (peek(c) != (object ? '}' : ']'))
+            return fault(c, c->p, object ? "',' or '}' is expected" : "',' or ']' is expected");
+        c->p++;
+        n->depth--;
+    }
+    *done = true;
+    return true;
+}
+
+static bool value(struct cursor *c)
+{
+    struct nesting n;
+    n.depth = 0;
+    for (bool done = false; !done;) {
+        space(c);
+        bool whole = true;
+        if (peek(c) == '{' || peek(c) == '[') {
+            if (!open_level(c, &n, &whole)) return false;
+        } else if (!scalar(c)) {
+            return false;
+        }
+        if (whole && !close_levels(c, &n, &done)) return false;
+    }
+    return true;
+}
+
+static char *unescape(const struct span *s, size_t *bytes)
+{
+    char *out = malloc((size_t)(s->end - s->begin) + LANES), *to = out;
+    CHECK(out, "no memory for a text of %zu bytes", (size_t)(s->end - s->begin));
+    for (const char *p = s->begin; p < s->end;) {
+        while (s->end - p >= LANES) {
+            uint32_t mask = special_mask(p);
+            int n = mask ? __builtin_ctz(mask) : LANES;
+            _mm256_storeu_si256((__m256i *)to, _mm256_loadu_si256((const __m256i *)p));
+            p += n;
+            to += n;
+            if (mask) break;
+        }
+        while (p < s->end && *p != '\\') *to++ = *p++;
+        if (p == s->end) break;
+        uint32_t code = 0;
+        int n = escape_read(p, s->end, &code);
+        CHECK(n > 0, "an escape was checked and is none");
+        p += n;
+        to += utf8_write(code, to);
+    }
+    *bytes = (size_t)(to - out);
+    return out;
+}
+
+static bool key_equals(const struct span *s, const char *key, size_t key_bytes)
+{
+    size_t bytes = (size_t)(s->end - s->begin);
+    if (!s->escaped) return bytes == key_bytes && memcmp(s->begin, key, bytes) == 0;
+    if (bytes < key_bytes || bytes > 6 * key_bytes) return false;
+    char *plain = unescape(s, &bytes);
+    bool equal = bytes == key_bytes && memcmp(plain, key, bytes) == 0;
+    free(plain);
+    return equal;
+}
+
+enum found { NOTHING, NO_TEXT, TEXT };
+
+/* All of the record, and where the text under `key` lies in it. */
+static bool object(struct cursor *c, const char *key, struct span *text, enum found *found)
+{
+    size_t key_bytes = strlen(key);
+    *found = NOTHING;
+    c->p++;
+    space(c);
+    bool empty = peek(c) == '}';
+    while (!empty) {
+        struct span name;
+        if (!member(c, &name)) return false;
+        space(c);
+        bool ours = key_equals(&name, key, key_bytes), is_text = ours && peek(c) == '"';
+        if (!(is_text ? string(c, text) : value(c))) return false;
+        if (ours) *found = is_text ? TEXT : NO_TEXT;
+        space(c);
+        if (peek(c) == '}') break;
+        if (peek(c) != ',') return fault(c, c->p, "',' or '}' is expected");
+        c->p++;
+    }
+    c->p++;
+    space(c);
+    return c->p == c->end || fault(c, c->p, "something follows the object");
+}
+
+bool jsonl_read(const char *record, size_t bytes, const char *key, struct jsonl_text *out,
+                struct jsonl_fault *f)
+{
+    struct cursor c = {record, record, record + bytes, NULL};
+    struct span text = {0};
+    enum found found = NOTHING;
+    *out = (struct jsonl_text){0};
+    *f = (struct jsonl_fault){JSONL_NO_OBJECT, 0, ""};
+    space(&c);
+    if (peek(&c) != '{') {
+        /* Whether it is JSON at all decides what helps. */
+        if (peek(&c) == '[') f->what = " in each line, not an array";
+        bool json = value(&c) && (space(&c), c.p == c.end);
+        if (!json)
+            *f = (struct jsonl_fault){JSONL_SYNTAX, (size_t)(c.p - record),
+                                      c.what ? c.what : "a JSON object is expected"};
+        return false;
+    }
+    if (!object(&c, key, &text, &found)) {
+        *f = (struct jsonl_fault){JSONL_SYNTAX, (size_t)(c.p - record), c.what};
+        return false;
+    }
+    if (found != TEXT) {
+        *f = (struct jsonl_fault){JSONL_NO_TEXT, 0, found == NOTHING ? "nothing" : "not text"};
+        return false;
+    }
+    *out = (struct jsonl_text){text.begin, (size_t)(text.end - text.begin), NULL};
+    if (text.escaped) out->text = out->owner = unescape(&text, &out->bytes);
+    return true;
+}

@@ -1,0 +1,53 @@
+/* Where documents begin: PREFIX_SPLIT_NNNNNN.idx beside a shard of the same name, so that nobody has to look
+ * for end-of-text tokens. Little-endian.
+ *
+ *   offset  type
+ *   0       8 bytes       "INGOTIDX"
+ *   8       u32           version: 1
+ *   12      u32           bytes per entry: 4
+ *   16      i64           tokens of the shard
+ *   24      i64           documents that begin in it
+ *   32      u64           XXH64, seed 0, of the entries
+ *   40      24 bytes      zero
+ *   64      u32 x docs    token of the shard at which each document begins: rising
+ *
+ * A document ends where the next one begins, or goes on in the next shard; what stands before the first entry
+ * belongs to the last document of the shard before. */
+#ifndef INGOT_DATA_SHARD_CORPUS_INDEX_H
+#define INGOT_DATA_SHARD_CORPUS_INDEX_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct corpus_index { /* open: mapped, read-only */
+    int64_t tokens, documents;
+    const uint32_t *begins; /* [documents] */
+    uint64_t xxh64;
+    void *map;
+    size_t map_bytes;
+};
+/* Checks everything, the checksum and the order of the entries too: a pass over them. STATUS_DATA names the
+ * file and what was expected. */
+status corpus_index_open(struct corpus_index *x, const char *path) WARN_UNUSED;
+void corpus_index_close(struct corpus_index *x); /* a zeroed or closed one is fine */
+/* The same of bytes in memory, aligned to 8, which must stay: nothing to be closed. */
+status corpus_index_parse(struct corpus_index *x, const char *path, const void *data,
+                          size_t bytes) WARN_UNUSED;
+/* "x_000000.idx" of "x_000000.bin" or "x_000000.npy". */
+void corpus_index_name(const char *shard, char *out, size_t size);
+
+/* Writer. The entries stand in a file `temp`, which keeps its name when the process is killed, until it is
+ * committed as `path`. */
+struct corpus_index_writer;
+/* Goes on after `documents` entries, which are read back; 0: begins. STATUS_DATA: there are fewer. */
+status corpus_index_create(struct corpus_index_writer **w, const char *path, const char *temp,
+                           int64_t documents) WARN_UNUSED;
+status corpus_index_add(struct corpus_index_writer *w, uint32_t begin) WARN_UNUSED;
+/* All that was added is on disk when it returns. */
+status corpus_index_sync(struct corpus_index_writer *w) WARN_UNUSED;
+/* Also closes, whether or not it succeeds; *xxh64 gets the checksum. */
+status corpus_index_commit(struct corpus_index_writer **w, int64_t tokens, uint64_t *xxh64) WARN_UNUSED;
+void corpus_index_leave(struct corpus_index_writer **w); /* closes; the file stays */
+/* The first `documents` entries of a writer's file, *begins malloc'd; NULL for 0. */
+status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins) WARN_UNUSED;
+#endif

@@ -1,0 +1,33 @@
+/* Merging one piece of text into tokens: the pair with the lowest rank is merged, the leftmost first among
+ * equals, until none is left. */
+#ifndef INGOT_DATA_TOKENIZER_BPE_MERGE_H
+#define INGOT_DATA_TOKENIZER_BPE_MERGE_H
+#include "data/tokenizer/tokenizer_int.h"
+
+enum {
+    BPE_MERGE_SHORT = 64
+}; /* units (characters or bytes): from here on the heap is faster than searching */
+
+struct bpe_node {
+    int32_t id;
+    uint32_t prev, next; /* index of the neighbours */
+    uint32_t rank;       /* of the merge with next, RANK_NONE without */
+};
+
+/* Memory for long pieces; zero it at first. */
+struct bpe_scratch {
+    struct bpe_node *nodes;
+    uint64_t *heap; /* rank << 32 | index of the left node */
+    uint32_t *ranks;
+    size_t node_cap, heap_cap, rank_cap;
+};
+void bpe_scratch_fini(struct bpe_scratch *s);
+
+/* Any piece below 4 GiB, in time n log n. Writes to `out`, which has room for `bytes`. STATUS_FIT. */
+status bpe_merge(const struct tokenizer *t, struct bpe_scratch *s, const uint8_t *piece, size_t bytes,
+                 int32_t *out, size_t *count) WARN_UNUSED;
+/* The same with the heap, however short the piece is, and always beginning with bytes: what the fast ways are
+ * held against. */
+status bpe_merge_heap(const struct tokenizer *t, struct bpe_scratch *s, const uint8_t *piece, size_t bytes,
+                      int32_t *out, size_t *count) WARN_UNUSED;
+#endif

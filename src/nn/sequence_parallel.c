@@ -1,0 +1,227 @@
+#include "nn/sequence_parallel.h"
+#include "dev/dev.h"
+
+struct lay sp_local_lay(const struct lay *l)
+{
+    struct lay part = *l;
+    CHECK(l->shares <= 1 || l->n % l->shares == 0, "%lld rows for %d ranks", (long long)l->n, l->shares);
+    if (l->shares > 1) part.n = l->n / l->shares;
+    return part;
+}
+
+void sp_lay(struct sp *w, int64_t d, const struct lay *l)
+{
+    *w = (struct sp){.shares = l->shares > 1 ? l->shares : 1};
+    if (w->shares == 1) return;
+    w->in = tensor_take(l->scratch, "rows of all ranks", l->dt, 2, l->n, d);
+    w->out = tensor_take(l->scratch, "sums over ranks", l->dt, 2, l->n, d);
+    w->parts = w->in;
+    if (l->mode == LAY_TRAIN) w->parts = tensor_take(l->scratch, "parts of other ranks", l->dt, 2, l->n, d);
+}
+
+void sp_rows(struct sp *w, int64_t rows)
+{
+    tensor_rows(&w->in, rows);
+    tensor_rows(&w->out, rows);
+    tensor_rows(&w->parts, rows);
+}
+
+static size_t bytes_of(struct tensor t)
+{
+    return (size_t)tensor_count(t) * dtype_bytes(t.dt);
+}
+
+status sp_all_gather(struct tensor to, struct tensor part, struct tensor *all, const struct exec *r)
+{
+    *all = to.rank ? to : part;
+    if (to.rank == 0) return STATUS_OK;
+    CHECK(to.shape[0] == part.shape[0] * comm_ranks(r->tp), "%lld rows of %d ranks with %lld",
+          (long long)to.shape[0], comm_ranks(r->tp), (long long)part.shape[0]);
+    return comm_all_gather(r->tp, "rows of the stream", part.data, to.data, bytes_of(part), r->stream);
+}
+
+/* Rows of rank `of`. */
+static struct tensor rows_of(struct tensor all, int of, int ranks)
+{
+    CHECK(all.shape[0] % ranks == 0, "%lld rows for %d ranks", (long long)all.shape[0], ranks);
+    all.shape[0] /= ranks;
+    all.data = (char *)all.data + (size_t)of * bytes_of(all);
+    return all;
+}
+
+struct tensor sp_local_rows(struct tensor all, const struct exec *r)
+{
+    return rows_of(all, comm_rank(r->tp), comm_ranks(r->tp));
+}
+
+/* All of w->out was sent as it was formed: what has come is added up. */
+static status end_sum(struct tensor part, const struct exec *r)
+{
+    struct sp_overlap *way = r->way;
+    const struct sp *w = way->leaving;
+    CHECK(way->formed == way->ranks, "%d of %d parts of a sum are formed", way->formed, way->ranks);
+    CHECK(way->coming[0].all.data == NULL && way->coming[1].all.data == NULL, "nobody waited for rows");
+    way->leaving = NULL;
+    TRY(side_stream_join(way->side_stream));
+    return comm_add_up(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
+                       part.dt, r->stream);
+}
+
+status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r)
+{
+    if (w->out.rank == 0) return STATUS_OK;
+    if (r->way && r->way->leaving == w) return end_sum(part, r);
+    const int64_t count = tensor_count(part);
+    CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->parts),
+          "no room for %lld sums", (long long)count);
+    return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt,
+                               w->parts.data, r->stream);
+}
+
+status sp_all_gather_in_place(struct tensor all, const char *name, const struct exec *r)
+{
+    const struct tensor own = sp_local_rows(all, r);
+    return r->tp ? comm_all_gather(r->tp, name, own.data, all.data, bytes_of(own), r->stream) : STATUS_OK;
+}
+
+status sp_keep_local(const struct sp *w, struct tensor part, const struct exec *r)
+{
+    if (w->out.rank == 0) return STATUS_OK;
+    return dev_copy(r->stream, part.data, sp_local_rows(w->out, r).data, bytes_of(part));
+}
+
+/* ---- beside the GEMMs */
+
+status sp_overlap_open(struct sp_overlap *w, struct side_stream *aside, const struct comm *tp)
+{
+    *w = (struct sp_overlap){.rank = comm_rank(tp), .ranks = comm_ranks(tp)};
+    if (w->ranks == 1 || w->ranks > SP_RANKS_MAX) return STATUS_OK;
+    w->side_stream = aside;
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < w->ranks; k++) TRY(side_stream_event_open(aside, &w->coming[i].came[k]));
+    return STATUS_OK;
+}
+
+void sp_overlap_close(struct sp_overlap *w)
+{
+    for (int i = 0; i < 2 && w->side_stream; i++)
+        for (int k = 0; k < w->ranks; k++) side_stream_event_close(w->side_stream, &w->coming[i].came[k]);
+    *w = (struct sp_overlap){0};
+}
+
+void sp_overlap_reset(struct sp_overlap *w)
+{
+    w->coming[0].all.data = w->coming[1].all.data = NULL;
+    w->leaving = NULL;
+}
+
+static struct tensor rows_behind(struct tensor all, int k, const struct sp_overlap *way)
+{
+    return rows_of(all, (way->rank + way->ranks - k) % way->ranks, way->ranks);
+}
+
+/* The first `steps` steps are under way. */
+static status come(struct sp_gather *c, int steps, const struct exec *r)
+{
+    struct sp_overlap *way = r->way;
+    const size_t bytes = bytes_of(c->part);
+    dev_stream s;
+    TRY(side_stream_fork(way->side_stream, &s));
+    for (; c->begun < steps; c->begun++) {
+        const int k = c->begun + 1;
+        void *to = rows_behind(c->all, k, way).data;
+        TRY(k < way->ranks ? comm_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
+                           : dev_copy(s, to, c->part.data, bytes));
+        TRY(side_stream_record(way->side_stream, &c->came[c->begun]));
+    }
+    return STATUS_OK;
+}
+
+status sp_all_gather_begin(struct tensor to, struct tensor part, enum sp_mode how, struct tensor *all,
+                           const struct exec *r)
+{
+    struct sp_overlap *way = r->way;
+    if (to.rank == 0 || way == NULL || how == SP_BLOCKING) return sp_all_gather(to, part, all, r);
+    struct sp_gather *c = way->coming[0].all.data ? &way->coming[1] : &way->coming[0];
+    CHECK(c->all.data == NULL && bytes_of(to) == bytes_of(part) * (size_t)way->ranks,
+          "rows of others come too early");
+    c->all = *all = to;
+    c->part = part;
+    c->begun = 0;
+    return r->stream ? come(c, way->ranks, r) : STATUS_OK;
+}
+
+struct tensor sp_reduce_scatter_begin(const struct sp *w, struct tensor part, enum sp_mode how,
+                                      const struct exec *r)
+{
+    if (w->out.rank && r->way && how == SP_OVERLAP) {
+        CHECK(r->way->leaving == NULL, "two sums at a time");
+        r->way->leaving = w;
+        r->way->formed = 0;
+    }
+    return sp_out(w, part);
+}
+
+static struct sp_gather *coming(struct tensor x, const struct exec *r)
+{
+    for (int i = 0; i < 2 && r->way; i++)
+        if (x.data && r->way->coming[i].all.data == x.data) return &r->way->coming[i];
+    return NULL;
+}
+static bool leaves(struct tensor y, const struct exec *r)
+{
+    return r->way && r->way->leaving && r->way->leaving->out.data == y.data;
+}
+
+int sp_blocks(struct tensor x, struct tensor y, const struct exec *r)
+{
+    return coming(x, r) || leaves(y, r) ? r->way->ranks : 1;
+}
+
+static status wait_for(struct sp_gather *c, int steps, const struct exec *r)
+{
+    if (c->begun < steps) TRY(come(c, steps, r));
+    return side_stream_wait(r->way->side_stream, &c->came[steps - 1]);
+}
+
+status sp_wait(struct tensor x, const struct exec *r)
+{
+    struct sp_gather *c = coming(x, r);
+    if (c == NULL) return STATUS_OK;
+    TRY(wait_for(c, r->way->ranks, r));
+    c->all.data = NULL;
+    return STATUS_OK;
+}
+
+/* The rows of block k, in the order in which they come, or else leave. */
+static int block_of(int k, const struct sp_gather *c, const struct sp_overlap *way)
+{
+    return (c ? way->rank + way->ranks - k : way->rank + 1 + k) % way->ranks;
+}
+
+status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct exec *r)
+{
+    struct sp_gather *c = coming(*x, r);
+    if (sp_blocks(*x, *y, r) == 1) return STATUS_OK;
+    CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
+    const int block = block_of(k, c, r->way), ranks = r->way->ranks;
+    if (c && k > 0) TRY(wait_for(c, k, r));
+    *x = c && k == 0 ? c->part : rows_of(*x, block, ranks);
+    *y = rows_of(*y, block, ranks);
+    return STATUS_OK;
+}
+
+status sp_block_end(int k, struct tensor x, struct tensor y, const struct exec *r)
+{
+    struct sp_overlap *way = r->way;
+    const bool last = way && k == way->ranks - 1;
+    dev_stream s;
+    if (!leaves(y, r)) return last ? sp_wait(x, r) : STATUS_OK;
+    CHECK(way->formed == k, "block %d of a sum is formed again", k);
+    way->formed++;
+    if (last) return STATUS_OK; /* this rank's own */
+    const struct tensor sent = rows_of(y, block_of(k, NULL, way), way->ranks);
+    TRY(side_stream_fork(way->side_stream, &s));
+    return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
+                      rows_behind(way->leaving->parts, k + 1, way).data, bytes_of(sent), s);
+}

@@ -1,0 +1,119 @@
+/* The GEMMs of experts by the set's own GEMM, expert by expert; rows that lie by token are first gathered into the scratch, in the
+ * order of the experts. Many experts with few rows each are dealt to the threads whole: a GEMM of a few rows has too little work for a
+ * team. What a GEMM gives does not depend on who computes it (its chunks are cut by its shape alone), so neither choice changes a bit. */
+#include "base/parallel.h"
+#include "ops/cpu/fast.h"
+
+#include <string.h>
+
+enum { MANY = 16, FEW_ROWS = 256 };
+
+static char *at(const void *p, int64_t index, dtype dt)
+{
+    return (char *)p + index * (int64_t)dtype_bytes(dt);
+}
+
+/* Operands by the experts' rows: `a` and `b` say where an expert's begin. Gathered ones lie without padding. */
+struct operands {
+    const void *a, *b;
+    const int64_t *a_at, *b_at;
+};
+
+/* first[e]: rows of the experts before e. */
+static void count_rows(const struct expert_gemm_args *a, int64_t *first)
+{
+    int64_t rows = 0;
+    for (int64_t e = 0; e < a->experts; rows += a->counts[e++]) first[e] = rows;
+}
+
+static const void *gather(const struct expert_gemm_args *a, const void *from, int64_t width,
+                          const int64_t *first)
+{
+    const size_t bytes = (size_t)width * dtype_bytes(a->dt);
+    PARALLEL_CHUNKS(e, a->experts)
+    {
+        for (int64_t i = 0; i < a->counts[e]; i++)
+            memcpy(at(a->scratch, (first[e] + i) * width, a->dt),
+                   at(from, a->source[a->offsets[e] + i] / a->top_k * width, a->dt), bytes);
+    }
+    return a->scratch;
+}
+
+static status wgrad(const struct expert_gemm_args *a, const struct operands *o, int64_t e, gemm_fn *gemm)
+{
+    const dtype acc = dtype_acc(a->dt);
+    void *c = at(a->c, e * a->n * a->k, acc);
+    const int64_t rows = a->counts[e];
+    if (rows == 0) {
+        if (a->accum == ACCUM_STORE) memset(c, 0, (size_t)(a->n * a->k) * dtype_bytes(acc));
+        return STATUS_OK;
+    }
+    return gemm(&(struct gemm_args){.a = at(o->a, o->a_at[e] * a->n, a->dt),
+                                    .trans_a = true,
+                                    .b = at(o->b, o->b_at[e] * a->k, a->dt),
+                                    .c = c,
+                                    .m = a->n,
+                                    .n = a->k,
+                                    .k = rows,
+                                    .accum = a->accum,
+                                    .dt = a->dt,
+                                    .cdt = acc},
+                NULL);
+}
+
+static status one(const struct expert_gemm_args *a, const struct operands *o, int64_t e, gemm_fn *gemm)
+{
+    if (a->product == EXPERT_WGRAD) return wgrad(a, o, e, gemm);
+    const bool fwd = a->product == EXPERT_FWD;
+    const int64_t begin = a->offsets[e], rows = a->counts[e], in = fwd ? a->k : a->n, out = fwd ? a->n : a->k,
+                  padding = a->offsets[e + 1] - begin - rows;
+    if (padding > 0)
+        memset(at(a->c, (begin + rows) * out, a->dt), 0, (size_t)(padding * out) * dtype_bytes(a->dt));
+    if (rows == 0) return STATUS_OK;
+    return gemm(&(struct gemm_args){.a = at(o->a, o->a_at[e] * in, a->dt),
+                                    .b = at(o->b, e * a->n * a->k, a->dt),
+                                    .trans_b = fwd,
+                                    .c = at(a->c, begin * out, a->dt),
+                                    .m = rows,
+                                    .n = out,
+                                    .k = in,
+                                    .accum = ACCUM_STORE,
+                                    .dt = a->dt,
+                                    .cdt = a->dt},
+                NULL);
+}
+
+static bool few_rows(const struct expert_gemm_args *a, int64_t e)
+{
+    return a->counts[e] < FEW_ROWS;
+}
+
+status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
+{
+    int64_t sorted[MOE_EXPERTS_MAX], gathered[MOE_EXPERTS_MAX];
+    struct operands o = {.a = a->a, .b = a->b, .a_at = sorted, .b_at = sorted};
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "products of experts in %s", dtype_name(a->dt));
+    CHECK(a->experts <= MOE_EXPERTS_MAX, "%ld experts", (long)a->experts);
+    for (int64_t e = 0; e < a->experts; e++) sorted[e] = a->offsets[e];
+    count_rows(a, gathered);
+    if (a->gather == EXPERT_GATHER_A) {
+        o.a = gather(a, a->a, a->product == EXPERT_FWD ? a->k : a->n, gathered);
+        o.a_at = gathered;
+    }
+    if (a->gather == EXPERT_GATHER_B) {
+        o.b = gather(a, a->b, a->k, gathered);
+        o.b_at = gathered;
+    }
+    int64_t few = 0;
+    for (int64_t e = 0; e < a->experts; e++) few += few_rows(a, e);
+    const bool deal = few >= MANY;
+    for (int64_t e = 0; e < a->experts; e++)
+        if (!deal || !few_rows(a, e)) TRY(one(a, &o, e, gemm));
+    if (!deal) return STATUS_OK;
+    PARALLEL_CHUNKS(e, a->experts)
+    {
+        status st = few_rows(a, e) ? one(a, &o, e, gemm) : STATUS_OK;
+        CHECK(st == STATUS_OK, "a product of %ld rows failed", (long)a->counts[e]);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,192 @@
+#include "base/parallel.h"
+#include "ops/cpu/oracle/oracle.h"
+#include <math.h>
+
+/* Nothing is kept between rows: a score is computed again wherever it is needed, so that each loop reads like
+ * its formula. */
+
+static double dot(const void *x, int64_t x_at, const void *y, int64_t y_at, int64_t hd, dtype dt)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < hd; i++) sum += get(x, x_at + i, dt) * get(y, y_at + i, dt);
+    return sum;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void check_heads(int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_v, int64_t window)
+{
+    CHECK(heads > 0 && heads_kv > 0 && heads % heads_kv == 0, "%lld heads on %lld kv heads", (long long)heads,
+          (long long)heads_kv);
+    CHECK(hd > 0 && hd_v > 0 && larger(hd, hd_v) <= ORACLE_HD_MAX,
+          "hd %lld and %lld, the oracle takes up to %d", (long long)hd, (long long)hd_v, ORACLE_HD_MAX);
+    CHECK(window >= 0, "window %lld", (long long)window);
+}
+
+static void check_docs(const int32_t *cu, int64_t docs, int64_t rows)
+{
+    CHECK(docs >= 0 && cu[0] == 0 && cu[docs] == rows, "%lld documents end at %d of %lld rows",
+          (long long)docs, cu[docs], (long long)rows);
+    for (int64_t i = 0; i < docs; i++)
+        CHECK(cu[i] <= cu[i + 1], "document %lld ends at %d before it begins at %d", (long long)i, cu[i + 1],
+              cu[i]);
+}
+
+/* o = softmax(scale q k^T) v for one query over keys u in [first, last]; returns the log sum exp. */
+static double attend(const void *q, int64_t q_at, const void *k, const void *v, int64_t k_at, int64_t v_at,
+                     int64_t k_stride, int64_t v_stride, struct span keys, int64_t hd, int64_t hd_v,
+                     double scale, dtype dt, double *o)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t u = keys.begin; u < keys.end; u++)
+        max = fmax(max, scale * dot(q, q_at, k, u * k_stride + k_at, hd, dt));
+    for (int64_t i = 0; i < hd_v; i++) o[i] = 0;
+    for (int64_t u = keys.begin; u < keys.end; u++) {
+        double p = exp(scale * dot(q, q_at, k, u * k_stride + k_at, hd, dt) - max);
+        sum += p;
+        for (int64_t i = 0; i < hd_v; i++) o[i] += p * get(v, u * v_stride + v_at + i, dt);
+    }
+    for (int64_t i = 0; i < hd_v; i++) o[i] /= sum;
+    return max + log(sum);
+}
+
+static status attn_fwd(const struct attn_fwd_args *a, dev_stream stream)
+{
+    (void)stream;
+    check_dt(a->dt);
+    check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
+    check_docs(a->cu_seqlens, a->docs, a->rows);
+    CHECK(a->q_stride >= a->heads * a->hd, "q_stride %lld", (long long)a->q_stride);
+    CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
+          "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
+    int64_t group = a->heads / a->heads_kv;
+    PARALLEL_CHUNKS(c, a->docs * a->heads)
+    {
+        int64_t begin = a->cu_seqlens[c / a->heads], end = a->cu_seqlens[c / a->heads + 1], h = c % a->heads;
+        int64_t at_q = h * a->hd, at_k = h / group * a->hd, at_v = h / group * a->hd_v;
+        for (int64_t t = begin; t < end; t++) {
+            struct span keys = {a->window ? larger(begin, t - a->window + 1) : begin, t + 1};
+            double o[ORACLE_HD_MAX];
+            double lse = attend(a->q, t * a->q_stride + at_q, a->k, a->v, at_k, at_v, a->k_stride,
+                                a->v_stride, keys, a->hd, a->hd_v, a->scale, a->dt, o);
+            for (int64_t i = 0; i < a->hd_v; i++) put(a->o, (t * a->heads + h) * a->hd_v + i, a->dt, o[i]);
+            if (a->lse) put(a->lse, h * a->rows + t, dtype_acc(a->dt), lse);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* P and dS of row t, query head h, key u. */
+struct prob {
+    double p, ds;
+};
+static struct prob prob_at(const struct attn_bwd_args *a, int64_t t, int64_t h, int64_t u)
+{
+    dtype acc = dtype_acc(a->dt);
+    int64_t at_q = t * a->q_stride + h * a->hd, at_o = (t * a->heads + h) * a->hd_v,
+            h_kv = h / (a->heads / a->heads_kv);
+    double score = a->scale * dot(a->q, at_q, a->k, u * a->k_stride + h_kv * a->hd, a->hd, a->dt);
+    double p = exp(score - get(a->lse, h * a->rows + t, acc));
+    double dp = dot(a->do_, at_o, a->v, u * a->v_stride + h_kv * a->hd_v, a->hd_v, a->dt);
+    return (struct prob){p, p * (dp - get(a->scratch, h * a->rows + t, acc))};
+}
+
+static void delta_and_dq(const struct attn_bwd_args *a, int64_t begin, int64_t end, int64_t h)
+{
+    int64_t kv = h / (a->heads / a->heads_kv) * a->hd;
+    for (int64_t t = begin; t < end; t++) {
+        int64_t at_o = (t * a->heads + h) * a->hd_v;
+        put(a->scratch, h * a->rows + t, dtype_acc(a->dt), dot(a->do_, at_o, a->o, at_o, a->hd_v, a->dt));
+        double dq[ORACLE_HD_MAX] = {0};
+        for (int64_t u = a->window ? larger(begin, t - a->window + 1) : begin; u <= t; u++) {
+            struct prob x = prob_at(a, t, h, u);
+            for (int64_t i = 0; i < a->hd; i++) dq[i] += x.ds * get(a->k, u * a->k_stride + kv + i, a->dt);
+        }
+        for (int64_t i = 0; i < a->hd; i++)
+            put(a->dq, t * a->dq_stride + h * a->hd + i, a->dt, a->scale * dq[i]);
+    }
+}
+
+static void dk_and_dv(const struct attn_bwd_args *a, int64_t begin, int64_t end, int64_t h_kv)
+{
+    int64_t group = a->heads / a->heads_kv;
+    for (int64_t u = begin; u < end; u++) {
+        double dk[ORACLE_HD_MAX] = {0}, dv[ORACLE_HD_MAX] = {0};
+        int64_t t_end = a->window ? smaller(end, u + a->window) : end;
+        for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
+            for (int64_t t = u; t < t_end; t++) {
+                struct prob x = prob_at(a, t, h, u);
+                for (int64_t i = 0; i < a->hd; i++)
+                    dk[i] += x.ds * get(a->q, t * a->q_stride + h * a->hd + i, a->dt);
+                for (int64_t i = 0; i < a->hd_v; i++)
+                    dv[i] += x.p * get(a->do_, (t * a->heads + h) * a->hd_v + i, a->dt);
+            }
+        for (int64_t i = 0; i < a->hd; i++)
+            put(a->dk, u * a->dk_stride + h_kv * a->hd + i, a->dt, a->scale * dk[i]);
+        for (int64_t i = 0; i < a->hd_v; i++) put(a->dv, u * a->dv_stride + h_kv * a->hd_v + i, a->dt, dv[i]);
+    }
+}
+
+static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
+{
+    (void)stream;
+    check_dt(a->dt);
+    check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
+    check_docs(a->cu_seqlens, a->docs, a->rows);
+    CHECK(smaller(a->q_stride, a->dq_stride) >= a->heads * a->hd, "q_stride %lld dq_stride %lld",
+          (long long)a->q_stride, (long long)a->dq_stride);
+    CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
+          "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
+    CHECK(a->dk_stride >= a->heads_kv * a->hd && a->dv_stride >= a->heads_kv * a->hd_v,
+          "dk_stride %lld dv_stride %lld", (long long)a->dk_stride, (long long)a->dv_stride);
+    CHECK(a->scratch || a->rows == 0, "no scratch");
+    PARALLEL_CHUNKS(c, a->docs * a->heads)
+    {
+        int64_t doc = c / a->heads;
+        delta_and_dq(a, a->cu_seqlens[doc], a->cu_seqlens[doc + 1], c % a->heads);
+    }
+    PARALLEL_CHUNKS(c, a->docs * a->heads_kv)
+    {
+        int64_t doc = c / a->heads_kv;
+        dk_and_dv(a, a->cu_seqlens[doc], a->cu_seqlens[doc + 1], c % a->heads_kv);
+    }
+    return STATUS_OK;
+}
+
+static status attn_decode(const struct attn_decode_args *a, dev_stream stream)
+{
+    (void)stream;
+    check_dt(a->dt);
+    check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
+    CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
+          "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
+    int64_t group = a->heads / a->heads_kv;
+    PARALLEL_CHUNKS(c, a->batch * a->heads)
+    {
+        int64_t b = c / a->heads, h = c % a->heads, length = a->lengths[b];
+        CHECK(length > 0 && length <= a->capacity, "sequence %lld has %lld rows, its cache %lld",
+              (long long)b, (long long)length, (long long)a->capacity);
+        int64_t at_k = b * a->capacity * a->k_stride + h / group * a->hd,
+                at_v = b * a->capacity * a->v_stride + h / group * a->hd_v;
+        struct span keys = {a->window ? larger(0, length - a->window) : 0, length};
+        double o[ORACLE_HD_MAX];
+        attend(a->q, c * a->hd, a->k_cache, a->v_cache, at_k, at_v, a->k_stride, a->v_stride, keys, a->hd,
+               a->hd_v, a->scale, a->dt, o);
+        for (int64_t i = 0; i < a->hd_v; i++) put(a->o, c * a->hd_v + i, a->dt, o[i]);
+    }
+    return STATUS_OK;
+}
+
+void oracle_attn(struct ops *o)
+{
+    o->attn_fwd = attn_fwd;
+    o->attn_bwd = attn_bwd;
+    o->attn_decode = attn_decode;
+}

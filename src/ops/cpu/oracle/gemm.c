@@ -1,0 +1,79 @@
+#include "base/parallel.h"
+#include "ops/cpu/oracle/oracle.h"
+
+/* Tiles of c, and slices of k, that are held as doubles on the stack: every element is loaded once per tile,
+ * not once per GEMM. */
+enum { TILE = 32, SLICE = 128 };
+
+struct tile {
+    double a[TILE][SLICE], b[SLICE][TILE], c[TILE][TILE];
+};
+
+/* c += a b over k in [k0, k1), in ascending order. */
+static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows, struct span cols,
+                     struct span ks)
+{
+    for (int64_t i = rows.begin; i < rows.end; i++)
+        for (int64_t k = ks.begin; k < ks.end; k++)
+            t->a[i - rows.begin][k - ks.begin] = get(g->a, g->trans_a ? k * g->m + i : i * g->k + k, g->dt);
+    for (int64_t k = ks.begin; k < ks.end; k++)
+        for (int64_t j = cols.begin; j < cols.end; j++)
+            t->b[k - ks.begin][j - cols.begin] = get(g->b, g->trans_b ? j * g->k + k : k * g->n + j, g->dt);
+    for (int64_t i = 0; i < rows.end - rows.begin; i++)
+        for (int64_t k = 0; k < ks.end - ks.begin; k++)
+            for (int64_t j = 0; j < TILE; j++) t->c[i][j] += t->a[i][k] * t->b[k][j];
+}
+
+static void tile_store(const struct gemm_args *g, const struct tile *t, struct span rows, struct span cols)
+{
+    for (int64_t i = rows.begin; i < rows.end; i++)
+        for (int64_t j = cols.begin; j < cols.end; j++) {
+            double v = t->c[i - rows.begin][j - cols.begin];
+            if (g->bias) v += get(g->bias, j, g->dt);
+            if (g->accum == ACCUM_ADD) v += get(g->c, i * g->n + j, g->cdt);
+            if (g->add) v += get(g->add, i * g->n + j, g->cdt);
+            put(g->c, i * g->n + j, g->cdt, v);
+        }
+}
+
+static status gemm(const struct gemm_args *g, dev_stream s)
+{
+    (void)s;
+    check_dt(g->dt);
+    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
+          (long long)g->k);
+    CHECK(g->cdt == g->dt || g->cdt == dtype_acc(g->dt), "%s product into %s", dtype_name(g->dt),
+          dtype_name(g->cdt));
+    CHECK(g->accum == ACCUM_STORE || g->cdt == dtype_acc(g->dt), "accumulates in %s", dtype_name(g->cdt));
+    int64_t across = chunk_count(g->n, TILE);
+    PARALLEL_CHUNKS(c, chunk_count(g->m, TILE) * across)
+    {
+        struct span rows = chunk_span(c / across, g->m, TILE), cols = chunk_span(c % across, g->n, TILE);
+        struct tile t = {0};
+        for (int64_t slice = 0; slice < chunk_count(g->k, SLICE); slice++)
+            tile_add(g, &t, rows, cols, chunk_span(slice, g->k, SLICE));
+        tile_store(g, &t, rows, cols);
+    }
+    return STATUS_OK;
+}
+
+static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    dtype acc = dtype_acc(a->dt);
+    PARALLEL_CHUNKS(j, a->n)
+    {
+        double sum = 0;
+        for (int64_t r = 0; r < a->rows; r++) sum += get(a->dy, r * a->n + j, a->dt);
+        put(a->db, j, acc, get(a->db, j, acc) + sum);
+    }
+    return STATUS_OK;
+}
+
+void oracle_gemm(struct ops *o)
+{
+    o->gemm = gemm;
+    o->gemm_adds = true;
+    o->bias_bwd = bias_bwd;
+}

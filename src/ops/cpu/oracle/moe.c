@@ -1,0 +1,401 @@
+#include "base/parallel.h"
+#include "ops/cpu/fast.h"
+#include "ops/cpu/oracle/oracle.h"
+
+#include <string.h>
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* ---- the router */
+
+static void check_rule(const struct route_rule *r)
+{
+    CHECK(r->experts >= 1 && r->experts <= MOE_EXPERTS_MAX, "%lld experts", (long long)r->experts);
+    CHECK(r->top_k >= 1 && r->top_k <= MOE_TOP_K_MAX, "%lld choices", (long long)r->top_k);
+    CHECK(r->groups >= 1 && r->experts % r->groups == 0, "%lld experts in %lld groups", (long long)r->experts,
+          (long long)r->groups);
+    CHECK(r->groups_kept >= 1 && r->groups_kept <= r->groups, "%lld of %lld groups",
+          (long long)r->groups_kept, (long long)r->groups);
+    CHECK(r->top_k <= r->experts / r->groups * r->groups_kept, "%lld choices of %lld experts",
+          (long long)r->top_k, (long long)(r->experts / r->groups * r->groups_kept));
+}
+
+struct scores {
+    double s[MOE_EXPERTS_MAX];
+    double sum, lse;
+};
+
+static void score(const struct route_rule *r, const void *logits, int64_t t, dtype acc, struct scores *out)
+{
+    double top = -INFINITY, sum = 0;
+    for (int64_t e = 0; e < r->experts; e++) top = fmax(top, get(logits, t * r->experts + e, acc));
+    for (int64_t e = 0; e < r->experts; e++) sum += exp(get(logits, t * r->experts + e, acc) - top);
+    out->lse = top + log(sum);
+    out->sum = 0;
+    for (int64_t e = 0; e < r->experts; e++) {
+        const double l = get(logits, t * r->experts + e, acc);
+        out->s[e] = r->score == ROUTE_SOFTMAX ? exp(l - top) / sum : sigmoid(l);
+        out->sum += out->s[e];
+    }
+}
+
+/* The place of the largest value that is not taken, of equal ones the first. */
+static int64_t take_best(const double *value, bool *taken, int64_t count)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < count; i++)
+        if (!taken[i] && (best < 0 || value[i] > value[best])) best = i;
+    CHECK(best >= 0, "nothing is left of %lld", (long long)count);
+    taken[best] = true;
+    return best;
+}
+
+/* Takes all experts away but those of the groups whose two best have the highest sums. */
+static void keep_groups(const struct route_rule *r, const double *choice, bool *taken)
+{
+    const int64_t size = r->experts / r->groups;
+    double sums[MOE_EXPERTS_MAX];
+    bool kept[MOE_EXPERTS_MAX] = {false};
+    for (int64_t g = 0; g < r->groups; g++) {
+        bool used[MOE_EXPERTS_MAX] = {false};
+        const double *of = choice + g * size;
+        sums[g] = of[take_best(of, used, size)];
+        if (size > 1) sums[g] += of[take_best(of, used, size)];
+    }
+    for (int64_t i = 0; i < r->groups_kept; i++) (void)take_best(sums, kept, r->groups);
+    for (int64_t e = 0; e < r->experts; e++) taken[e] = !kept[e / size];
+}
+
+static void route_token(const struct route_fwd_args *a, int64_t t)
+{
+    const struct route_rule *r = &a->rule;
+    const dtype acc = dtype_acc(a->dt);
+    struct scores s;
+    double choice[MOE_EXPERTS_MAX], sum = 0;
+    bool taken[MOE_EXPERTS_MAX] = {false};
+    score(r, a->logits, t, acc, &s);
+    for (int64_t e = 0; e < r->experts; e++) {
+        choice[e] = s.s[e] + (a->bias ? get(a->bias, e, acc) : 0);
+        if (isnan(choice[e])) choice[e] = -INFINITY;
+    }
+    if (r->groups_kept < r->groups) keep_groups(r, choice, taken);
+    int32_t *expert = a->expert + t * r->top_k;
+    for (int64_t j = 0; j < r->top_k; j++) {
+        expert[j] = (int32_t)take_best(choice, taken, r->experts);
+        sum += s.s[expert[j]];
+    }
+    for (int64_t j = 0; j < r->top_k; j++)
+        put(a->weight, t * r->top_k + j, acc, r->scale * s.s[expert[j]] / (r->normalize ? sum + 1e-20 : 1));
+}
+
+static void sort_slots(const struct route_fwd_args *a)
+{
+    const struct route_rule *r = &a->rule;
+    const int64_t slots = a->rows * r->top_k,
+                  rows_max = moe_rows_max(a->rows, r->top_k, r->experts, a->align);
+    memset(a->demand, 0, (size_t)r->experts * sizeof *a->demand);
+    for (int64_t i = 0; i < slots; i++) a->demand[a->expert[i]]++;
+    int64_t at = 0;
+    for (int64_t e = 0; e < r->experts; e++) {
+        const int64_t rows = a->capacity && a->demand[e] > a->capacity ? a->capacity : a->demand[e];
+        a->offsets[e] = (int32_t)at;
+        a->counts[e] = 0; /* until its slots are placed */
+        at += (rows + a->align - 1) / a->align * a->align;
+    }
+    a->offsets[r->experts] = (int32_t)at;
+    for (int64_t i = 0; i < rows_max; i++) a->source[i] = -1;
+    for (int64_t i = 0; i < slots; i++) {
+        const int32_t e = a->expert[i];
+        const bool fits = !a->capacity || a->counts[e] < a->capacity;
+        a->place[i] = fits ? a->offsets[e] + a->counts[e]++ : -1;
+        if (fits) a->source[a->place[i]] = (int32_t)i;
+    }
+}
+
+static status route_fwd(const struct route_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    check_rule(&a->rule);
+    const int64_t rows_max = moe_rows_max(a->rows, a->rule.top_k, a->rule.experts, a->align);
+    CHECK(a->align >= 1 && rows_max <= INT32_MAX, "%lld sorted rows", (long long)rows_max);
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        route_token(a, t);
+    }
+    sort_slots(a);
+    return STATUS_OK;
+}
+
+/* Tokens that share the counts of the auxiliary loss. */
+struct scope {
+    struct span rows;
+    const int32_t *demand;
+};
+
+static void route_token_bwd(const struct route_bwd_args *a, const struct scope *in, int64_t t)
+{
+    const struct route_rule *r = &a->rule;
+    const dtype acc = dtype_acc(a->dt);
+    const double tokens = (double)(in->rows.end - in->rows.begin),
+                 g = a->grad_scale && (a->aux != 0 || a->z != 0) ? *a->grad_scale : 0,
+                 even = (double)r->experts / ((double)r->top_k * tokens);
+    struct scores s;
+    double ds[MOE_EXPERTS_MAX] = {0}, v_sum = 1e-20, along = 0, shares = 0, back = 0;
+    score(r, a->logits, t, acc, &s);
+    for (int64_t j = 0; j < r->top_k; j++) {
+        const int64_t slot = t * r->top_k + j;
+        const double v = s.s[a->expert[slot]], dw = a->place[slot] < 0 ? 0 : get(a->dweight, slot, acc);
+        v_sum += v;
+        along += v * dw;
+    }
+    for (int64_t j = 0; j < r->top_k; j++) {
+        const int64_t slot = t * r->top_k + j;
+        const double dw = a->place[slot] < 0 ? 0 : get(a->dweight, slot, acc);
+        ds[a->expert[slot]] = r->scale * (r->normalize ? (dw - along / v_sum) / v_sum : dw);
+    }
+    /* q = s / sum s, and dq = g aux share */
+    for (int64_t e = 0; e < r->experts; e++) shares += even * in->demand[e] * s.s[e] / s.sum;
+    for (int64_t e = 0; e < r->experts; e++) {
+        if (a->aux != 0) ds[e] += g * a->aux * (even * in->demand[e] - shares) / s.sum;
+        back += ds[e] * s.s[e];
+    }
+    for (int64_t e = 0; e < r->experts; e++) {
+        const double l = get(a->logits, t * r->experts + e, acc);
+        double dl = s.s[e] * (r->score == ROUTE_SOFTMAX ? ds[e] - back : ds[e] * (1 - s.s[e]));
+        if (a->z != 0) dl += g * a->z * 2 * s.lse * exp(l - s.lse);
+        put(a->dlogits, t * r->experts + e, a->dt, dl);
+    }
+    if (a->cost)
+        put(a->cost, t, acc, (a->aux != 0 ? a->aux * shares : 0) + (a->z != 0 ? a->z * s.lse * s.lse : 0));
+}
+
+static void route_scope_bwd(const struct route_bwd_args *a, const struct scope *in)
+{
+    PARALLEL_CHUNKS(c, in->rows.end - in->rows.begin)
+    {
+        route_token_bwd(a, in, in->rows.begin + c);
+    }
+}
+
+static status route_bwd(const struct route_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    check_rule(&a->rule);
+    const int64_t k = a->rule.top_k;
+    const dtype acc = dtype_acc(a->dt);
+    for (int64_t e = 0; a->load && e < a->rule.experts; e++)
+        put(a->load, e, acc, get(a->load, e, acc) + a->demand[e]);
+    if (a->aux == 0 || a->aux_kind == ROUTE_AUX_SWITCH) {
+        route_scope_bwd(a, &(struct scope){.rows = {0, a->rows}, .demand = a->demand});
+        return STATUS_OK;
+    }
+    for (int64_t d = 0; d < a->docs; d++) {
+        int32_t demand[MOE_EXPERTS_MAX] = {0};
+        const struct span rows = {a->cu_seqlens[d], a->cu_seqlens[d + 1]};
+        for (int64_t i = rows.begin * k; i < rows.end * k; i++) demand[a->expert[i]]++;
+        route_scope_bwd(a, &(struct scope){.rows = rows, .demand = demand});
+    }
+    return STATUS_OK;
+}
+
+/* ---- GEMMs, expert by expert */
+
+/* Row r of an operand that is gathered, or is not. */
+static int64_t row_of(const struct expert_gemm_args *a, enum expert_gather who, int64_t r)
+{
+    return a->gather == who ? a->source[r] / a->top_k : r;
+}
+
+static void expert_rows(const struct expert_gemm_args *a, int64_t e)
+{
+    const bool fwd = a->product == EXPERT_FWD;
+    const int64_t in = fwd ? a->k : a->n, out = fwd ? a->n : a->k, begin = a->offsets[e],
+                  real = begin + a->counts[e];
+    PARALLEL_CHUNKS(c, a->offsets[e + 1] - begin)
+    {
+        const int64_t r = begin + c;
+        for (int64_t j = 0; j < out; j++) {
+            double sum = 0;
+            for (int64_t i = 0; r < real && i < in; i++)
+                sum += get(a->a, row_of(a, EXPERT_GATHER_A, r) * in + i, a->dt) *
+                       get(a->b, (e * a->n + (fwd ? j : i)) * a->k + (fwd ? i : j), a->dt);
+            put(a->c, r * out + j, a->dt, sum);
+        }
+    }
+}
+
+static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
+{
+    const dtype acc = dtype_acc(a->dt);
+    const int64_t begin = a->offsets[e], end = begin + a->counts[e];
+    PARALLEL_CHUNKS(i, a->n)
+    {
+        for (int64_t j = 0; j < a->k; j++) {
+            const int64_t at = (e * a->n + i) * a->k + j;
+            double sum = a->accum == ACCUM_ADD ? get(a->c, at, acc) : 0;
+            for (int64_t r = begin; r < end; r++)
+                sum += get(a->a, row_of(a, EXPERT_GATHER_A, r) * a->n + i, a->dt) *
+                       get(a->b, row_of(a, EXPERT_GATHER_B, r) * a->k + j, a->dt);
+            put(a->c, at, acc, sum);
+        }
+    }
+}
+
+static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
+    CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
+    for (int64_t e = 0; e < a->experts; e++) {
+        if (a->product == EXPERT_WGRAD)
+            expert_wgrad(a, e);
+        else
+            expert_rows(a, e);
+    }
+    return STATUS_OK;
+}
+
+/* ---- between and behind the GEMMs */
+
+static status expert_act_fwd(const struct expert_act_fwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    PARALLEL_CHUNKS(r, a->offsets[a->experts])
+    {
+        const bool real = a->source[r] >= 0;
+        const double w = real ? get(a->weight, a->source[r], dtype_acc(a->dt)) : 0;
+        for (int64_t i = 0; i < a->f; i++) {
+            const double gate = real ? get(a->up, r * 2 * a->f + i, a->dt) : 0,
+                         up = real ? get(a->up, (r * 2 + 1) * a->f + i, a->dt) : 0;
+            put(a->m, r * a->f + i, a->dt, w * gate * sigmoid(gate) * up);
+        }
+    }
+    return STATUS_OK;
+}
+
+static status expert_act_bwd(const struct expert_act_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    const dtype acc = dtype_acc(a->dt);
+    PARALLEL_CHUNKS(r, a->offsets[a->experts])
+    {
+        const bool real = a->source[r] >= 0;
+        const double w = real ? get(a->weight, a->source[r], acc) : 0;
+        double dw = 0;
+        for (int64_t i = 0; i < a->f; i++) {
+            const int64_t gate_at = r * 2 * a->f + i, up_at = gate_at + a->f, at = r * a->f + i;
+            const double gate = real ? get(a->up, gate_at, a->dt) : 0,
+                         up = real ? get(a->up, up_at, a->dt) : 0, dm = real ? get(a->dm, at, a->dt) : 0,
+                         sg = sigmoid(gate), silu = gate * sg;
+            dw += dm * silu * up;
+            put(a->dup, gate_at, a->dt, w * dm * up * sg * (1 + gate * (1 - sg)));
+            put(a->dup, up_at, a->dt, w * dm * silu);
+            put(a->m, at, a->dt, w * silu * up);
+        }
+        if (real) put(a->dweight, a->source[r], acc, dw);
+    }
+    return STATUS_OK;
+}
+
+static status combine(const struct combine_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->base_dt == a->dt || a->base_dt == dtype_acc(a->dt), "%s with a base of %s", dtype_name(a->dt),
+          dtype_name(a->base_dt));
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        const double gate = a->gate ? sigmoid(get(a->gate, t, dtype_acc(a->dt))) : 1;
+        for (int64_t i = 0; i < a->d; i++) {
+            double sum = a->base ? gate * get(a->base, t * a->d + i, a->base_dt) : 0;
+            for (int64_t j = 0; j < a->top_k; j++) {
+                const int64_t r = a->place[t * a->top_k + j];
+                if (r >= 0) sum += get(a->x, r * a->d + i, a->dt);
+            }
+            put(a->y, t * a->d + i, a->dt, sum);
+        }
+    }
+    return STATUS_OK;
+}
+
+static status combine_gate_bwd(const struct combine_gate_bwd_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    PARALLEL_CHUNKS(t, a->rows)
+    {
+        const double gate = sigmoid(get(a->gate, t, dtype_acc(a->dt)));
+        double along = 0;
+        for (int64_t i = t * a->d; i < (t + 1) * a->d; i++) {
+            const double dy = get(a->dy, i, a->dt);
+            along += dy * get(a->base, i, a->dt);
+            put(a->dbase, i, a->dt, gate * dy);
+        }
+        put(a->dgate, t, a->dt, along * gate * (1 - gate));
+    }
+    return STATUS_OK;
+}
+
+/* ---- balancing */
+
+static void balance_row(const struct balance_args *a, const struct update_chunk *row, double *most,
+                        double *least)
+{
+    double sum = 0;
+    for (int64_t i = row->begin; i < row->begin + row->count; i++) sum += (double)a->load[i];
+    const double mean = sum / row->count;
+    if (sum == 0) return;
+    for (int64_t i = row->begin; i < row->begin + row->count; i++) {
+        const double c = (double)a->load[i];
+        float *const bias = &a->bias[i - row->no_v];
+        *bias = (float)((double)*bias + a->rate * ((c < mean) - (c > mean)));
+        *most = fmax(*most, c / mean);
+        *least = fmin(*least, c / mean);
+        a->load[i] = 0;
+    }
+}
+
+static status balance(const struct balance_args *a, dev_stream s)
+{
+    (void)s;
+    double most = 0, least = INFINITY;
+    if (!isfinite(a->scalars->grad_norm)) return STATUS_OK;
+    for (int64_t i = 0; i < a->row_count; i++) balance_row(a, &a->rows[i], &most, &least);
+    a->scalars->load_max = most;
+    a->scalars->load_min = isfinite(least) ? least : 0;
+    return STATUS_OK;
+}
+
+/* The oracle needs none of it, but speaks for all sets of the CPU where a plan is laid out without one. */
+static size_t moe_scratch(const struct moe_shape *m, enum moe_memory what)
+{
+    const size_t row = (size_t)m->experts * sizeof(int32_t);
+    switch (what) {
+    case MOE_ROUTE_FWD: return (size_t)chunk_count(m->rows, MOE_CHUNK_TOKENS) * row;
+    case MOE_ROUTE_BWD: return (size_t)m->docs * row;
+    case MOE_PRODUCT: break;
+    }
+    return (size_t)(m->rows * m->top_k * m->d) * dtype_bytes(m->dt); /* gathered rows */
+}
+
+void oracle_moe(struct ops *o)
+{
+    o->route_fwd = route_fwd;
+    o->route_bwd = route_bwd;
+    o->expert_gemm = expert_gemm;
+    o->expert_act_fwd = expert_act_fwd;
+    o->expert_act_bwd = expert_act_bwd;
+    o->combine = combine;
+    o->combine_gate_bwd = combine_gate_bwd;
+    o->balance = balance;
+    o->moe_scratch = moe_scratch;
+    o->expert_align = 1;
+}

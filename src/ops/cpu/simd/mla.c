@@ -1,0 +1,164 @@
+/* The heads of multi-head latent attention: copies, and rotations of neighbours. Cosines and sines of a row are spread over its pairs once,
+ * (c0 c0 c1 c1 ...) and (-s0 s0 -s1 s1 ...), so that a vector of pairs takes one shuffle and two matmuls; all heads take the same. */
+#include "base/parallel.h"
+#include "ops/cpu/simd/simd.h"
+#include "ops/cpu/simd/vecmath.h"
+#include "ops/cpu/workspace.h"
+
+enum { CHUNK_ELEMENTS = 16384 };
+
+struct shape {
+    const int32_t *positions;
+    const float *cos, *sin;
+    int64_t rows, heads, nope, half, pos_count;
+    dtype dt;
+};
+#define SHAPE(a)                                                                                             \
+    {                                                                                                        \
+        (a)->positions, (const float *)(a)->cos, (const float *)(a)->sin, (a)->rows, (a)->heads, (a)->nope,  \
+            (a)->half, (a)->pos_count, (a)->dt                                                               \
+    }
+
+static void check_shape(const struct shape *a)
+{
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    CHECK(a->heads > 0 && a->nope >= 0 && a->half > 0, "%lld heads of %lld and 2 x %lld", (long long)a->heads,
+          (long long)a->nope, (long long)a->half);
+}
+
+static int64_t rows_each(const struct shape *a)
+{
+    const int64_t wide = a->heads * (a->nope + 2 * a->half);
+    return wide < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / wide : 1;
+}
+
+/* Factors of a row's tail, [2 half] each, whole vectors. */
+struct angles {
+    float *c, *s;
+};
+static struct angles angles_lay(const struct shape *a)
+{
+    const size_t wide = (size_t)((2 * a->half + VEC - 1) / VEC * VEC);
+    float *c = workspace_get(WORKSPACE_MINE, 2 * wide * sizeof *c);
+    memset(c, 0, 2 * wide * sizeof *c);
+    return (struct angles){c, c + wide};
+}
+/* `sign` 1: forward; -1: back. */
+static void angles_of_row(const struct shape *a, const struct angles *g, int64_t t, float sign)
+{
+    const int32_t position = a->positions[t];
+    CHECK(position >= 0 && position < a->pos_count, "position %d of row %lld is outside [0, %lld)", position,
+          (long long)t, (long long)a->pos_count);
+    const float *c = a->cos + position * a->half, *s = a->sin + position * a->half;
+    for (int64_t i = 0; i < a->half; i++) {
+        g->c[2 * i] = g->c[2 * i + 1] = c[i];
+        g->s[2 * i] = -sign * s[i];
+        g->s[2 * i + 1] = sign * s[i];
+    }
+}
+
+VEC_INLINE vf turned(vf x, const struct angles *g, int64_t i)
+{
+    return x * vec_load(g->c, i, VEC, DTYPE_F32) + vec_swap(x) * vec_load(g->s, i, VEC, DTYPE_F32);
+}
+
+/* A tail from `from` to `to`, which may be the same memory. */
+VEC_INLINE void turn(const struct angles *g, int64_t width, const void *src, int64_t from, void *dst,
+                     int64_t to, dtype dt)
+{
+    for (int64_t i = 0; i < width; i += VEC) {
+        const int n = vec_n(width - i);
+        vec_store(dst, to + i, n, dt, turned(vec_load(src, from + i, n, dt), g, i));
+    }
+}
+
+static void copy(const void *src, int64_t from, void *dst, int64_t to, int64_t count, dtype dt)
+{
+    const size_t element = dtype_bytes(dt);
+    memcpy((char *)dst + (size_t)to * element, (const char *)src + (size_t)from * element,
+           (size_t)count * element);
+}
+
+VEC_INLINE void fwd_row(const struct latent_fwd_args *a, const struct angles *g, int64_t t, dtype dt)
+{
+    const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
+    for (int64_t h = 0; a->q && h < a->heads; h++) {
+        const int64_t at = t * a->q_stride + h * hd + a->nope;
+        turn(g, tail, a->q, at, a->q, at, dt);
+    }
+    if (a->k == NULL) return;
+    turn(g, tail, a->k_rope, t * a->k_rope_stride, a->k, k + a->nope, dt);
+    for (int64_t h = 0; h < a->heads; h++) {
+        if (a->nope) copy(a->k_nope, t * a->k_nope_stride + h * a->nope, a->k, k + h * hd, a->nope, dt);
+        if (h) copy(a->k, k + a->nope, a->k, k + h * hd + a->nope, tail, dt);
+    }
+}
+
+static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
+{
+    (void)stream;
+    const struct shape shape = SHAPE(a);
+    check_shape(&shape);
+    CHECK(!a->q || a->q_stride >= a->heads * (a->nope + 2 * a->half), "q_stride %lld",
+          (long long)a->q_stride);
+    const int64_t grain = rows_each(&shape);
+    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    {
+        const struct span rows = chunk_span(c, a->rows, grain);
+        const struct angles g = angles_lay(&shape);
+        for (int64_t t = rows.begin; t < rows.end; t++) {
+            angles_of_row(&shape, &g, t, 1);
+            if (a->dt == DTYPE_F32)
+                fwd_row(a, &g, t, DTYPE_F32);
+            else
+                fwd_row(a, &g, t, DTYPE_BF16);
+        }
+    }
+    return STATUS_OK;
+}
+
+VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g, int64_t t, dtype dt)
+{
+    const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
+    for (int64_t h = 0; a->dq && h < a->heads; h++) {
+        const int64_t at = t * a->dq_stride + h * hd + a->nope;
+        turn(g, tail, a->dq, at, a->dq, at, dt);
+    }
+    for (int64_t h = 0; a->nope && h < a->heads; h++)
+        copy(a->dk, k + h * hd, a->dk_nope, t * a->dk_nope_stride + h * a->nope, a->nope, dt);
+    for (int64_t i = 0; i < tail; i += VEC) {
+        const int n = vec_n(tail - i);
+        vf sum = {0};
+        for (int64_t h = 0; h < a->heads; h++) sum += vec_load(a->dk, k + h * hd + a->nope + i, n, dt);
+        vec_store(a->dk_rope, t * a->dk_rope_stride + i, n, dt, turned(sum, g, i));
+    }
+}
+
+static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
+{
+    (void)stream;
+    const struct shape shape = SHAPE(a);
+    check_shape(&shape);
+    CHECK(!a->dq || a->dq_stride >= a->heads * (a->nope + 2 * a->half), "dq_stride %lld",
+          (long long)a->dq_stride);
+    const int64_t grain = rows_each(&shape);
+    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    {
+        const struct span rows = chunk_span(c, a->rows, grain);
+        const struct angles g = angles_lay(&shape);
+        for (int64_t t = rows.begin; t < rows.end; t++) {
+            angles_of_row(&shape, &g, t, -1);
+            if (a->dt == DTYPE_F32)
+                bwd_row(a, &g, t, DTYPE_F32);
+            else
+                bwd_row(a, &g, t, DTYPE_BF16);
+        }
+    }
+    return STATUS_OK;
+}
+
+void SIMD(simd_mla)(struct ops *o)
+{
+    o->latent_fwd = latent_fwd;
+    o->latent_bwd = latent_bwd;
+}

@@ -1,0 +1,767 @@
+// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_bwd_wide_sm90.cu): five matmuls in one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608),
+// and yet equal bits in every run.
+//
+// A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query rows that see the
+// keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the group. dK and dV stay in registers all
+// the way. One step, of each of two warpgroups, which hold 64 keys each:
+//
+//   dP^T = V dO^T - delta           [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next matmuls' operand A
+//   P^T  = exp2(scale2 S^T - lse2)  beside dP^T
+//   dV  += P^T dO
+//   dS^T = P^T dP^T                 beside dV; goes to shared memory also, for dQ, which sums over the keys of both warpgroups
+//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]; goes to who adds it beside the next two
+//   S^T  = K Q^T                    of the next step
+//   dK  += dS^T Q
+//
+// Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its exponentials and dS,
+// while the other one keeps the tensor cores busy (heads of 64, 8 x 4096 and 32 x 2048 rows, under lasting load, each in turn with its like: 4 and 6 %
+// slower without turns, 2.5 and 3.5 % with delta subtracted behind the matmul, 0 and 2 % with dQ behind S^T and handed over when all matmuls
+// are done; with no dQ added to anything 8 % faster). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in
+// the order of the threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of it.
+//
+// Which matmuls are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma (C7512, C7514,
+// C7515).
+//
+// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, K and V), and for each of the two consuming warpgroups a warp
+// that adds its dQ to global memory.
+//
+// ---- dQ in a fixed order.
+//
+// The query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both limits never decrease along the rows,
+// attn_docs.cuh). They add in the order of the walk: a count per (i, head, warpgroup) in global memory says whose turn it is. The first
+// stores, so nothing is zeroed; the last one reads what the others left, scales, rounds, and writes dq. The walk has two directions:
+//
+//   down  key blocks in ascending order, each from the last query block that sees it down to its own. The longest items of a document come
+//         first: a short tail. Each key block follows the one before it by a step.
+//   up    key blocks in descending order, each from its own query block upwards. Nobody waits for more than what began before it, but
+//         the longest items come last, and blocks of one head are further apart. For short documents where a step is one head (group 1):
+//         down, all items of a document end at the same time, and those of the next one begin with waiting for each other (64 x 1024
+//         rows, 12/12 heads of 64: 270 TFLOP/s up, 211 down; 4 x 4096, 32/32 of 128: 336 and 430).
+//
+// Work items are taken from a ticket counter in the order of the walk. Whoever waits waits for a smaller ticket, which some block already
+// has or has done: so no deadlock, however few blocks are resident. Blocks of one head that run at the same time read the same tiles of Q
+// and dO and add to the same tile of dQ while these are in L2.
+//
+// The partial sums of dQ lie in the order of the accumulators of wgmma: [query block][head][warpgroup][8][128 threads] float4. Nobody but
+// this file reads them.
+#include "ops/cuda/attn_docs.cuh"
+#include "ops/cuda/tile_sm90.cuh"
+extern "C" {
+#include "ops/cuda/attn_backends.h"
+}
+
+enum { ELEMENTWISE = 1 }; // and 2: named barriers at which a warpgroup waits for its turn
+enum { KEYS = 128, GROUPS = 2, THREADS = (1 + GROUPS) * WARPGROUP, DQ_FLOATS = 64 * 64 };
+
+template <int HD> struct bwd_tile {
+    enum {
+        M = HD == 64 ? 128 : 64, // query rows of a step
+        REGISTERS = 240,         // of a consumer; the producer's warpgroup has the rest of 3 * 168
+        GIVEN = 3 * 168 - 2 * REGISTERS,
+        Q_STAGES = HD == 64 ? 2 : 3,
+        O_STAGES = 2,
+        DS_STAGES = 3, // one is written, one read by this warpgroup, one still read by the other
+        KV = KEYS * HD * 2,
+        Q = M * HD * 2,
+        DS = KEYS * M * 2,
+        DQ = DQ_FLOATS * 4,
+        AT_K = 0,
+        AT_V = AT_K + KV,
+        AT_Q = AT_V + KV,
+        AT_O = AT_Q + Q_STAGES * Q,
+        AT_DS = AT_O + O_STAGES * Q,
+        AT_DQ = AT_DS + DS_STAGES * DS,
+        AT_LSE = AT_DQ + GROUPS * DQ,
+        AT_DELTA = AT_LSE + Q_STAGES * M * 4,
+        AT_BARS = AT_DELTA + O_STAGES * M * 4,
+        AT_ITEM = AT_BARS + 192,
+        AT_MODE = AT_ITEM + 16, // dq_mode of each warpgroup
+        BYTES = AT_MODE + 16
+    };
+};
+
+// Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are filled up to a multiple of KEYS: a row that does
+// not exist has lse2 = inf, so that its probabilities are 0, and sees and is seen by nothing.
+struct bwd_scratch {
+    float *dq;                  // as above
+    float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
+    int *row_end;               // [rows_pad]: query_end of a key row
+    int *first_block;           // [rows_pad / M]: the first key block that a query block sees
+    unsigned *turns;            // [rows_pad / M, heads, 2]: how many key blocks have added
+    unsigned *ticket;
+    int rows_pad;
+};
+
+struct bwd_args {
+    bwd_scratch x;
+    __nv_bfloat16 *dq, *dk, *dv;
+    int64_t dq_stride, dk_stride, dv_stride;
+    int rows, heads, heads_kv, group, items;
+    int upward; // the direction of the walk
+    float scale, scale2;
+    const int *positions; // heads of 64: dq and dk turn back by the angles there; NULL: they do not
+    const float *cos, *sin; // [positions, 32]
+};
+
+// What becomes of a warpgroup's part of dQ: others add to it, or it is finished, alone or with what others left.
+enum dq_mode { DQ_ADD, DQ_LAST, DQ_ONLY };
+
+// A work item, as its producer tells the others: its key block (-1: no more), its kv head, its query blocks in the order of the walk.
+struct bwd_item { int block, kv, first, last; };
+
+// ---- What the kernel's warps share.
+
+template <int HD> struct bwd_shared {
+    using tile = bwd_tile<HD>;
+    uint32_t base;
+
+    __device__ uint32_t bar(int i) const { return base + tile::AT_BARS + i * 8; }
+    __device__ uint32_t ds_full(int stage) const { return bar(16 + stage); }
+    __device__ uint32_t ds_empty(int stage) const { return bar(19 + stage); }
+    __device__ uint32_t q_full(int stage) const { return bar(stage); }
+    __device__ uint32_t q_empty(int stage) const { return bar(3 + stage); }
+    __device__ uint32_t o_full(int stage) const { return bar(6 + stage); }
+    __device__ uint32_t o_empty(int stage) const { return bar(8 + stage); }
+    __device__ uint32_t kv_full() const { return bar(10); }
+    __device__ uint32_t kv_empty() const { return bar(11); }
+    __device__ uint32_t dq_full(int group) const { return bar(12 + group); }
+    __device__ uint32_t dq_empty(int group) const { return bar(14 + group); }
+
+    __device__ bwd_item item() const
+    {
+        bwd_item x;
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                     : "=r"(x.block), "=r"(x.kv), "=r"(x.first), "=r"(x.last)
+                     : "r"(base + tile::AT_ITEM)
+                     : "memory");
+        return x;
+    }
+    __device__ int mode(int group) const
+    {
+        int x;
+        asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(base + tile::AT_MODE + group * 4) : "memory");
+        return x;
+    }
+    __device__ void put_mode(int group, int x) const
+    {
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(base + tile::AT_MODE + group * 4), "r"(x) : "memory");
+    }
+    __device__ void put_item(const bwd_item &x) const
+    {
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(base + tile::AT_ITEM), "r"(x.block), "r"(x.kv), "r"(x.first),
+                     "r"(x.last)
+                     : "memory");
+    }
+};
+
+#ifdef TILE90
+
+__device__ inline unsigned load_acquire(const unsigned *p)
+{
+    unsigned x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ inline void add_release(unsigned *p)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(p) : "memory");
+}
+__device__ inline void fence_async_all() { asm volatile("fence.proxy.async;\n" ::: "memory"); }
+
+// ---- Producer: one thread.
+
+template <int HD>
+__device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const CUtensorMap *map_q, const CUtensorMap *map_k,
+                               const CUtensorMap *map_v, const CUtensorMap *map_o)
+{
+    using tile = bwd_tile<HD>;
+    constexpr int SLABS = HD / SLAB_COLS;
+    ring<tile::Q_STAGES> q;
+    ring<tile::O_STAGES> o;
+    for (uint32_t parity = 0;; parity ^= 1) {
+        const int ticket = (int)atomicAdd(a.x.ticket, 1u);
+        if (ticket >= a.items) {
+            mbar_wait(sh.kv_empty(), parity ^ 1);
+            sh.put_item({-1, 0, 0, 0});
+            mbar_arrive(sh.kv_full());
+            return;
+        }
+        bwd_item item = {ticket / a.heads_kv, ticket % a.heads_kv, 0, 0};
+        if (a.upward) item.block = a.items / a.heads_kv - 1 - item.block;
+        const int low = item.block * KEYS / tile::M;
+        const int high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M, onward = a.upward ? 1 : -1;
+        item.first = a.upward ? low : high;
+        item.last = a.upward ? high : low;
+        const int head = item.kv * a.group, steps = (high - low + 1) * a.group;
+        for (int step = 0, i = item.first, h = head; step < steps; step++) {
+            const int row = i * tile::M;
+            const int64_t stats = (int64_t)h * a.x.rows_pad + row;
+            mbar_wait(sh.q_empty(q.stage), q.parity ^ 1);
+            mbar_arrive_expect(sh.q_full(q.stage), tile::Q + tile::M * 4);
+            tma_load(sh.base + tile::AT_Q + q.stage * tile::Q, map_q, sh.q_full(q.stage), row, h * SLABS);
+            bulk_load(sh.base + tile::AT_LSE + q.stage * (tile::M * 4), a.x.lse2 + stats, tile::M * 4, sh.q_full(q.stage));
+            mbar_wait(sh.o_empty(o.stage), o.parity ^ 1);
+            mbar_arrive_expect(sh.o_full(o.stage), tile::Q + tile::M * 4);
+            tma_load(sh.base + tile::AT_O + o.stage * tile::Q, map_o, sh.o_full(o.stage), row, h * SLABS);
+            bulk_load(sh.base + tile::AT_DELTA + o.stage * (tile::M * 4), a.x.delta + stats, tile::M * 4, sh.o_full(o.stage));
+            q.next();
+            o.next();
+            if (step == 0) { // behind the first tiles, which need not wait until the item before is done
+                mbar_wait(sh.kv_empty(), parity ^ 1);
+                sh.put_item(item);
+                mbar_arrive_expect(sh.kv_full(), 2 * tile::KV);
+                tma_load(sh.base + tile::AT_K, map_k, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
+                tma_load(sh.base + tile::AT_V, map_v, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
+            }
+            if (++h == head + a.group) {
+                h = head;
+                i += onward;
+            }
+        }
+    }
+}
+
+// ---- dQ of one warpgroup to global memory, in turn: one thread.
+
+template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_shared<HD> sh, int group)
+{
+    using tile = bwd_tile<HD>;
+    const uint32_t from = sh.base + tile::AT_DQ + group * tile::DQ;
+    const int onward = a.upward ? 1 : -1;
+    uint32_t full = 0;
+    for (uint32_t parity = 0;; parity ^= 1) {
+        mbar_wait(sh.kv_full(), parity);
+        const bwd_item item = sh.item();
+        mbar_arrive(sh.kv_empty());
+        if (item.block < 0) return;
+        for (int i = item.first; i != item.last + onward; i += onward) {
+            const int own = (min(i * tile::M + tile::M, a.rows) - 1) / KEYS, first = __ldg(a.x.first_block + i);
+            const unsigned before = (unsigned)(a.upward ? own - item.block : item.block - first);
+            const bool last = item.block == (a.upward ? first : own);
+            for (int h = item.kv * a.group; h < (item.kv + 1) * a.group; h++, full ^= 1) {
+                const int64_t at = ((int64_t)i * a.heads + h) * GROUPS + group;
+                if (last)
+                    while (load_acquire(a.x.turns + at) != before) {}
+                sh.put_mode(group, !last ? DQ_ADD : before ? DQ_LAST : DQ_ONLY);
+                mbar_arrive(sh.dq_empty(group));
+                if (!last)
+                    while (load_acquire(a.x.turns + at) != before) {}
+                fence_async_all();
+                mbar_wait(sh.dq_full(group), full);
+                if (last) continue;
+                if (before == 0) bulk_store(a.x.dq + at * DQ_FLOATS, from, tile::DQ);
+                else bulk_add_f32(a.x.dq + at * DQ_FLOATS, from, tile::DQ);
+                bulk_commit();
+                bulk_wait<0>();
+                fence_async_all();
+                add_release(a.x.turns + at);
+            }
+        }
+    }
+}
+
+// ---- Consumers.
+
+__device__ inline float2 shared_float2(uint32_t at)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(at) : "memory");
+    return x;
+}
+
+template <int HD> struct consumer {
+    using tile = bwd_tile<HD>;
+    enum { M = tile::M, SLABS = HD / SLAB_COLS };
+    const bwd_args &a;
+    const bwd_shared<HD> sh;
+    const int group, thread, lane; // thread: within the warpgroup
+    float dk[HD / 2], dv[HD / 2], s[M / 2], dp[M / 2];
+    uint32_t p[M / 16][4], ds[M / 16][4];
+    struct places { int at[2]; };              // positions of this thread's two rows
+    struct angles { float2 cos[2][4], sin[2][4]; }; // of their columns below 32
+
+    __device__ consumer(const bwd_args &a_, const bwd_shared<HD> &sh_, int group_)
+        : a(a_), sh(sh_), group(group_), thread(threadIdx.x % WARPGROUP), lane(threadIdx.x % WARP)
+    {
+    }
+
+    // What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read it.
+    template <int COUNT> __device__ static void fresh(float (&d)[COUNT])
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) asm volatile("" : "=f"(d[i]));
+    }
+    // S^T of the tile of Q in a stage; added to d: dP^T of the tile of dO.
+    template <int ADD> __device__ void keys_by_tile(float (&d)[M / 2], int at_keys, uint32_t tile_at)
+    {
+        const uint64_t keys = operand_k(sh.base + at_keys + group * (64 * SLAB_ROW)), rows = operand_k(tile_at);
+        if (ADD) hold(d);
+        else fresh(d);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++)
+            wgmma_ss<M>(d, operand_step(keys, step_k(k, KEYS)), operand_step(rows, step_k(k, M)), ADD || k > 0);
+    }
+    // dV += P^T dO, dK += dS^T Q.
+    __device__ void registers_by_tile(float (&d)[HD / 2], uint32_t (&x)[M / 16][4], uint32_t tile_at)
+    {
+        const uint64_t rows = operand_mn(tile_at, M * SLAB_ROW);
+        hold(d);
+#pragma unroll
+        for (int k = 0; k < M / 16; k++) hold(x[k]);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < M / 16; k++) wgmma_rs<HD, 1>(d, x[k], operand_step(rows, step_mn(k)), 1);
+    }
+    // dQ = dS K, 64 queries x 64 columns of the head.
+    __device__ void dq_product(float (&dq)[32], uint32_t ds_at)
+    {
+        const uint64_t x = operand_mn(ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0), 0);
+        const uint64_t keys = operand_mn(sh.base + tile::AT_K + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW)), 0);
+        fresh(dq);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++)
+            wgmma_ss<64, 1, 1>(dq, operand_step(x, step_mn(k)), operand_step(keys, step_mn(k)), k > 0);
+    }
+
+    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's two keys.
+    __device__ void mask(const int (&from)[2], const int (&to)[2])
+    {
+        const int t2 = lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < M / 2; i++) {
+            const int col = i / 4 * 8 + i % 2 + t2, half = i / 2 % 2;
+            if (col < from[half] || col >= to[half]) s[i] = -INFINITY;
+        }
+    }
+    // What dP^T is added to: -delta of each query.
+    __device__ void deltas(uint32_t delta_at)
+    {
+#pragma unroll
+        for (int i = 0; i < M / 2; i += 4) {
+            const float2 delta = shared_float2(delta_at + (i * 2 + lane % 4 * 2) * 4);
+            dp[i] = dp[i + 2] = delta.x;
+            dp[i + 1] = dp[i + 3] = delta.y;
+        }
+    }
+    // lse of the first queries of a tile, which are asked for while matmuls run. There are registers for no more.
+    enum { AHEAD = 4 };
+    __device__ void lse_ahead(float2 (&ahead)[AHEAD], uint32_t lse_at) const
+    {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) ahead[i] = shared_float2(lse_at + (i * 8 + lane % 4 * 2) * 4);
+    }
+    __device__ void probabilities(const float2 (&ahead)[AHEAD], uint32_t lse_at)
+    {
+#pragma unroll
+        for (int c = 0; c < M / 16; c++)
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                const float2 lse = c * 2 + n < AHEAD ? ahead[c * 2 + n] : shared_float2(lse_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int i = c * 8 + n * 4 + half * 2;
+                    p[c][n * 2 + half] =
+                        two_bf16(exp2_fast(fmaf(s[i], a.scale2, -lse.x)), exp2_fast(fmaf(s[i + 1], a.scale2, -lse.y)));
+                }
+            }
+#pragma unroll
+        for (int c = 0; c < M / 16; c++) hold(p[c]);
+    }
+    // From the rounded P: it is what dV takes, and its registers are those that are left.
+    __device__ void score_gradients()
+    {
+#pragma unroll
+        for (int c = 0; c < M / 16; c++)
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int i = c * 8 + n * 4 + half * 2;
+                    const uint32_t x = p[c][n * 2 + half];
+                    ds[c][n * 2 + half] = two_bf16(__uint_as_float(x << 16) * dp[i], __uint_as_float(x & 0xffff0000u) * dp[i + 1]);
+                }
+    }
+    // dS^T to shared memory as [key][query], a slab for each 64 queries.
+    __device__ void ds_store(uint32_t ds_at)
+    {
+        const int row = group * 64 + thread / WARP * 16 + lane % 16;
+        const uint32_t at = ds_at + row * SLAB_ROW + ((lane / 16 ^ (lane & 7)) << 4);
+#pragma unroll
+        for (int c = 0; c < M / 16; c++)
+            store8x8x4((at ^ (c % 4 << 5)) + c / 4 * (KEYS * SLAB_ROW), ds[c][0], ds[c][1], ds[c][2], ds[c][3]);
+    }
+    // Adds what other key blocks left.
+    __device__ void dq_gather(float (&dq)[32], int query, int head)
+    {
+        const int64_t at = ((int64_t)(query / M) * a.heads + head) * GROUPS + group;
+        const float4 *from = (const float4 *)(a.x.dq + at * DQ_FLOATS) + thread;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float4 x = __ldcg(from + i * WARPGROUP);
+            dq[4 * i] += x.x;
+            dq[4 * i + 1] += x.y;
+            dq[4 * i + 2] += x.z;
+            dq[4 * i + 3] += x.w;
+        }
+    }
+    __device__ void dq_stage(const float (&dq)[32])
+    {
+        const uint32_t at = sh.base + tile::AT_DQ + group * tile::DQ + thread * 16;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};\n" ::"r"(at + i * (WARPGROUP * 16)), "f"(dq[4 * i]), "f"(dq[4 * i + 1]),
+                         "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                         : "memory");
+        fence_async();
+        __syncwarp();
+        if (lane == 0) mbar_arrive(sh.dq_full(group));
+    }
+    // Heads of 64 as rotation pairs them, columns i and i + 32: both are this thread's. Rows that do not exist turn as the last one.
+    __device__ places places_of(int row) const
+    {
+        places x = {};
+        if (HD == 64 && a.positions)
+#pragma unroll
+            for (int half = 0; half < 2; half++) x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
+        return x;
+    }
+    // To L1 a step before they are loaded: four threads have the same two rows of both tables.
+    __device__ void angles_ahead(const places &x) const
+    {
+        const float *table = lane % 4 < 2 ? a.cos : a.sin;
+        if (a.positions && !a.upward) asm volatile("prefetch.global.L1 [%0];\n" ::"l"(table + (int64_t)(lane % 2 ? x.at[1] : x.at[0]) * 32));
+    }
+    __device__ angles angles_of(const places &x) const
+    {
+        angles t;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const int64_t at = (int64_t)x.at[half] * 32 + acc_col(thread, 4 * n);
+                t.cos[half][n] = __ldg((const float2 *)(a.cos + at));
+                t.sin[half][n] = __ldg((const float2 *)(a.sin + at));
+            }
+        return t;
+    }
+    __device__ static void turn_back(float (&d)[32], const angles &t)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &x = d[4 * n + 2 * half + e], &y = d[4 * (n + 4) + 2 * half + e];
+                    const float u = x, v = y, c = e ? t.cos[half][n].y : t.cos[half][n].x, s = e ? t.sin[half][n].y : t.sin[half][n].x;
+                    x = u * c + v * s;
+                    y = v * c - u * s;
+                }
+    }
+    __device__ void release(uint32_t bar)
+    {
+        if (lane == 0) mbar_arrive(bar);
+    }
+
+    __device__ void run()
+    {
+        ring<tile::Q_STAGES> q;
+        ring<tile::O_STAGES> o;
+        ring<tile::DS_STAGES> d;
+        uint32_t dq_parity = 0;
+        if (group == 1) named_arrive(ELEMENTWISE, GROUPS * WARPGROUP); // warpgroup 0 begins
+        for (uint32_t parity = 0;; parity ^= 1) {
+            mbar_wait(sh.kv_full(), parity);
+            bwd_item item = sh.item();
+            item.block = __shfl_sync(0xffffffffu, item.block, 0);
+            item.kv = __shfl_sync(0xffffffffu, item.kv, 0);
+            item.first = __shfl_sync(0xffffffffu, item.first, 0);
+            item.last = __shfl_sync(0xffffffffu, item.last, 0);
+            if (item.block < 0) return;
+            const int key0 = item.block * KEYS + group * 64, key = key0 + acc_row(thread, 0);
+            const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)}, end0 = __ldg(a.x.row_end + key0);
+
+#pragma unroll
+            for (int i = 0; i < HD / 2; i++) dk[i] = dv[i] = 0;
+            mbar_wait(sh.q_full(q.stage), q.parity);
+            keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
+            wgmma_commit();
+            wgmma_wait<0>();
+            hold(s);
+
+            float2 ahead[AHEAD];
+            lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
+            const int steps = (abs(item.first - item.last) + 1) * a.group, onward = a.upward ? M : -M;
+            int query = item.first * M, h = 0;
+            ring<tile::DS_STAGES> before = d; // dS of the step before
+            int query_before = 0, head_before = 0;
+            const places keys_at = places_of(key0); // and, downwards, of the query block that is finished here: M = KEYS
+            // The tile of dS has been read; what becomes of the dQ that it gave.
+            auto dq_next = [&] {
+                release(sh.ds_empty(before.stage));
+                mbar_wait(sh.dq_empty(group), dq_parity);
+                dq_parity ^= 1;
+                return sh.mode(group);
+            };
+            auto dq_finish = [&](float (&dq)[32], int mode) {
+                if constexpr (HD == 64)
+                    if (a.positions) {
+                        const angles t = angles_of(a.upward ? places_of(query_before + group * 64) : keys_at);
+                        if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
+                        turn_back(dq, t);
+                    }
+                if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, query_before, head_before);
+                const int row = query_before + (HD == 64 ? group * 64 : 0), col = head_before * HD + (HD == 64 ? 0 : group * 64);
+                rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
+                __syncwarp();
+                release(sh.dq_full(group));
+            };
+            for (int step = 0; step < steps; step++) {
+                const uint32_t q_at = sh.base + tile::AT_Q + q.stage * tile::Q, o_at = sh.base + tile::AT_O + o.stage * tile::Q;
+                const int q_now = q.stage, o_now = o.stage;
+                if (HD == 64 && step == steps - a.group) angles_ahead(keys_at);
+                mbar_wait(sh.o_full(o.stage), o.parity);
+                deltas(sh.base + tile::AT_DELTA + o.stage * (M * 4));
+                keys_by_tile<1>(dp, tile::AT_V, o_at);
+                wgmma_commit();
+                named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
+                if (query < key0 + 63 || query + M > end0) {
+                    const int from[2] = {key - query, key + 8 - query}, to[2] = {end[0] - query, end[1] - query};
+                    mask(from, to);
+                }
+                probabilities(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
+                wgmma_wait<0>();
+                hold(dp);
+                registers_by_tile(dv, p, o_at);
+                wgmma_commit();
+                mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
+                score_gradients();
+                const uint32_t ds_at = sh.base + tile::AT_DS + d.stage * tile::DS;
+                ds_store(ds_at);
+                named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
+                q.next();
+                o.next();
+                wgmma_wait<0>(); // dV
+#pragma unroll
+                for (int k = 0; k < M / 16; k++) hold(p[k]);
+                release(sh.o_empty(o_now));
+                // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it would keep the
+                // compiler from leaving matmuls open. So is S^T behind the last step.
+                if (step > 0) mbar_wait(sh.ds_full(before.stage), before.parity);
+                float dq[32];
+                dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
+                wgmma_commit();
+                if (step + 1 < steps) mbar_wait(sh.q_full(q.stage), q.parity);
+                keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
+                wgmma_commit();
+                fence_async();
+                __syncwarp();
+                release(sh.ds_full(d.stage));
+                registers_by_tile(dk, ds, q_at);
+                wgmma_commit();
+                wgmma_wait<2>(); // dQ
+                hold(dq);
+                int mode = DQ_ADD;
+                if (step > 0) {
+                    mode = dq_next();
+                    if (mode == DQ_ADD) dq_stage(dq);
+                }
+                lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
+                wgmma_wait<0>();
+                hold(s);
+#pragma unroll
+                for (int k = 0; k < M / 16; k++) hold(ds[k]);
+                release(sh.q_empty(q_now));
+                if (mode != DQ_ADD) dq_finish(dq, mode);
+                before = d;
+                query_before = query;
+                head_before = item.kv * a.group + h;
+                d.next();
+                if (++h == a.group) {
+                    h = 0;
+                    query += onward;
+                }
+            }
+            float dq[32];
+            mbar_wait(sh.ds_full(before.stage), before.parity);
+            dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
+            wgmma_commit();
+            wgmma_wait<0>();
+            hold(dq);
+            hold(dk);
+            hold(dv);
+            const int mode = dq_next();
+            if (mode == DQ_ADD) dq_stage(dq);
+            else dq_finish(dq, mode);
+            release(sh.kv_empty());
+            if constexpr (HD == 64)
+                if (a.positions) turn_back(dk, angles_of(keys_at));
+            const int hd0 = item.kv * HD, valid = a.rows - key0;
+            rows_store(dv, {1, 1}, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
+            rows_store(dk, {a.scale, a.scale}, a.dk + key0 * a.dk_stride + hd0, a.dk_stride, valid);
+        }
+    }
+};
+#endif // TILE90
+
+template <int HD>
+__global__ void __launch_bounds__(THREADS, 1)
+hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+                  const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o)
+{
+#ifdef TILE90
+    using tile = bwd_tile<HD>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const bwd_shared<HD> sh = {shared_at(shared)};
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
+    if (threadIdx.x == 0) {
+        const int warps = GROUPS * WARPGROUP / WARP;
+        for (int i = 0; i < tile::Q_STAGES; i++) {
+            mbar_init(sh.q_full(i), 1);
+            mbar_init(sh.q_empty(i), warps);
+        }
+        for (int i = 0; i < tile::O_STAGES; i++) {
+            mbar_init(sh.o_full(i), 1);
+            mbar_init(sh.o_empty(i), warps);
+        }
+        for (int i = 0; i < tile::DS_STAGES; i++) {
+            mbar_init(sh.ds_full(i), warps);
+            mbar_init(sh.ds_empty(i), warps);
+        }
+        mbar_init(sh.kv_full(), 1);
+        mbar_init(sh.kv_empty(), warps + GROUPS);
+        for (int i = 0; i < GROUPS; i++) {
+            mbar_init(sh.dq_full(i), WARPGROUP / WARP);
+            mbar_init(sh.dq_empty(i), 1);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    if (warp < WARPGROUP / WARP) {
+        registers_give<tile::GIVEN>();
+        if (warp == 0 && one_lane()) produce<HD>(a, sh, &map_q, &map_k, &map_v, &map_o);
+        if (warp >= 1 && warp <= GROUPS && one_lane()) add_dq<HD>(a, sh, warp - 1);
+    } else {
+        registers_take<tile::REGISTERS>();
+        consumer<HD>(a, sh, warp / (WARPGROUP / WARP) - 1).run();
+    }
+#endif
+}
+
+// ---- Before: delta = <dO, O>, lse for exp2, the tables.
+
+struct before_args {
+    attn_docs docs;
+    bwd_scratch x;
+    const __nv_bfloat16 *o, *grad;
+    const float *lse;
+    int heads, blocks_of_queries; // rows_pad / M
+};
+
+enum { BEFORE_THREADS = 256 };
+
+// Block: BEFORE_THREADS / (HD / 8) rows of one head; the heads of the same rows are neighbours in the grid.
+template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_before_kernel(const before_args a)
+{
+    constexpr int LANES = HD / 8, ROWS = BEFORE_THREADS / LANES, M = bwd_tile<HD>::M;
+    const int head = blockIdx.x % a.heads, row = (int)(blockIdx.x / a.heads) * ROWS + threadIdx.x / LANES;
+    const bool there = row < a.docs.rows;
+    float sum = 0;
+    if (there) {
+        const int64_t at = ((int64_t)row * a.heads + head) * HD + threadIdx.x % LANES * 8;
+        const pack<__nv_bfloat16> x = load_pack(a.o + at), y = load_pack(a.grad + at);
+#pragma unroll
+        for (int e = 0; e < 8; e++) sum = fmaf(to_f32(x.v[e]), to_f32(y.v[e]), sum);
+    }
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x % LANES == 0) {
+        const int64_t at = (int64_t)head * a.x.rows_pad + row;
+        a.x.delta[at] = -sum;
+        a.x.lse2[at] = there ? a.lse[(int64_t)head * a.docs.rows + row] * 1.44269504088896340736f : INFINITY;
+    }
+    const int64_t i = (int64_t)blockIdx.x * BEFORE_THREADS + threadIdx.x;
+    if (i == 0) *a.x.ticket = 0;
+    if (i < a.x.rows_pad) a.x.row_end[i] = i < a.docs.rows ? query_end(a.docs, (int)i) : 0;
+    if (i < a.blocks_of_queries) a.x.first_block[i] = i * M < a.docs.rows ? first_key(a.docs, (int)i * M) / KEYS : 0;
+    if (i < (int64_t)a.blocks_of_queries * a.heads * GROUPS) a.x.turns[i] = 0;
+}
+
+// ---- Launchers.
+
+// Lays out the scratch; returns its bytes. `at` may be NULL.
+static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t heads, int64_t hd)
+{
+    const int64_t pad = (rows + KEYS - 1) / KEYS * KEYS, m = hd == 64 ? (int)bwd_tile<64>::M : (int)bwd_tile<128>::M;
+    const int64_t blocks = pad / m;
+    size_t used = 0;
+    auto take = [&](int64_t count) {
+        char *p = at ? at + used : NULL;
+        used += ((size_t)count * 4 + 255) / 256 * 256;
+        return p;
+    };
+    x->rows_pad = (int)pad;
+    x->dq = (float *)take(pad * heads * hd);
+    x->lse2 = (float *)take(pad * heads);
+    x->delta = (float *)take(pad * heads);
+    x->row_end = (int *)take(pad);
+    x->first_block = (int *)take(blocks);
+    x->turns = (unsigned *)take(blocks * heads * GROUPS);
+    x->ticket = (unsigned *)take(1);
+    return used;
+}
+
+template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, dev_stream s)
+{
+    using tile = bwd_tile<HD>;
+    using T = __nv_bfloat16;
+    bwd_scratch x;
+    bwd_scratch_lay(&x, (char *)a->scratch, a->rows, a->heads, HD);
+    const int64_t width = a->heads * HD, width_kv = a->heads_kv * HD, blocks = x.rows_pad / tile::M;
+    const int items = x.rows_pad / KEYS * (int)a->heads_kv, resident = cuda_set(s)->multiprocessors;
+    const bwd_args b = {x,
+                        (T *)a->dq,
+                        (T *)a->dk,
+                        (T *)a->dv,
+                        a->dq_stride,
+                        a->dk_stride,
+                        a->dv_stride,
+                        (int)a->rows,
+                        (int)a->heads,
+                        (int)a->heads_kv,
+                        (int)(a->heads / a->heads_kv),
+                        items,
+                        a->heads == a->heads_kv && a->len_max <= 1024,
+                        (float)a->scale,
+                        (float)(a->scale * 1.4426950408889634),
+                        a->turn ? a->turn->positions : NULL,
+                        a->turn ? (const float *)a->turn->cos : NULL,
+                        a->turn ? (const float *)a->turn->sin : NULL};
+    const before_args before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads, (int)blocks};
+    CUtensorMap q, k, v, o;
+    TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, width, tile::M, HD / SLAB_COLS));
+    TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, width_kv, KEYS, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, width_kv, KEYS, HD / SLAB_COLS));
+    TRY(tile_map_rows(&o, s, a->do_, a->rows, width, width, tile::M, HD / SLAB_COLS));
+    const unsigned before_blocks = (unsigned)(x.rows_pad / (BEFORE_THREADS / (HD / 8)) * a->heads);
+    hopper_before_kernel<HD><<<before_blocks, BEFORE_THREADS, 0, queue_of(s)>>>(before);
+    cudaFuncSetAttribute(hopper_bwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
+    hopper_bwd_kernel<HD><<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
+    return cuda_set_launched(s, "attn_bwd (hopper)");
+}
+
+extern "C" size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
+{
+    bwd_scratch x;
+    if (pass != ATTN_BWD || shape->dt != DTYPE_BF16 || !cuda_hopper_attn_widths(shape->hd, shape->hd_v)) return 0;
+    if (shape->hd != shape->hd_v) return cuda_hopper_wide_scratch(shape);
+    return bwd_scratch_lay(&x, NULL, shape->rows, shape->heads, shape->hd);
+}
+
+extern "C" status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
+{
+    if (a->hd != a->hd_v) return cuda_hopper_wide_bwd(a, s);
+    return a->hd == 64 ? queue_hopper_bwd<64>(a, s) : queue_hopper_bwd<128>(a, s);
+}

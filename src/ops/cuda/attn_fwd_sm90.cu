@@ -1,0 +1,571 @@
+// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608): heads of 64 and 128 in BF16, matmuls by wgmma,
+// tiles by TMA (tile_sm90.cuh). What it serves, and lse, are those of attn_sm80.cu: causal, groups of heads, window, documents.
+//
+// As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each row has its limits
+// (attn_docs.cuh). A block is M = 64 WGS query rows: positions on that axis, each of 2^shift heads that share their keys, side by side. So
+// where eight heads have two, 128 rows of a block are 32 positions: of short documents they see little more than their own, and what is
+// masked is less. Row i is position at + (i >> shift) of head head + i % 2^shift, which a map with a dimension for heads loads and stores.
+// Blocks of the SM stay (one per multiprocessor) and take one block of rows after another by tickets, late rows first: they see most keys,
+// and the last tickets are short. What heads of a group remain have neighbouring tickets and read their keys from L2.
+//
+//   warps 0-3         of which three work, with few registers
+//     scheduler       draws tickets, finds the limits of the rows, loads the query rows of each warpgroup
+//     keys, values    load tiles of N keys, from the last that the block sees to the first, into rings of STAGES tiles
+//   warpgroups 1..    64 rows each: S = Q K^T, softmax in registers, O += P V with P from registers
+//
+// Two overlaps keep the tensor cores busy. Within a warpgroup, S of the next tile is queued before O += P V of this one, so that the
+// softmax of the next tile runs beside P V. Between warpgroups, matmuls are queued in turns: while one computes its softmax, the others'
+// matmuls run.
+//
+// A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a document's or
+// window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is: whatever it is, it divides out of O and
+// is known to lse. (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; with a max for each tile: 441.) What bounds it:
+//
+//   - Weights are positive, and a row's sum shrinks only where the max is moved, together with O. Sums are held against SUM_MAX there and
+//     at the end, so at all times weight <= sum <= 2^64 in a row that passes, and |O| <= 2^64 max|v|: in range while |v| < 2^63. A sum that
+//     was infinite or not a number stays so. The range of bf16 is that of f32: weights keep their 8 bits wherever they are.
+//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. What exp2 flushes to zero is below
+//     2^-126, a nothing beside that sum.
+//   - A row that does not pass (a later score is 2^64 times as heavy as those beside the diagonal) is not stored. The scheduler gives its
+//     block out once more, to be done with a max for each tile, where weights are at most 2^LAZY. So a NaN is what it would have been, and
+//     which way a row is computed depends on its values alone.
+#include "ops/cuda/attn_docs.cuh"
+#include "ops/cuda/tile_sm90.cuh"
+extern "C" {
+#include "ops/cuda/attn_backends.h"
+}
+
+// What the kernel takes beside the maps.
+struct hopper_fwd {
+    attn_docs docs;
+    int heads, group;
+    int shift;           // 2^shift heads of a group lie in a block side by side
+    float scale, scale2; // scale2: for exp2
+    __nv_bfloat16 *o;
+    float *lse;          // [heads, rows]; NULL: not saved
+    int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
+};
+
+// HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at heads of 128 three
+// warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
+template <int HD, int HDV, int KEYS> struct fwd_tile {
+    enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 512 / KEYS : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
+    enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
+    enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
+    enum { K_AT = Q_STAGES * WGS * Q, V_AT = K_AT + STAGES * K, O_AT = V_AT + STAGES * V, SLOTS_AT = O_AT + 4 * WGS * O };
+    // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
+    struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
+    // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
+    enum { BARS_AT = SLOTS_AT + 2 * (int)sizeof(slot), SLOT_FULL = BARS_AT, SLOT_EMPTY = SLOT_FULL + 16 };
+    enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 16 * WGS, K_FULL = Q_EMPTY + 16 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
+    enum { V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES, BYTES = V_EMPTY + 8 * STAGES };
+};
+
+#ifdef TILE90
+constexpr float LAZY = 8;
+constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
+
+// ---- Warps that load.
+
+// The first key of row t whose document begins at `begin`.
+__device__ inline int fwd_first(const attn_docs &d, int t, int begin) { return d.window && t - begin >= d.window ? t - d.window + 1 : begin; }
+
+// first[i] of the rows from position `at` on, by a warp; returns the first one's. Where a document begins is found once,
+// in two or three loads one after the other, and the others from the boundaries behind it: a search for each row took longer than the
+// matmuls of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400 clocks).
+template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs &d, int at, int shift)
+{
+    constexpr int EACH = ROWS / WARP;
+    const int lane = threadIdx.x % WARP, last = min(at + (ROWS >> shift), d.rows) - 1;
+    int begin[EACH], t[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++) t[j] = min(at + ((j * WARP + lane) >> shift), last);
+    if (d.uniform) {
+#pragma unroll
+        for (int j = 0; j < EACH; j++) begin[j] = t[j] / d.uniform * d.uniform;
+    } else {
+        int doc = 0; // among `left` from this on is the last that begins at or before the first row
+        for (int left = d.docs; left > 1;) {
+            const int step = (left + WARP - 1) / WARP, ahead = lane * step;
+            const bool below = ahead < left && __ldg(d.cu + doc + ahead) <= at;
+            const int piece = 31 - __clz(__ballot_sync(0xffffffffu, below));
+            doc += piece * step;
+            left = min(step, left - piece * step);
+        }
+        const int found = __ldg(d.cu + doc);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) begin[j] = found;
+        for (int next = doc + 1;; next += WARP) { // cu[docs] is beyond the last row
+            const int bounds = __ldg(d.cu + min(next + lane, d.docs));
+            int bound = 0;
+            for (int i = 0; i < WARP && (bound = __shfl_sync(0xffffffffu, bounds, i)) <= last; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+                    if (bound <= t[j]) begin[j] = bound;
+            if (bound > last) break;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) first[j * WARP + lane] = fwd_first(d, t[j], begin[j]);
+    return __shfl_sync(0xffffffffu, fwd_first(d, at, begin[0]), 0);
+}
+
+// Fills a slot, by a warp: the block from position `at` and head `head` on.
+template <int HD, int HDV, int KEYS> __device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS>::slot &s, const hopper_fwd &a, int at, int head)
+{
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    const int lane = threadIdx.x % WARP;
+    const int begin = fwd_limits<tile::M>(s.first, a.docs, at, a.shift);
+    if (lane == 0) {
+        s.at = at;
+        s.head = head;
+        s.begin = begin;
+        s.tiles = (min(at + (tile::M >> a.shift), a.docs.rows) - begin + tile::N - 1) / tile::N;
+        s.careful = 0;
+    }
+}
+
+template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
+{
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    const uint32_t at = shared_at(shared);
+    const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift, blocks = (a.docs.rows + positions - 1) / positions;
+    const int sets = a.heads >> a.shift, total = blocks * sets;
+    auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
+    int ticket = blockIdx.x;
+    ring<tile::Q_STAGES> q_ring;
+    for (ring<2> slot;; slot.next(), q_ring.next()) {
+        auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
+        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
+        if (s.redo == 0 && ticket < total) {
+            const walk_item w = walk_at(ticket, blocks, sets, a.group >> a.shift);
+            fwd_fill<HD, HDV, KEYS>(s, a, (blocks - 1 - w.block) * positions, w.head << a.shift);
+            if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
+            ticket = __shfl_sync(0xffffffffu, ticket, 0);
+        } else {
+            if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
+                mbar_wait(at + tile::SLOT_EMPTY + 8 * (slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
+                const int again = other.redo ? other.at : -1;
+                if (again >= 0) fwd_fill<HD, HDV, KEYS>(s, a, again, other.head);
+                __syncwarp();
+                if (lane == 0) {
+                    s.at = again;
+                    s.redo = other.redo;
+                    other.redo = 0;
+                }
+            }
+            __syncwarp();
+            if (lane == 0) {
+                s.careful = s.redo;
+                s.redo = 0;
+            }
+        }
+        __syncwarp();
+        if (lane == 0) mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        if (s.at < 0) return;
+        if (lane == 0)
+            for (int w = 0; w < tile::WGS; w++) {
+                const int i = q_ring.stage * tile::WGS + w;
+                mbar_wait(at + tile::Q_EMPTY + 8 * i, q_ring.parity ^ 1);
+                mbar_arrive_expect(at + tile::Q_FULL + 8 * i, tile::Q);
+                tma_load_heads(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.at + (64 * w >> a.shift), s.head);
+            }
+        __syncwarp();
+    }
+}
+
+// Keys or values, heads of COLS columns, by one thread: full, empty and to are offsets of the first stage's.
+template <int HD, int HDV, int KEYS, int COLS>
+__device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared, int to, int full, int empty)
+{
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    const uint32_t at = shared_at(shared);
+    const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
+    constexpr int BYTES = tile::N * COLS * 2;
+    ring<tile::STAGES> kv;
+    for (ring<2> slot;; slot.next()) {
+        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
+        const auto &s = slots[slot.stage];
+        if (s.at < 0) return;
+        const int slab = s.head / a.group * (COLS / SLAB_COLS), begin = s.begin, tiles = s.tiles;
+        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        for (int j = tiles - 1; j >= 0; j--, kv.next()) {
+            mbar_wait(at + empty + 8 * kv.stage, kv.parity ^ 1);
+            mbar_arrive_expect(at + full + 8 * kv.stage, BYTES);
+            tma_load(at + to + kv.stage * BYTES, map, at + full + 8 * kv.stage, begin + j * tile::N, slab);
+        }
+    }
+}
+
+// ---- Warpgroups that compute.
+
+// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2 elements of O.
+template <int HD, int HDV, int KEYS> struct fwd_group {
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    using slot = typename tile::slot;
+    enum { N = tile::N, WGS = tile::WGS };
+    const hopper_fwd &a;
+    const CUtensorMap *map_o;
+    const slot *slots; // what is needed of a block is read from there again and again: registers are what is short
+    uint32_t at;       // of the shared memory
+    int wg, warp, lane;
+    float s[N / 2], o[HDV / 2];
+    uint32_t p[N / 16][4];  // s as operand A
+    float max[2], sum[2];   // of raw scores, as far as it was moved; of this thread's columns
+    uint32_t tiles, blocks; // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
+
+    __device__ fwd_group(const CUtensorMap *map, const hopper_fwd &a_, unsigned char *shared)
+        : a(a_), map_o(map), slots((const slot *)(shared + tile::SLOTS_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP - 1),
+          warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP), tiles(0), blocks(0)
+    {
+    }
+
+    __device__ const slot &block() const { return slots[blocks & 1]; }
+    __device__ uint32_t q_stage() const { return blocks % tile::Q_STAGES * WGS + wg; }
+    __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
+    __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
+    // This warp has done reading.
+    __device__ void release(uint32_t offset) const
+    {
+        if (lane == 0) mbar_arrive(at + offset);
+    }
+    __device__ void keys_wait() const { mbar_wait(at + tile::K_FULL + 8 * stage(tiles), parity(tiles)); }
+    __device__ void keys_done() { release(tile::K_EMPTY + 8 * stage(tiles++)); }
+    // Values of tile n.
+    __device__ void values_wait(uint32_t n) const { mbar_wait(at + tile::V_FULL + 8 * stage(n), parity(n)); }
+    __device__ void values_done(uint32_t n) const { release(tile::V_EMPTY + 8 * stage(n)); }
+    // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
+    __device__ void turn() const { named_sync(1 + wg, 2 * WARPGROUP); }
+    __device__ void turn_over() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
+
+    // S = Q K^T of the next tile, queued.
+    __device__ void scores_queue()
+    {
+        const uint64_t q = operand_k(at + q_stage() * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::K);
+#pragma unroll
+        for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
+        wgmma_commit();
+    }
+    // O += P V of tile n, queued; add 0: O = P V.
+    __device__ void values_queue(uint32_t n, int add)
+    {
+        const uint64_t v = operand_mn(at + tile::V_AT + stage(n) * tile::V, N * SLAB_ROW);
+#pragma unroll
+        for (int i = 0; i < N / 16; i++) wgmma_rs<HDV, 1>(o, p[i], operand_step(v, step_mn(i)), i > 0 || add);
+        wgmma_commit();
+    }
+
+    // Of row r of this warpgroup.
+    __device__ int position(int r) const { return block().at + ((wg * 64 + r) >> a.shift); }
+    // Does every row see all of tile j of the block, and keys behind it?
+    __device__ bool inner(int j) const
+    {
+        const slot &b = block();
+        const int key = b.begin + j * N;
+        return key + N <= position(0) && key >= b.first[wg * 64 + 63] && !b.careful;
+    }
+    // Of a row's elements in this thread, columns 0, 1, 8, 9, 16, .., those up to column `to`: a bit each.
+    __device__ static uint32_t bits_up_to(int to)
+    {
+        const int count = (to >> 3) * 2 + ::min(to & 7, 1) + 1;
+        return ~__funnelshift_lc(0u, ~0u, ::max(count, 0)); // shifts by at most 32
+    }
+    // Scores of tile j of the block that a row does not see become -inf.
+    __device__ void mask(int j)
+    {
+        const slot &b = block();
+        const int mine = wg * 64 + warp * 16 + lane / 4, base = b.begin + j * N + lane % 4 * 2;
+        uint32_t seen[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = mine + 8 * half;
+            seen[half] = bits_up_to(b.at + (r >> a.shift) - base) & ~bits_up_to(b.first[r] - base - 1);
+        }
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            if (!(seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1)) s[i] = -INFINITY;
+    }
+
+    // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer in the whole warp.
+    __device__ bool softmax(float (&factor)[2])
+    {
+        float top[2] = {s[0], s[2]};
+#pragma unroll
+        for (int i = 1; i < N / 2; i++)
+            if (i != 2) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+        bool grown = false;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
+            grown = grown || (top[half] - max[half]) * a.scale2 > LAZY; // not a number while no key was seen: not grown
+        }
+        grown = __any_sync(0xffffffffu, grown);
+        if (grown) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float now = fmaxf(max[half], top[half]);
+                factor[half] = now == -INFINITY ? 1.0f : exp2_fast((max[half] - now) * a.scale2);
+                max[half] = now;
+                sum[half] = sum[half] > SUM_MAX ? INFINITY : sum[half] * factor[half];
+            }
+        }
+        exponentials(max[0] == -INFINITY ? 0.0f : max[0] * a.scale2, max[1] == -INFINITY ? 0.0f : max[1] * a.scale2);
+        return grown;
+    }
+    // s becomes 2^(s scale2 - base).
+    __device__ void exponentials(float base0, float base1)
+    {
+        float part[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            s[i] = exp2_fast(fmaf(s[i], a.scale2, i / 2 % 2 ? -base1 : -base0));
+            part[i / 2 % 2] += s[i];
+        }
+        sum[0] += part[0];
+        sum[1] += part[1];
+    }
+    __device__ void pack()
+    {
+#pragma unroll
+        for (int i = 0; i < N / 16; i++) {
+            pack_a(p[i], s, i);
+            hold(p[i]);
+        }
+    }
+
+    // A tile of keys that no row of this warpgroup sees.
+    __device__ void skip()
+    {
+        keys_wait();
+        keys_done();
+        turn();
+        turn_over();
+        values_wait(tiles - 1);
+        values_done(tiles - 1);
+    }
+
+    // Tiles high, high - 1, .. low of the block, all that some row sees.
+    __device__ void attend(int high, int low)
+    {
+        float factor[2];
+        max[0] = max[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+        keys_wait();
+        turn();
+        hold(s);
+        wgmma_fence();
+        scores_queue();
+        turn_over();
+        wgmma_wait<0>();
+        hold(s);
+        keys_done();
+        for (int j = high;; j--) {
+            if (inner(j)) {
+                wgmma_wait<0>(); // behind the exponentials, held there by a branch, it is 1 % slower (H200 at 700 W): the others' matmuls run here
+                hold(o);
+                values_done(tiles - 2);
+                exponentials(max[0] * a.scale2, max[1] * a.scale2);
+                pack();
+            } else {
+                mask(j);
+                const bool grown = softmax(factor);
+                wgmma_wait<0>();
+                hold(o);
+                if (j < high) values_done(tiles - 2);
+                pack();
+                if (grown && j < high)
+#pragma unroll
+                    for (int i = 0; i < HDV / 2; i++) o[i] *= factor[i / 2 % 2];
+            }
+            if (j == low) break;
+            keys_wait();
+            turn();
+            hold(s);
+            hold(o);
+            wgmma_fence();
+            scores_queue();
+            values_wait(tiles - 1);
+            wgmma_fence();
+            values_queue(tiles - 1, j < high);
+            turn_over();
+            wgmma_wait<1>();
+            hold(s);
+            keys_done();
+        }
+        release(tile::Q_EMPTY + 8 * q_stage());
+        values_wait(tiles - 1);
+        hold(o);
+        wgmma_fence();
+        values_queue(tiles - 1, high > low);
+        wgmma_wait<0>();
+        hold(o);
+        values_done(tiles - 1);
+    }
+
+    // Every warp stores its rows once: not those that left the range of floats, which are done again.
+    __device__ void finish()
+    {
+        const uint32_t bit = 1u << (wg * 4 + warp);
+        const uint32_t careful = block().careful;
+        if (careful ? careful & bit : !__any_sync(0xffffffffu, !(sum[0] < SUM_MAX && sum[1] < SUM_MAX))) store();
+        else if (!careful && lane == 0) atomicOr((int *)&block().redo, (int)bit);
+    }
+    // This warp's part of lse, and of O by way of its own 16 rows of shared memory.
+    __device__ void store()
+    {
+        const int head = block().head;
+        const uint32_t o_at = at + tile::O_AT + (wg * 4 + warp) * tile::O;
+        float inverse[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
+            sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
+            inverse[half] = __fdividef(1, sum[half]);
+        }
+        // lse: a lane for each of the two rows.
+        const int half = lane % 2, r = warp * 16 + 8 * half + lane / 4, t = position(r), h = head + (r & ((1 << a.shift) - 1));
+        if (a.lse && lane % 4 < 2 && t < a.docs.rows)
+            a.lse[(int64_t)h * a.docs.rows + t] = (half ? max[1] : max[0]) * a.scale + logf(half ? sum[1] : sum[0]);
+        if constexpr (tile::O == 0) {
+            const int64_t stride = (int64_t)a.heads * HDV, first = position(0);
+            rows_store(o, inverse, a.o + first * stride + head * HDV, stride, a.docs.rows - (int)first);
+            return;
+        }
+        if (lane == 0) bulk_wait_read<0>(); // the store of the block before
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < HDV / 16; k++) {
+            uint32_t r[4];
+            for (int i = 0; i < 4; i++) r[i] = two_bf16(o[8 * k + 2 * i] * inverse[i % 2], o[8 * k + 2 * i + 1] * inverse[i % 2]);
+            store8x8x4(o_at + k / 4 * (16 * SLAB_ROW) + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+            tma_store_heads(map_o, o_at, position(warp * 16), head);
+            bulk_commit();
+        }
+    }
+
+    __device__ void run()
+    {
+        if (wg == WGS - 1) turn_over(); // the first turn is warpgroup 0's
+        for (;; blocks++) {
+            mbar_wait(at + tile::SLOT_FULL + 8 * (blocks & 1), blocks >> 1 & 1);
+            const slot &b = block();
+            if (b.at < 0) break;
+            const int from = position(0), last = min(position(63), a.docs.rows - 1);
+            const int high = from <= last ? (last - b.begin) / N : -1, low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
+            for (int j = b.tiles - 1; j > high; j--) skip();
+            mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks / tile::Q_STAGES & 1);
+            if (high >= low) {
+                attend(high, low);
+                finish();
+                for (int j = low - 1; j >= 0; j--) skip();
+            } else {
+                release(tile::Q_EMPTY + 8 * q_stage());
+            }
+            __syncwarp();
+            release(tile::SLOT_EMPTY + 8 * (blocks & 1));
+        }
+        if (lane == 0) bulk_wait<0>();
+    }
+};
+#endif
+
+template <int HD, int HDV, int KEYS>
+__global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
+    hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+                      const __grid_constant__ CUtensorMap o, const hopper_fwd a)
+{
+#ifdef TILE90
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t at = shared_at(shared);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            ((typename tile::slot *)(shared + tile::SLOTS_AT))[i].redo = 0;
+            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
+            mbar_init(at + tile::SLOT_EMPTY + 8 * i, 2 + 4 * tile::WGS);
+        }
+        for (int i = 0; i < 2 * tile::WGS; i++) {
+            mbar_init(at + tile::Q_FULL + 8 * i, 1);
+            mbar_init(at + tile::Q_EMPTY + 8 * i, 4);
+        }
+        for (int i = 0; i < tile::STAGES; i++) {
+            mbar_init(at + tile::K_FULL + 8 * i, 1);
+            mbar_init(at + tile::V_FULL + 8 * i, 1);
+            mbar_init(at + tile::K_EMPTY + 8 * i, 4 * tile::WGS);
+            mbar_init(at + tile::V_EMPTY + 8 * i, 4 * tile::WGS);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    if (threadIdx.x < WARPGROUP) {
+        registers_give<tile::REGISTERS_LOAD>();
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+        if (warp == 0) fwd_schedule<HD, HDV, KEYS>(&q, a, shared);
+        if (warp == 1 && lane == 0) fwd_load<HD, HDV, KEYS, HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
+        if (warp == 2 && lane == 0) fwd_load<HD, HDV, KEYS, HDV>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+    } else {
+        registers_take<tile::REGISTERS>();
+        fwd_group<HD, HDV, KEYS>(&o, a, shared).run();
+    }
+#endif
+}
+
+// ---- Launcher.
+
+// Up to eight heads of a group lie side by side: as many as the greatest power of two in the group.
+template <int HD, int HDV, int KEYS> static int fwd_shift(int64_t group)
+{
+    int shift = 0;
+    while (fwd_tile<HD, HDV, KEYS>::O > 0 && shift < 3 && (group >> shift) % 2 == 0) shift++;
+    return shift;
+}
+
+template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    using tile = fwd_tile<HD, HDV, KEYS>;
+    CUtensorMap q, k, v, o;
+    const int64_t cols_kv = a->heads_kv * HD, cols_v = a->heads_kv * HDV;
+    const int shift = fwd_shift<HD, HDV, KEYS>(a->heads / a->heads_kv);
+    TRY(tile_map_heads(&q, s, a->q, a->rows, a->q_stride, a->heads, HD, 64 >> shift, 1 << shift));
+    TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
+    TRY(tile_map_heads(&o, s, a->o, a->rows, a->heads * HDV, a->heads, HDV, 16 >> shift, 1 << shift));
+    int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
+    const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv), shift,
+                          (float)a->scale, (float)(a->scale * 1.4426950408889634), (__nv_bfloat16 *)a->o, (float *)a->lse, drawn};
+    const int64_t positions = tile::M >> shift, blocks = (a->rows + positions - 1) / positions, total = blocks * (a->heads >> shift);
+    const int64_t each = cuda_set(s)->multiprocessors;
+    cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    hopper_fwd_kernel<HD, HDV, KEYS><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    return cuda_set_launched(s, "attn_fwd (hopper)");
+}
+
+// Do rows see so few keys that tiles of 64 pay? (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and 128: 16384 rows in 100 documents 245, 218,
+// in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of 64: in 100 documents 152, 145, in 24 324, 336.) The shape alone
+// decides: graphs are captured with it.
+static bool few_keys(const struct attn_fwd_args *a)
+{
+    const int64_t few = a->hd == 64 ? 256 : 1024;
+    return a->rows <= few * a->docs || (a->window > 0 && a->window <= few);
+}
+
+extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
+{
+    return hd == 192 ? hd_v == 128 : hd == hd_v && (hd == 64 || hd == 128);
+}
+
+extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
+{
+    if (a->rows == 0) return STATUS_OK;
+    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v,
+          dtype_name(a->dt));
+    if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
+    if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
+    return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);
+}

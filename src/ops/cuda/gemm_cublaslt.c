@@ -1,0 +1,412 @@
+/* GEMMs through cuBLASLt, each by an algorithm that was timed once.
+ *
+ * Row-major c [m, n] is column-major c^T [n, m], so cuBLASLt computes c^T = op(b)^T op(a)^T: its A is our b, its B our a, its m our n.
+ * A forward GEMM (trans_b) is its TN, dgrad its NN, wgrad (trans_a) its NT. A bias [n] runs along the rows of c^T, as the BIAS
+ * epilogue wants it.
+ *
+ *   key      shape, transpositions, types, accumulation, and how well the pointers are aligned (in classes: 256, 16, less)
+ *   table    key -> descriptors and algorithm, made at the key's first GEMM; afterwards a call is a lookup and cublasLtMatmul
+ *   choice   from the checkpoint's record, else from the cache file, else by gemm_cublaslt_search.c; never while a graph is captured
+ *
+ * An algorithm decides the order of the sums, so the last bits: runs are equal bit for bit when they use the same choices. Timing may
+ * choose otherwise the next time, and on another rank. Hence the cache file, where the first of several ranks that time a GEMM decides
+ * for all before anyone uses it, the record in checkpoints, and cuda_options.gemm_candidates = 1 (the library's first proposal, untimed).
+ * Nobody waits for another's timing: what is queued on its GPU may itself wait for the other rank. Excluded are reductions that round
+ * partial sums to the type of c.
+ *
+ * What the library does not offer takes gemm_plain.cu's kernel. On an H200 dgrad (NN) alone reaches 696 TFLOP/s where forward (TN) reaches 788
+ * on the same sizes, but at the power limit both have 640 to 680: a transposed copy of the weights would gain nothing. */
+#include "dev/cuda/cuda_int.h"
+#include "ops/cuda/gemm_cublaslt_int.h"
+#include "ops/cuda/gemm_plain.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ keys and descriptors */
+
+/* The largest power of two that divides the address, in classes: what arenas give, what vector accesses and TMA need, and the rest. */
+static uint16_t alignment(const void *p)
+{
+    uintptr_t at = (uintptr_t)p, low = at & -at;
+    if (low == 0 || low >= 256) return 256;
+    return low >= 16 ? 16 : (uint16_t)low;
+}
+
+/* The epilogue adds a bias of c's type that vectors can load; any other is added by a kernel. */
+static bool bias_in_epilogue(const struct gemm_args *g)
+{
+    return g->bias && g->cdt == g->dt && alignment(g->bias) >= 16;
+}
+
+static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
+{
+    return (struct gemm_key){
+        .m = g->m,
+        .n = g->n,
+        .k = g->k,
+        .trans_a = g->trans_a,
+        .trans_b = g->trans_b,
+        .dt = (uint8_t)g->dt,
+        .cdt = (uint8_t)g->cdt,
+        .add = g->add ? 2 : g->accum == ACCUM_ADD,
+        .tf32 = g->dt == DTYPE_F32 && math == CUDA_MATH_TF32,
+        .bias = g->bias ? alignment(g->bias) : 0,
+        .align = {alignment(g->a), alignment(g->b), alignment(g->c), g->add ? alignment(g->add) : 0}};
+}
+
+static cudaDataType_t lt_type(uint8_t dt)
+{
+    return dt == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static void close_descriptors(struct gemm_entry *e)
+{
+    if (e->op) (void)cublasLtMatmulDescDestroy(e->op);
+    if (e->la) (void)cublasLtMatrixLayoutDestroy(e->la);
+    if (e->lb) (void)cublasLtMatrixLayoutDestroy(e->lb);
+    if (e->lc) (void)cublasLtMatrixLayoutDestroy(e->lc);
+    e->op = NULL;
+    e->la = e->lb = e->lc = NULL;
+}
+
+static status open_layouts(struct gemm_entry *e)
+{
+    const struct gemm_key *k = &e->choice.key;
+    const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, depth = (uint64_t)k->k;
+    const cudaDataType_t in = lt_type(k->dt), out = lt_type(k->cdt);
+    if (k->trans_b)
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in, depth, n, k->k));
+    else
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in, n, depth, k->n));
+    if (k->trans_a)
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->lb, in, m, depth, k->m));
+    else
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->lb, in, depth, m, k->k));
+    TRY_LT(cublasLtMatrixLayoutCreate(&e->lc, out, n, m, k->n));
+    return STATUS_OK;
+}
+
+static status open_operation(struct gemm_entry *e)
+{
+    const struct gemm_key *k = &e->choice.key;
+    const cublasOperation_t ta = k->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            tb = k->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    TRY_LT(cublasLtMatmulDescCreate(&e->op, k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                    CUDA_R_32F));
+    TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
+    TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
+    if (k->bias) {
+        const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        const int32_t type = lt_type(k->dt);
+        /* Until a call brings its own pointer: what heuristics and checks read from it is its alignment. */
+        const void *aligned = (const void *)(uintptr_t)k->bias;
+        TRY_LT(
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+        TRY_LT(
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+        TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
+                                              sizeof aligned));
+    }
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------ the table */
+
+static uint64_t hash_of(const struct gemm_key *key)
+{
+    uint64_t words[sizeof *key / sizeof(uint64_t)], h = 0;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        h = (h ^ words[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* The key's slot, or the free one where it belongs. */
+static struct gemm_entry *slot_of(const struct gemm_choices *t, const struct gemm_key *key)
+{
+    const uint64_t mask = (uint64_t)t->capacity - 1;
+    uint64_t at = hash_of(key) & mask;
+    while (t->table[at].taken && memcmp(&t->table[at].choice.key, key, sizeof *key) != 0)
+        at = (at + 1) & mask;
+    return &t->table[at];
+}
+
+static status make_room(struct gemm_choices *t)
+{
+    if (2 * (t->count + 1) <= t->capacity) return STATUS_OK;
+    struct gemm_choices larger = *t;
+    larger.capacity = t->capacity ? 2 * t->capacity : 64;
+    larger.table = calloc((size_t)larger.capacity, sizeof *larger.table);
+    if (larger.table == NULL) return FAIL(STATUS_FIT, "no memory for %d matrix products", larger.capacity);
+    for (int i = 0; i < t->capacity; i++)
+        if (t->table[i].taken) *slot_of(&larger, &t->table[i].choice.key) = t->table[i];
+    free(t->table);
+    *t = larger;
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------ finding a choice */
+
+/* A choice from a file: used when the library still takes it. */
+static bool take_known(const struct gemm_choices *t, struct gemm_entry *e, const struct gemm_choice *known)
+{
+    if (known == NULL) return false;
+    e->choice = *known;
+    if (known->way == GEMM_UNFUSED) return e->choice.key.bias != 0;
+    if (known->way == GEMM_PLAIN) return true;
+    _Static_assert(sizeof e->algo == GEMM_ALGO_BYTES, "cublasLtMatmulAlgo_t is 64 bytes");
+    cublasLtMatmulHeuristicResult_t result;
+    memcpy(&e->algo, known->algo, sizeof e->algo);
+    return cublasLtMatmulAlgoCheck(t->lt, e->op, e->la, e->lb, e->lc, e->lc, &e->algo, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= GEMM_WORKSPACE;
+}
+
+static status refuse_in_capture(const struct gemm_key *k, dev_stream s)
+{
+    enum cudaStreamCaptureStatus capturing;
+    TRY_CUDA(cudaStreamIsCapturing(cuda_queue(s), &capturing));
+    if (capturing == cudaStreamCaptureStatusNone) return STATUS_OK;
+    return FAIL(STATUS_INTERNAL,
+                "the product %lld x %lld x %lld (%s) has no algorithm yet, and a graph is being captured: "
+                "run the same step once before capturing it",
+                (long long)k->m, (long long)k->n, (long long)k->k, dtype_name((dtype)k->dt));
+}
+
+bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e)
+{
+    struct gemm_key stored = e->choice.key;
+    stored.add = 0;
+    const struct gemm_entry *other = slot_of(t, &stored);
+    struct gemm_choice same = other->choice;
+    if (!other->taken || same.way != GEMM_LIBRARY) return false;
+    same.key = e->choice.key;
+    return take_known(t, e, &same);
+}
+
+/* With one candidate nothing is timed: there is nothing to keep, and what others kept would be another algorithm. */
+static const char *cache_file(const struct cuda_set *set)
+{
+    return set->options.gemm_candidates == 1 ? NULL : set->options.gemm_cache;
+}
+
+/* What was found becomes the file's, or the file's becomes what is used. */
+static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *file)
+{
+    const struct gemm_entry found = *e;
+    const struct gemm_choice *old = gemm_choice_find(&t->cached, &e->choice.key);
+    struct gemm_choice choice = e->choice;
+    if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
+        log_warn("algorithms of matrix products that are chosen from here on are not kept: %s",
+                 status_message());
+        t->unkept = true; /* a lock that is held for long is waited for once */
+    } else if (!take_known(t, e, &choice)) {
+        *e = found;
+    }
+}
+
+static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct gemm_args *g, dev_stream s)
+{
+    const struct gemm_key key = e->choice.key;
+    TRY(open_layouts(e));
+    TRY(open_operation(e));
+    const struct gemm_choice *recorded = gemm_choice_find(&t->recorded, &key);
+    if (take_known(t, e, recorded)) return STATUS_OK;
+    if (recorded)
+        log_warn("cuBLASLt refuses the recorded algorithm of the product %lld x %lld x %lld: results may "
+                 "differ in their last bits",
+                 (long long)key.m, (long long)key.n, (long long)key.k);
+    if (take_known(t, e, gemm_choice_find(&t->cached, &key))) return STATUS_OK;
+    TRY(refuse_in_capture(&key, s));
+    e->choice = (struct gemm_choice){.key = key};
+    TRY(cuda_gemm_search(t, e, g, s));
+    if (cache_file(cuda_set(s)) && !t->unkept) settle(t, e, cache_file(cuda_set(s)));
+    return STATUS_OK;
+}
+
+/* The GEMM's entry, made when this is its first call; valid until the next call. */
+static status entry_of(const struct gemm_args *g, dev_stream s, const struct gemm_entry **out)
+{
+    struct gemm_choices *t = cuda_set(s)->gemm;
+    const struct gemm_key key = key_of(g, cuda_set(s)->options.math);
+    struct gemm_entry *slot = slot_of(t, &key);
+    if (!slot->taken) {
+        struct gemm_entry fresh = {.taken = true, .choice = {.key = key}};
+        status st = choose(t, &fresh, g, s);
+        if (st == STATUS_OK) st = make_room(t);
+        if (st != STATUS_OK) {
+            close_descriptors(&fresh);
+            return st;
+        }
+        slot = slot_of(t, &key);
+        *slot = fresh;
+        t->count++;
+    }
+    *out = slot;
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------ the op */
+
+cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_entry *e,
+                                const cublasLtMatmulAlgo_t *algo, const struct gemm_args *g, void *c,
+                                dev_stream s)
+{
+    const float one = 1, beta = g->add || g->accum == ACCUM_ADD ? 1 : 0;
+    const void *addend = g->add ? g->add : g->c;
+    if (g->bias) {
+        cublasStatus_t st = cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
+                                                           sizeof g->bias);
+        if (st != CUBLAS_STATUS_SUCCESS) return st;
+    }
+    return cublasLtMatmul(t->lt, e->op, &one, g->b, e->la, g->a, e->lb, &beta, addend, e->lc, c, e->lc, algo,
+                          cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"), GEMM_WORKSPACE, cuda_queue(s));
+}
+
+static void check_args(const struct gemm_args *g)
+{
+    CHECK(g->dt == DTYPE_F32 || g->dt == DTYPE_BF16, "dtype %s", dtype_name(g->dt));
+    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
+          (long long)g->k);
+    CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->dt),
+          dtype_name(g->cdt));
+    CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
+    CHECK(!g->add || (g->accum == ACCUM_STORE && !g->bias), "an array to add beside a bias, or beside c");
+}
+
+static status gemm(const struct gemm_args *g, dev_stream s)
+{
+    struct gemm_args p = *g;
+    const struct gemm_entry *e = NULL;
+    check_args(g);
+    if (g->m == 0 || g->n == 0) return STATUS_OK;
+    if (g->k == 0) return g->add ? gemm_plain(g, s) : gemm_plain_bias(g, s); /* the empty sum */
+    if (g->bias == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
+    if (e == NULL || e->choice.way == GEMM_UNFUSED) {
+        TRY(gemm_plain_bias(g, s));
+        p.bias = NULL;
+        p.accum = ACCUM_ADD;
+        TRY(entry_of(&p, s, &e));
+    }
+    if (e->choice.way == GEMM_PLAIN) return gemm_plain(&p, s);
+    const struct gemm_choices *t = cuda_set(s)->gemm;
+    cublasStatus_t st = cuda_gemm_launch(t, e, &e->algo, &p, p.c, s);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        return FAIL(STATUS_DEVICE, "the product %lld x %lld x %lld on %s: %s (%s); %s", (long long)g->m,
+                    (long long)g->n, (long long)g->k, s->dev->name, cublasLtGetStatusString(st),
+                    cublasLtGetStatusName(st), cudaGetErrorString(cudaGetLastError()));
+    return cuda_set_launched(s, "gemm");
+}
+
+void cuda_gemm_slots(struct ops *o)
+{
+    o->gemm = gemm;
+    o->gemm_adds = true;
+}
+
+/* ------------------------------------------------------------------ the set's part */
+
+status cuda_gemm_open(struct cuda_set *set)
+{
+    int device;
+    struct cudaDeviceProp prop;
+    TRY(cuda_libs_open());
+    TRY_CUDA(cudaGetDevice(&device));
+    TRY_CUDA(cudaGetDeviceProperties(&prop, device));
+    struct gemm_choices *t = set->gemm = calloc(1, sizeof *t);
+    if (t == NULL) return FAIL(STATUS_FIT, "no memory for the choices of matrix products");
+    TRY(make_room(t));
+    TRY_LT(cublasLtCreate(&t->lt));
+    gemm_choice_place(&t->here, prop.name, prop.multiProcessorCount, (int64_t)cublasLtGetVersion());
+    if (cache_file(set) && gemm_choice_file_read(&t->cached, &t->here, cache_file(set)) != STATUS_OK)
+        log_warn("algorithms of matrix products are chosen anew: %s", status_message());
+    return STATUS_OK;
+}
+
+void cuda_gemm_close(struct cuda_set *set)
+{
+    struct gemm_choices *t = set->gemm;
+    if (t == NULL) return;
+    for (int i = 0; i < t->capacity; i++) close_descriptors(&t->table[i]);
+    if (t->begin.mark) (void)cudaEventDestroy((cudaEvent_t)t->begin.mark);
+    if (t->end.mark) (void)cudaEventDestroy((cudaEvent_t)t->end.mark);
+    if (t->lt) (void)cublasLtDestroy(t->lt);
+    gemm_choice_free(&t->cached);
+    gemm_choice_free(&t->recorded);
+    free(t->table);
+    free(t);
+    set->gemm = NULL;
+}
+
+char *cuda_gemm_choices_text(dev_stream s)
+{
+    const struct gemm_choices *t = cuda_set(s)->gemm;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) return NULL;
+    for (int i = 0; i < t->capacity; i++)
+        if (t->table[i].taken) gemm_choice_print(out, &t->here, &t->table[i].choice);
+    for (int i = 0; i < t->recorded.count;
+         i++) /* such as an evaluation's, which this run has not reached yet */
+        if (!slot_of(t, &t->recorded.items[i].key)->taken)
+            gemm_choice_print(out, &t->here, &t->recorded.items[i]);
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+status cuda_gemm_choices_load(dev_stream s, const char *text)
+{
+    struct gemm_choices *t = cuda_set(s)->gemm;
+    struct gemm_choice_counts counts;
+    TRY(gemm_choice_list_read(&t->recorded, &t->here, text, strlen(text), &counts));
+    if (counts.damaged)
+        return FAIL(STATUS_CKPT, "the record of matrix products has %d damaged lines", counts.damaged);
+    if (counts.used == 0 && counts.foreign > 0)
+        log_warn("the algorithms of matrix products were recorded on another GPU or with another cuBLASLt "
+                 "than %s, %lld: they are chosen anew, and results may differ in their last bits",
+                 t->here.gpu, (long long)t->here.library);
+    return STATUS_OK;
+}
+
+/* "128x256" of c^T, for the tiles that large GEMMs have; NULL: another. */
+static const char *tile_name(uint32_t id)
+{
+#define TILE(size) [CUBLASLT_MATMUL_TILE_##size] = #size
+    static const char *const names[] = {
+        TILE(64x64),  TILE(128x32), TILE(64x128),  TILE(128x64),  TILE(64x256),  TILE(128x128),
+        TILE(256x64), TILE(64x512), TILE(128x256), TILE(256x128), TILE(512x64),  TILE(64x96),
+        TILE(96x64),  TILE(96x128), TILE(128x160), TILE(160x128), TILE(192x128), TILE(128x192),
+        TILE(128x96), TILE(32x256), TILE(256x32)};
+#undef TILE
+    return id < sizeof names / sizeof names[0] ? names[id] : NULL;
+}
+
+const char *cuda_gemm_text(dev_stream s, const struct gemm_args *g, char *text, size_t size)
+{
+    static const cublasLtMatmulAlgoConfigAttributes_t wide[] = {
+        CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
+        CUBLASLT_ALGO_CONFIG_SPLITK_NUM};
+    const struct gemm_key key = key_of(g, cuda_set(s)->options.math);
+    const struct gemm_entry *e = slot_of(cuda_set(s)->gemm, &key);
+    uint32_t value[4] = {0};
+    uint16_t cluster = 0;
+    size_t got;
+    snprintf(text, size, "%s",
+             !e->taken                     ? "none"
+             : e->choice.way == GEMM_PLAIN ? "own kernel"
+                                           : "bias apart");
+    if (!e->taken || e->choice.way != GEMM_LIBRARY) return text;
+    for (int i = 0; i < 4; i++)
+        (void)cublasLtMatmulAlgoConfigGetAttribute(&e->algo, wide[i], &value[i], sizeof value[i], &got);
+    (void)cublasLtMatmulAlgoConfigGetAttribute(&e->algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
+                                               sizeof cluster, &got);
+    snprintf(text, size, "id %u tile %u stages %u split %u cluster %u", value[0], value[1], value[2],
+             value[3], cluster);
+    return text;
+}

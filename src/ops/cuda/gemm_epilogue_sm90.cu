@@ -1,0 +1,416 @@
+// Products on Hopper with what follows them at their end, SwiGLU or rotation: what they form is not read again from memory. BF16, f32 sums.
+//
+//   matmul   A                    B                                            C
+//   FWD       x [rows][64 of d]    up.weight: 128 gates', 128 ups' [64 of d]    gu [128 rows][128 gates and their ups], m [128][128]
+//   BWD       dy [rows][64 of d]   down.weight [64 of d][256 of f]              dm [128 rows][256], which becomes dgu and m with gu
+//   TURN      x [rows][64 of d]    qkv.weight: 128 rows of heads' first halves, qkv [128 rows][128 pairs of columns], q's and k's rotated
+//                                  128 of their second halves [64 of d]
+//
+// Two blocks, a cluster, take two tiles below each other: the same B, of which each loads a half into both (multicast). Clusters stay and
+// take every gridDim.x / 2-th pair of tiles; pairs that run at the same time are near each other in rows and columns, so that both operands
+// come from L2.
+//
+//   warp 0               loads: one thread, by TMA
+//   warps 1 to 3         end tiles: read them as BF16 in shared memory, write to global memory, beside the matmuls of the next tile
+//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread, rounded into shared memory
+//
+// What is rounded to BF16 between matmul and end is what would have been stored there, so m has the same bits whichever kernel forms it
+// again.
+#include "ops/cuda/sigmoid.cuh"
+#include "ops/cuda/rowwise.cuh"
+#include "ops/cuda/tile_sm90.cuh"
+extern "C" {
+#include "ops/cuda/set.h"
+#include "ops/fusion.h"
+}
+
+namespace {
+
+enum product { FWD, BWD, TURN };
+enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
+enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
+enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 }; // warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
+enum { A_AT = 0, B_AT = STAGES * A_BYTES, OUT_AT = B_AT + STAGES * B_BYTES, ROWS_AT = OUT_AT + OUT_BYTES, FULL_AT = ROWS_AT + ENDERS * SLOTS * SLOT };
+enum { EMPTY_AT = FULL_AT + 8 * STAGES, CAME_AT = EMPTY_AT + 8 * STAGES, BYTES = CAME_AT + 8 * ENDERS * SLOTS };
+static_assert(BYTES <= 232448, "shared memory");
+enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP }; // named barriers, of each consumer; their threads
+
+struct problem {
+    __nv_bfloat16 *gu, *dgu, *m; // [rows][2 f], [rows][f]
+    int rows, f, steps;          // TURN: f pairs of columns, in qkv as gu; steps of K
+    int down, across, group;     // pairs of tiles below and beside each other; so many below each other come first
+    int half, turned;            // TURN: hd / 2; pairs of columns of q and k
+    const int *positions;        // [rows]
+    const float *cos, *sin;      // [positions, half]
+};
+
+#ifdef TILE90
+
+struct place { int row, column; }; // of C: column of f
+
+template <product P> __device__ inline place tile_at(const problem &p, int t, int rank)
+{
+    const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first), in = t % whole;
+    return {((first + in % here) * PAIR + rank) * M, in / here * (P == BWD ? N : N / 2)};
+}
+
+template <product P> __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
+{
+    ring<STAGES> s;
+    for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
+        const place x = tile_at<P>(p, t, rank);
+        const int row = rank ? p.f + x.column : x.column; // FWD: this block's half of B
+        const int slab = x.column / SLAB_COLS + rank * (N / 2 / SLAB_COLS);
+        for (int i = 0; i < p.steps; i++, s.next()) {
+            const uint32_t full = at + FULL_AT + 8 * s.stage;
+            const uint32_t b_to = at + B_AT + s.stage * B_BYTES + rank * (B_BYTES / 2);
+            mbar_wait(at + EMPTY_AT + 8 * s.stage, s.parity ^ 1);
+            mbar_arrive_expect(full, A_BYTES + B_BYTES);
+            tma_load(at + A_AT + s.stage * A_BYTES, a, full, x.row, i);
+            if (P == FWD) tma_load_both(b_to, b, full, row, i);
+            else if (P == TURN) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
+            else tma_load_both(b_to, b, full, i * K, slab);
+        }
+    }
+}
+
+template <product P> __device__ inline void consume(const problem &p, uint32_t at)
+{
+    const int wg = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
+    const uint32_t to = at + OUT_AT + (wg * 64 + warp * 16) * SLAB_ROW;
+    ring<STAGES> s;
+    float d[N / 2];
+    for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
+        for (int i = 0; i < p.steps; i++) {
+            const int now = s.stage;
+            const uint32_t b_at = at + B_AT + now * B_BYTES;
+            mbar_wait(at + FULL_AT + 8 * now, s.parity);
+            const uint64_t a = operand_k(at + A_AT + now * A_BYTES + wg * (A_BYTES / 2));
+            const uint64_t b = P == BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < K / 16; k++)
+                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == BWD ? step_mn(k) : k * 32), i > 0 || k > 0);
+            wgmma_commit();
+            if (i > 0) {
+                wgmma_wait<1>();
+                mbar_arrive_both(at + EMPTY_AT + 8 * ((now + STAGES - 1) % STAGES)); // both loaders may write there
+            }
+            s.next();
+        }
+        wgmma_wait<0>();
+        hold(d);
+        mbar_arrive_both(at + EMPTY_AT + 8 * ((s.stage + STAGES - 1) % STAGES));
+        named_sync(DRAINED + wg, BOTH);
+#pragma unroll
+        for (int k = 0; k < N / 16; k++) {
+            uint32_t r[4];
+            pack_a(r, d, k);
+            store8x8x4(to + k / 4 * SLAB + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
+        }
+        named_arrive(FILLED + wg, BOTH);
+    }
+}
+
+// ---- The end of a tile. 8 columns of a row at a time.
+
+__device__ inline int4 shared_load16(uint32_t from)
+{
+    int4 x;
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
+    return x;
+}
+typedef vec<__nv_bfloat16, 8> eight;
+__device__ inline eight as_eight(const int4 &x) { return *reinterpret_cast<const eight *>(&x); }
+
+// Without a branch: loads of what is stored later would move behind it.
+__device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
+{
+    const int4 &v = reinterpret_cast<const int4 &>(x);
+    asm volatile("{\n.reg .pred is;\nsetp.ne.s32 is, %0, 0;\n@is st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}\n" ::"r"((int)is), "l"(to), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+// 64 rows of 128 gates and their ups; warps take two rows in turn, several turns at a time.
+__device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, int wg)
+{
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 }; // of a row; rows at a time
+    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
+    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
+        eight gate[TURNS], up[TURNS];
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
+            const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
+            gate[k] = as_eight(shared_load16(from));
+            up[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
+        }
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) {
+            const int64_t row = x.row + wg * 64 + i + k * STEP;
+            const bool is = i + k * STEP < 64 && row < p.rows && column < p.f;
+            __nv_bfloat16 *to = p.gu + row * 2 * p.f + column;
+            float g[8], u[8];
+            widen(gate[k], g);
+            widen(up[k], u);
+            for (int j = 0; j < 8; j++) u[j] = swiglu<__nv_bfloat16>(g[j], u[j]);
+            store_if(is, to, gate[k]);
+            store_if(is, to + p.f, up[k]);
+            store_if(is, p.m + row * p.f + column, narrow<__nv_bfloat16>(u));
+        }
+    }
+}
+
+// 64 rows of 128 pairs of columns, as end_fwd has its rows.
+__device__ inline void end_turn(const problem &p, const place &x, uint32_t at, int wg)
+{
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 };
+    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
+    const int head = column / p.half, in = column % p.half;
+    const bool turned = column < p.turned;
+    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
+        eight first[TURNS], second[TURNS];
+        int position[TURNS];
+        float4 c[TURNS][2], s[TURNS][2];
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) position[k] = turned ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
+            const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
+            first[k] = as_eight(shared_load16(from));
+            second[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
+        }
+#pragma unroll
+        for (int k = 0; k < TURNS; k++)
+#pragma unroll
+            for (int q = 0; q < 2; q++) {
+                const int64_t angle = (int64_t)position[k] * p.half + in + q * 4;
+                if (turned) c[k][q] = __ldg((const float4 *)(p.cos + angle)), s[k][q] = __ldg((const float4 *)(p.sin + angle));
+            }
+#pragma unroll
+        for (int k = 0; k < TURNS; k++) {
+            const int64_t row = x.row + wg * 64 + i + k * STEP;
+            const bool is = i + k * STEP < 64 && row < p.rows && column < p.f;
+            __nv_bfloat16 *to = p.gu + row * 2 * p.f + head * 2 * p.half + in;
+            float fx[8], fy[8];
+            widen(first[k], fx);
+            widen(second[k], fy);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float u = fx[j], v = fy[j], cosine = (&c[k][j / 4].x)[j % 4], sine = (&s[k][j / 4].x)[j % 4];
+                fx[j] = turned ? u * cosine - v * sine : u;
+                fy[j] = turned ? v * cosine + u * sine : v;
+            }
+            store_if(is, to, narrow<__nv_bfloat16>(fx));
+            store_if(is, to + p.half, narrow<__nv_bfloat16>(fy));
+        }
+    }
+}
+
+// The two rows that a warp ends at a time, in their order: every third two of each tile's that exist. None left: t is behind the last tile.
+struct walk {
+    const problem &p;
+    int rank, t, in;
+    place x;
+    __device__ walk(const problem &p_, int rank_) : p(p_), rank(rank_), t(blockIdx.x / PAIR), in(2 * (threadIdx.x / WARP - 1 - ENDERS))
+    {
+        if (more()) x = tile_at<BWD>(p, t, rank);
+        next();
+    }
+    __device__ bool more() const { return t < p.down * p.across; }
+    __device__ void next()
+    {
+        in += 2 * ENDERS;
+        while (more() && (in >= M || x.row + in >= p.rows)) {
+            t += gridDim.x / PAIR, in = 2 * (threadIdx.x / WARP - 1);
+            if (more()) x = tile_at<BWD>(p, t, rank);
+        }
+    }
+};
+
+// Asks for their gates and ups: as slabs of 64 columns, 2 rows each.
+__device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, const ring<SLOTS> &slot)
+{
+    const int own = (threadIdx.x / WARP - 1) * SLOTS + slot.stage;
+    if (!w.more() || !one_lane()) return;
+    mbar_arrive_expect(at + CAME_AT + 8 * own, SLOT);
+    tma_load_heads(at + ROWS_AT + own * SLOT, gu, at + CAME_AT + 8 * own, w.x.column / SLAB_COLS, w.x.row + w.in); // rows are the map's heads
+}
+
+// Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded a step before.
+__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg, walk &ahead, ring<SLOTS> &slot)
+{
+    const int warp = threadIdx.x / WARP - 1, chunk = threadIdx.x % WARP, column = x.column + chunk * 8;
+    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    const int end = min((wg + 1) * 64, p.rows - x.row); // of the rows here
+    struct { eight gate[2], up[2], dm[2]; } now, next;
+    ring<SLOTS> coming = slot;
+    auto fetch = [&](int in) {
+        const int own = warp * SLOTS + coming.stage;
+        const uint32_t from = at + ROWS_AT + own * SLOT;
+        mbar_wait(at + CAME_AT + 8 * own, coming.parity);
+        coming.next();
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            next.gate[i] = as_eight(shared_load16(from + slab_offset(chunk / 8 * 2 + i, chunk % 8 * 8)));
+            next.up[i] = as_eight(shared_load16(from + SLOT / 2 + slab_offset(chunk / 8 * 2 + i, chunk % 8 * 8)));
+            next.dm[i] = as_eight(shared_load16(slab + slab_offset(in + i, chunk % 8 * 8)));
+        }
+    };
+    // a warp's rows go on from one half of the tile to the next: the first of them in this half
+    int in = 2 * (warp + (wg * 32 - warp + ENDERS - 1) / ENDERS * ENDERS);
+    if (in < end) fetch(in);
+    for (; in < end; in += 2 * ENDERS) {
+        now = next;
+        if (in + 2 * ENDERS < end) fetch(in + 2 * ENDERS);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int64_t row = x.row + in + i;
+            const bool is = column < p.f && row < p.rows;
+            __nv_bfloat16 *to = p.dgu + row * 2 * p.f + column;
+            float g[8], u[8], m[8];
+            widen(now.gate[i], g);
+            widen(now.up[i], u);
+            widen(now.dm[i], m);
+            for (int j = 0; j < 8; j++) m[j] = swiglu_back<__nv_bfloat16>(m[j], g[j], u[j]);
+            store_if(is, p.m + row * p.f + column, narrow<__nv_bfloat16>(m));
+            store_if(is, to, narrow<__nv_bfloat16>(g));
+            store_if(is, to + p.f, narrow<__nv_bfloat16>(u));
+        }
+        __syncwarp(); // all have read this step's slot, since they have stored what came of it
+        ask(ahead, gu, at, slot);
+        ahead.next();
+        slot.next();
+    }
+}
+
+template <product P> __device__ inline void end(const problem &p, const CUtensorMap *gu, int rank, uint32_t at)
+{
+    walk ahead(p, rank);
+    ring<SLOTS> slot;
+    for (int wg = 0; wg < CONSUMERS; wg++) named_arrive(DRAINED + wg, BOTH);
+    for (int i = 0; i < SLOTS && P == BWD; i++, slot.next(), ahead.next()) ask(ahead, gu, at, slot);
+    slot = ring<SLOTS>();
+    for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
+        const place x = tile_at<P>(p, t, rank);
+        const bool last = t + (int)gridDim.x / PAIR >= p.down * p.across;
+        for (int wg = 0; wg < CONSUMERS; wg++) {
+            named_sync(FILLED + wg, BOTH);
+            if (P == FWD) end_fwd(p, x, at, wg);
+            else if (P == TURN) end_turn(p, x, at, wg);
+            else end_bwd(p, gu, x, at, wg, ahead, slot);
+            __syncwarp();
+            if (!last) named_arrive(DRAINED + wg, BOTH);
+        }
+    }
+}
+#endif
+
+template <product P>
+__global__ void __launch_bounds__(THREADS, 1)
+    ended_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap gu,
+                       const problem p)
+{
+#ifdef TILE90
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t at = shared_at(shared);
+    const int rank = pair_rank();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            mbar_init(at + FULL_AT + 8 * i, 1);
+            mbar_init(at + EMPTY_AT + 8 * i, 4 * CONSUMERS * PAIR);
+        }
+        for (int i = 0; i < ENDERS * SLOTS; i++) mbar_init(at + CAME_AT + 8 * i, 1);
+        mbar_init_done();
+    }
+    pair_sync();
+    if (threadIdx.x >= WARPGROUP) consume<P>(p, at);
+    else if (threadIdx.x >= WARP) end<P>(p, &gu, rank, at);
+    else if (threadIdx.x == 0) load<P>(&a, &b, p, rank, at);
+    __syncwarp();
+    pair_sync(); // the other block may still write to this one's memory
+#endif
+}
+
+// So many pairs of tiles below each other: 8 to 16 are alike, 4 and 32 are 1 to 5 % slower (H200).
+enum { GROUP = 8 };
+
+template <product P>
+status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, problem &p, int64_t rows, int64_t f, int64_t d, const char *name,
+             dev_stream s)
+{
+    const int width = P == BWD ? N : N / 2;
+    p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / K);
+    p.down = (p.rows + PAIR * M - 1) / (PAIR * M), p.across = (p.f + width - 1) / width, p.group = GROUP;
+    launch_pairs(ended_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
+    return cuda_set_launched(s, name);
+}
+
+template <product P>
+status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct swiglu_gemm_args *x, dev_stream s)
+{
+    problem p = {};
+    p.gu = (__nv_bfloat16 *)x->gu, p.dgu = (__nv_bfloat16 *)x->dgu, p.m = (__nv_bfloat16 *)x->m;
+    return queue<P>(a, b, gu, p, x->rows, x->f, x->d, "swiglu_gemm", s);
+}
+
+status swiglu_gemm(const struct swiglu_gemm_args *x, dev_stream s)
+{
+    CUtensorMap a = {}, b = {}, gu = {};
+    TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
+    if (x->way == SWIGLU_FWD) {
+        TRY(tile_map_rows(&b, s, x->w, 2 * x->f, x->d, x->d, N / 2, 1));
+        return queue_swiglu<FWD>(a, b, gu, x, s);
+    }
+    const cuuint64_t rows = (cuuint64_t)x->rows, f = (cuuint64_t)x->f;
+    TRY(tile_map_rows(&b, s, x->w, x->d, x->f, x->f, K, N / 2 / SLAB_COLS));
+    TRY(tile_map<4>(&gu, s, x->gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */}, {f * 4, SLAB_ROW, f * 2}, {SLAB_COLS, 2, N / SLAB_COLS, 2}));
+    return queue_swiglu<BWD>(a, b, gu, x, s);
+}
+
+bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
+
+bool hopper(dev_stream s) { return cuda_set(s)->sm / 10 == 9 && cuda_set(s)->tensor_map_encode; }
+
+bool serves(const struct swiglu_gemm_args *x, dev_stream s)
+{
+    const bool large = x->rows >= FUSION_ROWS_MIN && x->d >= (x->way == SWIGLU_FWD ? SWIGLU_DEPTH_MIN_FWD : SWIGLU_DEPTH_MIN_BWD);
+    return large && hopper(s) && x->dt == DTYPE_BF16 && x->d % K == 0 && x->f % SLAB_COLS == 0 &&
+           x->rows < INT32_MAX && x->d < INT32_MAX && 2 * x->f < INT32_MAX && aligned(x->a) && aligned(x->w) && aligned(x->gu) &&
+           aligned(x->dgu) && aligned(x->m);
+}
+
+// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
+status rope_gemm(const struct rope_gemm_args *x, dev_stream s)
+{
+    const cuuint64_t hd = (cuuint64_t)x->hd, d = (cuuint64_t)x->d, heads = (cuuint64_t)(x->heads + 2 * x->heads_kv);
+    const int half = (int)x->hd / 2;
+    CUtensorMap a = {}, b = {}, none = {};
+    problem p = {};
+    TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
+    TRY(tile_map<4>(&b, s, x->w, {SLAB_COLS, hd, heads, d / SLAB_COLS}, {d * 2, hd * d * 2, SLAB_ROW},
+                    {SLAB_COLS, (cuuint32_t)half, (cuuint32_t)(N / 2 / half), 1}));
+    p.gu = (__nv_bfloat16 *)x->qkv;
+    p.half = half, p.turned = (int)(x->heads + x->heads_kv) * half;
+    p.positions = x->turn.positions, p.cos = (const float *)x->turn.cos, p.sin = (const float *)x->turn.sin;
+    return queue<TURN>(a, b, none, p, x->rows, (int64_t)heads * half, x->d, "rope_gemm", s);
+}
+
+bool rope_serves(const struct rope_gemm_args *x, dev_stream s)
+{
+    return x->rows >= FUSION_ROWS_MIN && x->d >= ROPE_DEPTH_MIN && x->d <= ROPE_DEPTH_MAX && hopper(s) && x->dt == DTYPE_BF16 && (x->hd == 64 || x->hd == 128) && x->d % K == 0 &&
+           x->rows < INT32_MAX && x->d < INT32_MAX && (x->heads + 2 * x->heads_kv) * x->hd < INT32_MAX && aligned(x->a) && aligned(x->w) &&
+           aligned(x->qkv) && aligned(x->turn.cos) && aligned(x->turn.sin);
+}
+
+} // namespace
+
+extern "C" void cuda_gemm_epilogue_slots(struct ops *o)
+{
+    o->swiglu_gemm = swiglu_gemm;
+    o->swiglu_gemm_serves = serves;
+    o->rope_gemm = rope_gemm;
+    o->rope_gemm_serves = rope_serves;
+}

@@ -1,0 +1,51 @@
+/* The slots of mixtures of experts: which kernel takes a GEMM, and what the ops need beside their operands. */
+#include "ops/cuda/moe_backends.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+static bool aligned(const void *p)
+{
+    return ((uintptr_t)p & 15) == 0;
+}
+
+static bool hopper_serves(const struct expert_gemm_args *a, dev_stream s)
+{
+    const struct cuda_set *set = cuda_set(s);
+    const int64_t slots_max = (int64_t)1 << 27, width = a->n > a->k ? a->n : a->k;
+    return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 && a->n % 64 == 0 &&
+           a->k % 64 == 0 && aligned(a->a) && aligned(a->b) && aligned(a->c) &&
+           a->rows * a->top_k < slots_max && a->rows * width / 8 < INT32_MAX && a->experts * a->n < INT32_MAX;
+}
+
+static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
+{
+    CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
+    CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
+    CHECK(a->align % MOE_ALIGN == 0, "experts begin at multiples of %lld rows", (long long)a->align);
+    return hopper_serves(a, s) ? cuda_hopper_expert_gemm(a, s) : cuda_plain_expert_gemm(a, s);
+}
+
+static size_t moe_scratch(const struct moe_shape *shape, enum moe_memory what)
+{
+    const int64_t blocks = (shape->rows + MOE_ROUTE_TOKENS - 1) / MOE_ROUTE_TOKENS;
+    switch (what) {
+    case MOE_ROUTE_FWD: return (size_t)(blocks * shape->experts) * sizeof(int32_t);
+    case MOE_ROUTE_BWD: return (size_t)(shape->docs * shape->experts) * sizeof(int32_t);
+    default: return 0;
+    }
+}
+
+void cuda_moe_slots(struct ops *o)
+{
+    o->route_fwd = cuda_route_fwd;
+    o->route_bwd = cuda_route_bwd;
+    o->expert_gemm = expert_gemm;
+    o->expert_act_fwd = cuda_expert_act_fwd;
+    o->expert_act_bwd = cuda_expert_act_bwd;
+    o->combine = cuda_combine;
+    o->combine_gate_bwd = cuda_combine_gate_bwd;
+    o->balance = cuda_balance;
+    o->moe_scratch = moe_scratch;
+    o->expert_align = MOE_ALIGN;
+}

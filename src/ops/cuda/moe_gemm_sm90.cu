@@ -1,0 +1,444 @@
+// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has is known to the device
+// alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by cp.async.
+//
+//   matmul   A                       B                       C                        sum over
+//   FWD       [128 rows][64 of k]     [256 of n][64 of k]     [128 rows][256 of n]     k
+//   DGRAD     [128 rows][64 of n]     [64 of n][256 of k]     [128 rows][256 of k]     n
+//   WGRAD     [64 rows][128 of n]     [64 rows][256 of k]     [128 of n][256 of k]     the expert's rows
+//   WGRAD^T   [64 rows][128 of k]     [64 rows][256 of n]     its transpose            the same, where b is gathered
+//
+// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other: the same B, of which each
+// loads a half into both (multicast). Where the two belong to different experts, each loads its own B. Clusters stay and take every
+// gridDim.x / 2-th pair of tiles. Pairs that run at the same time are neighbours in rows and columns: an expert's weights come from L2 while
+// its rows pass by, and its rows while the weights' columns do. Offsets are multiples of 128, so a tile of rows has one expert.
+//
+//   warps 0-3            load: one thread by TMA; where rows are gathered all threads, 16 bytes at a time
+//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread
+//
+// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves by way of 4 KiB per warp,
+// in two pieces that take turns; the stores of one tile run beside the matmuls of the next. += is done by the stores themselves
+// (cp.reduce, at L2): every element gets one addend, so the result has no order.
+//
+// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in shared memory.
+#include "ops/cuda/tile_sm90.cuh"
+extern "C" {
+#include "ops/cuda/moe_backends.h"
+}
+
+namespace {
+
+enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T }; // matmuls
+enum { M = MOE_ALIGN, N = 256, K = 64, PAIR = 2, STAGES = 4, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
+enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, PIECE = 16 * SLAB_ROW, OUT_BYTES = 2 * PIECE }; // a stage's; a warp's
+enum { A_AT = 0, B_AT = STAGES * A_BYTES, OUT_AT = B_AT + STAGES * B_BYTES, FULL_AT = OUT_AT + 4 * CONSUMERS * OUT_BYTES };
+enum { EMPTY_AT = FULL_AT + 8 * STAGES, BYTES = EMPTY_AT + 8 * STAGES };
+enum { REGISTERS_LOAD = 40, REGISTERS = 232 };
+
+__host__ __device__ constexpr bool by_rows(int product) { return product == FWD || product == DGRAD; }
+
+struct grouped {
+    const int *offsets, *counts, *source;
+    const __nv_bfloat16 *gathered;
+    int chunks;     // of 16 bytes in one of its rows
+    uint32_t share; // 2^31 / top_k, rounded up: slot -> token
+    int experts, n; // n: rows of an expert's weights
+    int down, across, depth; // of C; of the sum, where it is not over rows
+    int add;        // WGRAD: += by the stores
+};
+
+#ifdef TILE90
+
+// ---- What loaders and consumers agree upon.
+
+// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it (0: the other block does
+// the last tile alone, and this one accompanies it). shared: the other block's B is the same.
+struct tile {
+    int row, column, steps, expert, first, valid;
+    bool shared;
+};
+
+// By a whole warp: the expert of a sorted row, at or behind `from`.
+__device__ inline int expert_of(const grouped &g, int row, int from)
+{
+    const int lane = threadIdx.x % WARP;
+    for (int e = from;; e += WARP) {
+        const int next = e + lane + 1;
+        const uint32_t behind = __ballot_sync(0xffffffffu, next <= g.experts ? __ldg(g.offsets + next) <= row : false);
+        if (behind != 0xffffffffu) return e + __popc(behind);
+    }
+}
+
+// Pairs of tiles.
+template <int PRODUCT> __device__ inline int pairs_of(const grouped &g)
+{
+    const int across = (g.across + N - 1) / N;
+    if (!by_rows(PRODUCT)) return g.experts * ((g.down + PAIR * M - 1) / (PAIR * M)) * across;
+    return (__ldg(g.offsets + g.experts) / M + PAIR - 1) / PAIR * across;
+}
+// This block's tile of pair t, by a whole warp; `from`: an expert that is not behind the tile's.
+template <int PRODUCT> __device__ inline tile tile_at(const grouped &g, int t, int rank, int from)
+{
+    const int across = (g.across + N - 1) / N;
+    tile x;
+    x.column = t % across * N;
+    if (!by_rows(PRODUCT)) {
+        const int down = (g.down + PAIR * M - 1) / (PAIR * M);
+        x.expert = t / across / down;
+        x.row = (t / across % down * PAIR + rank) * M;
+        x.first = __ldg(g.offsets + x.expert);
+        x.valid = __ldg(g.counts + x.expert);
+        x.steps = (x.valid + K - 1) / K;
+        x.shared = true;
+    } else {
+        const int row = (t / across * PAIR + rank) * M, end = __ldg(g.offsets + g.experts);
+        x.row = x.first = row < end ? row : row - M;
+        x.expert = expert_of(g, x.row, from);
+        const int begin = __ldg(g.offsets + x.expert), other = row + (rank ? -M : M);
+        x.valid = row < end ? begin + __ldg(g.counts + x.expert) - row : 0;
+        x.shared = row < end && other >= begin && other < __ldg(g.offsets + x.expert + 1);
+        x.steps = g.depth / K;
+    }
+    return x;
+}
+
+// ---- Loaders.
+
+__device__ inline void gather16(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+}
+// Arrives when what this thread has asked for has come.
+__device__ inline void gather_arrive(uint32_t bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(bar) : "memory");
+}
+__device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
+
+// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few instructions, or the loads
+// come too late: rows of padding bring token 0's, which nobody uses.
+template <int PRODUCT> struct gatherer {
+    enum { SLABS = by_rows(PRODUCT) ? 1 : M / SLAB_COLS, ROWS = by_rows(PRODUCT) ? M : K, EACH = ROWS / 16, SLAB = ROWS * SLAB_ROW };
+    const int *const slots;                // of this thread's rows
+    const __nv_bfloat16 *const gathered;
+    const uint32_t share, chunks, chunk, to; // to: from the operand's beginning
+    uint32_t from[EACH];                   // by_rows: where the rows' chunks begin, in chunks; else their slots
+
+    __device__ explicit gatherer(const grouped &g)
+        : slots(g.source + threadIdx.x / 8), gathered(g.gathered), share(g.share), chunks(g.chunks), chunk(threadIdx.x % 8),
+          to(slab_offset(threadIdx.x / 8, threadIdx.x % 8 * 8))
+    {
+    }
+    __device__ uint32_t chunk_of(uint32_t slot) const { return __umulhi(2 * slot, share) * chunks + chunk; }
+    // The rows from `first` on come next.
+    __device__ void rows(int first)
+    {
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const uint32_t slot = max(__ldg(slots + first + 16 * j), 0);
+            from[j] = by_rows(PRODUCT) ? chunk_of(slot) : slot;
+        }
+    }
+    // Columns from `column` on of these rows into `at`; `further`: from there to the next slab.
+    __device__ void load(uint32_t at, int column, int further) const
+    {
+        const __nv_bfloat16 *p = gathered + column;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const __nv_bfloat16 *row = p + (uint64_t)(by_rows(PRODUCT) ? from[j] : chunk_of(from[j])) * 8;
+            gather16(at + to + j * (16 * SLAB_ROW), row);
+            if (SLABS == 2) gather16(at + to + SLAB + j * (16 * SLAB_ROW), row + further);
+        }
+    }
+};
+
+// What TMA brings of a stage: one thread.
+template <int PRODUCT, bool GATHER>
+__device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank, int step,
+                                  uint32_t at, int stage)
+{
+    const uint32_t full = at + FULL_AT + 8 * stage, a_to = at + A_AT + stage * A_BYTES, b_to = at + B_AT + stage * B_BYTES;
+    mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
+    if (!GATHER) {
+        if (by_rows(PRODUCT)) tma_load(a_to, a, full, x.row, step);
+        else tma_load(a_to, a, full, x.first + step * K, x.row / SLAB_COLS);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (x.shared && half != rank) continue;
+        const int row = PRODUCT == FWD     ? x.expert * g.n + x.column + half * (N / 2)
+                        : PRODUCT == DGRAD ? x.expert * g.n + step * K
+                                           : x.first + step * K;
+        const int slab = PRODUCT == FWD ? step : x.column / SLAB_COLS + half * (N / 2 / SLAB_COLS);
+        if (x.shared) tma_load_both(b_to + half * (B_BYTES / 2), b, full, row, slab);
+        else tma_load(b_to + half * (B_BYTES / 2), b, full, row, slab);
+    }
+}
+
+template <int PRODUCT, bool GATHER>
+__device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, int rank, uint32_t at)
+{
+    const int pairs = pairs_of<PRODUCT>(g), lane = threadIdx.x % WARP, stride = gridDim.x / PAIR;
+    int expert = 0;
+    ring<STAGES> stage;
+    if constexpr (!GATHER) {
+        if (threadIdx.x >= WARP) return;
+        for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
+            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            expert = x.expert;
+            for (int i = 0; i < x.steps; i++, stage.next()) {
+                mbar_wait(at + EMPTY_AT + 8 * stage.stage, stage.parity ^ 1);
+                if (lane == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
+                __syncwarp();
+            }
+        }
+    } else {
+        gatherer<PRODUCT> rows(g);
+        for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
+            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            expert = x.expert;
+            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // what lies behind C is not stored
+            if (x.steps) rows.rows(x.first);
+            for (int i = 0; i < x.steps; i++, stage.next()) {
+                const uint32_t full = at + FULL_AT + 8 * stage.stage;
+                mbar_wait(at + EMPTY_AT + 8 * stage.stage, stage.parity ^ 1);
+                if (threadIdx.x == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
+                rows.load(at + A_AT + stage.stage * A_BYTES, by_rows(PRODUCT) ? i * K : x.row, further);
+                gather_arrive(full);
+                if (!by_rows(PRODUCT) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
+            }
+        }
+        gather_wait();
+    }
+}
+
+// ---- Consumers.
+
+__device__ inline void tma_add(const CUtensorMap *map, uint32_t from, int row, int slab)
+{
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map), "r"(from),
+                 "r"(0), "r"(row), "r"(slab)
+                 : "memory");
+}
+
+template <int PRODUCT, bool GATHER> struct consumer {
+    const grouped &g;
+    const CUtensorMap *c;
+    uint32_t at, out;
+    int wg, warp, lane;
+    ring<STAGES> stage;
+    float d[N / 2];
+
+    __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)
+        : g(g_), c(c_), at(at_), out(at_ + OUT_AT + (threadIdx.x / WARP - 4) * OUT_BYTES), wg(threadIdx.x / WARPGROUP - 1),
+          warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP)
+    {
+    }
+    // This warp has read stage i: for both loaders.
+    __device__ void release(int i) const { mbar_arrive_both(at + EMPTY_AT + 8 * i); }
+    // The rows from `rows` on of a stage of WGRAD become zeros.
+    __device__ void blank(int rows) const
+    {
+        const int thread = threadIdx.x - WARPGROUP, all = (K - rows) * 8; // chunks of a slab
+        for (int i = thread; i < all; i += CONSUMERS * WARPGROUP) {
+            const uint32_t to = (rows + i / 8) * SLAB_ROW + i % 8 * 16;
+            for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(at + A_AT + stage.stage * A_BYTES + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < N / SLAB_COLS; slab++) zero16(at + B_AT + stage.stage * B_BYTES + slab * K * SLAB_ROW + to);
+        }
+        fence_async();
+        named_sync(1, CONSUMERS * WARPGROUP);
+    }
+    __device__ static void zero16(uint32_t to) { asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory"); }
+
+    __device__ void products(const tile &x)
+    {
+        enum { TA = !by_rows(PRODUCT), TB = PRODUCT != FWD };
+        for (int i = 0; i < x.steps; i++) {
+            const int now = stage.stage;
+            mbar_wait(at + FULL_AT + 8 * now, stage.parity);
+            if (GATHER) fence_async(); // cp.async writes as threads do
+            if (!by_rows(PRODUCT) && (i + 1) * K > x.valid) blank(x.valid - i * K);
+            const uint32_t a_at = at + A_AT + now * A_BYTES + wg * (A_BYTES / 2), b_at = at + B_AT + now * B_BYTES;
+            const uint64_t a = TA ? operand_mn(a_at, K * SLAB_ROW) : operand_k(a_at);
+            const uint64_t b = TB ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < K / 16; k++)
+                wgmma_ss<N, TA, TB>(d, operand_step(a, TA ? step_mn(k) : step_k(k, M)), operand_step(b, TB ? step_mn(k) : step_k(k, N)),
+                                    i > 0 || k > 0);
+            wgmma_commit();
+            if (i > 0) {
+                wgmma_wait<1>();
+                release((now + STAGES - 1) % STAGES);
+            }
+            stage.next();
+        }
+        wgmma_wait<0>();
+        hold(d);
+        if (by_rows(PRODUCT) || x.steps) release((stage.stage + STAGES - 1) % STAGES);
+    }
+
+    // This warp's 16 rows of BF16, 64 columns at a time.
+    __device__ void store_rows(const tile &x)
+    {
+        const int row = wg * 64 + warp * 16, limit = x.valid - row - lane / 4, columns = x.valid ? g.across : 0;
+#pragma unroll
+        for (int piece = 0; piece < N / SLAB_COLS; piece++) {
+            if (x.column + piece * SLAB_COLS >= columns) break;
+            const uint32_t to = out + piece % 2 * PIECE;
+            if (lane == 0) bulk_wait_read<1>();
+            __syncwarp();
+#pragma unroll
+            for (int k = 0; k < SLAB_COLS / 16; k++) {
+                uint32_t r[4];
+                pack_a(r, d, piece * 4 + k);
+                for (int i = 0; i < 4; i++)
+                    if (limit <= i % 2 * 8) r[i] = 0;
+                store8x8x4(to + slab_offset(lane % 16, k * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
+            }
+            fence_async();
+            __syncwarp();
+            if (lane == 0) {
+                tma_store(c, to, x.row + row, x.column / SLAB_COLS + piece);
+                bulk_commit();
+            }
+        }
+    }
+    // The same in F32, 32 columns at a time; WGRAD_T: these are rows of C.
+    __device__ void store_weights(const tile &x)
+    {
+        enum { COLUMNS = 32, TURNED = PRODUCT == WGRAD_T };
+        const int row = wg * 64 + warp * 16;
+        const bool some = x.steps > 0; // else d is not written
+        if (x.row + row >= g.down || (g.add && !some)) return;
+#pragma unroll
+        for (int piece = 0; piece < N / COLUMNS; piece++) {
+            if (x.column + piece * COLUMNS >= g.across) break;
+            const uint32_t to = out + piece % 2 * PIECE;
+            if (lane == 0) bulk_wait_read<1>();
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
+                const int r = i / 2 % 2 * 8 + lane / 4, column = i / 4 * 8 + lane % 4 * 2;
+                const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
+                if (TURNED) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                    const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
+                    asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left), "f"(right) : "memory");
+                } else {
+                    const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
+                    asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right) : "memory");
+                }
+            }
+            fence_async();
+            __syncwarp();
+            if (lane == 0) {
+                const int c_row = x.expert * g.n + (TURNED ? x.column + piece * COLUMNS : x.row + row);
+                const int slab = TURNED ? (x.row + row) / 16 : x.column / COLUMNS + piece;
+                if (g.add) tma_add(c, to, c_row, slab);
+                else tma_store(c, to, c_row, slab);
+                bulk_commit();
+            }
+        }
+    }
+
+    __device__ void run(int rank)
+    {
+        const int pairs = pairs_of<PRODUCT>(g);
+        int expert = 0;
+        for (int t = blockIdx.x / PAIR; t < pairs; t += gridDim.x / PAIR) {
+            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            expert = x.expert;
+            products(x);
+            if (!by_rows(PRODUCT)) store_weights(x);
+            else store_rows(x);
+        }
+        if (lane == 0) bulk_wait<0>();
+    }
+};
+#endif
+
+template <int PRODUCT, bool GATHER>
+__global__ void __launch_bounds__(THREADS, 1)
+    expert_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c,
+                    const grouped g)
+{
+#ifdef TILE90
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t at = shared_at(shared);
+    const int rank = pair_rank();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            mbar_init(at + FULL_AT + 8 * i, GATHER ? 1 + WARPGROUP : 1);
+            mbar_init(at + EMPTY_AT + 8 * i, 4 * CONSUMERS * PAIR);
+        }
+        mbar_init_done();
+    }
+    pair_sync();
+    if (threadIdx.x < WARPGROUP) {
+        registers_give<REGISTERS_LOAD>();
+        load<PRODUCT, GATHER>(&a, &b, g, rank, at);
+    } else {
+        registers_take<REGISTERS>();
+        consumer<PRODUCT, GATHER>(&c, g, at).run(rank);
+    }
+    __syncwarp();
+    pair_sync(); // the other block may still write to this one's memory
+#endif
+}
+
+// ---- Launchers.
+
+// tile_map_rows in F32, with slabs of `slab` columns: 32, or 16.
+status map_f32(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t cols, int box_rows, int slab)
+{
+    const auto encode = (PFN_cuTensorMapEncodeTiled_v12000)cuda_set(s)->tensor_map_encode;
+    const cuuint64_t dims[3] = {(cuuint64_t)slab, (cuuint64_t)rows, (cuuint64_t)(cols / slab)};
+    const cuuint64_t strides[2] = {(cuuint64_t)cols * 4, (cuuint64_t)slab * 4};
+    const cuuint32_t box[3] = {(cuuint32_t)slab, (cuuint32_t)box_rows, 1}, steps[3] = {1, 1, 1};
+    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, (void *)(uintptr_t)base, dims, strides, box, steps,
+                                CU_TENSOR_MAP_INTERLEAVE_NONE, slab == 32 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (got != CUDA_SUCCESS)
+        return FAIL(STATUS_INTERNAL, "a tensor map of %lld rows of %lld in F32: CUDA error %d", (long long)rows, (long long)cols, (int)got);
+    return STATUS_OK;
+}
+
+template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *x, dev_stream s)
+{
+    CUtensorMap a = {}, b = {}, c = {};
+    const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
+    const void *in_a = PRODUCT == WGRAD_T ? x->b : x->a, *in_b = PRODUCT == WGRAD_T ? x->a : x->b;
+    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n, 0, 0, 0,
+                 x->accum == ACCUM_ADD};
+    g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
+    if (by_rows(PRODUCT)) {
+        g.across = (int)(PRODUCT == FWD ? x->n : x->k);
+        g.depth = (int)(PRODUCT == FWD ? x->k : x->n);
+        g.chunks = g.depth / 8;
+        if (!GATHER) TRY(tile_map_rows(&a, s, in_a, rows, g.depth, g.depth, M, 1));
+        TRY(tile_map_rows(&b, s, in_b, weights, x->k, x->k, PRODUCT == FWD ? N / 2 : K, PRODUCT == FWD ? 1 : N / 2 / SLAB_COLS));
+        TRY(tile_map_rows(&c, s, x->c, rows, g.across, g.across, 16, 1));
+    } else {
+        g.down = (int)(PRODUCT == WGRAD ? x->n : x->k);
+        g.across = (int)(PRODUCT == WGRAD ? x->k : x->n);
+        g.chunks = g.down / 8;
+        if (!GATHER) TRY(tile_map_rows(&a, s, in_a, rows, g.down, g.down, K, M / SLAB_COLS));
+        TRY(tile_map_rows(&b, s, in_b, rows, g.across, g.across, K, N / 2 / SLAB_COLS));
+        TRY(map_f32(&c, s, x->c, weights, x->k, PRODUCT == WGRAD ? 16 : 32, PRODUCT == WGRAD ? 32 : 16));
+    }
+    launch_pairs(expert_gemm_kernel<PRODUCT, GATHER>, THREADS, BYTES, s, a, b, c, g);
+    return cuda_set_launched(s, "expert_gemm (hopper)");
+}
+
+} // namespace
+
+extern "C" status cuda_hopper_expert_gemm(const struct expert_gemm_args *a, dev_stream s)
+{
+    const bool gather = a->gather != EXPERT_GATHER_NONE;
+    switch (a->product) {
+    case EXPERT_FWD: return gather ? queue<FWD, true>(a, s) : queue<FWD, false>(a, s);
+    case EXPERT_DGRAD: return gather ? queue<DGRAD, true>(a, s) : queue<DGRAD, false>(a, s);
+    default:
+        if (a->gather == EXPERT_GATHER_B) return queue<WGRAD_T, true>(a, s);
+        return gather ? queue<WGRAD, true>(a, s) : queue<WGRAD, false>(a, s);
+    }
+}

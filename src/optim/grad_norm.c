@@ -1,0 +1,45 @@
+#include "optim/grad_norm.h"
+#include "dev/dev.h"
+
+void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l)
+{
+    static const struct mesh_shape one = {.pp = 1, .dp = 1, .tp = 1, .chunks = 1, .shard = 1};
+    const struct params *p = l->params;
+    const struct mesh_shape *s = l->mesh ? &l->mesh->shape : &one;
+    struct arena *a = l->arena;
+    *q = (struct grad_norm){.mesh = l->mesh, .tables = l->tables};
+    if (s->tp == 1 && s->pp == 1 && s->zero == 0 && !p->sparse) return;
+    q->slice = p->chunks_model + l->tables->chunks_model;
+    q->count = s->tp * q->slice;
+    q->own = arena_take(a, (size_t)(p->chunk_count + l->tables->chunk_count) * sizeof *q->own,
+                        "squares of pieces");
+    q->all = arena_take(a, (size_t)q->count * sizeof *q->all, "squares of all pieces");
+    q->scratch =
+        arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64), "squares on their way");
+}
+
+status grad_norm_sum(const struct grad_norm *q, const struct params *p, const struct ops *ops, double *sum,
+                     dev_stream stream)
+{
+    const struct mesh *m = q->mesh;
+    const struct sparse_grad *t = q->tables;
+    double *all = q->all + (m ? m->tp_rank * q->slice : 0);
+    TRY(dev_zero(stream, q->all, (size_t)q->count * sizeof *q->all));
+    /* Of ranks that have the same sums the first one answers: of gradients of rows, which ZeRO does not share out, one of all. */
+    for (int u = 0; u < p->unit_count && (m == NULL || mesh_replica(m) == 0); u++) {
+        const struct param_unit *unit = &p->units[u];
+        TRY(dev_copy(stream, all + unit->chunk_place, q->own + unit->chunk_first,
+                     (size_t)unit->chunk_count * sizeof *q->all));
+    }
+    for (int i = 0; i < t->count && (m == NULL || m->dp_rank == 0); i++)
+        TRY(dev_copy(stream, all + p->chunks_model + t->list[i].chunk_place,
+                     q->own + p->chunk_count + t->list[i].chunk_first,
+                     (size_t)t->list[i].chunk_count * sizeof *q->all));
+    if (m) TRY(comm_sum(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch, stream));
+    TRY(dev_zero(stream, sum, sizeof *sum));
+    if (stream)
+        return ops->sum(&(struct sum_args){.x = q->all, .out = sum, .count = q->count, .dt = DTYPE_F64},
+                        stream);
+    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c]; /* the order of UPDATE_WHOLE */
+    return STATUS_OK;
+}

@@ -1,0 +1,59 @@
+#include "parallel/tp_grad.h"
+#include "dev/dev.h"
+
+/* What is summed of what this rank answers for: the end of its part of the row. */
+static struct param_held summed(const struct params *p, int row)
+{
+    struct param_held held = params_held(p, row);
+    int64_t skip = params_summed(p, row) - held.from;
+    if (skip < 0) skip = 0;
+    if (skip > held.to - held.from) skip = held.to - held.from;
+    held.from += skip;
+    held.at += skip;
+    return held;
+}
+
+void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a)
+{
+    *s = (struct tp_grad){0};
+    if (mesh == NULL || mesh->shape.tp == 1) return;
+    s->comm = mesh->tp;
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held held = summed(p, i);
+        s->count += held.to - held.from;
+    }
+    s->flat = arena_take(a, (size_t)s->count * sizeof *s->flat, "gradients in parts");
+    s->scratch = arena_take(a, comm_sum_scratch(mesh->shape.tp, s->count, DTYPE_F32),
+                            "gradients in parts, on their way");
+}
+
+/* The gradient of what the rank holds of a row: where it is formed, or among the parts that ranks of ZeRO 2 and 3 keep. */
+static float *held_grad(const struct params *p, int row, const struct param_held *held)
+{
+    if (p->zero >= 2) return (float *)p->grad + held->at;
+    return (float *)params_grad(p, row) + held->from;
+}
+
+enum way { PACK, UNPACK };
+static status move(const struct tp_grad *s, const struct params *p, enum way way, struct stream *stream)
+{
+    float *flat = s->flat;
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held held = summed(p, i);
+        const int64_t count = held.to - held.from;
+        if (count == 0) continue;
+        float *grad = held_grad(p, i, &held);
+        TRY(dev_copy(stream, way == PACK ? flat : grad, way == PACK ? grad : flat,
+                     (size_t)count * sizeof *grad));
+        flat += count;
+    }
+    return STATUS_OK;
+}
+
+status tp_grad_all_reduce(const struct tp_grad *s, const struct params *p, struct stream *stream)
+{
+    if (s->count == 0) return STATUS_OK;
+    TRY(move(s, p, PACK, stream));
+    TRY(comm_sum(s->comm, "gradients in parts", s->flat, s->count, DTYPE_F32, s->scratch, stream));
+    return move(s, p, UNPACK, stream);
+}

@@ -1,0 +1,267 @@
+#include "plan/rank_share.h"
+#include "parallel/tp_grad.h"
+#include "plan/grad_overlay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v)
+{
+    return s->tp == v->mesh.tp && s->recompute == v->recompute && s->micro_batch == v->micro_batch;
+}
+
+void rank_share_close(struct rank_share *s)
+{
+    if (s == NULL) return;
+    free(s->layer);
+    free(s);
+}
+
+/* The model of one of tp ranks, for the times of its GEMMs: its heads and widths, and its rows of the vocabulary. mesh_check has seen
+ * it. */
+static void divide(struct model_spec *m, int tp)
+{
+    if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
+    if (m->head_count_kv == 0) m->head_count_kv = m->head_count;
+    if (m->mla_heads == 0) m->mla_heads = m->head_count;
+    int64_t *const shared[] = {&m->head_count, &m->head_count_kv,   &m->gdn_key_heads, &m->gdn_value_heads,
+                               &m->mla_heads,  &m->mamba_heads,     &m->mamba_groups,  &m->ffn_size,
+                               &m->moe_size,   &m->moe_shared_size, &m->engram_dim,    &m->vocab_size};
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) *shared[i] /= tp;
+}
+
+static void count_rows(struct rank_share *s, const struct decoder *d)
+{
+    for (int i = 0; i < d->params.count; i++) {
+        const struct param *r = &d->params.rows[i];
+        const double count = (double)params_room(r),
+                     summed = (double)(r->count - params_summed(&d->params, i));
+        if (r->unit == 0) s->count_first += count;
+        if (r->unit > 0 && r->unit <= s->layers)
+            s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
+        if (r->unit > 0 && r->unit <= s->layers && i < d->blocks[r->unit - 1].norm2.w)
+            s->layer[r->unit - 1].count_mixer += count;
+        if (r->role == ROLE_TABLE) {
+            s->layer[params_block(&d->params, r->unit) - 1].table = count;
+            continue;
+        }
+        if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
+        if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
+        if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
+        if (r->unit > 0 && r->unit <= s->layers && r->ortho)
+            s->layer[r->unit - 1].matrices += (double)r->count;
+        if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
+    }
+}
+
+static void count_reads(struct rank_share *s, const struct decoder *d, const struct sparse_grad *t)
+{
+    for (int i = 0; i < t->count; i++) {
+        const struct table *one = &t->list[i];
+        struct rank_share_layer *l = &s->layer[params_block(&d->params, d->params.rows[one->row].unit) - 1];
+        l->rows = (double)(one->slots * one->width);
+        l->row_bytes = (double)((t->micros * t->reads + one->slots) * (one->width + 1) * 4);
+    }
+}
+
+static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struct arena *scratch)
+{
+    return (struct lay){.n = a->tokens,
+                        .docs_max = a->docs_max ? a->docs_max : a->tokens,
+                        .len_max = a->len_max ? a->len_max : a->tokens,
+                        .ops = a->ops,
+                        .dt = a->dt,
+                        .mode = LAY_TRAIN,
+                        .recompute = a->recompute,
+                        .sparse = a->sparse,
+                        .shares = a->mesh->shape.tp,
+                        .act = act,
+                        .scratch = scratch};
+}
+
+static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+{
+    for (int64_t i = 0; i < s->layers; i++) {
+        struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
+        const struct lay l = lay_of(a, &act, &scratch);
+        struct block_saved saved;
+        block_lay(&d->blocks[i], &saved, &l);
+        s->layer[i].act = (double)act.used;
+        s->layer[i].act_mixer = (double)saved.act_mixer;
+        s->layer[i].scratch = (double)scratch.peak;
+        s->layer[i].overlap = ffn_how(&d->blocks[i].ffn) == SP_OVERLAP ? 1 : 0.5; /* of two branches */
+    }
+    struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
+    const struct lay l = lay_of(a, &sum, &scratch);
+    struct lay final = sp_local_lay(&l);
+    struct head_saved head;
+    struct norm_saved norm;
+    struct sp ends;
+    const int64_t rows = final.n;
+    final.recompute = RECOMPUTE_NONE;
+    norm_lay(&d->norm, &norm, &final);
+    head_lay(&d->head, &head, &l);
+    sp_lay(&ends, d->spec.hidden_size, &l);
+    s->scratch_head = (double)scratch.peak;
+    sum.used = 0;
+    tensor_take(&sum, "final sum", l.dt, 2, rows, d->spec.hidden_size);
+    s->sum_bytes = (double)sum.used;
+}
+
+/* Rows of x and dy of a layer's GEMMs, for schedules that put gradients of weights off. */
+static status lay_stores(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+{
+    for (int64_t i = 0; i < s->layers; i++) {
+        struct arena act = {.name = "act"};
+        struct deferred q;
+        const struct param_unit *unit = &d->params.units[i + 1];
+        TRY(deferred_lay(&q, &(struct deferred_lay){.params = &d->params,
+                                                    .first = unit->first,
+                                                    .last = unit->last,
+                                                    .n = a->tokens,
+                                                    .dt = a->dt,
+                                                    .a = &act}));
+        deferred_fini(&q);
+        s->layer[i].store = (double)act.used;
+    }
+    return STATUS_OK;
+}
+
+/* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
+static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *given,
+                        struct rank_share *s)
+{
+    struct decoder d;
+    struct activations act = {0};
+    struct sparse_grad tables;
+    struct plan_lay_args with = *given, *a = &with;
+    with.tables = &tables;
+    TRY(decoder_init(&d, spec, a->mesh));
+    *m = (struct memory){0};
+    status st = plan_lay(m, &d, &act, a);
+    if (st == STATUS_OK && s) {
+        count_rows(s, &d);
+        count_reads(s, &d, &tables);
+        lay_layers(s, &d, a);
+        s->ortho = muon_most(&d.params);
+        s->act_front = (double)act.act_front;
+        st = lay_stores(s, &d, a);
+    }
+    activations_fini(&act);
+    decoder_fini(&d);
+    return st;
+}
+
+static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a)
+{
+    struct memory m, without;
+    TRY(lay_whole(&m, &spec->model, a, s));
+    without = m;
+    if (spec->model.mtp_depth > 0) {
+        struct model_spec plain = spec->model;
+        plain.mtp_depth = 0;
+        TRY(lay_whole(&without, &plain, a, NULL));
+    }
+    const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
+    s->modules = spec->model.mtp_depth;
+    s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
+    double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
+           tables = 0, row_bytes = 0, matrices = 0,
+           summed = s->summed_last + (double)s->modules * s->summed_module;
+    for (int64_t i = 0; i < s->layers; i++) {
+        count += s->layer[i].count + s->layer[i].table;
+        layers += s->layer[i].act, summed += s->layer[i].summed;
+        row_bytes += s->layer[i].row_bytes;
+        matrices += s->layer[i].matrices;
+        if (a->sparse) tables += s->layer[i].table;
+    }
+    s->moments.second = 1 - matrices / count;
+    s->param_other = (double)m.param.peak - count * (state.weight + state.master);
+    s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
+    if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
+    s->moments.bytes =
+        (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
+    s->act_fixed = (double)without.act.peak - layers;
+    s->act_last = (double)(m.act.peak - without.act.peak);
+    if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
+    if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
+    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* of the extra predictions, too */
+    s->feed = plan_feed(a);
+    s->kind = a->kind;
+    s->weight_bytes = state.weight;
+    return STATUS_OK;
+}
+
+static void time_layers(struct rank_share *s, const struct spec *spec, const struct cluster *c)
+{
+    const int64_t tokens = s->micro_batch * spec->run.train_sequence_length;
+    const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
+    const struct layer_shape shape = {.model = &spec->model,
+                                      .machine = c->machine,
+                                      .precision = (enum precision)spec->run.train_precision,
+                                      .recompute = s->recompute,
+                                      .tokens = tokens,
+                                      .sequence = spec->run.train_sequence_length,
+                                      .stream = tokens / s->tp};
+    for (int64_t i = 0; i < s->layers; i++) {
+        const struct layer_times t = layer_times_of(&shape, i);
+        struct layer_times *sum = &s->layer[i].times;
+        layer_time_add(&sum->forward, &t.forward, (double)model_visits(&spec->model, i));
+        layer_time_add(&sum->backward, &t.backward, segments);
+        layer_time_add(&sum->again, &t.again, segments);
+        sum->wgrad = segments * t.wgrad;
+        sum->enter = t.enter, sum->leave = t.leave;
+    }
+    s->embed = layer_times_embed(&shape);
+    s->head = layer_times_head(&shape, segments * (1 + modules));
+    for (int i = 0; i < modules; i++) {
+        const struct layer_times t = layer_times_of(&shape, s->layers + i);
+        layer_time_add(&s->head.forward, &t.forward, 1);
+        layer_time_add(&s->head.backward, &t.backward, 1);
+        layer_time_add(&s->head.backward, &t.again, 1);
+        s->head.wgrad += t.wgrad;
+    }
+    const struct axis tp = traffic_axis(c, s->tp, 1);
+    s->gather_s = traffic_gather_s(&tp, s->stream_bytes);
+}
+
+status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a)
+{
+    struct spec spec = *a->spec, local;
+    const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = v->mesh.tp, .chunks = 1, .shard = 1};
+    const struct mesh mesh = mesh_place(&shape, 0);
+    spec.run.train_micro_batch = v->micro_batch;
+    spec.run.train_recompute = (int)v->recompute;
+    spec.run.train_gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
+    struct plan_lay_args args = plan_args(&spec, &mesh);
+    args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
+    args.overlay = false; /* depends on the mesh: fill_stage */
+    if (args.tokens % v->mesh.tp != 0 || args.tokens >= INT32_MAX)
+        return FAIL(STATUS_CONFIG, "a micro-batch of %lld tokens cannot be divided among %d ranks",
+                    (long long)args.tokens, v->mesh.tp);
+    struct rank_share *s = calloc(1, sizeof *s);
+    if (s == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    *s = (struct rank_share){.tp = v->mesh.tp,
+                             .recompute = v->recompute,
+                             .micro_batch = v->micro_batch,
+                             .overlap = a->cluster->machine->overlap,
+                             .layers = spec.model.layer_count,
+                             .layer = calloc((size_t)spec.model.layer_count, sizeof *s->layer),
+                             .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *
+                                             (double)dtype_bytes(args.dt)};
+    /* Muon's matrices are whole, whoever has slices of them. */
+    const struct layer_shape whole = {.model = &spec.model,
+                                      .machine = a->cluster->machine,
+                                      .precision = (enum precision)spec.run.train_precision};
+    for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
+        s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
+    status st = s->layer ? lay_bytes(s, &spec, &args) : FAIL(STATUS_FIT, "no memory to plan with");
+    local = spec;
+    divide(&local.model, v->mesh.tp);
+    if (st == STATUS_OK) time_layers(s, &local, a->cluster);
+    if (st == STATUS_OK)
+        *out = s;
+    else
+        rank_share_close(s);
+    return st;
+}

@@ -1,0 +1,165 @@
+#include "train/data_sources.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is assumed of shards, and what may be a mistake. */
+static void warn_of(const struct shard_set *set, const struct run_spec *r)
+{
+    const char *path = set->shards[0].path;
+    if (set->mixed)
+        log_warn(
+            "%s and the others: shards of training and of validation are read as one set; a pattern such as "
+            "PREFIX_train_*.bin takes one of them",
+            path);
+    if (r->data_packing != PACKING_STREAM && !set->manifest && set->eod != EOD_NONE && r->data_eot < 0)
+        log_warn(
+            "%s has no manifest: documents are taken to %s token %d; data.eot and data.eod say otherwise",
+            path, set->eod == EOD_AFTER ? "end in" : "begin with", set->eot);
+}
+
+static status open_sets(struct data_sources *s, const struct run_spec *r)
+{
+    for (int i = 0; i < s->sources->count; i++) {
+        const struct data_source *from = &s->sources->list_of[i];
+        const struct shard_hints hints = shard_hints_of(r);
+        TRY(shard_set_open_as(&s->sets[i], from->path, &hints));
+        const struct shard_set *set = &s->sets[i], *first = &s->sets[0];
+        warn_of(set, r);
+        if (set->tokenizer_hash[0] && first->tokenizer_hash[0] &&
+            strcmp(set->tokenizer_hash, first->tokenizer_hash) != 0)
+            return FAIL(STATUS_DATA,
+                        "%s and %s were made with different tokenizers: one model cannot learn from both",
+                        s->sources->list_of[0].path, from->path);
+    }
+    return STATUS_OK;
+}
+
+status data_sources_open(struct data_sources *s, const struct run_spec *r)
+{
+    char why[SPEC_TEXT];
+    *s = (struct data_sources){0};
+    if (r->data_train[0] == 0)
+        return FAIL(STATUS_CONFIG,
+                    "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
+    s->sources = malloc(sizeof *s->sources);
+    if (!s->sources) return FAIL(STATUS_FIT, "no memory for a list of sources");
+    status st =
+        sources_read(s->sources, r->data_train, why) ? STATUS_OK : FAIL(STATUS_CONFIG, "data.train: %s", why);
+    if (st == STATUS_OK) {
+        s->sets = calloc((size_t)s->sources->count, sizeof *s->sets);
+        s->points = calloc((size_t)s->sources->count * SOURCE_POINTS_MAX, sizeof *s->points);
+        st = s->sets && s->points ? open_sets(s, r) : FAIL(STATUS_FIT, "no memory for the sources");
+    }
+    if (st != STATUS_OK) data_sources_close(s);
+    return st;
+}
+
+void data_sources_close(struct data_sources *s)
+{
+    samples_close(s->samples);
+    for (int i = 0; s->sets && i < s->sources->count; i++) shard_set_close(&s->sets[i]);
+    free(s->sets);
+    free(s->points);
+    free(s->sources);
+    *s = (struct data_sources){0};
+}
+
+int64_t data_sources_vocab_size(const struct data_sources *s)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->sources->count; i++)
+        most = s->sets[i].vocab_size > most ? s->sets[i].vocab_size : most;
+    return most;
+}
+
+int64_t data_sources_tokens(const struct data_sources *s)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < s->sources->count; i++) sum += s->sets[i].tokens;
+    return sum;
+}
+
+void data_sources_log(const struct data_sources *s)
+{
+    const struct samples_config *c = samples_config_of(s->samples);
+    double epochs[MIXTURE_SOURCES], total = (double)(c->samples_total ? c->samples_total : 1);
+    char a[32], b[32], padding[64] = "";
+    struct mixture_cursor cursor = {0};
+    samples_epochs(s->samples, &cursor, c->samples_total, epochs);
+    for (int i = 0; i < s->sources->count; i++) {
+        const bool packed = c->packing == LOADER_BEST_FIT || c->packing == LOADER_PAD;
+        if (packed)
+            snprintf(padding, sizeof padding, ", %.3f %% padding", 100 * samples_padding(s->samples, i));
+        if (!s->sources->list && !packed) continue;
+        double given = epochs[i] * (double)samples_rows(s->samples, i);
+        log_info("source    %s: %s tokens, %s sequences per epoch%s; %.2f %% of the run, %.3g epochs",
+                 s->sources->list_of[i].name, text_count(a, (double)s->sets[i].tokens),
+                 text_count(b, (double)samples_rows(s->samples, i)), padding, 100 * given / total, epochs[i]);
+    }
+    if (samples_bytes(s->samples) > 0)
+        log_info("packing   %s of memory for the boundaries of documents and their rows",
+                 text_bytes(a, (double)samples_bytes(s->samples)));
+}
+
+status data_sources_mix(struct data_sources *s, const struct spec *spec)
+{
+    const struct run_spec *r = &spec->run;
+    const int64_t steps = spec_step_count(spec), per_step = r->train_batch_tokens / r->train_sequence_length;
+    struct samples_source from[MIXTURE_SOURCES];
+    struct samples_config c = {.seed = (uint64_t)r->run_seed,
+                               .sequence_length = r->train_sequence_length,
+                               .packing = r->data_packing,
+                               .shuffle = 1,
+                               .curve = (enum mixture_curve)r->data_weights};
+    if (__builtin_mul_overflow(steps, per_step, &c.samples_total))
+        return FAIL(STATUS_CONFIG, "%lld steps of %lld sequences: more than 2^63 sequences", (long long)steps,
+                    (long long)per_step);
+    _Static_assert((int)SOURCES_MAX == (int)MIXTURE_SOURCES, "as many sources in a spec as in a mixture");
+    for (int i = 0; i < s->sources->count; i++) {
+        const struct data_source *source = &s->sources->list_of[i];
+        struct mixture_point *points = s->points + (ptrdiff_t)i * SOURCE_POINTS_MAX;
+        double unit =
+            sources_relative(source) ? (double)c.samples_total : 1 / (double)r->train_sequence_length;
+        for (int k = 0; k < source->point_count; k++)
+            points[k] = (struct mixture_point){source->points[k].at * unit, source->points[k].weight};
+        from[i] = (struct samples_source){.set = &s->sets[i],
+                                          .points = points,
+                                          .point_count = source->point_count,
+                                          .epochs_max = source->epochs_max};
+    }
+    return samples_open(&s->samples, from, s->sources->count, &c);
+}
+
+static status pinned_open(void *ctx, size_t bytes, void **out)
+{
+    return dev_pinned_open(ctx, bytes, out);
+}
+static void pinned_close(void *ctx, void *memory)
+{
+    dev_pinned_close(ctx, memory);
+}
+
+status data_sources_loader(const struct spec *spec, const struct mesh *place, const struct dev *dev,
+                           struct loader_config *c)
+{
+    const struct run_spec *r = &spec->run;
+    const int64_t micro_count = plan_micro_count(spec);
+    const int ranks = place ? place->shape.dp : 1;
+    if (micro_count % ranks != 0)
+        return FAIL(STATUS_CONFIG, "the %lld micro-batches of a step cannot be divided by %d ranks",
+                    (long long)micro_count, ranks);
+    *c = (struct loader_config){.sequences = r->train_micro_batch,
+                                .micro_count = micro_count / ranks,
+                                .vocab_size = spec->model.vocab_size,
+                                .rank = place ? place->dp_rank : 0,
+                                .ranks = ranks,
+                                .blocks = place && place->shape.zero >= 2, /* parallel/zero.h */
+                                .threads = (int)r->data_threads};
+    if (dev && dev->kind == DEV_CUDA)
+        c->memory = (struct loader_memory){(void *)dev, pinned_open, pinned_close};
+    return STATUS_OK;
+}
