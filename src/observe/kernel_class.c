@@ -61,7 +61,7 @@ static const char *identifier(struct reader *r, size_t *length)
     return at;
 }
 
-/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_9_update_cu_<hash>, 9 being the length of "optim.cu". */
+/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_8_optim_cu_<hash>, 8 being the length of "optim.cu". */
 static bool unnamed(const char *name, size_t n)
 {
     static const char prefix[] = "_GLOBAL__N_";
@@ -268,14 +268,14 @@ enum kernel_part kernel_part_of(const char *name)
     static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
                                            "gemv",  "splitk", "wgmma",   NULL};
     /* Libraries' and ours, by file. */
-    static const char *const exchanges[] = {"nccl", "cuda_meet_cu", "cuda_sum_cu", "peer_exchange_cu", NULL};
+    static const char *const exchanges[] = {"nccl", "p2p_barrier_cu", "tree_sum_cu", "p2p_kernels_cu", NULL};
     /* In the function's name. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
                                             "sumsq", "square", "grad_norm", "ortho", NULL};
     char text[2048];
     snprintf(text, sizeof text, "%s", name);
     lower(text);
-    if (has(text, exchanges) || strcmp(text, "memcpy between GPUs") == 0) return KERNEL_EXCHANGE;
+    if (has(text, exchanges) || strcmp(text, "memcpy between gpus") == 0) return KERNEL_EXCHANGE;
     if (strncmp(text, "memcpy", 6) == 0 || strncmp(text, "memset", 6) == 0) return KERNEL_COPY;
     if (has(text, attention)) return KERNEL_ATTENTION;
     if (has(text, products)) return KERNEL_PRODUCT;
