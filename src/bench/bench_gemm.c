@@ -43,14 +43,14 @@ struct rates {
 
 static struct gemm_args args_of(const struct arrays *t, const struct layer *l, int form, int64_t n, dtype dt)
 {
-    struct gemm_args g = {.c = t->result, .dt = dt, .cdt = dt};
+    struct gemm_args g = {.c = t->result, .a = {.dt = dt}, .b = {.dt = dt}, .cdt = dt};
     if (form == 0) {
-        g.a = t->x, g.b = t->w, g.m = n, g.n = l->out, g.k = l->in, g.trans_b = true;
+        g.a.data = t->x, g.b.data = t->w, g.m = n, g.n = l->out, g.k = l->in, g.b.trans = true;
         if (strcmp(l->name, "head") == 0) g.cdt = DTYPE_F32; /* logits */
     } else if (form == 1) {
-        g.a = t->y, g.b = t->w, g.m = n, g.n = l->in, g.k = l->out;
+        g.a.data = t->y, g.b.data = t->w, g.m = n, g.n = l->in, g.k = l->out;
     } else {
-        g.a = t->y, g.b = t->x, g.m = l->out, g.n = l->in, g.k = n, g.trans_a = true;
+        g.a.data = t->y, g.b.data = t->x, g.m = l->out, g.n = l->in, g.k = n, g.a.trans = true;
         g.accum = ACCUM_ADD, g.cdt = DTYPE_F32;
     }
     return g;

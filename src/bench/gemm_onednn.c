@@ -167,8 +167,9 @@ static const char *at(const void *p, int64_t index, dtype dt)
 static status gemm_run(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    CHECK(g->dt == DTYPE_F32 || g->dt == DTYPE_BF16, "the fast set has no products in %s", dtype_name(g->dt));
-    CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "a product of %s into %s", dtype_name(g->dt),
+    CHECK(g->a.dt == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no products in %s",
+          dtype_name(g->a.dt));
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "a product of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 1, "product of %ld x %ld x %ld", (long)g->m, (long)g->n,
@@ -181,20 +182,20 @@ static status gemm_run(const struct gemm_args *g, dev_stream s)
         struct key key = {.m = i.end - i.begin,
                           .n = j.end - j.begin,
                           .k = g->k,
-                          .lda = g->trans_a ? g->m : g->k,
-                          .ldb = g->trans_b ? g->k : g->n,
+                          .lda = g->a.trans ? g->m : g->k,
+                          .ldb = g->b.trans ? g->k : g->n,
                           .ldc = g->n,
-                          .trans_a = g->trans_a,
-                          .trans_b = g->trans_b,
+                          .trans_a = g->a.trans,
+                          .trans_b = g->b.trans,
                           .accum = (int32_t)g->accum,
-                          .bias = g->bias != NULL,
-                          .dt = (int32_t)g->dt,
+                          .bias = gemm_bias(g) != NULL,
+                          .dt = (int32_t)g->a.dt,
                           .cdt = (int32_t)g->cdt};
         int threads = omp_get_max_threads();
         omp_set_num_threads(1);
-        entry_run(entry_get(&key), at(g->a, g->trans_a ? i.begin : i.begin * g->k, g->dt),
-                  at(g->b, g->trans_b ? j.begin * g->k : j.begin, g->dt),
-                  g->bias ? at(g->bias, j.begin, g->dt) : NULL,
+        entry_run(entry_get(&key), at(g->a.data, g->a.trans ? i.begin : i.begin * g->k, g->a.dt),
+                  at(g->b.data, g->b.trans ? j.begin * g->k : j.begin, g->a.dt),
+                  gemm_bias(g) ? at(gemm_bias(g), j.begin, g->a.dt) : NULL,
                   (char *)g->c + (i.begin * g->n + j.begin) * (int64_t)dtype_bytes(g->cdt));
         omp_set_num_threads(threads);
     }

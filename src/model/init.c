@@ -112,7 +112,7 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
     if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
         row->role == ROLE_STEP || row->role == ROLE_BALANCE)
         return fill(p, part, seed, r);
-    CHECK(!row->exact, "%s is read in fp32, and drawn where it is not", row->name);
+    CHECK(!row->derived[DERIVED_F32], "%s is read in fp32, and drawn where it is not", row->name);
     double std = d->spec.init_std;
     if (row->zero) std = 0;
     if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);

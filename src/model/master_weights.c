@@ -64,9 +64,8 @@ status master_weights_put_row(const struct exec *r, int row, const float *from)
         st = dev_upload(r->stream, (bf16 *)p->weight + held.weight + at, b.upper, bytes);
         if (st == STATUS_OK && p->low) st = dev_upload(r->stream, p->low + held.master + at, b.low, bytes);
     }
-    if (st == STATUS_OK && p->rows[row].exact && count > 0)
-        st = dev_upload(r->stream, p->exact + p->rows[row].exact_at + held.from, from,
-                        (size_t)count * sizeof *from);
+    if (st == STATUS_OK && p->rows[row].derived[DERIVED_F32] && count > 0)
+        st = dev_upload(r->stream, params_f32(p, row) + held.from, from, (size_t)count * sizeof *from);
     free(b.upper);
     return st;
 }
@@ -78,8 +77,7 @@ static status get_row(const struct exec *r, int row, float *to)
     const int64_t count = held.to - held.from;
     struct pieces b;
     if (p->masterless && p->rows[row].role == ROLE_BALANCE)
-        return dev_download(r->stream, to, p->exact + p->rows[row].exact_at + held.from,
-                            (size_t)count * sizeof *to);
+        return dev_download(r->stream, to, params_f32(p, row) + held.from, (size_t)count * sizeof *to);
     TRY(pieces_open(&b, count));
     status st = STATUS_OK;
     for (int64_t at = 0; at < count && st == STATUS_OK; at += PIECE) {
@@ -120,8 +118,8 @@ static status copy_exact(const struct exec *r)
     const struct params *p = r->params;
     for (int i = 0; i < p->count && p->zero == 0; i++) {
         const struct param *row = &p->rows[i];
-        if (row->exact && p->units[row->unit].here)
-            TRY(dev_copy(r->stream, p->exact + row->exact_at, (float *)p->grad + row->offset,
+        if (row->derived[DERIVED_F32] && p->units[row->unit].here)
+            TRY(dev_copy(r->stream, params_f32(p, i), (float *)p->grad + row->offset,
                          (size_t)row->count * sizeof(float)));
     }
     return STATUS_OK;

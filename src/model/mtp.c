@@ -53,6 +53,8 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
     s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, n, d);
     s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, n, d);
     s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
+    linear_lay(&m->e, &s->e_saved, &part);
+    linear_lay(&m->h, &s->h_saved, &part);
     norm_lay(&m->enorm, &s->enorm, &part);
     norm_lay(&m->hnorm, &s->hnorm, &part);
     block_lay(&m->block, &s->block, l);
@@ -138,8 +140,8 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
     TRY(params_enter(r->params, m->unit, UNIT_FORWARD));
     TRY(look_ahead(s, c->batch, i + 1, r));
     TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : a->s, r));
-    TRY(linear_fwd(&m->e, s->e, a->x, r));
-    TRY(linear_fwd(&m->h, s->h, a->branch, r));
+    TRY(linear_fwd(&m->e, &s->e_saved, s->e, a->x, r));
+    TRY(linear_fwd(&m->h, &s->h_saved, s->h, a->branch, r));
     struct block_io io = {.x = a->x, .branch = a->branch, .out = a->branch, .next = s->s};
     TRY(block_fwd(&m->block, &s->block, c, &io, r));
     return norm_fwd(&m->norm, &s->norm, io.x, io.branch, s->s, s->y, r);
@@ -167,16 +169,16 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     TRY(block_recompute(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
     TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, r));
     if (a->lay.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
-    TRY(linear_wgrad(&m->e, s->e, a->grad, r));
-    TRY(linear_dgrad(&m->e, a->grad, a->dy, r));
+    TRY(linear_wgrad(&m->e, &s->e_saved, s->e, a->grad, r));
+    TRY(linear_dgrad(&m->e, &s->e_saved, a->grad, a->dy, r));
     TRY(norm_bwd(&m->enorm, &s->enorm, s->embedded, a->dy, none, a->dy, r));
     const struct batch ahead = seen(c->batch, s);
     const struct embed table = table_alone(d);
     struct tensor dx;
     TRY(sp_all_gather(s->block.whole.out, a->dy, &dx, r));
     TRY(embed_bwd(&table, &ahead, dx, r));
-    TRY(linear_wgrad(&m->h, s->h, a->grad, r));
-    TRY(linear_dgrad(&m->h, a->grad, a->dy, r));
+    TRY(linear_wgrad(&m->h, &s->h_saved, s->h, a->grad, r));
+    TRY(linear_dgrad(&m->h, &s->h_saved, a->grad, a->dy, r));
     TRY(norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r));
     return params_leave(r->params, m->unit);
 }

@@ -28,6 +28,7 @@ struct mtp_saved {
     struct tensor embedded, e, h, s, y; /* [N, D]: embedding, its norm, the stream's norm; sum after the block, its norm */
     struct norm_saved enorm, hnorm, norm;
     struct block_saved block;
+    struct linear_saved e_saved, h_saved;
 };
 
 /* Declares the modules of d->spec.mtp_depth into d->mtp. */

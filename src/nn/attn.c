@@ -25,6 +25,11 @@ static void *column(struct tensor t, int64_t at)
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
 }
 
+bool attn_rope_alone(const struct model_spec *spec)
+{
+    return spec->position == POS_ROPE && spec->rope_fraction == 1 && !spec->qk_norm;
+}
+
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec,
                int64_t layer)
 {
@@ -36,6 +41,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
                        .gate = spec->attention_gate,
                        .eps = spec->norm_eps,
                        .shift = spec->norm_zero_centered ? 1 : 0,
+                       .rope_alone = attn_rope_alone(spec),
                        .q_norm = -1,
                        .k_norm = -1};
     m->scale = 1 / sqrt((double)m->hd);
@@ -72,6 +78,8 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     dtype acc = dtype_acc(l->dt);
     int64_t qk = v_at(m), all = m->qkv.out;
     *s = (struct attn_saved){.qkv = tensor_take(place, "qkv", l->dt, 2, l->n, all)};
+    linear_lay(&m->qkv, &s->qkv_saved, l);
+    linear_lay(&m->out, &s->out_saved, l);
     s->rot = s->qkv;
     if (m->q_norm >= 0) {
         s->rot = tensor_take(place, "normed q and k", l->dt, 2, l->n, qk);
@@ -108,34 +116,23 @@ struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
                                .v_stride = s->qkv.shape[1]};
 }
 
-/* Nothing but a rotation of whole heads stands between projection and attention. */
-static bool whole_heads_turn(const struct attn *m, const struct rope *rope)
+static struct rotation rotation_of(const struct mix *c)
 {
-    return m->q_norm < 0 && 2 * rope->heads.half == m->hd;
+    return (struct rotation){c->batch->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
 }
 
-static struct attn_turn turn_of(const struct mix *c)
+/* RoPE as the epilogue of the projection, where the set supports it and nothing is between the two. *done: it was. */
+static status project_fused(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                            const struct exec *r, bool *done)
 {
-    return (struct attn_turn){c->batch->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
-}
-
-/* Projection and rotation in one, where the set has that and nothing stands between them: no bias, no rows of other ranks. *done: it did. */
-static status project_turned(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                             const struct exec *r, bool *done)
-{
-    const struct rope_gemm_args a = {.a = y.data,
-                                     .w = params_weight(r->params, m->qkv.w),
-                                     .qkv = s->qkv.data,
-                                     .turn = turn_of(c),
-                                     .rows = y.shape[0],
-                                     .d = y.shape[1],
-                                     .heads = m->heads,
-                                     .heads_kv = m->heads_kv,
-                                     .hd = m->hd,
-                                     .dt = y.dt};
-    *done = whole_heads_turn(m, c->rope) && m->qkv.b < 0 && !m->gate && params_slices(r->params) == 1 &&
-            r->ops->rope_gemm && r->ops->rope_gemm_serves(&a, r->stream);
-    return *done ? r->ops->rope_gemm(&a, r->stream) : STATUS_OK;
+    *done = false;
+    if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_slices(r->params) > 1) return STATUS_OK;
+    struct gemm_args g = linear_gemm(&m->qkv, &s->qkv_saved, GEMM_FWD, y, s->qkv, r);
+    g.epilogue = (struct epilogue){
+        .kind = EPILOGUE_ROPE,
+        .rope = {.rotation = rotation_of(c), .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd}};
+    *done = r->ops->gemm_supports(&g, r->stream);
+    return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;
 }
 
 status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
@@ -144,9 +141,9 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
     const struct rope *rope = c->rope;
     const struct params *p = r->params;
     bool done;
-    TRY(project_turned(m, s, c, y, r, &done));
+    TRY(project_fused(m, s, c, y, r, &done));
     if (done) return STATUS_OK;
-    TRY(linear_fwd(&m->qkv, y, s->qkv, r));
+    TRY(linear_fwd(&m->qkv, &s->qkv_saved, y, s->qkv, r));
     if (rope->heads.half == 0 && m->q_norm < 0) return STATUS_OK;
     return r->ops->rope_fwd(&(struct rope_fwd_args){.in = s->qkv.data,
                                                     .out = s->rot.data,
@@ -187,13 +184,13 @@ status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, 
                                                      .z_stride = s->qkv.shape[1],
                                                      .dt = s->o.dt},
                              r->stream));
-    return linear_last(&m->out, s->gated, out, r);
+    return linear_last(&m->out, &s->out_saved, s->gated, out, r);
 }
 
 /* From dout to do_ and the gates' columns of dqkv, and the output projection's gradient. */
 static status output_bwd(const struct attn *m, struct attn_saved *s, struct tensor dout, const struct exec *r)
 {
-    TRY(linear_dgrad(&m->out, dout, s->do_, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
     if (m->gate)
         TRY(r->ops->gate_bwd(&(struct gate_bwd_args){.dy = s->do_.data,
                                                      .x = s->o.data,
@@ -207,7 +204,7 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
                                                      .dz_stride = s->dqkv.shape[1],
                                                      .dt = s->o.dt},
                              r->stream));
-    return linear_wgrad(&m->out, s->gated, dout, r);
+    return linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r);
 }
 
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
@@ -279,7 +276,7 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
     const struct batch *b = c->batch;
     struct attn_heads h = attn_heads(m, s);
     int64_t stride = s->dqkv.shape[1];
-    const struct attn_turn turn = turn_of(c);
+    const struct rotation rope = rotation_of(c);
     TRY(output_bwd(m, s, dout, r));
     struct attn_bwd_args a = {.q = h.q,
                               .k = h.k,
@@ -309,11 +306,11 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                               .scratch = s->scratch_bwd.data,
                               .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
                               .dt = y.dt};
-    const bool turns =
-        whole_heads_turn(m, c->rope) && r->ops->attn_bwd_turns && r->ops->attn_bwd_turns(&a, r->stream);
-    if (turns) a.turn = &turn;
+    a.rope = &rope;
+    const bool fused = m->rope_alone && r->ops->attn_bwd_supports && r->ops->attn_bwd_supports(&a, r->stream);
+    if (!fused) a.rope = NULL;
     TRY(r->ops->attn_bwd(&a, r->stream));
-    if (!turns) TRY(rotate_back(m, s, c, r));
-    TRY(linear_dgrad(&m->qkv, s->dqkv, dy, r)); /* first: others may wait for it */
-    return linear_wgrad(&m->qkv, y, s->dqkv, r);
+    if (!fused) TRY(rotate_back(m, s, c, r));
+    TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);
 }

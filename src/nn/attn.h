@@ -24,14 +24,18 @@ struct attn {
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
     int64_t heads, heads_kv, hd, window;
     bool gate;
+    bool rope_alone;                /* attn_rope_alone */
     double eps, scale, shift;       /* shift: what is added to the weights of the QK-norm */
 };
 struct attn_saved {
     struct tensor qkv, rot, qk_rstd, o, lse, gated;
     struct tensor dqkv, do_;                /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd; /* what the op set asks for */
+    struct linear_saved qkv_saved, out_saved;
 };
 
+/* Between the projection and attention there is RoPE of whole heads and nothing else, so an epilogue can do it. For run and plan. */
+bool attn_rope_alone(const struct model_spec *spec);
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);

@@ -69,6 +69,8 @@ void engram_table_init(struct engram *m, struct params *p, const char *name, con
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
 {
     *s = (struct engram_saved){0};
+    linear_lay(&m->k, &s->k_saved, l);
+    linear_lay(&m->v, &s->v_saved, l);
     struct arena *kept = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     const struct lay part = sp_local_lay(l);
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
@@ -134,10 +136,10 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
 }
 
 /* k or v of this rank's rows. */
-static status project(const struct linear *m, const struct engram_saved *s, struct tensor to,
-                      const struct sp *w, const struct exec *r)
+static status project(const struct linear *m, const struct linear_saved *saved, const struct engram_saved *s,
+                      struct tensor to, const struct sp *w, const struct exec *r)
 {
-    TRY(linear_fwd(m, s->e, sp_out(w, to), r));
+    TRY(linear_fwd(m, saved, s->e, sp_out(w, to), r));
     return sp_reduce_scatter(w, to, r);
 }
 
@@ -163,8 +165,8 @@ status engram_core(const struct engram *m, struct engram_saved *s, const struct 
     const struct tensor none = {0};
     struct tensor x;
     TRY(look_up(m, s, b, carry->tokens, r));
-    TRY(project(&m->k, s, s->k, w, r));
-    TRY(project(&m->v, s, s->v, w, r));
+    TRY(project(&m->k, &s->k_saved, s, s->k, w, r));
+    TRY(project(&m->v, &s->v_saved, s, s->v, w, r));
     TRY(norm_fwd(&m->k_norm, &s->k_norm, s->k, none, none, s->nk, r));
     TRY(gate(m, s, r));
     TRY(norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r));
@@ -201,8 +203,8 @@ status engram_recompute(const struct engram *m, struct engram_saved *s, enum rec
     TRY(norm_fwd(&m->h_norm, &s->h_norm, s->h, none, none, s->nh, r));
     TRY(look_up(m, s, c->batch, NULL, r));
     if (policy == RECOMPUTE_FULL) {
-        TRY(project(&m->k, s, s->k, w, r));
-        TRY(project(&m->v, s, s->v, w, r));
+        TRY(project(&m->k, &s->k_saved, s, s->k, w, r));
+        TRY(project(&m->v, &s->v_saved, s, s->v, w, r));
     }
     TRY(norm_fwd(&m->k_norm, &s->k_norm, s->k, none, none, s->nk, r));
     if (policy == RECOMPUTE_FULL) TRY(gate(m, s, r));
@@ -246,10 +248,10 @@ static status sparse_grad_bwd(const struct engram *m, struct engram_saved *s, co
     if (sparse) TRY(sparse_bwd(m, s, r));
     TRY(sp_all_gather(w->in, s->dk, &dk, r));
     TRY(sp_all_gather(w->out, s->dv, &dv, r));
-    TRY(linear_wgrad(&m->k, s->e, dk, r));
-    TRY(linear_wgrad(&m->v, s->e, dv, r));
-    TRY(linear_dgrad(&m->k, dk, s->de, r));
-    TRY(linear_dgrad_add(&m->v, dv, s->de, r));
+    TRY(linear_wgrad(&m->k, &s->k_saved, s->e, dk, r));
+    TRY(linear_wgrad(&m->v, &s->v_saved, s->e, dv, r));
+    TRY(linear_dgrad(&m->k, &s->k_saved, dk, s->de, r));
+    TRY(linear_dgrad_add(&m->v, &s->v_saved, dv, s->de, r));
     return sparse ? STATUS_OK : dense_bwd(m, s, r);
 }
 

@@ -41,6 +41,7 @@ struct engram_saved {
     struct tensor ids, h, e, k, v, u, nk, nh, x, delta, sum, out;
     struct norm_saved k_norm, h_norm, u_norm;
     struct tensor dx, dk, dh, dv, de;   /* scratch of backward; dx is of all rows on every rank */
+    struct linear_saved k_saved, v_saved;
 };
 
 void engram_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

@@ -51,9 +51,9 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     linear_split(&m->in, p, SPLIT_OUT, parts, 6);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
-    p->rows[m->a_log].exact = true;
+    p->rows[m->a_log].derived[DERIVED_F32] = true;
     m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);
-    p->rows[m->dt_bias].exact = true;
+    p->rows[m->dt_bias].derived[DERIVED_F32] = true;
     m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
     params_split(p, m->conv, SPLIT_OUT, parts, 3);
     params_split(p, m->a_log, SPLIT_OUT, NULL, 0);
@@ -90,6 +90,8 @@ void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l)
                             .rstd = tensor_take(keep, "gdn rstd", acc, 2, l->n, m->heads),
                             .gated = tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(m)),
                             .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    linear_lay(&m->in, &s->in_saved, l);
+    linear_lay(&m->out, &s->out_saved, l);
     if (l->mode == LAY_TRAIN)
         s->saved =
             tensor_take(keep, "gdn states", DTYPE_U8, 1, (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
@@ -186,9 +188,9 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
                struct sink out, const struct exec *r)
 {
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(gdn_core(m, s, c->batch, &(struct gdn_carry){0}, r));
-    return linear_last(&m->out, s->gated, out, r);
+    return linear_last(&m->out, &s->out_saved, s->gated, out, r);
 }
 
 static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
@@ -267,8 +269,8 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
         TRY(convolve(m, s, b, NULL, r));
         TRY(gate(m, s, b, r));
     }
-    TRY(linear_dgrad(&m->out, dout, s->do_, r));
-    TRY(linear_wgrad(&m->out, s->gated, dout, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
+    TRY(linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r));
     TRY(r->ops->gated_norm_bwd(&(struct gated_norm_bwd_args){.dy = s->do_.data,
                                                              .x = s->o.data,
                                                              .z = column(s->in, z_at(m)),
@@ -286,6 +288,6 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
                                r->stream));
     TRY(delta_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
-    return linear_wgrad(&m->in, y, s->din, r);
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }

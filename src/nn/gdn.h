@@ -31,6 +31,7 @@ struct gdn_saved {
     struct tensor din, dconv, do_, dg, dbeta;   /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd;
     bool conv_kept;                             /* conv and gated lie in act */
+    struct linear_saved in_saved, out_saved;
 };
 
 void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

@@ -19,10 +19,10 @@ status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     const struct gdn_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
     TRY(gdn_core(m, s, c->batch, &carry, r));
     TRY(conv_cache_keep(k->before, s->in.data, m->in.out, at, r));
-    return linear_fwd(&m->out, s->gated, out, r);
+    return linear_fwd(&m->out, &s->out_saved, s->gated, out, r);
 }

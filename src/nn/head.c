@@ -50,15 +50,13 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
     const int64_t n = logits.shape[1];
     CHECK(n == m->vocab || n == m->width, "logits of %lld columns for %lld ids", (long long)n,
           (long long)m->vocab);
-    return r->ops->gemm(&(struct gemm_args){.a = y.data,
-                                            .b = params_weight(r->params, m->w),
-                                            .trans_b = true,
+    return r->ops->gemm(&(struct gemm_args){.a = operand_of(y),
+                                            .b = params_operand(r->params, m->w, GEMM_FWD),
                                             .c = logits.data,
                                             .m = y.shape[0],
                                             .n = n,
                                             .k = m->d,
                                             .accum = ACCUM_STORE,
-                                            .dt = y.dt,
                                             .cdt = logits.dt},
                         r->stream);
 }
@@ -137,25 +135,22 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
 static status chunk_bwd(const struct head *m, struct tensor dlogits, struct tensor y, struct tensor dy,
                         enum accum accum, const struct exec *r)
 {
-    TRY(r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
-                                         .b = params_weight(r->params, m->w),
+    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_of(dlogits),
+                                         .b = params_operand(r->params, m->w, GEMM_DGRAD),
                                          .c = dy.data,
                                          .m = y.shape[0],
                                          .n = m->d,
                                          .k = m->width,
                                          .accum = ACCUM_STORE,
-                                         .dt = y.dt,
                                          .cdt = dy.dt},
                      r->stream));
-    return r->ops->gemm(&(struct gemm_args){.a = dlogits.data,
-                                            .trans_a = true,
-                                            .b = y.data,
+    return r->ops->gemm(&(struct gemm_args){.a = operand_trans(operand_of(dlogits)),
+                                            .b = operand_of(y),
                                             .c = params_grad(r->params, m->w),
                                             .m = m->width,
                                             .n = m->d,
                                             .k = y.shape[0],
                                             .accum = accum,
-                                            .dt = y.dt,
                                             .cdt = dtype_acc(y.dt)},
                         r->stream);
 }

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-enum way { FORWARD, BACKWARD };
-
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
                  int64_t in, enum bias bias)
 {
@@ -27,122 +25,148 @@ void linear_split(struct linear *m, struct params *p, enum split split, const in
     if (split == SPLIT_IN) m->adds &= p->slice == 0;
 }
 
-/* y = x W^T + b (+ add), or (BACKWARD) dx = or += dy W. */
-static status product(const struct linear *m, enum way way, struct tensor x, const void *add, struct tensor y,
-                      enum accum accum, const struct exec *r)
+void linear_lay(const struct linear *m, struct linear_saved *s, const struct lay *l)
 {
-    const bool fwd = way == FORWARD;
-    return r->ops->gemm(&(struct gemm_args){.a = x.data,
-                                            .b = params_weight(r->params, m->w),
-                                            .c = y.data,
-                                            .trans_b = fwd,
-                                            .bias = fwd && m->adds ? params_weight(r->params, m->b) : NULL,
-                                            .add = add,
-                                            .m = x.shape[0],
-                                            .n = fwd ? m->out : m->in,
-                                            .k = fwd ? m->in : m->out,
-                                            .accum = accum,
-                                            .dt = x.dt,
-                                            .cdt = y.dt},
-                        r->stream);
+    (void)m;
+    switch (l->recipe) {
+    case RECIPE_PLAIN: *s = (struct linear_saved){.recipe = RECIPE_PLAIN}; break;
+    }
 }
 
-/* All rows, or block by block as they come from other ranks, or go to them. */
-static status products(const struct linear *m, enum way way, struct tensor x, struct tensor y,
-                       enum accum accum, const struct exec *r)
+/* What a GEMM reads of an activation or its gradient. */
+static struct operand operand_for(const struct linear_saved *s, struct tensor t)
 {
-    const int64_t in = way == FORWARD ? m->in : m->out, out = way == FORWARD ? m->out : m->in;
+    switch (s->recipe) {
+    case RECIPE_PLAIN: break;
+    }
+    return operand_of(t);
+}
+
+struct gemm_args linear_gemm(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
+                             struct tensor in, struct tensor out, const struct exec *r)
+{
+    const bool fwd = pass == GEMM_FWD, bias = fwd && m->adds;
+    return (struct gemm_args){.a = operand_for(s, in),
+                              .b = params_operand(r->params, m->w, pass),
+                              .c = out.data,
+                              .epilogue = {.kind = bias ? EPILOGUE_BIAS : EPILOGUE_NONE,
+                                           .bias = bias ? params_weight(r->params, m->b) : NULL},
+                              .m = in.shape[0],
+                              .n = fwd ? m->out : m->in,
+                              .k = fwd ? m->in : m->out,
+                              .cdt = out.dt};
+}
+
+/* All rows; or, with sequence-parallel overlap, block by block as rows come from other ranks or are sent to them. */
+static status gemm_rows(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
+                        struct tensor x, struct tensor y, enum accum accum, const struct exec *r)
+{
+    const int64_t in = pass == GEMM_FWD ? m->in : m->out, out = pass == GEMM_FWD ? m->out : m->in;
     CHECK(x.shape[1] == in, "input width %lld, weight takes %lld", (long long)x.shape[1], (long long)in);
     CHECK(y.shape[1] == out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
           (long long)y.shape[1]);
     for (int k = 0, blocks = sp_blocks(x, y, r); k < blocks; k++) {
         struct tensor rows_x = x, rows_y = y;
         TRY(sp_block_begin(k, &rows_x, &rows_y, r));
-        TRY(product(m, way, rows_x, NULL, rows_y, accum, r));
+        struct gemm_args g = linear_gemm(m, s, pass, rows_x, rows_y, r);
+        g.accum = accum;
+        TRY(r->ops->gemm(&g, r->stream));
         TRY(sp_block_end(k, x, y, r));
     }
     return STATUS_OK;
 }
 
-status linear_fwd(const struct linear *m, struct tensor x, struct tensor y, const struct exec *r)
+status linear_fwd(const struct linear *m, const struct linear_saved *s, struct tensor x, struct tensor y,
+                  const struct exec *r)
 {
-    return products(m, FORWARD, x, y, ACCUM_STORE, r);
+    return gemm_rows(m, s, GEMM_FWD, x, y, ACCUM_STORE, r);
 }
 
 bool linear_adds(const struct linear *m, const struct exec *r)
 {
-    return r->ops->gemm_adds && m->b < 0 && params_slices(r->params) == 1;
+    const struct gemm_args add = {.epilogue.kind = EPILOGUE_ADD};
+    return m->b < 0 && params_slices(r->params) == 1 && r->ops->gemm_supports(&add, r->stream);
 }
 
-status linear_last(const struct linear *m, struct tensor x, struct sink out, const struct exec *r)
+status linear_last(const struct linear *m, const struct linear_saved *s, struct tensor x, struct sink out,
+                   const struct exec *r)
 {
-    if (out.sum.data == NULL) return linear_fwd(m, x, out.to, r);
+    if (out.sum.data == NULL) return linear_fwd(m, s, x, out.to, r);
     CHECK(linear_adds(m, r), "a branch that cannot add");
-    return product(m, FORWARD, x, out.sum.data, out.to, ACCUM_STORE, r);
+    struct gemm_args g = linear_gemm(m, s, GEMM_FWD, x, out.to, r);
+    g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = out.sum.data};
+    return r->ops->gemm(&g, r->stream);
 }
 
-status linear_dgrad(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r)
+status linear_dgrad(const struct linear *m, const struct linear_saved *s, struct tensor dy, struct tensor dx,
+                    const struct exec *r)
 {
-    return products(m, BACKWARD, dy, dx, ACCUM_STORE, r);
+    return gemm_rows(m, s, GEMM_DGRAD, dy, dx, ACCUM_STORE, r);
 }
 
-status linear_dgrad_add(const struct linear *m, struct tensor dy, struct tensor dx, const struct exec *r)
+status linear_dgrad_add(const struct linear *m, const struct linear_saved *s, struct tensor dy,
+                        struct tensor dx, const struct exec *r)
 {
-    return products(m, BACKWARD, dy, dx, ACCUM_ADD, r);
+    return gemm_rows(m, s, GEMM_DGRAD, dy, dx, ACCUM_ADD, r);
 }
 
-static status wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
+/* dW from the operands of x and dy, and db. */
+static status wgrad(const struct linear *m, struct operand x, struct operand dy, int64_t rows,
+                    const struct exec *r)
 {
-    TRY(r->ops->gemm(&(struct gemm_args){.a = dy.data,
-                                         .trans_a = true,
-                                         .b = x.data,
+    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_trans(dy),
+                                         .b = x,
                                          .c = params_grad(r->params, m->w),
                                          .m = m->out,
                                          .n = m->in,
-                                         .k = x.shape[0],
+                                         .k = rows,
                                          .accum = r->accum,
-                                         .dt = x.dt,
                                          .cdt = dtype_acc(x.dt)},
                      r->stream));
     if (m->b < 0) return STATUS_OK;
     return r->ops->bias_bwd(
         &(struct bias_bwd_args){
-            .dy = dy.data, .db = params_grad(r->params, m->b), .rows = dy.shape[0], .n = m->out, .dt = dy.dt},
+            .dy = dy.data, .db = params_grad(r->params, m->b), .rows = rows, .n = m->out, .dt = dy.dt},
         r->stream);
 }
 
-static struct tensor like(struct arena *a, const char *what, struct tensor t)
+/* A copy of an operand of [rows, width], whatever it consists of. */
+static status operand_copy(struct operand *to, struct operand from, int64_t rows, int64_t width,
+                           struct arena *a, const char *what, dev_stream s)
 {
-    return tensor_take(a, what, t.dt, 2, t.shape[0], t.shape[1]);
+    const struct tensor copy = tensor_take(a, what, from.dt, 2, rows, width);
+    *to = from;
+    to->data = copy.data;
+    switch (from.scales) {
+    case SCALES_NONE: break;
+    }
+    return dev_copy(s, copy.data, from.data, (size_t)(rows * width) * dtype_bytes(from.dt));
 }
 
-static size_t tensor_bytes(struct tensor t)
+static status defer(struct deferred *q, const struct linear *m, struct operand x, struct operand dy,
+                    int64_t rows, dev_stream s)
 {
-    return (size_t)tensor_count(t) * dtype_bytes(t.dt);
-}
-
-static status defer(struct deferred *q, const struct linear *m, struct tensor x, struct tensor dy,
-                    dev_stream s)
-{
-    CHECK(q->count < q->capacity, "%d products are put off, there is room for %d", q->count, q->capacity);
+    CHECK(q->count < q->capacity, "%d weight gradients are deferred, there is room for %d", q->count,
+          q->capacity);
     struct deferred_item *item = &q->items[q->count++];
-    *item = (struct deferred_item){
-        .m = m, .x = like(&q->copies, "input", x), .dy = like(&q->copies, "output gradient", dy)};
-    TRY(dev_copy(s, item->x.data, x.data, tensor_bytes(x)));
-    return dev_copy(s, item->dy.data, dy.data, tensor_bytes(dy));
+    *item = (struct deferred_item){.m = m, .rows = rows};
+    TRY(operand_copy(&item->x, x, rows, m->in, &q->copies, "input", s));
+    return operand_copy(&item->dy, dy, rows, m->out, &q->copies, "output gradient", s);
 }
 
-status linear_wgrad(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
+status linear_wgrad(const struct linear *m, const struct linear_saved *s, struct tensor x, struct tensor dy,
+                    const struct exec *r)
 {
     CHECK(x.shape[0] == dy.shape[0], "%lld rows of x, %lld of dy", (long long)x.shape[0],
           (long long)dy.shape[0]);
     TRY(sp_wait(x, r));
     TRY(sp_wait(dy, r));
-    return r->defer ? defer(r->defer, m, x, dy, r->stream) : wgrad(m, x, dy, r);
+    const struct operand a = operand_for(s, x), b = operand_for(s, dy);
+    return r->defer ? defer(r->defer, m, a, b, x.shape[0], r->stream) : wgrad(m, a, b, x.shape[0], r);
 }
 
-/* The memory is lent: nobody frees it here. */
-static void lent(void *base, size_t size)
+/* The memory is borrowed: it is not freed here. */
+static void borrowed(void *base, size_t size)
 {
     (void)base;
     (void)size;
@@ -150,20 +174,22 @@ static void lent(void *base, size_t size)
 
 status deferred_lay(struct deferred *q, const struct deferred_lay *l)
 {
-    struct arena bytes = {.name = "products put off"};
+    struct arena bytes = {.name = "deferred weight gradients"};
     *q = (struct deferred){0};
     for (int i = l->first; i < l->last; i++) {
         const struct param *row = &l->params->rows[i];
         if (!row->linear) continue;
         q->capacity++;
         for (int side = 0; side < 2; side++)
-            tensor_take(&bytes, "product put off", l->dt, 2, l->n, row->shape[side]);
+            tensor_take(&bytes, "deferred weight gradient", l->dt, 2, l->n, row->shape[side]);
     }
     q->items = calloc((size_t)q->capacity, sizeof *q->items);
-    if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to put off %d products", q->capacity);
-    void *base = arena_take(l->a, bytes.used, "products put off");
-    q->copies = (struct arena){
-        .name = "products put off", .base = base, .size = base ? bytes.used : 0, .release = lent};
+    if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to defer %d weight gradients", q->capacity);
+    void *base = arena_take(l->a, bytes.used, "deferred weight gradients");
+    q->copies = (struct arena){.name = "deferred weight gradients",
+                               .base = base,
+                               .size = base ? bytes.used : 0,
+                               .release = borrowed};
     return STATUS_OK;
 }
 
@@ -177,7 +203,7 @@ status deferred_flush(const struct deferred *q, int first, int last, const struc
 {
     for (int i = 0; i < q->count; i++) {
         const struct deferred_item *item = &q->items[i];
-        if (item->m->w >= first && item->m->w < last) TRY(wgrad(item->m, item->x, item->dy, r));
+        if (item->m->w >= first && item->m->w < last) TRY(wgrad(item->m, item->x, item->dy, item->rows, r));
     }
     return STATUS_OK;
 }

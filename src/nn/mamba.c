@@ -54,11 +54,11 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
     params_split(p, m->conv_bias, SPLIT_OUT, parts + 1, 3);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
-    p->rows[m->a_log].exact = true;
+    p->rows[m->a_log].derived[DERIVED_F32] = true;
     m->dt_bias = params_add(p, ROLE_STEP, 0, m->heads, 0, "%s.dt_bias", name);
-    p->rows[m->dt_bias].exact = true;
+    p->rows[m->dt_bias].derived[DERIVED_F32] = true;
     m->skip = params_add(p, ROLE_BIAS, 1, m->heads, 0, "%s.D", name);
-    p->rows[m->skip].exact = true;
+    p->rows[m->skip].derived[DERIVED_F32] = true;
     m->norm = params_add(p, ROLE_NORM, 1, inner(m), 0, "%s.norm.weight", name);
     const int by_head[] = {m->a_log, m->dt_bias, m->skip, m->norm};
     for (int i = 0; i < 4; i++) params_split(p, by_head[i], SPLIT_OUT, NULL, 0);
@@ -96,6 +96,8 @@ void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l
                               .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, l->n, m->groups),
                               .normed = tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, wide),
                               .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    linear_lay(&m->in, &s->in_saved, l);
+    linear_lay(&m->out, &s->out_saved, l);
     if (l->mode == LAY_TRAIN)
         s->saved = tensor_take(keep, "mamba2 states", DTYPE_U8, 1,
                                (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
@@ -260,9 +262,9 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
                  struct sink out, const struct exec *r)
 {
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(mamba_core(m, s, c->batch, &(struct mamba_carry){0}, r));
-    return linear_last(&m->out, s->normed, out, r);
+    return linear_last(&m->out, &s->out_saved, s->normed, out, r);
 }
 
 /* ---- backward */
@@ -371,11 +373,11 @@ status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
         TRY(inputs(m, s, b, NULL, r));
         TRY(outputs(m, s, b, r));
     }
-    TRY(linear_dgrad(&m->out, dout, s->ds, r));
-    TRY(linear_wgrad(&m->out, s->normed, dout, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->ds, r));
+    TRY(linear_wgrad(&m->out, &s->out_saved, s->normed, dout, r));
     TRY(outputs_bwd(m, s, b, r));
     TRY(states_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
-    return linear_wgrad(&m->in, y, s->din, r);
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }

@@ -35,6 +35,7 @@ struct mamba_saved {
     struct tensor din, dconv, ds, dv, dg;            /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd;
     bool kept;                                       /* conv, v, gated and normed lie in act */
+    struct linear_saved in_saved, out_saved;
 };
 
 void mamba_init(struct mamba *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

@@ -28,8 +28,8 @@ status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cac
 {
     const struct mamba_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(mamba_core(m, s, c->batch, &carry, r));
     TRY(keep(m, s, k, at, r));
-    return linear_fwd(&m->out, s->normed, out, r);
+    return linear_fwd(&m->out, &s->out_saved, s->normed, out, r);
 }

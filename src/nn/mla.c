@@ -103,6 +103,10 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                             .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
                             .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
                             .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+    linear_lay(&m->in, &s->in_saved, l);
+    linear_lay(&m->q, &s->q_saved, l);
+    linear_lay(&m->kv, &s->kv_saved, l);
+    linear_lay(&m->out, &s->out_saved, l);
     if (m->q_rank) {
         s->q_rstd = tensor_take(keep, "mla query latent rstd", acc, 1, l->n);
         s->q_normed = tensor_take(cheap, "mla query latent", l->dt, 2, l->n, m->q_rank);
@@ -180,7 +184,7 @@ status mla_form_queries(const struct mla *m, struct mla_saved *s, const struct e
 {
     if (m->q_rank == 0) return STATUS_OK; /* `in` holds them */
     TRY(norm_columns(m, s, 0, m->q_rank, m->q_norm, s->q_rstd, s->q_normed.data, r));
-    return linear_fwd(&m->q, s->q_normed, s->q, r);
+    return linear_fwd(&m->q, &s->q_saved, s->q_normed, s->q, r);
 }
 
 status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const struct exec *r)
@@ -197,7 +201,7 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
     TRY(mla_form_queries(m, s, r));
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
-    TRY(linear_fwd(&m->kv, s->c_normed, s->kv, r));
+    TRY(linear_fwd(&m->kv, &s->kv_saved, s->c_normed, s->kv, r));
     return r->ops->latent_fwd(
         &(struct latent_fwd_args){.q = form == FORM_AGAIN && m->q_rank == 0 ? NULL : q.data,
                                   .k_nope = s->kv.data,
@@ -223,7 +227,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
 {
     const struct batch *b = c->batch;
     const struct mla_view q = mla_queries(m, s);
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(form_heads(m, s, c, FORM_FIRST, r));
     TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = q.data,
                                                  .k = s->k.data,
@@ -245,7 +249,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .scratch = s->scratch_fwd.data,
                                                  .dt = y.dt},
                          r->stream));
-    return linear_last(&m->out, s->o, out, r);
+    return linear_last(&m->out, &s->out_saved, s->o, out, r);
 }
 
 /* Gradients of the heads; those of queries without a rank lie in din. */
@@ -316,19 +320,19 @@ static status heads_bwd(const struct mla *m, const struct mla_saved *s, const st
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    TRY(linear_dgrad(&m->out, dout, s->do_, r));
-    TRY(linear_wgrad(&m->out, s->o, dout, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
+    TRY(linear_wgrad(&m->out, &s->out_saved, s->o, dout, r));
     if (!s->kept) TRY(form_heads(m, s, c, FORM_AGAIN, r));
     TRY(attention_bwd(m, s, c->batch, r));
     TRY(heads_bwd(m, s, c, r));
-    TRY(linear_wgrad(&m->kv, s->c_normed, s->dkv, r));
-    TRY(linear_dgrad(&m->kv, s->dkv, s->dc_normed, r));
+    TRY(linear_wgrad(&m->kv, &s->kv_saved, s->c_normed, s->dkv, r));
+    TRY(linear_dgrad(&m->kv, &s->kv_saved, s->dkv, s->dc_normed, r));
     TRY(norm_columns_bwd(m, s, c_at(m), s->dc_normed, m->kv_norm, s->c_rstd, r));
     if (m->q_rank) {
-        TRY(linear_wgrad(&m->q, s->q_normed, s->dq, r));
-        TRY(linear_dgrad(&m->q, s->dq, s->dq_normed, r));
+        TRY(linear_wgrad(&m->q, &s->q_saved, s->q_normed, s->dq, r));
+        TRY(linear_dgrad(&m->q, &s->q_saved, s->dq, s->dq_normed, r));
         TRY(norm_columns_bwd(m, s, 0, s->dq_normed, m->q_norm, s->q_rstd, r));
     }
-    TRY(linear_dgrad(&m->in, s->din, dy, r)); /* first: others may wait for it */
-    return linear_wgrad(&m->in, y, s->din, r);
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }

@@ -33,6 +33,7 @@ struct mla_saved {
     struct tensor din, dq, dk, dkv, dq_normed, dc_normed, do_;  /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd;                     /* what the op set asks for */
     bool kept;                                                  /* q, k and v lie in act */
+    struct linear_saved in_saved, q_saved, kv_saved, out_saved;
 };
 
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

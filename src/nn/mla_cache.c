@@ -64,18 +64,18 @@ static status absorb(const struct mla *m, const struct mla_saved *s, const struc
                      const struct exec *r)
 {
     const dtype dt = k->q.dt;
-    const char *q = mla_queries(m, s).data, *w = params_weight(r->params, m->kv.w);
+    const char *q = mla_queries(m, s).data;
+    const struct operand w = params_operand(r->params, m->kv.w, GEMM_DGRAD);
     for (int64_t h = 0; h < m->heads; h++) {
         const char *head = q + bytes_of(h * (m->nope + m->rope), dt);
         char *to = (char *)k->q.data + bytes_of(h * (m->rank + m->rope), dt);
-        TRY(r->ops->gemm(&(struct gemm_args){.a = head,
-                                             .b = w + bytes_of(h * m->nope * m->rank, dt),
+        TRY(r->ops->gemm(&(struct gemm_args){.a = operand_at(head, dt, false),
+                                             .b = operand_from(w, h * m->nope * m->rank),
                                              .c = to,
                                              .m = 1,
                                              .n = m->rank,
                                              .k = m->nope,
                                              .accum = ACCUM_STORE,
-                                             .dt = dt,
                                              .cdt = dt},
                          r->stream));
         TRY(dev_copy(r->stream, to + bytes_of(m->rank, dt), head + bytes_of(m->nope, dt),
@@ -89,20 +89,19 @@ static status release(const struct mla *m, const struct mla_saved *s, const stru
                       const struct exec *r)
 {
     const dtype dt = k->o.dt;
-    const char *w =
-        (const char *)params_weight(r->params, m->kv.w) + bytes_of(m->heads * m->nope * m->rank, dt);
+    const struct operand values =
+        operand_from(params_operand(r->params, m->kv.w, GEMM_FWD), m->heads * m->nope * m->rank);
     for (int64_t h = 0; h < m->heads; h++)
-        TRY(r->ops->gemm(&(struct gemm_args){.a = (char *)k->o.data + bytes_of(h * m->rank, dt),
-                                             .b = w + bytes_of(h * m->value * m->rank, dt),
-                                             .trans_b = true,
-                                             .c = (char *)s->o.data + bytes_of(h * m->value, dt),
-                                             .m = 1,
-                                             .n = m->value,
-                                             .k = m->rank,
-                                             .accum = ACCUM_STORE,
-                                             .dt = dt,
-                                             .cdt = dt},
-                         r->stream));
+        TRY(r->ops->gemm(
+            &(struct gemm_args){.a = operand_at((char *)k->o.data + bytes_of(h * m->rank, dt), dt, false),
+                                .b = operand_from(values, h * m->value * m->rank),
+                                .c = (char *)s->o.data + bytes_of(h * m->value, dt),
+                                .m = 1,
+                                .n = m->value,
+                                .k = m->rank,
+                                .accum = ACCUM_STORE,
+                                .cdt = dt},
+            r->stream));
     return STATUS_OK;
 }
 
@@ -110,7 +109,7 @@ status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, c
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     const int64_t width = m->rank + m->rope;
-    TRY(linear_fwd(&m->in, y, s->in, r));
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(new_row(m, s, k, c, at, r));
     TRY(absorb(m, s, k, r));
     TRY(r->ops->attn_decode(&(struct attn_decode_args){.q = k->q.data,
@@ -130,5 +129,5 @@ status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, c
                                                        .dt = k->q.dt},
                             r->stream));
     TRY(release(m, s, k, r));
-    return linear_fwd(&m->out, s->o, out, r);
+    return linear_fwd(&m->out, &s->out_saved, s->o, out, r);
 }

@@ -23,6 +23,8 @@ void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
     *s = (struct mlp_saved){
         .up = tensor_take(lay_place(l, RECOMPUTE_FULL), "mlp up", l->dt, 2, l->n, m->up.out),
         .m = tensor_take(l->scratch, "mlp activation", l->dt, 2, l->n, m->f)};
+    linear_lay(&m->up, &s->up_saved, l);
+    linear_lay(&m->down, &s->down_saved, l);
 }
 
 void mlp_rows(struct mlp_saved *s, int64_t rows)
@@ -43,37 +45,33 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ex
         r->stream);
 }
 
-/* Where the set forms SwiGLU at the end of the GEMM before it, or (backward) behind it, and nothing stands between them: no bias, and no
- * rows that come from other ranks or go to them. `in`: up's input, or down's output gradient; *done: it did. */
-static status joined(const struct mlp *m, enum swiglu_way way, struct mlp_saved *s, struct tensor in,
-                     const struct exec *r, bool *done)
+/* SwiGLU as the epilogue of the GEMM before it (FWD: up), or its backward as that of down's dgrad (BWD), where the set supports it and
+ * nothing is between the two: no bias, no rows of other ranks. `in`: up's input, or down's output gradient. *done: it was. */
+static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *s, struct tensor in,
+                    const struct exec *r, bool *done)
 {
-    const struct linear *l = way == SWIGLU_FWD ? &m->up : &m->down;
-    const struct swiglu_gemm_args a = {.way = way,
-                                       .a = in.data,
-                                       .w = params_weight(r->params, l->w),
-                                       .gu = s->up.data,
-                                       .dgu = s->up.data,
-                                       .m = s->m.data,
-                                       .rows = in.shape[0],
-                                       .d = in.shape[1],
-                                       .f = m->f,
-                                       .dt = in.dt};
-    *done = m->act == ACT_SWIGLU && m->up.b < 0 && params_slices(r->params) == 1 && r->ops->swiglu_gemm &&
-            r->ops->swiglu_gemm_serves(&a, r->stream);
-    return *done ? r->ops->swiglu_gemm(&a, r->stream) : STATUS_OK;
+    const bool fwd = pass == GEMM_FWD;
+    *done = false;
+    if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_slices(r->params) > 1) return STATUS_OK;
+    struct gemm_args g = fwd ? linear_gemm(&m->up, &s->up_saved, pass, in, s->up, r)
+                             : linear_gemm(&m->down, &s->down_saved, pass, in, s->m, r);
+    g.epilogue = (struct epilogue){.kind = fwd ? EPILOGUE_SWIGLU_FWD : EPILOGUE_SWIGLU_BWD,
+                                   .swiglu = {.gu = s->up.data, .dgu = s->up.data, .act = s->m.data}};
+    if (!fwd) g.c = NULL;
+    *done = r->ops->gemm_supports(&g, r->stream);
+    return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;
 }
 
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,
                const struct exec *r)
 {
     bool done;
-    TRY(joined(m, SWIGLU_FWD, s, y, r, &done));
+    TRY(fused(m, GEMM_FWD, s, y, r, &done));
     if (!done) {
-        TRY(linear_fwd(&m->up, y, s->up, r));
+        TRY(linear_fwd(&m->up, &s->up_saved, y, s->up, r));
         TRY(activate(m, s, r));
     }
-    return linear_last(&m->down, s->m, out, r);
+    return linear_last(&m->down, &s->down_saved, s->m, out, r);
 }
 
 /* up alone is asked for, with the bits of forward: by the same GEMM. */
@@ -82,8 +80,8 @@ status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute po
 {
     bool done;
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
-    TRY(joined(m, SWIGLU_FWD, s, y, r, &done));
-    return done ? STATUS_OK : linear_fwd(&m->up, y, s->up, r);
+    TRY(fused(m, GEMM_FWD, s, y, r, &done));
+    return done ? STATUS_OK : linear_fwd(&m->up, &s->up_saved, y, s->up, r);
 }
 
 /* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
@@ -106,12 +104,12 @@ status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, st
 {
     bool done;
     (void)c;
-    TRY(joined(m, SWIGLU_BWD, s, dout, r, &done));
+    TRY(fused(m, GEMM_DGRAD, s, dout, r, &done));
     if (!done) {
-        TRY(linear_dgrad(&m->down, dout, s->m, r));
+        TRY(linear_dgrad(&m->down, &s->down_saved, dout, s->m, r));
         TRY(activate_bwd(m, s, r));
     }
-    TRY(linear_wgrad(&m->down, s->m, dout, r));
-    TRY(linear_dgrad(&m->up, s->up, dy, r)); /* first: others may wait for it */
-    return linear_wgrad(&m->up, y, s->up, r);
+    TRY(linear_wgrad(&m->down, &s->down_saved, s->m, dout, r));
+    TRY(linear_dgrad(&m->up, &s->up_saved, s->up, dy, r)); /* first: others may wait for it */
+    return linear_wgrad(&m->up, &s->up_saved, y, s->up, r);
 }

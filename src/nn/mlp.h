@@ -13,7 +13,7 @@
 #include "nn/mix.h"
 
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
-struct mlp_saved { struct tensor up, m; };
+struct mlp_saved { struct tensor up, m; struct linear_saved up_saved, down_saved; };
 
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);

@@ -57,7 +57,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
                  0); /* a rank's gradient is what its part of the experts says */
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
-    p->rows[m->bias].exact = true;
+    p->rows[m->bias].derived[DERIVED_F32] = true;
     m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
     params_split(p, m->up, SPLIT_OUT, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
     m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
@@ -102,6 +102,8 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     const dtype acc = dtype_acc(l->dt);
     *s = (struct moe_saved){
         .align = l->ops->expert_align, .experts = experts, .top_k = k, .train = l->mode == LAY_TRAIN};
+    linear_lay(&m->router, &s->router_saved, l);
+    linear_lay(&m->gate, &s->gate_saved, l);
     const int64_t rows = sorted_max(s, l->n);
     s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
     s->expert = tensor_take(always, "chosen experts", DTYPE_I32, 2, l->n, k);
@@ -139,7 +141,7 @@ void moe_rows(struct moe_saved *s, int64_t rows)
 /* Ranks that share the experts must choose alike, and a GEMM may round otherwise on each: so each row's logits are one rank's. */
 static status form_logits(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
 {
-    TRY(linear_fwd(&m->router, sp_local_rows(y, r), sp_local_rows(s->logits, r), r));
+    TRY(linear_fwd(&m->router, &s->router_saved, sp_local_rows(y, r), sp_local_rows(s->logits, r), r));
     return sp_all_gather_in_place(s->logits, "router logits", r);
 }
 
@@ -171,7 +173,7 @@ static status route(const struct moe *m, struct moe_saved *s, const struct exec 
 struct product {
     enum expert_product kind;
     enum expert_gather gather;
-    const void *a, *b;
+    struct operand a, b;
     void *c;
     int64_t n, k;
 };
@@ -205,8 +207,8 @@ static status form_up(const struct moe *m, const struct moe_saved *s, struct ten
     return multiply(m, s,
                     &(struct product){.kind = EXPERT_FWD,
                                       .gather = EXPERT_GATHER_A,
-                                      .a = y.data,
-                                      .b = params_weight(r->params, m->up),
+                                      .a = operand_of(y),
+                                      .b = params_operand(r->params, m->up, GEMM_DGRAD),
                                       .c = s->up.data,
                                       .n = 2 * m->f,
                                       .k = m->d},
@@ -231,8 +233,8 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct
                                r->stream));
     return multiply(m, s,
                     &(struct product){.kind = EXPERT_FWD,
-                                      .a = s->m.data,
-                                      .b = params_weight(r->params, m->down),
+                                      .a = operand_of(s->m),
+                                      .b = params_operand(r->params, m->down, GEMM_DGRAD),
                                       .c = s->sorted.data,
                                       .n = m->d,
                                       .k = m->f},
@@ -249,7 +251,7 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct
     TRY(route(m, s, r));
     TRY(experts_fwd(m, s, y, r));
     if (shared) TRY(mlp_fwd(&m->shared, &s->shared, y, base, r));
-    if (gated) TRY(linear_fwd(&m->gate, y, s->gate, r));
+    if (gated) TRY(linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r));
     return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
                                                   .place = s->place.data,
                                                   .base = shared ? base.to.data : NULL,
@@ -271,7 +273,7 @@ status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute po
     TRY(form_up(m, s, y, r));
     if (m->gate.w >= 0) {
         TRY(mlp_fwd(&m->shared, &s->shared, y, (struct sink){.to = s->shared_out}, r));
-        return linear_fwd(&m->gate, y, s->gate, r);
+        return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
     }
     return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
 }
@@ -293,8 +295,8 @@ static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct 
                                                                  .dt = y.dt},
                                  r->stream));
     TRY(mlp_bwd(&m->shared, &s->shared, c, y, s->shared_out, s->wide, r));
-    TRY(linear_wgrad(&m->gate, y, s->dgate, r));
-    return linear_dgrad_add(&m->gate, s->dgate, s->wide, r);
+    TRY(linear_wgrad(&m->gate, &s->gate_saved, y, s->dgate, r));
+    return linear_dgrad_add(&m->gate, &s->gate_saved, s->dgate, s->wide, r);
 }
 
 /* From dout to the gradients of the experts' matrices, of their inputs (sorted) and of the weights. */
@@ -306,8 +308,8 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
     TRY(multiply(m, s,
                  &(struct product){.kind = EXPERT_DGRAD,
                                    .gather = EXPERT_GATHER_A,
-                                   .a = dout.data,
-                                   .b = params_weight(p, m->down),
+                                   .a = operand_of(dout),
+                                   .b = params_operand(p, m->down, GEMM_DGRAD),
                                    .c = both,
                                    .n = m->d,
                                    .k = m->f},
@@ -330,8 +332,8 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
     TRY(multiply(m, s,
                  &(struct product){.kind = EXPERT_WGRAD,
                                    .gather = EXPERT_GATHER_A,
-                                   .a = dout.data,
-                                   .b = both,
+                                   .a = operand_of(dout),
+                                   .b = operand_of(s->m),
                                    .c = params_grad(p, m->down),
                                    .n = m->d,
                                    .k = m->f},
@@ -339,16 +341,16 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
     TRY(multiply(m, s,
                  &(struct product){.kind = EXPERT_WGRAD,
                                    .gather = EXPERT_GATHER_B,
-                                   .a = s->up.data,
-                                   .b = y.data,
+                                   .a = operand_of(s->up),
+                                   .b = operand_of(y),
                                    .c = params_grad(p, m->up),
                                    .n = 2 * m->f,
                                    .k = m->d},
                  r));
     return multiply(m, s,
                     &(struct product){.kind = EXPERT_DGRAD,
-                                      .a = s->up.data,
-                                      .b = params_weight(p, m->up),
+                                      .a = operand_of(s->up),
+                                      .b = params_operand(p, m->up, GEMM_DGRAD),
                                       .c = s->sorted.data,
                                       .n = 2 * m->f,
                                       .k = m->d},
@@ -386,7 +388,7 @@ static status route_bwd(const struct moe *m, struct moe_saved *s, const struct b
             &(struct sum_args){
                 .x = s->cost.data, .out = &r->scalars->aux_sum, .count = y.shape[0], .dt = s->cost.dt},
             r->stream));
-    return linear_wgrad(&m->router, y, s->dlogits, r);
+    return linear_wgrad(&m->router, &s->router_saved, y, s->dlogits, r);
 }
 
 status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
@@ -397,7 +399,7 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
     TRY(experts_bwd(m, s, y, dout, r));
     TRY(route_bwd(m, s, c->batch, y, r));
     if (shared) TRY(shared_bwd(m, s, c, y, dout, r));
-    TRY((shared ? linear_dgrad_add : linear_dgrad)(&m->router, s->dlogits, s->wide, r));
+    TRY((shared ? linear_dgrad_add : linear_dgrad)(&m->router, &s->router_saved, s->dlogits, s->wide, r));
     return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
                                                   .place = s->place.data,
                                                   .base = s->wide.data,

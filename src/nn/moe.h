@@ -43,6 +43,7 @@ struct moe_saved {
     struct tensor scratch_fwd, scratch_bwd, scratch_product; /* what the op set asks for */
     int64_t align, experts, top_k;
     bool train;                     /* laid out for backward */
+    struct linear_saved router_saved, gate_saved;
 };
 
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);

@@ -26,7 +26,7 @@
 #include "ops/ops_tables.h"
 #include "ops/ops_tokens.h"
 #include "ops/ops_vocab.h"
-#include "tensor/dtype.h"
+#include "tensor/operand.h"
 #include <stdbool.h>
 
 struct stream;                      /* dev/dev.h */
@@ -46,22 +46,65 @@ typedef struct stream *dev_stream;  /* where an op is queued; NULL on the CPU: i
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
     X(halt_fwd) X(halt_stop) X(halt_bwd)
 
-/* c = op(a) op(b) (+ bias) (+ c, or + add).  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
- * Memory: a is [m, k] row-major, or [k, m] when trans_a; b is [k, n], or [n, k] when trans_b. So for a linear layer with W [out, in]:
- *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans_b      forward
- *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
- *   dW += dy^T x     a = dy [N, out] trans_a, b = x [N, in], c in A, ACCUM_ADD      wgrad
- * Sums are formed in A whatever dt is, and rounded once. (On a GPU the library may round a BF16 GEMM before it adds the bias.) */
-struct gemm_args {
-    const void *a, *b;      /* dt */
-    void *c;                /* cdt */
-    const void *bias;       /* [n] dt; NULL: none */
-    const void *add;        /* [m, n] cdt, not c; NULL: none. In sets with gemm_adds, with ACCUM_STORE and without a bias */
-    int64_t m, n, k;
-    bool trans_a, trans_b;
-    enum accum accum;       /* ACCUM_ADD: only with cdt == A */
-    dtype dt, cdt;          /* cdt: dt or A */
+/* What a GEMM does with its result before it stores it. A set supports BIAS and NONE always; for the others ask ops.gemm_supports, which
+ * says whether the set fuses this one here and is faster so. Unsupported: the caller runs the GEMM and the other op apart. */
+enum epilogue_kind {
+    EPILOGUE_NONE,
+    EPILOGUE_BIAS,              /* c = a b + bias */
+    EPILOGUE_ADD,               /* c = a b + add: the residual add; ACCUM_STORE alone */
+    EPILOGUE_SWIGLU_FWD,        /* c = gu = a b, and m = swiglu_fwd(gu).   b: up's weight [2f, d], trans */
+    EPILOGUE_SWIGLU_BWD,        /* dm = a b is not stored: gu, dm -> dgu, m as swiglu_bwd.   b: down's weight [d, f]; c is NULL */
+    EPILOGUE_ROPE               /* c = qkv = a b, heads of q and k rotated in place as by rope_fwd.   b: qkv's weight, trans */
 };
+struct epilogue_swiglu {
+    const void *gu;             /* BWD: [m, 2f] dt, of forward */
+    void *dgu;                  /* BWD: [m, 2f] dt =; may be gu */
+    void *act;                  /* [m, f] dt =: swiglu of gu */
+};
+/* RoPE of whole heads: pair (i, i + hd / 2) of a row at position p is rotated by the angle whose cos and sin are in the tables at [p, i]. */
+struct rotation {
+    const int32_t *positions;   /* [rows] */
+    const void *cos, *sin;      /* [positions, hd / 2] A */
+};
+struct epilogue_rope {
+    struct rotation rotation;
+    int64_t heads, heads_kv, hd;    /* n = (heads + 2 heads_kv) hd: q, k, v; all of q and k rotates */
+};
+struct epilogue {
+    enum epilogue_kind kind;
+    const void *bias;               /* BIAS: [n] dt */
+    const void *add;                /* ADD: [m, n] cdt, not c */
+    struct epilogue_swiglu swiglu;
+    struct epilogue_rope rope;
+};
+
+/* c = op(a) op(b), or c +=, and an epilogue.  op(a) is [m, k], op(b) is [k, n], c is [m, n] with row stride n (contiguous).
+ * Memory: a is [m, k] row-major, or [k, m] with a.trans; b is [k, n], or [n, k] with b.trans. So for a linear layer with W [out, in]:
+ *   y  = x W^T       a = x  [N, in],  b = W [out, in] trans        forward
+ *   dx = dy W        a = dy [N, out], b = W [out, in]              dgrad
+ *   dW += dy^T x     a = dy [N, out] trans, b = x [N, in], c in A, ACCUM_ADD      wgrad
+ * Sums are formed in A whatever the operands' dtype is, and rounded once. (On a GPU the library may round a BF16 result before it adds the bias.) */
+struct gemm_args {
+    struct operand a, b;    /* of one dtype, dt; no scales in any set yet */
+    void *c;                /* cdt */
+    struct epilogue epilogue;
+    int64_t m, n, k;
+    enum accum accum;       /* ACCUM_ADD: only with cdt == A, and NONE or BIAS */
+    dtype cdt;              /* dt or A */
+};
+
+/* The dtype of both operands, for a set that knows no scales: another kind of scales needs a case here, or a set that handles it first. */
+static inline dtype gemm_dt(const struct gemm_args *g)
+{
+    switch (g->a.scales) {
+    case SCALES_NONE: break;
+    }
+    CHECK(g->a.dt == g->b.dt && g->a.scales == g->b.scales, "operands of different types: %s and %s", dtype_name(g->a.dt), dtype_name(g->b.dt));
+    return g->a.dt;
+}
+/* The bias or the addend of a GEMM; NULL: it has none. */
+static inline const void *gemm_bias(const struct gemm_args *g) { return g->epilogue.kind == EPILOGUE_BIAS ? g->epilogue.bias : NULL; }
+static inline const void *gemm_addend(const struct gemm_args *g) { return g->epilogue.kind == EPILOGUE_ADD ? g->epilogue.add : NULL; }
 
 /* db[n] += sum over rows of dy. */
 struct bias_bwd_args {
@@ -175,21 +218,6 @@ struct rope_bwd_args {
     dtype dt;
 };
 
-/* Rotation without a norm over whole heads, half = hd / 2. */
-struct attn_turn {
-    const int32_t *positions;   /* [rows] */
-    const void *cos, *sin;      /* [positions, half] A */
-};
-/* Rotation at the end of the projection before it: ops.rope_gemm, which a set need not have (NULL), for what its rope_gemm_serves.
- *   qkv = a w^T, rounded to dt, then q and k rotated as by rope_fwd in place */
-struct rope_gemm_args {
-    const void *a, *w;          /* [rows, d], [(heads + 2 heads_kv) hd, d] dt */
-    void *qkv;                  /* [rows, (heads + 2 heads_kv) hd] dt = */
-    struct attn_turn turn;
-    int64_t rows, d, heads, heads_kv, hd;
-    dtype dt;
-};
-
 /* Causal attention over packed documents, grouped query heads, optional sliding window (models.md: scores s<q,k>, softmax, PV); heads of
  * q and k are hd wide, those of v and o hd_v.
  * Row t of document d sees row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head
@@ -210,7 +238,7 @@ struct attn_fwd_args {
 struct attn_bwd_args {
     const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd_v] contiguous */
     void *dq, *dk, *dv;                     /* dt, =; strides below */
-    const struct attn_turn *turn;           /* only where ops.attn_bwd_turns: dq and dk turn back, in A, as by rope_bwd; NULL: not */
+    const struct rotation *rope;            /* epilogue: dq and dk are rotated back, in A, as by rope_bwd; only where ops.attn_bwd_supports; NULL: none */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
@@ -253,20 +281,6 @@ struct swiglu_bwd_args {
     void *dgu;              /* [rows, 2f] dt =; may alias gu */
     void *m;                /* [rows, f] dt =: forward's result once more, the same bits; may be dm's memory; NULL: not wanted */
     int64_t rows, f;
-    dtype dt;
-};
-/* SwiGLU at the end of the GEMM beside it: ops.swiglu_gemm, which a set need not have (NULL), for what its swiglu_gemm_serves.
- *   FWD   gu = a w^T, m = swiglu_fwd(gu)                 a = x [rows, d], w = up.weight [2f, d]
- *   BWD   dgu, m = swiglu_bwd(dm, gu), dm = a w          a = dy [rows, d], w = down.weight [d, f]
- * What stands between the two is rounded to dt as if it were stored: m has the bits of swiglu_fwd. */
-enum swiglu_way { SWIGLU_FWD, SWIGLU_BWD };
-struct swiglu_gemm_args {
-    enum swiglu_way way;
-    const void *a, *w;      /* dt */
-    void *gu;               /* [rows, 2f] dt: FWD =; BWD read alone */
-    void *dgu;              /* BWD: [rows, 2f] dt =; may be gu */
-    void *m;                /* [rows, f] dt = */
-    int64_t rows, d, f;
     dtype dt;
 };
 /* GELU, tanh form ("gelu_new"): 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
@@ -482,16 +496,13 @@ struct ops {
 #define X(op) op##_fn *op;
     OPS(X)
 #undef X
-    status (*swiglu_gemm)(const struct swiglu_gemm_args *a, dev_stream s);          /* or NULL, as the next */
-    bool (*swiglu_gemm_serves)(const struct swiglu_gemm_args *a, dev_stream s);    /* and is faster than the two ops apart */
-    status (*rope_gemm)(const struct rope_gemm_args *a, dev_stream s);              /* or NULL, as the next */
-    bool (*rope_gemm_serves)(const struct rope_gemm_args *a, dev_stream s);        /* and is faster than the two ops apart */
-    bool (*attn_bwd_turns)(const struct attn_bwd_args *a, dev_stream s);           /* attn_bwd can have a `turn` there, and is faster; or NULL: nowhere */
+    /* Does the set fuse this epilogue into this call, and is it faster so? gemm: true for NONE and BIAS; EPILOGUE_ADD is answered without shapes. */
+    bool (*gemm_supports)(const struct gemm_args *a, dev_stream s);
+    bool (*attn_bwd_supports)(const struct attn_bwd_args *a, dev_stream s);        /* attn_bwd with `rope`; NULL: never */
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);
     size_t (*moe_scratch)(const struct moe_shape *shape, enum moe_memory what);
-    bool gemm_adds;                         /* gemm takes `add`, and has it cheaper than a pass over c */
     int64_t expert_align;                   /* sorted rows of an expert begin at multiples of it */
     size_t (*workspace)(int64_t tokens);    /* bytes that all ops of a stream share, for micro-batches of `tokens` tokens */
     dtype (*logits_dt)(dtype dt);           /* the type in which xent likes its logits: A or dt */

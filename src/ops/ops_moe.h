@@ -15,7 +15,7 @@
 #ifndef INGOT_OPS_OPS_MOE_H
 #define INGOT_OPS_OPS_MOE_H
 #include "ops/accum.h"
-#include "tensor/dtype.h"
+#include "tensor/operand.h"
 #include <stdbool.h>
 
 enum { MOE_EXPERTS_MAX = 512, MOE_TOP_K_MAX = 16 };
@@ -87,7 +87,7 @@ enum expert_gather { EXPERT_GATHER_NONE, EXPERT_GATHER_A, EXPERT_GATHER_B /* WGR
 struct expert_gemm_args {
     enum expert_product product;
     enum expert_gather gather;
-    const void *a, *b;              /* dt */
+    struct operand a, b;            /* dt; trans is not read: `product` says the forms */
     void *c;                        /* dt; WGRAD: A */
     const int32_t *source, *offsets, *counts;
     int64_t rows, top_k, experts;   /* tokens; sorted rows are at most moe_rows_max of them and `align` */

@@ -214,24 +214,20 @@ static status refine(const struct exec *r, const struct work *w, struct param_ma
     const dtype dt = r->params->dt;
     const int64_t n = shorter(m), k = m.rows + m.cols - n;
     const bool wide = m.rows <= m.cols;
-    TRY(r->ops->gemm(&(struct gemm_args){.a = w->x[0],
-                                         .b = w->x[0],
+    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_at(w->x[0], dt, !wide),
+                                         .b = operand_at(w->x[0], dt, wide),
                                          .c = w->square[0],
                                          .m = n,
                                          .n = n,
                                          .k = k,
-                                         .trans_a = !wide,
-                                         .trans_b = wide,
-                                         .dt = dt,
                                          .cdt = dt},
                      r->stream));
-    TRY(r->ops->gemm(&(struct gemm_args){.a = w->square[0],
-                                         .b = w->square[0],
+    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_at(w->square[0], dt, false),
+                                         .b = operand_at(w->square[0], dt, false),
                                          .c = w->square[1],
                                          .m = n,
                                          .n = n,
                                          .k = n,
-                                         .dt = dt,
                                          .cdt = dt},
                      r->stream));
     TRY(r->ops->ortho_poly(&(struct ortho_poly_args){.x = w->square[0],
@@ -243,13 +239,12 @@ static status refine(const struct exec *r, const struct work *w, struct param_ma
                                                      .c = 2.0315,
                                                      .dt = dt},
                            r->stream));
-    return r->ops->gemm(&(struct gemm_args){.a = wide ? w->square[1] : w->x[0],
-                                            .b = wide ? w->x[0] : w->square[1],
+    return r->ops->gemm(&(struct gemm_args){.a = operand_at(wide ? w->square[1] : w->x[0], dt, false),
+                                            .b = operand_at(wide ? w->x[0] : w->square[1], dt, false),
                                             .c = w->x[1],
                                             .m = m.rows,
                                             .n = m.cols,
                                             .k = n,
-                                            .dt = dt,
                                             .cdt = dt},
                         r->stream);
 }

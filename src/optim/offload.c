@@ -232,11 +232,11 @@ static status copy_exact(const struct exec *r, const struct offload_piece *piece
     const struct params *p = r->params;
     for (int i = 0; i < p->count && p->zero == 0; i++) { /* else parallel/zero.h gathers it */
         const struct param *row = &p->rows[i];
-        if (!row->exact || row->role == ROLE_BALANCE || !p->units[row->unit].here) continue;
+        if (!row->derived[DERIVED_F32] || row->role == ROLE_BALANCE || !p->units[row->unit].here) continue;
         const int64_t from = row->offset > piece->begin ? row->offset : piece->begin;
         const int64_t to = row->offset + row->count < piece->end ? row->offset + row->count : piece->end;
         if (from >= to) continue;
-        TRY(dev_copy(r->stream, p->exact + row->exact_at + from - row->offset, master + from - piece->begin,
+        TRY(dev_copy(r->stream, params_f32(p, i) + from - row->offset, master + from - piece->begin,
                      (size_t)(to - from) * sizeof *master));
     }
     return STATUS_OK;

@@ -15,7 +15,7 @@
  * place. Behind these pieces come their master weights, which the steps move: in the order of muon_step, cut where they are longer than a
  * slot. They are on their way while GEMMs make the steps.
  *
- * In fp32 and tf32 master weights are the weights: moments alone travel. What is read in fp32 beside a bf16 copy (params: `exact`) is
+ * In fp32 and tf32 master weights are the weights: moments alone travel. What is read in fp32 beside a bf16 copy (params: derived) is
  * copied out of each piece on its way. On the host, where a stream is NULL, all of it happens at once: for tests. */
 #ifndef INGOT_OPTIM_OFFLOAD_H
 #define INGOT_OPTIM_OFFLOAD_H

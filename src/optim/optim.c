@@ -165,10 +165,10 @@ static struct update_chunk router_of(const struct params *p, const struct param 
                                      const struct param_held *held)
 {
     const int64_t load = p->zero == 1 ? row->offset + held->from : held->at;
-    return (struct update_chunk){.begin = load,
-                                 .count = (int32_t)row->count,
-                                 .no_v =
-                                     load - (biases_apart(p) ? row->exact_at + held->from : held->master)};
+    return (struct update_chunk){
+        .begin = load,
+        .count = (int32_t)row->count,
+        .no_v = load - (biases_apart(p) ? row->derived_at[DERIVED_F32] + held->from : held->master)};
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
@@ -346,8 +346,8 @@ static status keep_exact(const struct exec *r)
     for (int i = 0; i < p->count && params_copies(p) && p->zero == 0; i++) {
         const struct param *row = &p->rows[i];
         const bool bias = row->role == ROLE_BALANCE;
-        if (!row->exact || !p->units[row->unit].here) continue;
-        float *exact = p->exact + row->exact_at;
+        if (!row->derived[DERIVED_F32] || !p->units[row->unit].here) continue;
+        float *exact = params_f32(p, i);
         if (params_host_master(p) && bias)
             TRY(dev_download(r->stream, (float *)p->master + row->offset, exact,
                              (size_t)row->count * sizeof *exact));
@@ -385,7 +385,7 @@ status optim_step(const struct exec *r, const struct run_spec *spec, const struc
     TRY(move_weights(r, spec, o, squares->own != NULL));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh, o));
     if (p->balance_count > 0)
-        TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->exact : p->master,
+        TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->derived[DERIVED_F32].data : p->master,
                                                    .load = p->grad,
                                                    .rows = p->balance,
                                                    .row_count = p->balance_count,

@@ -40,6 +40,7 @@ struct lay {
     int64_t docs_max, len_max;  /* documents that it may hold, and the length of the longest */
     const struct ops *ops;      /* whose scratch and workspace are laid out */
     dtype dt;
+    enum recipe recipe;         /* how GEMMs read activations: nn/linear.h */
     enum lay_mode mode;
     bool sparse;                /* params.sparse */
     enum recompute recompute;

@@ -46,8 +46,9 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
     empty(&z->weights);
     empty(&z->grads);
     if (p->zero > 0)
-        z->scratch = arena_take(l->param, comm_sum_scratch(p->shards, p->exact_count, DTYPE_F32),
-                                "weights in fp32, on their way");
+        z->scratch =
+            arena_take(l->param, comm_sum_scratch(p->shards, p->derived[DERIVED_F32].count, DTYPE_F32),
+                       "weights in fp32, on their way");
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
@@ -118,34 +119,35 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
     return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
 }
 
-/* Between what is here of a row in `exact` and its halves. */
+/* Between what this rank holds of a row, in its derived F32 copy, and the two halves of the master. */
 static status move_halves(const struct zero *z, int row, enum halves_way way, dev_stream s)
 {
     const struct params *p = z->params;
     const struct param_held h = params_held(p, row);
     return z->ops->halves(&(struct halves_args){.way = way,
-                                                .x = p->exact + p->rows[row].exact_at + h.from,
+                                                .x = params_f32(p, row) + h.from,
                                                 .upper = (bf16 *)p->weight + h.weight,
                                                 .low = p->low ? p->low + h.master : NULL,
                                                 .count = h.to - h.from},
                           s);
 }
 
-/* Of a row in `exact`: what is here stays where it moves, if nothing else has all of it. */
-static bool stays_exact(const struct params *p, int row)
+/* Of a derived F32 copy: the part of this rank stays in place, where nothing else holds all 32 bits. */
+static bool stays_f32(const struct params *p, int row)
 {
     return p->masterless && p->rows[row].role == ROLE_BALANCE;
 }
 
-static status clear_exact(const struct params *p, dev_stream s)
+static status clear_f32(const struct params *p, dev_stream s)
 {
-    if (!p->masterless) return dev_zero(s, p->exact, (size_t)p->exact_count * sizeof *p->exact);
+    const struct param_copies *copies = &p->derived[DERIVED_F32];
+    if (!p->masterless) return dev_zero(s, copies->data, (size_t)copies->count * sizeof(float));
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         const struct param_held h = params_held(p, i);
-        const int64_t from = stays_exact(p, i) ? h.from : 0, to = stays_exact(p, i) ? h.to : 0;
-        float *exact = p->exact + row->exact_at;
-        if (!row->exact || !p->units[row->unit].here) continue;
+        const int64_t from = stays_f32(p, i) ? h.from : 0, to = stays_f32(p, i) ? h.to : 0;
+        float *exact = params_f32(p, i);
+        if (!row->derived[DERIVED_F32] || !p->units[row->unit].here) continue;
         TRY(dev_zero(s, exact, (size_t)from * sizeof *exact));
         TRY(dev_zero(s, exact + to, (size_t)(row->count - to) * sizeof *exact));
     }
@@ -153,28 +155,41 @@ static status clear_exact(const struct params *p, dev_stream s)
 }
 
 /* Each rank brings the part that it holds, and zeros. Biases of routers move where they are read, so that their halves follow first. */
-static status gather_exact(struct zero *z)
+static status gather_f32(struct zero *z)
 {
     const struct params *p = z->params;
+    const struct param_copies *copies = &p->derived[DERIVED_F32];
     dev_stream s;
-    if (p->exact_count == 0) return STATUS_OK;
     TRY(exchange_on(z, &s));
     for (int i = 0; i < p->count && params_halves(p); i++) {
         const struct param_held h = params_held(p, i);
         if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(z, i, HALVES_SPLIT, s));
     }
-    TRY(clear_exact(p, s));
+    TRY(clear_f32(p, s));
     for (int i = 0; i < p->count; i++) {
         const struct param_held h = params_held(p, i);
-        if (!p->rows[i].exact || h.to == h.from || stays_exact(p, i)) continue;
+        if (!p->rows[i].derived[DERIVED_F32] || h.to == h.from || stays_f32(p, i)) continue;
         if (params_halves(p))
             TRY(move_halves(z, i, HALVES_JOIN, s));
         else
-            TRY(dev_copy(s, p->exact + p->rows[i].exact_at + h.from, (const float *)p->master + h.master,
-                         (size_t)(h.to - h.from) * sizeof *p->exact));
+            TRY(dev_copy(s, params_f32(p, i) + h.from, (const float *)p->master + h.master,
+                         (size_t)(h.to - h.from) * sizeof(float)));
     }
-    return comm_sum(mesh_shards(z->mesh), "weights in fp32", p->exact, p->exact_count, DTYPE_F32, z->scratch,
-                    s);
+    return comm_sum(mesh_shards(z->mesh), "weights in fp32", copies->data, copies->count, DTYPE_F32,
+                    z->scratch, s);
+}
+
+/* Derived copies of weights after a step: of each kind, from what this rank holds to whole rows on every rank. */
+static status gather_derived(struct zero *z)
+{
+    for (enum derived d = 0; d < DERIVED_COUNT; d++) {
+        if (z->params->derived[d].count == 0) continue;
+        switch (d) {
+        case DERIVED_F32: TRY(gather_f32(z)); break;
+        case DERIVED_COUNT: break;
+        }
+    }
+    return STATUS_OK;
 }
 
 /* Whole weights of a unit of which this rank has changed its part, where they have a place of their own. */
@@ -201,7 +216,7 @@ status zero_gather(struct zero *z)
     if (z->params->zero == 0) return STATUS_OK;
     for (int u = 0, all = z->params->unit_count; u < all && !z->on_the_way; u++) TRY(gather_own(z, u));
     z->on_the_way = false;
-    TRY(gather_exact(z));
+    TRY(gather_derived(z));
     return join(z);
 }
 

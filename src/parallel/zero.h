@@ -54,7 +54,7 @@ struct zero {
     float *kept;                /* [stores][elements of all rows of blocks that are no weights of linears] */
     int end;                    /* the unit that follows the blocks */
     bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions; or the end at the beginning */
-    void *scratch;              /* of params.exact on its way */
+    void *scratch;              /* of derived F32 copies while they are gathered */
 };
 
 /* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */

@@ -1,3 +1,4 @@
+#include "ops/precision.h"
 #include "plan/calibrate.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -43,14 +44,12 @@ static status time_gemm(const struct ops *ops, const struct sizes *z, char *memo
 {
     const size_t e = dtype_bytes(z->dt);
     const size_t a = (size_t)(z->rows * z->d) * e, b = (size_t)(z->f * z->d) * e;
-    const struct gemm_args g = {.a = memory,
-                                .b = memory + a,
+    const struct gemm_args g = {.a = operand_at(memory, z->dt, false),
+                                .b = operand_at(memory + a, z->dt, true),
                                 .c = memory + a + b,
                                 .m = z->rows,
                                 .n = z->f,
                                 .k = z->d,
-                                .trans_b = true,
-                                .dt = z->dt,
                                 .cdt = z->dt};
     double seconds[RUNS];
     fill(memory, a + b, z->dt);
@@ -86,7 +85,7 @@ status calibrate_host(const struct calibrate_args *a, struct machine *out)
     struct sizes z = {.rows = a->tokens,
                       .d = a->model->hidden_size,
                       .f = a->model->ffn_size ? a->model->ffn_size : 4 * a->model->hidden_size,
-                      .dt = a->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32};
+                      .dt = precision_of(a->precision).act};
     const double rows_max = FLOPS_MAX / (2 * (double)z.d * (double)z.f);
     double product = 0, stream = 0;
     if ((double)z.rows > rows_max) z.rows = rows_max > 64 ? (int64_t)rows_max : 64;

@@ -1,5 +1,7 @@
 #include "plan/layer_time.h"
+#include "nn/attn.h"
 #include "ops/fusion.h"
+#include "ops/precision.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -127,7 +129,7 @@ static struct product_s product_s(const struct layer_shape *s, const struct laye
 
 static double element_bytes(const struct layer_shape *s)
 {
-    return s->precision == PRECISION_BF16 ? 2 : 4;
+    return (double)dtype_bytes(precision_of(s->precision).act);
 }
 
 /* Elements that the feed-forward part's own ops move per token: forward, backward; and what selective recompute repeats. */
@@ -148,31 +150,32 @@ static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
                           5 * f + 2 * (k + 1) * d + 2 * (double)m->moe_experts, 3 * f};
 }
 
-/* What is left of the time of passes that a GEMM does at its end (ops.h: swiglu_gemm, rope_gemm, attn's turn; gemm_adds), where the
- * set has that and nothing stands between. JOINED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of the rotation's (docs/PERF.md). */
-struct joined {
-    double act_forward, act_backward, turn_forward, turn_backward; /* shares */
-    double stream; /* elements of the stream that forward does not move, per token */
+/* What is left of the time of passes that an epilogue does (ops.h: struct epilogue), where the set fuses it and nothing is between.
+ * FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of RoPE's (docs/PERF.md). */
+struct fused {
+    double act_forward, act_backward, rope_forward, rope_backward; /* shares */
+    double stream; /* elements of the residual stream that forward does not move, per token */
 };
 
-static struct joined joined_of(const struct layer_shape *s, const struct layer_spec *l)
+static struct fused fused_of(const struct layer_shape *s, const struct layer_spec *l)
 {
-    static const double JOINED = 0.7;
+    static const double FUSED = 0.7;
     const struct model_spec *m = s->model;
     const int64_t d = m->hidden_size;
-    struct joined j = {1, 1, 1, 1, 0};
+    struct fused j = {1, 1, 1, 1, 0};
     if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
     if (!m->out_bias) j.stream += (double)d;
     if (l->ffn == FFN_MLP && !m->mlp_bias) j.stream += (double)d;
-    if (s->machine->sm != 90 || s->precision != PRECISION_BF16 || s->tokens < FUSION_ROWS_MIN) return j;
+    if (s->machine->sm != 90 || precision_of(s->precision).act != DTYPE_BF16 || s->tokens < FUSION_ROWS_MIN)
+        return j;
     if (m->activation == ACT_SWIGLU && !m->mlp_bias) {
-        if (d >= SWIGLU_DEPTH_MIN_FWD) j.act_forward = JOINED;
-        if (d >= SWIGLU_DEPTH_MIN_BWD) j.act_backward = JOINED;
+        if (fusion_swiglu_fwd(s->tokens, d)) j.act_forward = FUSED;
+        if (fusion_swiglu_bwd(s->tokens, d)) j.act_backward = FUSED;
     }
-    const bool turns = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && m->position == POS_ROPE &&
-                       m->rope_fraction == 1 && !m->qk_norm && !m->qkv_bias && !m->attention_gate;
-    if (turns && d >= ROPE_DEPTH_MIN && d <= ROPE_DEPTH_MAX) j.turn_forward = JOINED;
-    if (turns && head_dim(m) == ROPE_HEAD && s->sequence <= ROPE_LENGTH_MAX) j.turn_backward = JOINED;
+    const bool rope = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && attn_rope_alone(m) &&
+                      !m->qkv_bias && !m->attention_gate;
+    if (rope && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
+    if (rope && fusion_rope_bwd(head_dim(m), s->sequence)) j.rope_backward = FUSED;
     return j;
 }
 
@@ -182,13 +185,13 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
                      struct layer_times *t)
 {
     const double bytes = element_bytes(s) / s->machine->stream_rate, n = (double)s->tokens;
-    const struct joined j = joined_of(s, l);
+    const struct fused j = fused_of(s, l);
     const double stream = 8 * (double)s->model->hidden_size * (double)s->stream;
     const double ends = 2 * (w->query + w->key), scores = w->linear ? 0 : 2 * w->query;
     const struct moved f = ffn_moved(s->model, l->ffn);
-    t->forward.memory = bytes * (stream + n * (j.turn_forward * ends + j.act_forward * f.forward - j.stream));
+    t->forward.memory = bytes * (stream + n * (j.rope_forward * ends + j.act_forward * f.forward - j.stream));
     t->backward.memory =
-        bytes * (stream + n * (j.turn_backward * ends + scores + j.act_backward * f.backward));
+        bytes * (stream + n * (j.rope_backward * ends + scores + j.act_backward * f.backward));
     if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.again);
     if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
 }

@@ -101,9 +101,20 @@ double machine_peak(const struct machine *m, enum precision precision)
     return 0;
 }
 
+/* The rates of GEMMs by width, as shares of the peak. */
+static const double *shares_of(const struct machine *m, enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_BF16: return m->share_16;
+    case PRECISION_TF32:
+    case PRECISION_FP32: break;
+    }
+    return m->share_32;
+}
+
 double machine_gemm_rate(const struct machine *m, enum precision precision, double width)
 {
-    const double *shares = precision == PRECISION_BF16 ? m->share_16 : m->share_32;
+    const double *shares = shares_of(m, precision);
     const double peak = machine_peak(m, precision), at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
     if (at <= 0) return peak * shares[0] * fmax(width, 1) / MACHINE_WIDTH_MIN; /* a part of a tile */
     if (at >= MACHINE_WIDTHS - 1) return peak * shares[MACHINE_WIDTHS - 1];
@@ -118,9 +129,12 @@ double machine_attention_rate(const struct machine *m, enum precision precision,
                                               {m->wide_forward, m->wide_backward},
                                               {m->latent_forward, m->latent_backward}};
     const struct machine_curve c = curves[(head_dim > 64) + (head_dim > 128)][backward];
-    /* fp32 and tf32 have no kernels of their own on tensor cores worth a curve: the GEMMs' rate at a head's width. */
-    if (precision != PRECISION_BF16) return machine_gemm_rate(m, precision, MACHINE_WIDTH_MIN);
-    return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
+    switch (precision) {
+    case PRECISION_BF16: return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
+    case PRECISION_TF32:
+    case PRECISION_FP32: break; /* no attention kernels on tensor cores: the GEMMs' rate at a head's width */
+    }
+    return machine_gemm_rate(m, precision, MACHINE_WIDTH_MIN);
 }
 
 double machine_linear_rate(const struct machine *m, enum precision precision, bool backward)

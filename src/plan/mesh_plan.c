@@ -1,3 +1,4 @@
+#include "ops/precision.h"
 #include "plan/mesh_plan_int.h"
 #include "optim/optim.h"
 #include "parallel/tp_grad.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum precision precision_of(const struct mesh_plan *p)
+static enum precision run_precision(const struct mesh_plan *p)
 {
     return (enum precision)p->spec.run.train_precision;
 }
@@ -30,7 +31,7 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
         p->own_layout = false;
         st = ops_cpu(&p->ops, NULL);
     }
-    p->peak = machine_peak(m, precision_of(p));
+    p->peak = machine_peak(m, run_precision(p));
     /* CUDA's context and its libraries' kernels: about 0.5 and 0.4 GiB on an H200; NCCL's channels and buffers: an estimate. */
     const double gib = 1073741824.0, taken = m->kind == DEV_CPU ? 0 : (c->devices > 1 ? 2 : 1) * gib;
     p->bytes = s->run.machine_memory_gib > 0 ? s->run.machine_memory_gib * gib : m->memory_bytes - taken;
@@ -68,9 +69,14 @@ static status find_share(struct mesh_plan *p, const struct mesh_variant *v, cons
 
 struct mesh_state mesh_state_bytes(enum precision precision, double moments, int zero, int shards)
 {
-    const bool half = precision == PRECISION_BF16;
-    struct mesh_state s = {.weight = half ? 2 : 4, .master = half ? 2 : 0, .grad = 4, .moments = moments};
-    if (zero >= 1 && half) s.master /= shards; /* its lower half; in fp32 the weights are the master */
+    const struct precision_types types = precision_of(precision);
+    const double weight = (double)dtype_bytes(types.act), whole = (double)dtype_bytes(types.master);
+    /* The lower half of a split master; in fp32 the weights are the master. */
+    struct mesh_state s = {.weight = weight,
+                           .master = whole - weight,
+                           .grad = (double)dtype_bytes(types.grad),
+                           .moments = moments};
+    if (zero >= 1) s.master /= shards;
     if (zero >= 1) s.moments /= shards;
     if (zero >= 2) s.grad /= shards;
     if (zero >= 3) s.weight /= shards;

@@ -1,3 +1,4 @@
+#include "ops/precision.h"
 #include "plan/plan.h"
 #include "base/text.h"
 #include "optim/muon.h"
@@ -103,6 +104,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                     .len_max = args->len_max ? args->len_max : args->tokens,
                     .ops = args->ops ? args->ops : &cpu,
                     .dt = args->dt,
+                    .recipe = args->recipe,
                     .mode = train ? LAY_TRAIN : LAY_FORWARD,
                     .recompute = args->recompute,
                     .sparse = train && args->sparse,
@@ -296,7 +298,8 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
     const int64_t micros = plan_micro_count(s) / dp_ranks(mesh);
     return (struct plan_lay_args){.use = PLAN_TRAIN,
-                                  .dt = s->run.train_precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                                  .dt = precision_of((enum precision)s->run.train_precision).act,
+                                  .recipe = precision_of((enum precision)s->run.train_precision).recipe,
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
                                   .state = (enum optim_state)s->run.optim_state,
@@ -330,7 +333,7 @@ struct choose_ops plan_ops(const struct spec *s, const char *isa)
                                                      [ATTENTION_OWN] = CHOOSE_ATTENTION_OWN,
                                                      [ATTENTION_REFERENCE] = CHOOSE_ATTENTION_REFERENCE};
     return (struct choose_ops){.isa = isa,
-                               .tf32 = s->run.train_precision == PRECISION_TF32,
+                               .tf32 = precision_of((enum precision)s->run.train_precision).tf32,
                                .attention = backends[s->run.attention_backend],
                                .attention_atomic = !s->run.attention_deterministic};
 }

@@ -36,6 +36,7 @@ enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generatio
 struct plan_lay_args {
     enum plan_use use;
     dtype dt;
+    enum recipe recipe;
     enum recompute recompute;
     enum optim optim;
     enum optim_state state;

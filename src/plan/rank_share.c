@@ -71,6 +71,7 @@ static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struc
                         .len_max = a->len_max ? a->len_max : a->tokens,
                         .ops = a->ops,
                         .dt = a->dt,
+                        .recipe = a->recipe,
                         .mode = LAY_TRAIN,
                         .recompute = a->recompute,
                         .sparse = a->sparse,

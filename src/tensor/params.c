@@ -225,10 +225,19 @@ static int64_t grid_of(const struct params *p, const struct param_unit *u)
     return PARAMS_GRID / step * step;
 }
 
+static void place_derived(struct params *p, struct param *row, const struct param_unit *unit)
+{
+    for (int d = 0; d < DERIVED_COUNT; d++) {
+        row->derived_at[d] = p->derived[d].count;
+        if (row->derived[d] && unit->here && params_copies(p)) p->derived[d].count += row->count;
+    }
+}
+
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    p->total = p->summed = p->exact_count = 0;
+    p->total = p->summed = 0;
+    for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].count = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
         CHECK(unit->of || p->summed == p->total, "a unit behind tables");
@@ -243,8 +252,7 @@ static void place_rows(struct params *p)
             if (p->rows[i].role == ROLE_TABLE) at = unit->begin + round_up(into, table_step(&p->rows[i]));
             p->rows[i].offset = at;
             at += room;
-            p->rows[i].exact_at = p->exact_count;
-            if (p->rows[i].exact && unit->here && params_copies(p)) p->exact_count += p->rows[i].count;
+            place_derived(p, &p->rows[i], unit);
         }
         unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count;
@@ -306,7 +314,13 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     if (params_host_master(p)) p->master = arena_take(to->host, n * acc, "master weights");
     if (params_halves(p) && a->moments > 0 && !p->masterless)
         p->low = arena_take(to->param, n * sizeof *p->low, "lower halves of master weights");
-    p->exact = arena_take(to->param, (size_t)p->exact_count * sizeof *p->exact, "weights in fp32");
+    static const struct {
+        size_t bytes;
+        const char *what;
+    } copies[DERIVED_COUNT] = {[DERIVED_F32] = {sizeof(float), "weights in fp32"}};
+    for (int d = 0; d < DERIVED_COUNT; d++)
+        p->derived[d].data =
+            arena_take(to->param, (size_t)p->derived[d].count * copies[d].bytes, copies[d].what);
     if (a->with_grad && !p->overlaid)
         p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(state, n * moment, "first moment");

@@ -22,66 +22,9 @@
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
 #include "base/status.h"
-#include "tensor/tensor.h"
+#include "tensor/operand.h"
+#include "tensor/param_row.h"
 #include "tensor/units.h"
-
-/* Weight decay follows the role: matrices, embeddings and the head decay, the rest never does (optim/). */
-#define ROLE_LIST(X)                                                                                                   \
-    X(EMBED,      "embedding table, [V, D]")                                                                           \
-    X(POSITION,   "learned positions, [T, D]")                                                                         \
-    X(HEAD,       "output head, [V, D]")                                                                               \
-    X(MATRIX,     "hidden matrix [out, in]")                                                                           \
-    X(RESIDUAL,   "hidden matrix that writes to the residual stream [out, in]: smaller initialisation")                \
-    X(TABLE,      "rows that few tokens read, [rows, width]: updated row by row")                                      \
-    X(CONV,       "depthwise convolution, [channels, width]")                                                          \
-    X(RATE,       "logarithm of decay rates, one per head")                                                            \
-    X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
-    X(NORM,       "norm weight or bias")                                                                               \
-    X(BIAS,       "bias of a matrix")                                                                                   \
-    X(BALANCE,    "bias of a router, moved by the loads of its experts, which its gradient counts; not a parameter of the model: `unique`")
-enum role {
-#define X(name, text) ROLE_##name,
-    ROLE_LIST(X)
-#undef X
-    ROLE_COUNT
-};
-
-/* What the ranks of a tensor-parallel group hold of a row. */
-enum split {
-    SPLIT_NONE,                 /* all of it, and each forms the whole gradient, from the same data */
-    SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
-    SPLIT_OUT,                  /* rows: of each of its parts an equal share, each time that they come */
-    SPLIT_FIRST,                /* rows: of its first part an equal share; of the others all, whose gradients are added up as of SUM */
-    SPLIT_IN,                   /* columns: an equal share of each row, or of each `columns` of it */
-};
-enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
-enum { PARAM_ALIGN = 256 }; /* a block of moments in 8 bits belongs to one row */
-struct param {
-    char name[112];             /* "layers.3.attn.qkv.weight" */
-    enum role role;
-    int rank;
-    int64_t shape[2];           /* of this rank's slice; matrices are [out, in] as HF's nn.Linear */
-    int64_t global[2];          /* of the whole */
-    int64_t count, offset;      /* elements of this rank's slice; offset: params_lay */
-    int64_t room;               /* that it takes in the arrays, with zeros behind it: at least count, if that is more (0) */
-    int unit;
-    enum split split;
-    int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
-    int64_t parts[PARAM_PARTS]; /* rows of each, of the whole; all of them come again until the rows end: of each expert */
-    int64_t columns;            /* of SPLIT_IN: so many at a time, which come again, are shared out; 0: all of them at once */
-    bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
-    bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
-    int64_t no_v;               /* elements of `ortho` rows before it that are here: what is here of its v begins so much further in front */
-    bool stored;                /* a GEMM forms the whole gradient and stores it in a step's first micro-batch; of the rest the
-                                   optimizer leaves zeros behind */
-    bool linear;                /* the weight of an nn/linear */
-    bool exact;                 /* read in fp32 (params_exact), whatever the dtype of weights */
-    int64_t exact_at;           /* where it lies in `exact`: params_lay */
-    bool zero;                  /* begins at 0, whatever its role */
-    float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
-};
-
-struct param_ref { int row; int64_t matrix; };   /* the matrix-th logical matrix of a row */
 
 struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of `ortho` rows that are here, in the order in which optim/muon.c takes them */
@@ -95,12 +38,12 @@ struct params {
     int64_t total, own, total_v; /* elements of the flat arrays, padding included, of arrays of parts, and of v: params_lay */
     bool sparse;                /* gradients of tables are not in `grad`, but rows (parallel/sparse_grad.h): set before params_lay */
     int64_t summed;             /* elements of `grad` where it is whole: all units but those tables, which come last; params_lay */
-    bool masterless;            /* bf16 weights are all there is (ops/rounding.h), but of role BALANCE, which `exact` has. Set before params_lay */
+    bool masterless;            /* bf16 weights are all there is (ops/rounding.h), but of role BALANCE, which has a derived F32 copy. Set before params_lay */
     bool overlaid;              /* `grad` lies where activations were: a backward finds those in it, not zeros. Set before params_lay */
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model, BALANCE excluded: the number people quote */
     dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: of `weight` */
-    float *exact; int64_t exact_count; /* in bf16, and with `zero`: whole copies of the master weights of `exact` rows */
+    struct param_copies { void *data; int64_t count; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: params_copies */
     dtype moment_dt; int moments; bool host_state; /* moments of a parameter; what the optimizer alone reads is the host's: params_lay */
     void *m, *v; float *m_scale, *v_scale; /* scales with moments in 8 bits */
     struct update_chunk *chunks; /* the table of pieces that the optimizer walks, beside the moments: optim/ */
@@ -159,7 +102,8 @@ static inline bool params_sparse(const struct params *p, int unit) { return p->s
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
 static inline bool params_host_master(const struct params *p) { return p->host_state && p->dt == DTYPE_BF16 && !p->masterless; }
 static inline bool params_halves(const struct params *p) { return p->dt == DTYPE_BF16 && !params_host_master(p); } /* `low` may be lost */
-static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; } /* exact */
+static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; } /* else a derived F32 copy is the master */
+static inline float *params_f32(const struct params *p, int row) { return (float *)p->derived[DERIVED_F32].data + p->rows[row].derived_at[DERIVED_F32]; }
 static inline int64_t params_room(const struct param *row)
 {
     const int64_t room = row->room > row->count ? row->room : row->count;
@@ -182,6 +126,11 @@ static inline void *params_weight(const struct params *p, int row)
     const struct param_unit *u = &p->units[r->unit];
     return u->weight ? (char *)u->weight + (size_t)(r->offset - u->begin) * dtype_bytes(p->dt) : NULL;
 }
+/* A weight [out, in] as the operand b of a linear's GEMMs: y = x W^T reads it transposed, dx = dy W as it is. */
+static inline struct operand params_operand(const struct params *p, int row, enum gemm_pass pass)
+{
+    return operand_at(params_weight(p, row), p->dt, pass == GEMM_FWD);
+}
 static inline void *params_grad(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
@@ -195,6 +144,6 @@ static inline void *params_master(const struct params *p, int row) /* without Ze
 }
 static inline void *params_exact(const struct params *p, int row)
 {
-    return params_copies(p) ? p->exact + p->rows[row].exact_at : params_master(p, row);
+    return params_copies(p) ? params_f32(p, row) : params_master(p, row);
 }
 #endif

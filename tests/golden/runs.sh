@@ -124,8 +124,10 @@ golden_all() {
         run 0 launch -n 2 -- train golden.yaml --isa avx2 --run.dir=runs/resume --resume --parallel.zero=2
         rm -r runs/resume/ckpt/step-00000002
         golden_print resume
+        rm -rf hf
         run 0 ckpt export runs/resume -o hf
         echo "export $(cd hf && sha256sum ./*.safetensors | sha256sum | cut -d' ' -f1)"
+        rm -rf runs/resume
     fi
 
     # Plans.

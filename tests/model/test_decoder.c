@@ -1,6 +1,5 @@
-/* Goal: the decoder's backward is the derivative of its loss, for every model family and every parameter.
- * Method: f64 on the oracle; for each parameter tensor a random direction u, and the central difference of the loss along u against
- * <gradient, u>. Truncation is O(h^2), rounding O(eps/h): with h = 1e-5 both are near 1e-10 of the loss. */
+/* Goal: the decoder's backward is the derivative of its loss, for every model family and every parameter. Method: f64 on the oracle; the
+ * central difference of the loss along a random direction u of each parameter against <gradient, u>; h = 1e-5: 1e-10 of the loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "bias_alone.h"
 #include "base/rng.h"
 #include "model/decoder.h"
 #include "model/hrm.h"
@@ -559,7 +559,7 @@ static void recompute_policies_give_the_same_bits(void **state)
             for (int way = 0; way < (dt == DTYPE_F64 ? 6 : 3); way++) {
                 struct fixture *f = malloc(sizeof *f);
                 fixture_open(f, &s, dt, (enum recompute)(way % 3));
-                f->ops.gemm_adds &= way < 3;
+                if (way >= 3) f->ops.gemm_supports = fuses_bias_alone;
                 assert_int_equal(decoder_fwd_bwd(&f->d, &f->a, &f->batch, 0, &f->run), STATUS_OK);
                 const size_t bytes = (size_t)f->d.params.total * dtype_bytes(dtype_acc(dt));
                 act_bytes[way % 3] = f->act.peak;

@@ -37,14 +37,12 @@ static status work(void)
     }
     {
         SCOPE("product", -1);
-        TRY(gpu.ops.gemm(&(struct gemm_args){.a = gpu.a,
-                                             .b = gpu.a,
+        TRY(gpu.ops.gemm(&(struct gemm_args){.a = operand_at(gpu.a, DTYPE_BF16, false),
+                                             .b = operand_at(gpu.a, DTYPE_BF16, true),
                                              .c = gpu.c,
                                              .m = N,
                                              .n = N,
                                              .k = N,
-                                             .trans_b = true,
-                                             .dt = DTYPE_BF16,
                                              .cdt = DTYPE_BF16},
                          &gpu.stream));
     }

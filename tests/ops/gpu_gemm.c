@@ -84,12 +84,12 @@ static void work_open(struct work *w, const struct gemm_args *g, enum addend mor
     w->a_count = (size_t)(g->m * g->k);
     w->b_count = (size_t)(g->k * g->n);
     w->c_count = (size_t)(g->m * g->n);
-    w->g.a = w->a = numbers(w->a_count, g->dt, 1, whole);
-    w->g.b = w->b = numbers(w->b_count, g->dt, 2, whole);
-    w->bias = numbers((size_t)g->n, g->dt, 3, whole);
-    w->g.bias = more == WITH_BIAS ? w->bias : NULL;
+    w->g.a.data = w->a = numbers(w->a_count, g->a.dt, 1, whole);
+    w->g.b.data = w->b = numbers(w->b_count, g->a.dt, 2, whole);
+    w->bias = numbers((size_t)g->n, g->a.dt, 3, whole);
+    if (more == WITH_BIAS) w->g.epilogue = (struct epilogue){.kind = EPILOGUE_BIAS, .bias = w->bias};
     w->add = numbers(w->c_count, g->cdt, 5, whole);
-    w->g.add = more == WITH_ADD ? w->add : NULL;
+    if (more == WITH_ADD) w->g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = w->add};
     w->c = numbers(w->c_count + 2 * GUARD, g->cdt, 4, whole);
     if (g->accum == ACCUM_STORE)
         for (size_t i = 0; i < w->c_count; i++) dtype_store(w->c, (int64_t)i + GUARD, g->cdt, (double)NAN);
@@ -124,10 +124,10 @@ static void *work_run(struct gpu *g, const struct work *w)
 {
     const size_t mark = arena_mark(&g->memory), bytes = (w->c_count + 2 * GUARD) * dtype_bytes(w->g.cdt);
     struct gemm_args d = w->g;
-    d.a = place(g, w->a, w->a_count, d.dt, w->shift);
-    d.b = place(g, w->b, w->b_count, d.dt, w->shift);
-    if (d.bias) d.bias = place(g, w->bias, (size_t)d.n, d.dt, w->shift);
-    if (d.add) d.add = place(g, w->add, w->c_count, d.cdt, w->shift);
+    d.a.data = place(g, w->a, w->a_count, d.a.dt, w->shift);
+    d.b.data = place(g, w->b, w->b_count, d.a.dt, w->shift);
+    if (gemm_bias(&d)) d.epilogue.bias = place(g, w->bias, (size_t)d.n, d.a.dt, w->shift);
+    if (gemm_addend(&d)) d.epilogue.add = place(g, w->add, w->c_count, d.cdt, w->shift);
     char *c = place(g, w->c, w->c_count + 2 * GUARD, d.cdt, w->shift);
     d.c = c + GUARD * dtype_bytes(d.cdt);
     if (g->ops.gemm(&d, &g->s) != STATUS_OK) fail_msg("%s", status_message());
@@ -150,13 +150,13 @@ static void work_check(const struct work *w, const void *got)
     for (int64_t i = 0; i < (int64_t)w->c_count; i++) {
         const double x = dtype_load(got, i + GUARD, g->cdt), y = dtype_load(w->want, i + GUARD, g->cdt);
         /* the oracle's value is rounded too; cuBLASLt's epilogue may round the GEMM before it adds the bias */
-        const double bias = g->bias ? fabs(dtype_load(w->bias, i % g->n, g->dt)) : 0;
-        const double again = g->bias ? 2 * half * (fabs(y) + bias) : 0;
+        const double bias = gemm_bias(g) ? fabs(dtype_load(w->bias, i % g->n, g->a.dt)) : 0;
+        const double again = gemm_bias(g) ? 2 * half * (fabs(y) + bias) : 0;
         if (!(fabs(x - y) <= 2 * half * fabs(y) + again + sum))
             fail_msg("%lld x %lld x %lld %s->%s ta %d tb %d add %d %d bias %d shift %lld: [%lld] %g, not %g",
-                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->dt), dtype_name(g->cdt),
-                     g->trans_a, g->trans_b, g->accum == ACCUM_ADD, g->add != NULL, g->bias != NULL,
-                     (long long)w->shift, (long long)i, x, y);
+                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->a.dt),
+                     dtype_name(g->cdt), g->a.trans, g->b.trans, g->accum == ACCUM_ADD,
+                     gemm_addend(g) != NULL, gemm_bias(g) != NULL, (long long)w->shift, (long long)i, x, y);
     }
 }
 
@@ -166,10 +166,10 @@ static struct gemm_args random_args(uint64_t i, enum addend *more, int64_t *shif
                                     33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 255, 384};
     const struct rng_block r = rng_at(7, RNG_TEST, i, 0), q = rng_at(7, RNG_TEST, i, 1);
     struct gemm_args g = {.m = sizes[r.u[0] % 25], .n = sizes[r.u[1] % 25], .k = sizes[r.u[2] % 25]};
-    g.trans_a = q.u[0] & 1;
-    g.trans_b = q.u[0] & 2;
-    g.dt = q.u[0] & 4 ? DTYPE_BF16 : DTYPE_F32;
-    g.cdt = q.u[0] & 8 ? DTYPE_F32 : g.dt;
+    g.a.trans = q.u[0] & 1;
+    g.b.trans = q.u[0] & 2;
+    g.a.dt = g.b.dt = q.u[0] & 4 ? DTYPE_BF16 : DTYPE_F32;
+    g.cdt = q.u[0] & 8 ? DTYPE_F32 : g.a.dt;
     if (g.cdt == DTYPE_F32 && (q.u[0] & 16)) g.accum = ACCUM_ADD;
     *more = q.u[0] & 32 ? WITH_BIAS : (q.u[0] & 128) && g.accum == ACCUM_STORE ? WITH_ADD : ALONE;
     *shift = q.u[0] & 64 ? 0 : (int64_t)(q.u[1] % 8);
@@ -199,7 +199,8 @@ static void empty_sums_are_the_bias_or_nothing(void **state)
     (void)state;
     struct gpu *g = gpu_open(0);
     for (int i = 0; i < 32; i++) {
-        struct gemm_args args = {.m = i & 1 ? 0 : 5, .n = i & 2 ? 0 : 70, .dt = DTYPE_BF16};
+        struct gemm_args args = {
+            .m = i & 1 ? 0 : 5, .n = i & 2 ? 0 : 70, .a = {.dt = DTYPE_BF16}, .b = {.dt = DTYPE_BF16}};
         args.k = i & 3 ? 4 : 0;
         args.cdt = i & 8 ? DTYPE_F32 : DTYPE_BF16;
         args.accum = (i & 12) == 12 ? ACCUM_ADD : ACCUM_STORE;
@@ -222,8 +223,12 @@ static void a_search_adds_nothing(void **state)
     static const int64_t sides[] = {64, 3000}; /* timed into the workspace; into memory of its own */
     struct gpu *g = gpu_open(0);
     for (int i = 0; i < 2; i++) {
-        struct gemm_args args = {
-            .m = sides[i], .n = sides[i], .k = 24, .trans_a = true, .dt = DTYPE_BF16, .cdt = DTYPE_F32};
+        struct gemm_args args = {.m = sides[i],
+                                 .n = sides[i],
+                                 .k = 24,
+                                 .a = {.trans = true, .dt = DTYPE_BF16},
+                                 .b = {.dt = DTYPE_BF16},
+                                 .cdt = DTYPE_F32};
         args.accum = ACCUM_ADD;
         struct work w;
         work_open(&w, &args, ALONE, true, 0);
@@ -241,8 +246,12 @@ static void recorded_choices_give_the_same_bits(void **state)
 {
     (void)state;
     struct gpu *g = gpu_open(0);
-    struct gemm_args args = {
-        .m = 512, .n = 320, .k = 2048, .trans_b = true, .dt = DTYPE_BF16, .cdt = DTYPE_BF16};
+    struct gemm_args args = {.m = 512,
+                             .n = 320,
+                             .k = 2048,
+                             .b = {.trans = true, .dt = DTYPE_BF16},
+                             .a = {.dt = DTYPE_BF16},
+                             .cdt = DTYPE_BF16};
     struct work w;
     work_open(&w, &args, WITH_BIAS, false, 0);
     void *first = work_run(g, &w);
@@ -274,14 +283,15 @@ static void a_capture_never_searches(void **state)
 {
     (void)state;
     struct gpu *g = gpu_open(0);
-    struct gemm_args args = {.m = 64, .n = 48, .k = 40, .dt = DTYPE_F32, .cdt = DTYPE_F32};
+    struct gemm_args args = {
+        .m = 64, .n = 48, .k = 40, .a = {.dt = DTYPE_F32}, .b = {.dt = DTYPE_F32}, .cdt = DTYPE_F32};
     struct work w;
     struct graph graph;
     work_open(&w, &args, ALONE, false, 0);
     struct gemm_args d = args;
     const size_t bytes = w.c_count * sizeof(float);
-    d.a = place(g, w.a, w.a_count, DTYPE_F32, 0);
-    d.b = place(g, w.b, w.b_count, DTYPE_F32, 0);
+    d.a.data = place(g, w.a, w.a_count, DTYPE_F32, 0);
+    d.b.data = place(g, w.b, w.b_count, DTYPE_F32, 0);
     d.c = place(g, (float *)w.c + GUARD, w.c_count, DTYPE_F32, 0);
     assert_int_equal(dev_sync(&g->s), STATUS_OK);
     assert_int_equal(dev_graph_begin(&g->s), STATUS_OK);

@@ -132,25 +132,28 @@ static void forward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
 {
     reserve(g, rows, d, f);
     bf16 *x = numbers(rows * d, 1, 1), *w = numbers(2 * f * d, 2, 1), *got;
-    struct swiglu_gemm_args a = {.way = SWIGLU_FWD, .rows = rows, .d = d, .f = f, .dt = DTYPE_BF16};
     struct result gu = result_take(g, rows * 2 * f), m = result_take(g, rows * f),
                   apart = result_take(g, rows * f);
-    a.a = place(g, x, rows * d);
-    a.w = place(g, w, 2 * f * d);
-    a.gu = result_at(gu);
-    a.m = result_at(m);
-    assert_int_equal(g->ops.swiglu_gemm(&a, &g->s), STATUS_OK);
-    assert_int_equal(
-        g->ops.swiglu_fwd(
-            &(struct swiglu_fwd_args){.gu = a.gu, .m = result_at(apart), .rows = rows, .f = f, .dt = a.dt},
-            &g->s),
-        STATUS_OK);
+    struct gemm_args a = {.a = operand_at(place(g, x, rows * d), DTYPE_BF16, false),
+                          .b = operand_at(place(g, w, 2 * f * d), DTYPE_BF16, true),
+                          .c = result_at(gu),
+                          .epilogue = {.kind = EPILOGUE_SWIGLU_FWD, .swiglu.act = result_at(m)},
+                          .m = rows,
+                          .n = 2 * f,
+                          .k = d,
+                          .cdt = DTYPE_BF16};
+    assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
+    assert_int_equal(g->ops.swiglu_fwd(
+                         &(struct swiglu_fwd_args){
+                             .gu = a.c, .m = result_at(apart), .rows = rows, .f = f, .dt = DTYPE_BF16},
+                         &g->s),
+                     STATUS_OK);
     assert_same(g, m, apart);
     got = result_read(g, gu);
     assert_product(got, x, w, rows, d, f);
-    a.gu = result_at(result_take(g, rows * 2 * f));
-    a.m = result_at(apart);
-    assert_int_equal(g->ops.swiglu_gemm(&a, &g->s), STATUS_OK);
+    a.c = result_at(result_take(g, rows * 2 * f));
+    a.epilogue.swiglu.act = result_at(apart);
+    assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
     assert_same(g, m, apart);
     free(x);
     free(w);
@@ -176,35 +179,40 @@ static void backward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
          *want;
     for (int64_t i = 0; i < rows * 2 * f; i += 101) /* where a careless exp overflows */
         gates[i] = bf16_from_f32(i % 2 ? 100 : -100);
-    struct swiglu_gemm_args a = {.way = SWIGLU_BWD, .rows = rows, .d = d, .f = f, .dt = DTYPE_BF16};
     struct result dgu = result_take(g, rows * 2 * f), m = result_take(g, rows * f),
                   dgu_apart = result_take(g, rows * 2 * f), m_apart = result_take(g, rows * f);
-    a.a = place(g, dy, rows * d);
-    a.w = place(g, w, d * f);
-    a.gu = place(g, gates, rows * 2 * f);
-    a.dgu = result_at(dgu);
-    a.m = result_at(m);
-    assert_int_equal(g->ops.swiglu_gemm(&a, &g->s), STATUS_OK);
-    const struct gemm_args down = {
-        .a = a.a, .b = a.w, .c = result_at(m_apart), .m = rows, .n = f, .k = d, .dt = a.dt, .cdt = a.dt};
+    struct gemm_args a = {.a = operand_at(place(g, dy, rows * d), DTYPE_BF16, false),
+                          .b = operand_at(place(g, w, d * f), DTYPE_BF16, false),
+                          .epilogue = {.kind = EPILOGUE_SWIGLU_BWD},
+                          .m = rows,
+                          .n = f,
+                          .k = d,
+                          .cdt = DTYPE_BF16};
+    a.epilogue.swiglu = (struct epilogue_swiglu){place(g, gates, rows * 2 * f), result_at(dgu), result_at(m)};
+    const void *gu = a.epilogue.swiglu.gu;
+    assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
+    struct gemm_args down = a;
+    down.epilogue = (struct epilogue){.kind = EPILOGUE_NONE};
+    down.c = result_at(m_apart);
     assert_int_equal(g->ops.gemm(&down, &g->s), STATUS_OK);
     assert_int_equal(g->ops.swiglu_bwd(&(struct swiglu_bwd_args){.dm = down.c,
-                                                                 .gu = a.gu,
+                                                                 .gu = gu,
                                                                  .dgu = result_at(dgu_apart),
                                                                  .m = down.c,
                                                                  .rows = rows,
                                                                  .f = f,
-                                                                 .dt = a.dt},
+                                                                 .dt = DTYPE_BF16},
                                        &g->s),
                      STATUS_OK);
     assert_same(g, m, m_apart);
     got = result_read(g, dgu);
     want = result_read(g, dgu_apart);
     assert_near(got, want, rows * 2 * f);
-    a.gu = a.dgu = result_at(dgu_apart); /* in place */
-    assert_int_equal(dev_upload(&g->s, a.gu, gates, (size_t)(rows * 2 * f) * sizeof *gates), STATUS_OK);
-    a.m = result_at(m_apart);
-    assert_int_equal(g->ops.swiglu_gemm(&a, &g->s), STATUS_OK);
+    void *place_of_both = result_at(dgu_apart);
+    a.epilogue.swiglu = (struct epilogue_swiglu){place_of_both, place_of_both, result_at(m_apart)};
+    assert_int_equal(dev_upload(&g->s, place_of_both, gates, (size_t)(rows * 2 * f) * sizeof *gates),
+                     STATUS_OK);
+    assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
     assert_same(g, m, m_apart);
     assert_same(g, dgu, dgu_apart);
     bf16 *const all[] = {dy, w, gates, got, want};
@@ -212,7 +220,7 @@ static void backward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
     arena_free(&g->memory);
 }
 
-static void joined_is_as_apart(void **state)
+static void fused_is_as_apart(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, d, f */
@@ -228,31 +236,36 @@ static void joined_is_as_apart(void **state)
     gpu_close(&g);
 }
 
-static void serves_what_it_can(void **state)
+static void supports_what_it_can(void **state)
 {
     (void)state;
     struct gpu g = {0};
     const bool hopper = gpu_open(&g);
-    const struct swiglu_gemm_args large = {
-        .way = SWIGLU_BWD, .rows = 4096, .d = 2048, .f = 8192, .dt = DTYPE_BF16};
-    struct swiglu_gemm_args a = large;
-    assert_int_equal(g.ops.swiglu_gemm_serves(&a, &g.s), hopper);
-    a.f = 8200; /* columns beyond a slab */
-    assert_false(g.ops.swiglu_gemm_serves(&a, &g.s));
-    a = large, a.dt = DTYPE_F32;
-    assert_false(g.ops.swiglu_gemm_serves(&a, &g.s));
-    a = large, a.rows = 1; /* generation */
-    assert_false(g.ops.swiglu_gemm_serves(&a, &g.s));
-    a = large, a.gu = (char *)0 + 2;
-    assert_false(g.ops.swiglu_gemm_serves(&a, &g.s));
+    const struct gemm_args large = {.a = {.dt = DTYPE_BF16},
+                                    .b = {.dt = DTYPE_BF16},
+                                    .epilogue = {.kind = EPILOGUE_SWIGLU_BWD},
+                                    .m = 4096,
+                                    .n = 8192,
+                                    .k = 2048,
+                                    .cdt = DTYPE_BF16};
+    struct gemm_args a = large;
+    assert_int_equal(g.ops.gemm_supports(&a, &g.s), hopper);
+    a.n = 8200; /* columns beyond a slab */
+    assert_false(g.ops.gemm_supports(&a, &g.s));
+    a = large, a.a.dt = a.b.dt = DTYPE_F32;
+    assert_false(g.ops.gemm_supports(&a, &g.s));
+    a = large, a.m = 1; /* generation */
+    assert_false(g.ops.gemm_supports(&a, &g.s));
+    a = large, a.epilogue.swiglu.gu = (char *)0 + 2;
+    assert_false(g.ops.gemm_supports(&a, &g.s));
     gpu_close(&g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joined_is_as_apart),
-        cmocka_unit_test(serves_what_it_can),
+        cmocka_unit_test(fused_is_as_apart),
+        cmocka_unit_test(supports_what_it_can),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Goal: rotation at the end of the projection (ops.rope_gemm) gives what gemm and rope_fwd give apart, but for one rounding here and there:
  * whole and cut tiles, heads of 64 and 128, positions of any order; nothing behind the rows is written.
- * And attention's backward that turns dq and dk back (ops.attn_bwd_turns) gives what attn_bwd and rope_bwd give apart, for cut tiles,
+ * And attention's backward that turns dq and dk back (ops.attn_bwd_supports) gives what attn_bwd and rope_bwd give apart, for cut tiles,
  * groups of heads, windows, documents and positions of any order; dv and what lies behind the rows keep their bits, and so does a second
  * run. Bound: apart, a gradient is rounded to BF16 before it is turned and after it, together only after it: three roundings of 2^-9. */
 #include "base/rng.h"
@@ -59,7 +59,7 @@ struct call {
     int64_t rows, stride;
     struct attn_fwd_args f;
     struct attn_bwd_args b;
-    struct attn_turn turn;
+    struct rotation rope;
     bf16 *got, *want; /* [rows + GUARD, stride], on the host */
 };
 
@@ -100,9 +100,9 @@ static void turn_open(struct gpu *g, struct call *c)
             table[1][p * HALF + i] = (float)sin(angle);
         }
     for (int64_t i = 0; i < c->rows; i++) positions[i] = (int32_t)((i * 2654435761u + 17) % PLACES);
-    c->turn = (struct attn_turn){.positions = on_card(g, positions, sizeof *positions * (size_t)c->rows),
-                                 .cos = on_card(g, table[0], sizeof(float) * POSITIONS * HALF),
-                                 .sin = on_card(g, table[1], sizeof(float) * POSITIONS * HALF)};
+    c->rope = (struct rotation){.positions = on_card(g, positions, sizeof *positions * (size_t)c->rows),
+                                .cos = on_card(g, table[0], sizeof(float) * POSITIONS * HALF),
+                                .sin = on_card(g, table[1], sizeof(float) * POSITIONS * HALF)};
     free(positions);
     free(table[0]);
     free(table[1]);
@@ -187,7 +187,7 @@ static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
 {
     const size_t bytes = sizeof(bf16) * (size_t)((c->rows + GUARD) * c->stride);
     struct attn_bwd_args b = c->b;
-    b.turn = together ? &c->turn : NULL;
+    b.rope = together ? &c->rope : NULL;
     memset(to, 0xff, bytes); /* NaN */
     assert_int_equal(dev_upload(&g->s, b.dq, to, bytes), STATUS_OK);
     assert_int_equal(g->ops.attn_bwd(&b, &g->s), STATUS_OK);
@@ -195,9 +195,9 @@ static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
                                        .din = b.dq,
                                        .dout_stride = c->stride,
                                        .din_stride = c->stride,
-                                       .positions = c->turn.positions,
-                                       .cos = c->turn.cos,
-                                       .sin = c->turn.sin,
+                                       .positions = c->rope.positions,
+                                       .cos = c->rope.cos,
+                                       .sin = c->rope.sin,
                                        .rows = c->rows,
                                        .heads = b.heads,
                                        .heads_kv = b.heads_kv,
@@ -230,7 +230,7 @@ static void check(struct gpu *g, const struct shape *x)
     const int64_t q = x->heads * HD, kv = x->heads_kv * HD;
     const size_t bytes = sizeof(bf16) * (size_t)((c.rows + GUARD) * c.stride);
     assert_int_equal(g->ops.attn_fwd(&c.f, &g->s), STATUS_OK);
-    assert_true(g->ops.attn_bwd_turns(&c.b, &g->s));
+    assert_true(g->ops.attn_bwd_supports(&c.b, &g->s));
     backward(g, &c, false, c.want);
     backward(g, &c, true, c.got);
     const double of_q = distance(&c, 0, q), of_k = distance(&c, q, kv);
@@ -276,16 +276,16 @@ static void other_widths_and_types_are_turned_apart(void **state)
     struct call c;
     gpu_open(&g);
     call_open(&g, &c, &(struct shape){1, {64}, 64, 2, 2, 0});
-    assert_true(g.ops.attn_bwd_turns(&c.b, &g.s));
+    assert_true(g.ops.attn_bwd_supports(&c.b, &g.s));
     struct attn_bwd_args wide = c.b, f32 = c.b;
     struct attn_bwd_args lengthy = c.b;
     wide.hd = wide.hd_v = 128;
     lengthy.len_max = 4096;
-    assert_false(g.ops.attn_bwd_turns(&lengthy, &g.s));
+    assert_false(g.ops.attn_bwd_supports(&lengthy, &g.s));
     f32.dt = DTYPE_F32;
-    assert_false(g.ops.attn_bwd_turns(&wide, &g.s));
-    assert_false(g.ops.attn_bwd_turns(&f32, &g.s));
-    wide.turn = &c.turn;
+    assert_false(g.ops.attn_bwd_supports(&wide, &g.s));
+    assert_false(g.ops.attn_bwd_supports(&f32, &g.s));
+    wide.rope = &c.rope;
     assert_int_equal(g.ops.attn_bwd(&wide, &g.s), STATUS_INTERNAL);
     free(c.got);
     free(c.want);
@@ -308,32 +308,25 @@ static void project(struct gpu *g, const struct projection *x)
         STATUS_OK);
     ops_cuda_workspace(&g->s, arena_take(&g->mem, workspace, "workspace"), workspace);
     turn_open(g, &c);
-    const struct rope_gemm_args a = {.a = normal_on_gpu(g, x->rows * x->d, 3),
-                                     .w = normal_on_gpu(g, c.stride * x->d, 4),
-                                     .qkv = arena_take(&g->mem, bytes, "qkv"),
-                                     .turn = c.turn,
-                                     .rows = x->rows,
-                                     .d = x->d,
-                                     .heads = x->heads,
-                                     .heads_kv = x->heads_kv,
-                                     .hd = x->hd,
-                                     .dt = DTYPE_BF16};
-    const struct gemm_args product = {.a = a.a,
-                                      .b = a.w,
-                                      .c = a.qkv,
-                                      .trans_b = true,
-                                      .m = x->rows,
-                                      .n = c.stride,
-                                      .k = x->d,
-                                      .dt = DTYPE_BF16,
-                                      .cdt = DTYPE_BF16};
-    const struct rope_fwd_args turn = {.in = a.qkv,
-                                       .out = a.qkv,
+    void *qkv = arena_take(&g->mem, bytes, "qkv");
+    const struct gemm_args plain = {.a = operand_at(normal_on_gpu(g, x->rows * x->d, 3), DTYPE_BF16, false),
+                                    .b = operand_at(normal_on_gpu(g, c.stride * x->d, 4), DTYPE_BF16, true),
+                                    .c = qkv,
+                                    .m = x->rows,
+                                    .n = c.stride,
+                                    .k = x->d,
+                                    .cdt = DTYPE_BF16};
+    struct gemm_args fused = plain;
+    fused.epilogue = (struct epilogue){
+        .kind = EPILOGUE_ROPE,
+        .rope = {.rotation = c.rope, .heads = x->heads, .heads_kv = x->heads_kv, .hd = x->hd}};
+    const struct rope_fwd_args turn = {.in = qkv,
+                                       .out = qkv,
                                        .in_stride = c.stride,
                                        .out_stride = c.stride,
-                                       .positions = c.turn.positions,
-                                       .cos = c.turn.cos,
-                                       .sin = c.turn.sin,
+                                       .positions = c.rope.positions,
+                                       .cos = c.rope.cos,
+                                       .sin = c.rope.sin,
                                        .rows = x->rows,
                                        .heads = x->heads,
                                        .heads_kv = x->heads_kv,
@@ -344,15 +337,15 @@ static void project(struct gpu *g, const struct projection *x)
     c.got = malloc(bytes);
     c.want = malloc(bytes);
     assert_true(c.got && c.want);
-    assert_true(g->ops.rope_gemm_serves(&a, &g->s));
+    assert_true(g->ops.gemm_supports(&fused, &g->s));
     for (int way = 0; way < 2; way++) {
         bf16 *to = way ? c.got : c.want;
         memset(to, 0xff, bytes);
-        assert_int_equal(dev_upload(&g->s, a.qkv, to, bytes), STATUS_OK);
-        if (way) assert_int_equal(g->ops.rope_gemm(&a, &g->s), STATUS_OK);
-        if (!way) assert_int_equal(g->ops.gemm(&product, &g->s), STATUS_OK);
+        assert_int_equal(dev_upload(&g->s, qkv, to, bytes), STATUS_OK);
+        if (way) assert_int_equal(g->ops.gemm(&fused, &g->s), STATUS_OK);
+        if (!way) assert_int_equal(g->ops.gemm(&plain, &g->s), STATUS_OK);
         if (!way) assert_int_equal(g->ops.rope_fwd(&turn, &g->s), STATUS_OK);
-        assert_int_equal(dev_download(&g->s, to, a.qkv, bytes), STATUS_OK);
+        assert_int_equal(dev_download(&g->s, to, qkv, bytes), STATUS_OK);
         assert_int_equal(dev_sync(&g->s), STATUS_OK);
     }
     int64_t differ = 0;

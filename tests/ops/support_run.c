@@ -54,13 +54,15 @@ static void run_gemm(const struct ops *o, const struct op_case *c, struct probe 
     dtype acc = dtype_acc(p->dt), cdt = c->flags & WIDE ? acc : p->dt;
     /* cuBLASLt may round a GEMM of magnitude sqrt(k) before it adds the bias (ops.h) */
     double twice = p->device && c->flags & WITH_BIAS ? 2 * tol_round(cdt) * sqrt((double)c->k) : 0;
-    RUN(o, gemm, .a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
-        .b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
-        .bias = c->flags & WITH_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL,
+    const enum epilogue_kind kind = c->flags & WITH_BIAS ? EPILOGUE_BIAS : EPILOGUE_NONE;
+    const void *a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
+               *b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
+               *bias = kind == EPILOGUE_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL;
+    RUN(o, gemm, .a = operand_at(a, p->dt, c->flags & TRANS_A), .b = operand_at(b, p->dt, c->flags & TRANS_B),
+        .epilogue = {.kind = kind, .bias = bias},
         .c = probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
                        run_tol_gemm(p, c->k) + twice),
-        .m = c->m, .n = c->n, .k = c->k, .trans_a = c->flags & TRANS_A, .trans_b = c->flags & TRANS_B,
-        .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .dt = p->dt, .cdt = cdt);
+        .m = c->m, .n = c->n, .k = c->k, .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .cdt = cdt);
 }
 
 static void run_bias_bwd(const struct ops *o, const struct op_case *c, struct probe *p)

@@ -181,9 +181,10 @@ void run_expert_gemm(const struct ops *o, const struct op_case *c, struct probe 
         .gather = c->flags & GATHER_A   ? EXPERT_GATHER_A
                   : c->flags & GATHER_B ? EXPERT_GATHER_B
                                         : EXPERT_GATHER_NONE,
-        .a = a, .b = b, .c = out_rows, .source = r.source, .offsets = r.offsets, .counts = r.counts,
-        .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .n = c->n, .k = c->k, .align = r.align,
-        .accum = add ? ACCUM_ADD : ACCUM_STORE, .scratch = scratch_of(o, c, p, MOE_PRODUCT), .dt = p->dt);
+        .a = operand_at(a, p->dt, false), .b = operand_at(b, p->dt, false), .c = out_rows, .source = r.source,
+        .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k, .experts = c->experts,
+        .n = c->n, .k = c->k, .align = r.align, .accum = add ? ACCUM_ADD : ACCUM_STORE,
+        .scratch = scratch_of(o, c, p, MOE_PRODUCT), .dt = p->dt);
 }
 
 /* For an op that may write over an input: as in support_run.c. */

@@ -117,20 +117,18 @@ static void a_huge_product_has_the_bits_of_its_halves(void **state)
     for (int i = 0; i < M * K; i++) a[i] = bf16_from_f32((float)(i * 7 % 31) / 16 - 1);
     for (int i = 0; i < N * K; i++) b[i] = bf16_from_f32((float)(i % 1009) / 512 - 1);
     for (int s = 0; s < count; s++) {
-        struct gemm_args g = {.a = a,
-                              .b = b,
+        struct gemm_args g = {.a = operand_at(a, DTYPE_BF16, false),
+                              .b = operand_at(b, DTYPE_BF16, true),
                               .c = c[0],
                               .m = M,
                               .n = N,
                               .k = K,
-                              .trans_b = true,
-                              .dt = DTYPE_BF16,
                               .cdt = DTYPE_F32};
         for (int i = 0; i < COUNT; i++) c[0][i] = c[1][i] = NAN;
         assert_int_equal(sets[s].gemm(&g, NULL), STATUS_OK);
         g.m = M / 2;
         for (int half = 0; half < 2; half++) {
-            g.a = a + half * g.m * K;
+            g.a.data = a + half * g.m * K;
             g.c = c[1] + half * g.m * N;
             assert_int_equal(sets[s].gemm(&g, NULL), STATUS_OK);
         }

@@ -140,10 +140,12 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
 #define PRODUCT(n_, k_, ...)                                                                                 \
     RUN(expert_gemm, __VA_ARGS__, .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = N,   \
         .top_k = K, .experts = E, .n = n_, .k = k_, .align = ALIGN, .dt = DTYPE_F64)
-    PRODUCT(2 * F, D, .product = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = x, .b = up_w, .c = up);
+    PRODUCT(2 * F, D, .product = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = operand_at(x, DTYPE_F64, false),
+            .b = operand_at(up_w, DTYPE_F64, false), .c = up);
     RUN(expert_act_fwd, .up = up, .m = m, .weight = r.weight, .source = r.source, .offsets = r.offsets,
         .rows = N, .top_k = K, .experts = E, .f = F, .align = ALIGN, .dt = DTYPE_F64);
-    PRODUCT(D, F, .product = EXPERT_FWD, .a = m, .b = down_w, .c = yp);
+    PRODUCT(D, F, .product = EXPERT_FWD, .a = operand_at(m, DTYPE_F64, false),
+            .b = operand_at(down_w, DTYPE_F64, false), .c = yp);
     RUN(combine, .x = yp, .place = r.place, .y = y, .rows = N, .top_k = K, .d = D, .dt = DTYPE_F64,
         .base_dt = DTYPE_F64);
     for (int t = 0; t < N; t++)
@@ -166,8 +168,10 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
     static double c[SORTED * 2 * F], da[SORTED * D], db[E * 2 * F * D];
     fill(c, SORTED * 2 * F, 6);
     double forward = 0, to_a = 0, to_b = 0;
-    PRODUCT(2 * F, D, .product = EXPERT_DGRAD, .a = c, .b = up_w, .c = da);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = c, .b = x, .c = db);
+    PRODUCT(2 * F, D, .product = EXPERT_DGRAD, .a = operand_at(c, DTYPE_F64, false),
+            .b = operand_at(up_w, DTYPE_F64, false), .c = da);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
+            .a = operand_at(c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = db);
     for (int s = 0; s < r.offsets[E]; s++) {
         for (int i = 0; i < 2 * F && r.source[s] >= 0; i++) forward += c[s * 2 * F + i] * up[s * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) to_a += da[s * D + i] * x[r.source[s] / K * D + i];
@@ -184,10 +188,13 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
             sorted_c[s * 2 * F + i] = cx[r.source[s] / K * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) sorted_x[s * D + i] = x[r.source[s] / K * D + i];
     }
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .a = sorted_c, .b = sorted_x, .c = db);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_A, .a = cx, .b = sorted_x, .c = other);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .a = operand_at(sorted_c, DTYPE_F64, false),
+            .b = operand_at(sorted_x, DTYPE_F64, false), .c = db);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_A,
+            .a = operand_at(cx, DTYPE_F64, false), .b = operand_at(sorted_x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = sorted_c, .b = x, .c = other);
+    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
+            .a = operand_at(sorted_c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
 #undef PRODUCT
 }

@@ -33,8 +33,9 @@ static void a_product_is_the_sum_over_k_for_every_orientation(void **state)
     for (int trans = 0; trans < 4; trans++) {
         bool ta = trans & 1, tb = trans & 2;
         fill(c, M * N, 4);
-        RUN(gemm, .a = a, .b = b, .c = c, .bias = bias, .m = M, .n = N, .k = K, .trans_a = ta, .trans_b = tb,
-            .accum = ACCUM_ADD, .dt = DTYPE_F64, .cdt = DTYPE_F64);
+        RUN(gemm, .a = operand_at(a, DTYPE_F64, ta), .b = operand_at(b, DTYPE_F64, tb), .c = c,
+            .epilogue = {.kind = EPILOGUE_BIAS, .bias = bias}, .m = M, .n = N, .k = K, .accum = ACCUM_ADD,
+            .cdt = DTYPE_F64);
         for (int64_t i = 0; i < M; i++)
             for (int64_t j = 0; j < N; j++) {
                 double want = bias[j] + rng_normal(11, RNG_TEST, 4, (uint64_t)(i * N + j));

@@ -49,7 +49,7 @@ static void add_rows(struct params *p)
     p->rows[LAST].part_count = 2; /* matrices of two shapes, one of which is longer than a slot */
     p->rows[LAST].parts[0] = 90, p->rows[LAST].parts[1] = 207;
     p->rows[MATRIX].stored = p->rows[LAST].stored = p->rows[BESIDE].stored = true;
-    p->rows[RATE].exact = p->rows[ROUTER].exact = true;
+    p->rows[RATE].derived[DERIVED_F32] = p->rows[ROUTER].derived[DERIVED_F32] = true;
 }
 
 static void fixture_open(struct fixture *f, const struct way *w, const struct run_spec *r, bool apart)

@@ -71,12 +71,12 @@ static void holds(const struct trainer *t, const float *want)
     const struct params *p = &t->decoder.params;
     const size_t n = (size_t)p->total;
     float *got = calloc(n, sizeof *got);
-    assert_true(p->master == NULL && p->low != NULL && p->exact_count > 0);
+    assert_true(p->master == NULL && p->low != NULL && p->derived[DERIVED_F32].count > 0);
     assert_int_equal(master_weights_get(&t->exec, got), STATUS_OK);
     assert_memory_equal(got, want, n * sizeof *got);
     for (int i = 0; i < p->count; i++) {
         const struct param *r = &p->rows[i];
-        if (r->exact)
+        if (r->derived[DERIVED_F32])
             assert_memory_equal(params_exact(p, i), want + r->offset, (size_t)r->count * sizeof *want);
         for (int64_t k = 0; k < r->count; k++) {
             uint32_t bits;

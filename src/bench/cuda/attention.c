@@ -267,14 +267,12 @@ static status run_once(struct card *c, const struct call *k, int what)
     if (what == BWD) return c->ops.attn_bwd(&k->bwd, &c->s);
     bf16 *a = (bf16 *)(void *)c->pool;
     const int64_t n = SQUARE;
-    return c->ops.gemm(&(struct gemm_args){.a = a,
-                                           .b = a + n * n,
+    return c->ops.gemm(&(struct gemm_args){.a = operand_at(a, DTYPE_BF16, false),
+                                           .b = operand_at(a + n * n, DTYPE_BF16, true),
                                            .c = a + 2 * n * n,
                                            .m = n,
                                            .n = n,
                                            .k = n,
-                                           .trans_b = true,
-                                           .dt = DTYPE_BF16,
                                            .cdt = DTYPE_BF16},
                        &c->s);
 }

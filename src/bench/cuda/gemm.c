@@ -51,14 +51,15 @@ struct card {
 
 static struct product product_of(const char *layer, int form, int64_t rows, int64_t out, int64_t in, dtype dt)
 {
-    struct product p = {.layer = layer, .form = form_names[form], .g = {.dt = dt, .cdt = dt}};
+    struct product p = {
+        .layer = layer, .form = form_names[form], .g = {.a = {.dt = dt}, .b = {.dt = dt}, .cdt = dt}};
     struct gemm_args *g = &p.g;
     if (form == FWD) {
-        g->m = rows, g->n = out, g->k = in, g->trans_b = true;
+        g->m = rows, g->n = out, g->k = in, g->b.trans = true;
     } else if (form == DGRAD) {
         g->m = rows, g->n = in, g->k = out;
     } else {
-        g->m = out, g->n = in, g->k = rows, g->trans_a = true;
+        g->m = out, g->n = in, g->k = rows, g->a.trans = true;
         g->accum = ACCUM_ADD, g->cdt = DTYPE_F32;
     }
     p.a_bytes = (size_t)(g->m * g->k) * dtype_bytes(dt);
@@ -167,8 +168,8 @@ static status run_once(struct card *c, const struct product *p, int set, int64_t
     if (copies > COPIES_MAX) copies = COPIES_MAX;
     const size_t at = (size_t)i % copies;
     struct gemm_args g = p->g;
-    g.a = c->in + at * in;
-    g.b = c->in + at * in + aligned(p->a_bytes);
+    g.a.data = c->in + at * in;
+    g.b.data = c->in + at * in + aligned(p->a_bytes);
     g.c = c->out + at * out;
     c->s.ops = &c->sets[set];
     return c->ops.gemm(&g, &c->s);
@@ -209,7 +210,7 @@ static status measure(struct card *c, struct product *p, int64_t rounds, int64_t
     TRY(dev_sync(&c->s));
     c->search_s += clock_s() - begin;
     struct gemm_args g = p->g; /* the copies' pointers are aligned like the arena's */
-    g.a = g.b = c->in;
+    g.a.data = g.b.data = c->in;
     g.c = c->out;
     cuda_gemm_text(&c->s, &g, p->algorithm, sizeof p->algorithm);
     TRY(run_once(c, p, FIRST, 0));

@@ -114,8 +114,8 @@ static status expert_product(struct card *c, enum expert_product what, enum expe
     const struct layer *l = &c->l;
     const struct expert_gemm_args g = {.product = what,
                                        .gather = gather,
-                                       .a = a,
-                                       .b = b,
+                                       .a = operand_at(a, DTYPE_BF16, false),
+                                       .b = operand_at(b, DTYPE_BF16, false),
                                        .c = to,
                                        .source = l->source,
                                        .offsets = l->offsets,
@@ -134,14 +134,12 @@ static status router_fwd(struct card *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
-    return c->ops.gemm(&(struct gemm_args){.a = l->x,
-                                           .b = l->router,
+    return c->ops.gemm(&(struct gemm_args){.a = operand_at(l->x, DTYPE_BF16, false),
+                                           .b = operand_at(l->router, DTYPE_BF16, true),
                                            .c = l->logits,
                                            .m = b->tokens,
                                            .n = b->experts,
                                            .k = b->hidden,
-                                           .trans_b = true,
-                                           .dt = DTYPE_BF16,
                                            .cdt = DTYPE_F32},
                        &c->s);
 }
@@ -149,13 +147,12 @@ static status router_dgrad(struct card *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
-    return c->ops.gemm(&(struct gemm_args){.a = l->dlogits,
-                                           .b = l->router,
+    return c->ops.gemm(&(struct gemm_args){.a = operand_at(l->dlogits, DTYPE_BF16, false),
+                                           .b = operand_at(l->router, DTYPE_BF16, false),
                                            .c = l->dx_route,
                                            .m = b->tokens,
                                            .n = b->hidden,
                                            .k = b->experts,
-                                           .dt = DTYPE_BF16,
                                            .cdt = DTYPE_BF16},
                        &c->s);
 }
@@ -163,14 +160,12 @@ static status router_wgrad(struct card *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
-    return c->ops.gemm(&(struct gemm_args){.a = l->dlogits,
-                                           .b = l->x,
+    return c->ops.gemm(&(struct gemm_args){.a = operand_at(l->dlogits, DTYPE_BF16, true),
+                                           .b = operand_at(l->x, DTYPE_BF16, false),
                                            .c = l->drouter,
                                            .m = b->experts,
                                            .n = b->hidden,
                                            .k = b->tokens,
-                                           .trans_a = true,
-                                           .dt = DTYPE_BF16,
                                            .cdt = DTYPE_F32},
                        &c->s);
 }
@@ -335,16 +330,24 @@ static status dense(struct card *c, int which)
     const struct layer *l = &c->l;
     const int64_t rows = l->shape.tokens * l->shape.top_k, two = 2 * l->shape.size, d = l->shape.hidden,
                   f = l->shape.size;
-    const struct gemm_args all[] = {
-        {.a = l->y_rows, .b = l->up_w, .c = l->up, .m = rows, .n = two, .k = d, .trans_b = true},
-        {.a = l->m, .b = l->down_w, .c = l->y_rows, .m = rows, .n = d, .k = f, .trans_b = true},
-        {.a = l->y_rows, .b = l->down_w, .c = l->dm, .m = rows, .n = f, .k = d},
-        {.a = l->y_rows, .b = l->m, .c = l->ddown_w, .m = d, .n = f, .k = rows, .trans_a = true},
-        {.a = l->up, .b = l->y_rows, .c = l->dup_w, .m = two, .n = d, .k = rows, .trans_a = true},
-        {.a = l->up, .b = l->up_w, .c = l->y_rows, .m = rows, .n = d, .k = two}};
-    struct gemm_args g = all[which];
-    g.dt = DTYPE_BF16;
-    g.cdt = g.trans_a ? DTYPE_F32 : DTYPE_BF16;
+    const struct {
+        const void *a, *b;
+        void *c;
+        int64_t m, n, k;
+        bool trans_a, trans_b;
+    } all[] = {{l->y_rows, l->up_w, l->up, rows, two, d, false, true},
+               {l->m, l->down_w, l->y_rows, rows, d, f, false, true},
+               {l->y_rows, l->down_w, l->dm, rows, f, d, false, false},
+               {l->y_rows, l->m, l->ddown_w, d, f, rows, true, false},
+               {l->up, l->y_rows, l->dup_w, two, d, rows, true, false},
+               {l->up, l->up_w, l->y_rows, rows, d, two, false, false}};
+    const struct gemm_args g = {.a = operand_at(all[which].a, DTYPE_BF16, all[which].trans_a),
+                                .b = operand_at(all[which].b, DTYPE_BF16, all[which].trans_b),
+                                .c = all[which].c,
+                                .m = all[which].m,
+                                .n = all[which].n,
+                                .k = all[which].k,
+                                .cdt = all[which].trans_a ? DTYPE_F32 : DTYPE_BF16};
     return c->ops.gemm(&g, &c->s);
 }
 enum { DENSE = 6 };

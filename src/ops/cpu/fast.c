@@ -74,7 +74,7 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
 {
     struct ops o;
     amx_gemm(&o);
-    return g->dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
+    return g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
 }
 
 /* A set's GEMMs of experts: by its GEMM. */

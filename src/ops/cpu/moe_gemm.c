@@ -48,15 +48,13 @@ static status wgrad(const struct expert_gemm_args *a, const struct operands *o, 
         if (a->accum == ACCUM_STORE) memset(c, 0, (size_t)(a->n * a->k) * dtype_bytes(acc));
         return STATUS_OK;
     }
-    return gemm(&(struct gemm_args){.a = at(o->a, o->a_at[e] * a->n, a->dt),
-                                    .trans_a = true,
-                                    .b = at(o->b, o->b_at[e] * a->k, a->dt),
+    return gemm(&(struct gemm_args){.a = operand_at(at(o->a, o->a_at[e] * a->n, a->dt), a->dt, true),
+                                    .b = operand_at(at(o->b, o->b_at[e] * a->k, a->dt), a->dt, false),
                                     .c = c,
                                     .m = a->n,
                                     .n = a->k,
                                     .k = rows,
                                     .accum = a->accum,
-                                    .dt = a->dt,
                                     .cdt = acc},
                 NULL);
 }
@@ -70,15 +68,13 @@ static status one(const struct expert_gemm_args *a, const struct operands *o, in
     if (padding > 0)
         memset(at(a->c, (begin + rows) * out, a->dt), 0, (size_t)(padding * out) * dtype_bytes(a->dt));
     if (rows == 0) return STATUS_OK;
-    return gemm(&(struct gemm_args){.a = at(o->a, o->a_at[e] * in, a->dt),
-                                    .b = at(o->b, e * a->n * a->k, a->dt),
-                                    .trans_b = fwd,
+    return gemm(&(struct gemm_args){.a = operand_at(at(o->a, o->a_at[e] * in, a->dt), a->dt, false),
+                                    .b = operand_at(at(o->b, e * a->n * a->k, a->dt), a->dt, fwd),
                                     .c = at(a->c, begin * out, a->dt),
                                     .m = rows,
                                     .n = out,
                                     .k = in,
                                     .accum = ACCUM_STORE,
-                                    .dt = a->dt,
                                     .cdt = a->dt},
                 NULL);
 }
@@ -91,17 +87,17 @@ static bool few_rows(const struct expert_gemm_args *a, int64_t e)
 status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
 {
     int64_t sorted[MOE_EXPERTS_MAX], gathered[MOE_EXPERTS_MAX];
-    struct operands o = {.a = a->a, .b = a->b, .a_at = sorted, .b_at = sorted};
+    struct operands o = {.a = a->a.data, .b = a->b.data, .a_at = sorted, .b_at = sorted};
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "products of experts in %s", dtype_name(a->dt));
     CHECK(a->experts <= MOE_EXPERTS_MAX, "%ld experts", (long)a->experts);
     for (int64_t e = 0; e < a->experts; e++) sorted[e] = a->offsets[e];
     count_rows(a, gathered);
     if (a->gather == EXPERT_GATHER_A) {
-        o.a = gather(a, a->a, a->product == EXPERT_FWD ? a->k : a->n, gathered);
+        o.a = gather(a, a->a.data, a->product == EXPERT_FWD ? a->k : a->n, gathered);
         o.a_at = gathered;
     }
     if (a->gather == EXPERT_GATHER_B) {
-        o.b = gather(a, a->b, a->k, gathered);
+        o.b = gather(a, a->b.data, a->k, gathered);
         o.b_at = gathered;
     }
     int64_t few = 0;

@@ -256,13 +256,12 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .dt = a->dt};
 }
 
-static bool attn_bwd_turns(const struct attn_bwd_args *a, dev_stream s)
+static bool attn_bwd_supports(const struct attn_bwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     const struct attn_fwd_args forward = forward_of(a);
-    return a->hd == ROPE_HEAD && a->hd_v == ROPE_HEAD && a->len_max <= ROPE_LENGTH_MAX &&
-           hopper_serves(&forward, s) && aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK &&
-           backend == CUDA_ATTENTION_OWN;
+    return fusion_rope_bwd(a->hd, a->len_max) && a->hd_v == a->hd && hopper_serves(&forward, s) &&
+           aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK && backend == CUDA_ATTENTION_OWN;
 }
 
 static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
@@ -271,7 +270,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     const struct attn_fwd_args forward = forward_of(a);
     if (a->rows == 0) return STATUS_OK;
     TRY(choose(&forward, s, &backend));
-    if (a->turn && !attn_bwd_turns(a, s))
+    if (a->rope && !attn_bwd_supports(a, s))
         return FAIL(STATUS_INTERNAL, "attention's backward was told to rotate what it does not");
     if (backend == CUDA_ATTENTION_CUDNN && !aligned_grads(a))
         return FAIL(STATUS_INTERNAL,
@@ -329,6 +328,6 @@ void cuda_attn_slots(struct ops *o)
 {
     o->attn_fwd = attn_fwd;
     o->attn_bwd = attn_bwd;
-    o->attn_bwd_turns = attn_bwd_turns;
+    o->attn_bwd_supports = attn_bwd_supports;
     o->attn_decode = cuda_attn_decode;
 }

@@ -736,9 +736,9 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                         a->heads == a->heads_kv && a->len_max <= 1024,
                         (float)a->scale,
                         (float)(a->scale * 1.4426950408889634),
-                        a->turn ? a->turn->positions : NULL,
-                        a->turn ? (const float *)a->turn->cos : NULL,
-                        a->turn ? (const float *)a->turn->sin : NULL};
+                        a->rope ? a->rope->positions : NULL,
+                        a->rope ? (const float *)a->rope->cos : NULL,
+                        a->rope ? (const float *)a->rope->sin : NULL};
     const before_args before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads, (int)blocks};
     CUtensorMap q, k, v, o;
     TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, width, tile::M, HD / SLAB_COLS));

@@ -37,28 +37,40 @@ static uint16_t alignment(const void *p)
 /* The epilogue adds a bias of c's type that vectors can load; any other is added by a kernel. */
 static bool bias_in_epilogue(const struct gemm_args *g)
 {
-    return g->bias && g->cdt == g->dt && alignment(g->bias) >= 16;
+    return gemm_bias(g) && g->cdt == g->a.dt && alignment(gemm_bias(g)) >= 16;
 }
 
 static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
 {
-    return (struct gemm_key){
-        .m = g->m,
-        .n = g->n,
-        .k = g->k,
-        .trans_a = g->trans_a,
-        .trans_b = g->trans_b,
-        .dt = (uint8_t)g->dt,
-        .cdt = (uint8_t)g->cdt,
-        .add = g->add ? 2 : g->accum == ACCUM_ADD,
-        .tf32 = g->dt == DTYPE_F32 && math == CUDA_MATH_TF32,
-        .bias = g->bias ? alignment(g->bias) : 0,
-        .align = {alignment(g->a), alignment(g->b), alignment(g->c), g->add ? alignment(g->add) : 0}};
+    return (struct gemm_key){.m = g->m,
+                             .n = g->n,
+                             .k = g->k,
+                             .trans_a = g->a.trans,
+                             .trans_b = g->b.trans,
+                             .dt = (uint8_t)g->a.dt,
+                             .cdt = (uint8_t)g->cdt,
+                             .add = gemm_addend(g) ? 2 : g->accum == ACCUM_ADD,
+                             .tf32 = g->a.dt == DTYPE_F32 && math == CUDA_MATH_TF32,
+                             .bias = gemm_bias(g) ? alignment(gemm_bias(g)) : 0,
+                             .align = {alignment(g->a.data), alignment(g->b.data), alignment(g->c),
+                                       gemm_addend(g) ? alignment(gemm_addend(g)) : 0}};
 }
 
 static cudaDataType_t lt_type(uint8_t dt)
 {
-    return dt == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    switch ((dtype)dt) {
+    case DTYPE_BF16: return CUDA_R_16BF;
+    case DTYPE_F32: return CUDA_R_32F;
+    case DTYPE_F64:
+    case DTYPE_F16:
+    case DTYPE_I64:
+    case DTYPE_I32:
+    case DTYPE_U16:
+    case DTYPE_U8:
+    case DTYPE_COUNT: break;
+    }
+    CHECK(false, "cuBLASLt is not used for %s", dtype_name((dtype)dt));
+    return CUDA_R_32F;
 }
 
 static void close_descriptors(struct gemm_entry *e)
@@ -256,39 +268,61 @@ cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_
                                 const cublasLtMatmulAlgo_t *algo, const struct gemm_args *g, void *c,
                                 dev_stream s)
 {
-    const float one = 1, beta = g->add || g->accum == ACCUM_ADD ? 1 : 0;
-    const void *addend = g->add ? g->add : g->c;
-    if (g->bias) {
-        cublasStatus_t st = cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
-                                                           sizeof g->bias);
+    const float one = 1, beta = gemm_addend(g) || g->accum == ACCUM_ADD ? 1 : 0;
+    const void *addend = gemm_addend(g) ? gemm_addend(g) : g->c;
+    const void *bias = gemm_bias(g);
+    if (bias) {
+        cublasStatus_t st =
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
         if (st != CUBLAS_STATUS_SUCCESS) return st;
     }
-    return cublasLtMatmul(t->lt, e->op, &one, g->b, e->la, g->a, e->lb, &beta, addend, e->lc, c, e->lc, algo,
-                          cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"), GEMM_WORKSPACE, cuda_queue(s));
+    return cublasLtMatmul(t->lt, e->op, &one, g->b.data, e->la, g->a.data, e->lb, &beta, addend, e->lc, c,
+                          e->lc, algo, cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"), GEMM_WORKSPACE,
+                          cuda_queue(s));
 }
 
 static void check_args(const struct gemm_args *g)
 {
-    CHECK(g->dt == DTYPE_F32 || g->dt == DTYPE_BF16, "dtype %s", dtype_name(g->dt));
+    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "dtype %s", dtype_name(g->a.dt));
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
           (long long)g->k);
-    CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
-    CHECK(!g->add || (g->accum == ACCUM_STORE && !g->bias), "an array to add beside a bias, or beside c");
+    CHECK(!gemm_addend(g) || g->accum == ACCUM_STORE, "the residual add reads another array than c");
+}
+
+/* Which epilogues the library has, and which are custom kernels'. */
+static bool by_library(enum epilogue_kind kind)
+{
+    switch (kind) {
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD: return true;
+    case EPILOGUE_SWIGLU_FWD:
+    case EPILOGUE_SWIGLU_BWD:
+    case EPILOGUE_ROPE: break;
+    }
+    return false;
+}
+
+static bool gemm_supports(const struct gemm_args *g, dev_stream s)
+{
+    return by_library(g->epilogue.kind) || cuda_gemm_fused_supports(g, s);
 }
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
+    if (!by_library(g->epilogue.kind)) return cuda_gemm_fused(g, s);
     struct gemm_args p = *g;
     const struct gemm_entry *e = NULL;
     check_args(g);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->k == 0) return g->add ? gemm_plain(g, s) : gemm_plain_bias(g, s); /* the empty sum */
-    if (g->bias == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
+    if (g->k == 0) return gemm_addend(g) ? gemm_plain(g, s) : gemm_plain_bias(g, s); /* the empty sum */
+    if (gemm_bias(g) == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
     if (e == NULL || e->choice.way == GEMM_UNFUSED) {
         TRY(gemm_plain_bias(g, s));
-        p.bias = NULL;
+        p.epilogue = (struct epilogue){.kind = EPILOGUE_NONE};
         p.accum = ACCUM_ADD;
         TRY(entry_of(&p, s, &e));
     }
@@ -305,7 +339,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
 void cuda_gemm_slots(struct ops *o)
 {
     o->gemm = gemm;
-    o->gemm_adds = true;
+    o->gemm_supports = gemm_supports;
 }
 
 /* ------------------------------------------------------------------ the set's part */

@@ -224,8 +224,8 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
     if (x.held) (void)cudaFree(x.held);
     if (st != STATUS_OK) return st;
     if (winner < 0) {
-        e->choice.way = g->bias ? GEMM_UNFUSED : GEMM_PLAIN;
-        if (!g->bias && flops > 1e9)
+        e->choice.way = gemm_bias(g) ? GEMM_UNFUSED : GEMM_PLAIN;
+        if (!gemm_bias(g) && flops > 1e9)
             log_warn("cuBLASLt has nothing for the product %lld x %lld x %lld: a slow kernel takes it",
                      (long long)g->m, (long long)g->n, (long long)g->k);
         return STATUS_OK;

@@ -348,69 +348,98 @@ status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, 
     return cuda_set_launched(s, name);
 }
 
+// The GEMM as the kernels take it: rows x d, by a weight of 2 f or d rows.
 template <product P>
-status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct swiglu_gemm_args *x, dev_stream s)
+status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct gemm_args *g, dev_stream s)
 {
+    const struct epilogue_swiglu &x = g->epilogue.swiglu;
     problem p = {};
-    p.gu = (__nv_bfloat16 *)x->gu, p.dgu = (__nv_bfloat16 *)x->dgu, p.m = (__nv_bfloat16 *)x->m;
-    return queue<P>(a, b, gu, p, x->rows, x->f, x->d, "swiglu_gemm", s);
+    p.gu = (__nv_bfloat16 *)(P == FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu, p.m = (__nv_bfloat16 *)x.act;
+    return queue<P>(a, b, gu, p, g->m, P == FWD ? g->n / 2 : g->n, g->k, "swiglu_gemm", s);
 }
 
-status swiglu_gemm(const struct swiglu_gemm_args *x, dev_stream s)
+status swiglu_fwd(const struct gemm_args *g, dev_stream s)
+{
+    CUtensorMap a = {}, b = {}, none = {};
+    TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
+    TRY(tile_map_rows(&b, s, g->b.data, g->n, g->k, g->k, N / 2, 1));
+    return queue_swiglu<FWD>(a, b, none, g, s);
+}
+
+status swiglu_bwd(const struct gemm_args *g, dev_stream s)
 {
     CUtensorMap a = {}, b = {}, gu = {};
-    TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
-    if (x->way == SWIGLU_FWD) {
-        TRY(tile_map_rows(&b, s, x->w, 2 * x->f, x->d, x->d, N / 2, 1));
-        return queue_swiglu<FWD>(a, b, gu, x, s);
-    }
-    const cuuint64_t rows = (cuuint64_t)x->rows, f = (cuuint64_t)x->f;
-    TRY(tile_map_rows(&b, s, x->w, x->d, x->f, x->f, K, N / 2 / SLAB_COLS));
-    TRY(tile_map<4>(&gu, s, x->gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */}, {f * 4, SLAB_ROW, f * 2}, {SLAB_COLS, 2, N / SLAB_COLS, 2}));
-    return queue_swiglu<BWD>(a, b, gu, x, s);
+    const cuuint64_t rows = (cuuint64_t)g->m, f = (cuuint64_t)g->n;
+    TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
+    TRY(tile_map_rows(&b, s, g->b.data, g->k, g->n, g->n, K, N / 2 / SLAB_COLS));
+    TRY(tile_map<4>(&gu, s, g->epilogue.swiglu.gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */}, {f * 4, SLAB_ROW, f * 2},
+                    {SLAB_COLS, 2, N / SLAB_COLS, 2}));
+    return queue_swiglu<BWD>(a, b, gu, g, s);
+}
+
+// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
+status rope(const struct gemm_args *g, dev_stream s)
+{
+    const struct epilogue_rope &x = g->epilogue.rope;
+    const cuuint64_t hd = (cuuint64_t)x.hd, d = (cuuint64_t)g->k, heads = (cuuint64_t)(x.heads + 2 * x.heads_kv);
+    const int half = (int)x.hd / 2;
+    CUtensorMap a = {}, b = {}, none = {};
+    problem p = {};
+    TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
+    TRY(tile_map<4>(&b, s, g->b.data, {SLAB_COLS, hd, heads, d / SLAB_COLS}, {d * 2, hd * d * 2, SLAB_ROW},
+                    {SLAB_COLS, (cuuint32_t)half, (cuuint32_t)(N / 2 / half), 1}));
+    p.gu = (__nv_bfloat16 *)g->c;
+    p.half = half, p.turned = (int)(x.heads + x.heads_kv) * half;
+    p.positions = x.rotation.positions, p.cos = (const float *)x.rotation.cos, p.sin = (const float *)x.rotation.sin;
+    return queue<TURN>(a, b, none, p, g->m, (int64_t)heads * half, g->k, "rope_gemm", s);
 }
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
-bool hopper(dev_stream s) { return cuda_set(s)->sm / 10 == 9 && cuda_set(s)->tensor_map_encode; }
-
-bool serves(const struct swiglu_gemm_args *x, dev_stream s)
+// What all three take: BF16 on Hopper, whole tiles along K, sizes of 31 bits, aligned operands.
+bool operands_fit(const struct gemm_args *g, dev_stream s)
 {
-    const bool large = x->rows >= FUSION_ROWS_MIN && x->d >= (x->way == SWIGLU_FWD ? SWIGLU_DEPTH_MIN_FWD : SWIGLU_DEPTH_MIN_BWD);
-    return large && hopper(s) && x->dt == DTYPE_BF16 && x->d % K == 0 && x->f % SLAB_COLS == 0 &&
-           x->rows < INT32_MAX && x->d < INT32_MAX && 2 * x->f < INT32_MAX && aligned(x->a) && aligned(x->w) && aligned(x->gu) &&
-           aligned(x->dgu) && aligned(x->m);
+    const struct cuda_set *set = cuda_set(s);
+    return set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 && g->m < INT32_MAX && g->k < INT32_MAX &&
+           aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
 }
 
-// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
-status rope_gemm(const struct rope_gemm_args *x, dev_stream s)
+bool swiglu_fits(const struct gemm_args *g, int64_t f)
 {
-    const cuuint64_t hd = (cuuint64_t)x->hd, d = (cuuint64_t)x->d, heads = (cuuint64_t)(x->heads + 2 * x->heads_kv);
-    const int half = (int)x->hd / 2;
-    CUtensorMap a = {}, b = {}, none = {};
-    problem p = {};
-    TRY(tile_map_rows(&a, s, x->a, x->rows, x->d, x->d, M, 1));
-    TRY(tile_map<4>(&b, s, x->w, {SLAB_COLS, hd, heads, d / SLAB_COLS}, {d * 2, hd * d * 2, SLAB_ROW},
-                    {SLAB_COLS, (cuuint32_t)half, (cuuint32_t)(N / 2 / half), 1}));
-    p.gu = (__nv_bfloat16 *)x->qkv;
-    p.half = half, p.turned = (int)(x->heads + x->heads_kv) * half;
-    p.positions = x->turn.positions, p.cos = (const float *)x->turn.cos, p.sin = (const float *)x->turn.sin;
-    return queue<TURN>(a, b, none, p, x->rows, (int64_t)heads * half, x->d, "rope_gemm", s);
+    const struct epilogue_swiglu &x = g->epilogue.swiglu;
+    return f % SLAB_COLS == 0 && 2 * f < INT32_MAX && aligned(x.gu) && aligned(x.dgu) && aligned(x.act);
 }
 
-bool rope_serves(const struct rope_gemm_args *x, dev_stream s)
+bool rope_fits(const struct gemm_args *g)
 {
-    return x->rows >= FUSION_ROWS_MIN && x->d >= ROPE_DEPTH_MIN && x->d <= ROPE_DEPTH_MAX && hopper(s) && x->dt == DTYPE_BF16 && (x->hd == 64 || x->hd == 128) && x->d % K == 0 &&
-           x->rows < INT32_MAX && x->d < INT32_MAX && (x->heads + 2 * x->heads_kv) * x->hd < INT32_MAX && aligned(x->a) && aligned(x->w) &&
-           aligned(x->qkv) && aligned(x->turn.cos) && aligned(x->turn.sin);
+    const struct epilogue_rope &x = g->epilogue.rope;
+    return (x.hd == 64 || x.hd == 128) && g->n < INT32_MAX && aligned(x.rotation.cos) && aligned(x.rotation.sin);
 }
 
 } // namespace
 
-extern "C" void cuda_gemm_epilogue_slots(struct ops *o)
+extern "C" bool cuda_gemm_fused_supports(const struct gemm_args *g, dev_stream s)
 {
-    o->swiglu_gemm = swiglu_gemm;
-    o->swiglu_gemm_serves = serves;
-    o->rope_gemm = rope_gemm;
-    o->rope_gemm_serves = rope_serves;
+    switch (g->epilogue.kind) {
+    case EPILOGUE_SWIGLU_FWD: return fusion_swiglu_fwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n / 2);
+    case EPILOGUE_SWIGLU_BWD: return fusion_swiglu_bwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n);
+    case EPILOGUE_ROPE: return fusion_rope_fwd(g->m, g->k) && operands_fit(g, s) && rope_fits(g);
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD: break;
+    }
+    return false;
+}
+
+extern "C" status cuda_gemm_fused(const struct gemm_args *g, dev_stream s)
+{
+    switch (g->epilogue.kind) {
+    case EPILOGUE_SWIGLU_FWD: return swiglu_fwd(g, s);
+    case EPILOGUE_SWIGLU_BWD: return swiglu_bwd(g, s);
+    case EPILOGUE_ROPE: return rope(g, s);
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD: break;
+    }
+    return FAIL(STATUS_INTERNAL, "an epilogue without a kernel: %d", (int)g->epilogue.kind);
 }

@@ -79,15 +79,15 @@ dim3 grid(int64_t m, int64_t n, int64_t rows, int64_t columns)
 
 template <typename T, typename C> void launch_product(const struct gemm_args *g, dev_stream s)
 {
-    const strides at = {g->trans_a ? 1 : g->k, g->trans_a ? g->m : 1, g->trans_b ? 1 : g->n, g->trans_b ? g->k : 1};
+    const strides at = {g->a.trans ? 1 : g->k, g->a.trans ? g->m : 1, g->b.trans ? 1 : g->n, g->b.trans ? g->k : 1};
     product<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
-        (const T *)g->a, (const T *)g->b, (C *)g->c, (const T *)g->bias,
-        (const C *)(g->accum == ACCUM_ADD ? g->c : g->add), g->m, g->n, g->k, at);
+        (const T *)g->a.data, (const T *)g->b.data, (C *)g->c, (const T *)gemm_bias(g),
+        (const C *)(g->accum == ACCUM_ADD ? g->c : gemm_addend(g)), g->m, g->n, g->k, at);
 }
 
 template <typename T, typename C> void launch_fill(const struct gemm_args *g, dev_stream s)
 {
-    fill<T, C><<<grid(g->m, g->n, 1, THREADS), THREADS, 0, queue_of(s)>>>((C *)g->c, (const T *)g->bias, g->m, g->n,
+    fill<T, C><<<grid(g->m, g->n, 1, THREADS), THREADS, 0, queue_of(s)>>>((C *)g->c, (const T *)gemm_bias(g), g->m, g->n,
                                                                          g->accum == ACCUM_ADD);
 }
 
@@ -96,7 +96,7 @@ template <typename T, typename C> void launch_fill(const struct gemm_args *g, de
 extern "C" status gemm_plain(const struct gemm_args *g, dev_stream s)
 {
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->dt == DTYPE_F32)
+    if (g->a.dt == DTYPE_F32)
         launch_product<float, float>(g, s);
     else if (g->cdt == DTYPE_F32)
         launch_product<__nv_bfloat16, float>(g, s);
@@ -108,7 +108,7 @@ extern "C" status gemm_plain(const struct gemm_args *g, dev_stream s)
 extern "C" status gemm_plain_bias(const struct gemm_args *g, dev_stream s)
 {
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->dt == DTYPE_F32)
+    if (g->a.dt == DTYPE_F32)
         launch_fill<float, float>(g, s);
     else if (g->cdt == DTYPE_F32)
         launch_fill<__nv_bfloat16, float>(g, s);

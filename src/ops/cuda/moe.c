@@ -14,7 +14,7 @@ static bool hopper_serves(const struct expert_gemm_args *a, dev_stream s)
     const struct cuda_set *set = cuda_set(s);
     const int64_t slots_max = (int64_t)1 << 27, width = a->n > a->k ? a->n : a->k;
     return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 && a->n % 64 == 0 &&
-           a->k % 64 == 0 && aligned(a->a) && aligned(a->b) && aligned(a->c) &&
+           a->k % 64 == 0 && aligned(a->a.data) && aligned(a->b.data) && aligned(a->c) &&
            a->rows * a->top_k < slots_max && a->rows * width / 8 < INT32_MAX && a->experts * a->n < INT32_MAX;
 }
 

@@ -47,13 +47,13 @@ template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(con
     for (int64_t row = (int64_t)blockIdx.y * TILE; row < end; row += (int64_t)gridDim.y * TILE) {
         const int expert = expert_of(a, row);
         const int64_t real = (int64_t)a.offsets[expert] + a.counts[expert];
-        const T *b = (const T *)a.b + expert * a.n * a.k;
+        const T *b = (const T *)a.b.data + expert * a.n * a.k;
         float sum[PER_THREAD][PER_THREAD] = {};
         for (int64_t first = 0; first < in; first += SLICE) {
             for (int i = threadIdx.x; i < TILE * SLICE; i += THREADS) {
                 const int kk = i % SLICE, r = i / SLICE;
                 const bool some = row + r < real && first + kk < in;
-                as[kk][r] = some ? to_f32(((const T *)a.a)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
+                as[kk][r] = some ? to_f32(((const T *)a.a.data)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
                 const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbours
                 const bool inside = column + c < out && first + bk < in;
                 bs[bk][c] = inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;
@@ -82,8 +82,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(
                 const int kk = i / TILE, c = i % TILE;
                 const int64_t row = first + kk;
                 const bool some = row < end;
-                as[kk][c] = some && n0 + c < a.n ? to_f32(((const T *)a.a)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
-                bs[kk][c] = some && k0 + c < a.k ? to_f32(((const T *)a.b)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
+                as[kk][c] = some && n0 + c < a.n ? to_f32(((const T *)a.a.data)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
+                bs[kk][c] = some && k0 + c < a.k ? to_f32(((const T *)a.b.data)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
             }
             multiply(sum, as, bs);
         }

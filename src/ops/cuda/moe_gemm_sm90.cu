@@ -406,7 +406,7 @@ template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *
 {
     CUtensorMap a = {}, b = {}, c = {};
     const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
-    const void *in_a = PRODUCT == WGRAD_T ? x->b : x->a, *in_b = PRODUCT == WGRAD_T ? x->a : x->b;
+    const void *in_a = PRODUCT == WGRAD_T ? x->b.data : x->a.data, *in_b = PRODUCT == WGRAD_T ? x->a.data : x->b.data;
     grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n, 0, 0, 0,
                  x->accum == ACCUM_ADD};
     g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);

@@ -26,6 +26,9 @@ status cuda_set_launched(dev_stream s, const char *op) WARN_UNUSED;
 enum { CUDA_WORKSPACE = 64 << 20 };
 void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op);
 /* The libraries: opened with the stream. */
+/* GEMMs with the epilogues of SwiGLU and RoPE (gemm_epilogue_sm90.cu): for what it supports. */
+bool cuda_gemm_fused_supports(const struct gemm_args *a, dev_stream s);
+status cuda_gemm_fused(const struct gemm_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
 void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
@@ -38,7 +41,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 /* Each file fills its slots. */
 /* clang-format off */
 #define CUDA_FILES(X) \
-    X(gemm) X(norm) X(rope) X(act) X(gemm_epilogue) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \
+    X(gemm) X(norm) X(rope) X(act) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \
     X(attn) X(mla) \
     X(gdn) \
     X(moe)

@@ -41,14 +41,14 @@ static struct blocks k_blocks(int64_t k)
 }
 
 /* Where an operand lies: line l, index p of k at p + l ld when memory runs along k, else at l + p ld. */
-struct operand {
+struct source {
     const bf16 *at;
     int64_t ld;
     bool along;
 };
 
 /* Lines [0, lines) of k [0, depth) into consecutive panels. Memory is walked as it lies: rows of many lines, or lines of many k. */
-static void pack(struct operand x, int64_t lines, int64_t depth, enum amx_side side, bf16 *dst)
+static void pack(struct source x, int64_t lines, int64_t depth, enum amx_side side, bf16 *dst)
 {
     const int64_t steps = chunk_count(depth, AMX_K), panels = chunk_count(lines, PANEL);
     for (int64_t c = 0; c < steps * panels; c++) {
@@ -207,7 +207,7 @@ static void chunk_run(const struct chunk *w)
 {
     const struct gemm_args *g = w->g;
     const struct blocks *k = &w->b->k;
-    const int64_t m = w->rows.end - w->rows.begin, lda = g->trans_a ? g->m : g->k;
+    const int64_t m = w->rows.end - w->rows.begin, lda = g->a.trans ? g->m : g->k;
     const size_t a_bytes = CHUNK_M * KC * sizeof(bf16);
     char *mine = workspace_get(WORKSPACE_MINE, a_bytes + CHUNK_M * CHUNK_N_LOCAL * sizeof(float));
     bf16 *a = (bf16 *)(void *)mine;
@@ -220,12 +220,12 @@ static void chunk_run(const struct chunk *w)
     for (int64_t block = 0; block < k->count; block++) {
         struct span p = chunk_span(block, g->k, k->length);
         const int64_t steps = chunk_count(p.end - p.begin, AMX_K);
-        const int64_t at = g->trans_a ? p.begin * lda + w->rows.begin : w->rows.begin * lda + p.begin;
-        pack((struct operand){(const bf16 *)g->a + at, lda, !g->trans_a}, m, p.end - p.begin, AMX_A, a);
+        const int64_t at = g->a.trans ? p.begin * lda + w->rows.begin : w->rows.begin * lda + p.begin;
+        pack((struct source){(const bf16 *)g->a.data + at, lda, !g->a.trans}, m, p.end - p.begin, AMX_A, a);
         to.add = block > 0 || g->accum == ACCUM_ADD;
         if (block == k->count - 1) {
             to.out = wide ? NULL : (bf16 *)g->c + first;
-            to.bias = g->bias ? (const bf16 *)g->bias + w->cols.begin : NULL;
+            to.bias = gemm_bias(g) ? (const bf16 *)gemm_bias(g) + w->cols.begin : NULL;
         }
         chunk_block(w, a, packed_panel(w->b, block, (w->cols.begin - w->b->cols.begin) / PANEL, steps), steps,
                     to);
@@ -235,14 +235,14 @@ static void chunk_run(const struct chunk *w)
 static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
     enum { GRAIN = 8 }; /* panels */
-    const int64_t ldb = g->trans_b ? g->k : g->n, groups = chunk_count(b->panels, GRAIN);
+    const int64_t ldb = g->b.trans ? g->k : g->n, groups = chunk_count(b->panels, GRAIN);
     PARALLEL_CHUNKS(c, groups * b->k.count)
     {
         const int64_t block = c / groups, panel = c % groups * GRAIN, col = b->cols.begin + panel * PANEL;
         const int64_t lines = b->cols.end - col < GRAIN * PANEL ? b->cols.end - col : GRAIN * PANEL;
         struct span p = chunk_span(block, g->k, b->k.length);
-        const bf16 *at = (const bf16 *)g->b + (g->trans_b ? col * ldb + p.begin : p.begin * ldb + col);
-        pack((struct operand){at, ldb, g->trans_b}, lines, p.end - p.begin, AMX_B,
+        const bf16 *at = (const bf16 *)g->b.data + (g->b.trans ? col * ldb + p.begin : p.begin * ldb + col);
+        pack((struct source){at, ldb, g->b.trans}, lines, p.end - p.begin, AMX_B,
              packed_panel(b, block, panel, chunk_count(p.end - p.begin, AMX_K)));
     }
 }
@@ -280,11 +280,12 @@ static status others(const struct gemm_args *g, dev_stream s)
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    CHECK(g->dt == DTYPE_BF16, "product of %s on AMX", dtype_name(g->dt));
+    CHECK(gemm_dt(g) == DTYPE_BF16, "product of %s on AMX", dtype_name(g->a.dt));
     if (g->m <= FEW_ROWS) return others(g, s);
     CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "product of BF16 into %s", dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
-    CHECK(!g->add, "the fast set adds to c alone");
+    CHECK(g->epilogue.kind == EPILOGUE_NONE || g->epilogue.kind == EPILOGUE_BIAS,
+          "the fast set fuses a bias alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     struct packed b = {.k = k_blocks(g->k)};
     const int64_t depth = b.k.count * b.k.length, fit = SHARED_MAX / (int64_t)sizeof(bf16) / depth;

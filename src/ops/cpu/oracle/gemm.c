@@ -15,10 +15,12 @@ static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows
 {
     for (int64_t i = rows.begin; i < rows.end; i++)
         for (int64_t k = ks.begin; k < ks.end; k++)
-            t->a[i - rows.begin][k - ks.begin] = get(g->a, g->trans_a ? k * g->m + i : i * g->k + k, g->dt);
+            t->a[i - rows.begin][k - ks.begin] =
+                get(g->a.data, g->a.trans ? k * g->m + i : i * g->k + k, g->a.dt);
     for (int64_t k = ks.begin; k < ks.end; k++)
         for (int64_t j = cols.begin; j < cols.end; j++)
-            t->b[k - ks.begin][j - cols.begin] = get(g->b, g->trans_b ? j * g->k + k : k * g->n + j, g->dt);
+            t->b[k - ks.begin][j - cols.begin] =
+                get(g->b.data, g->b.trans ? j * g->k + k : k * g->n + j, g->a.dt);
     for (int64_t i = 0; i < rows.end - rows.begin; i++)
         for (int64_t k = 0; k < ks.end - ks.begin; k++)
             for (int64_t j = 0; j < TILE; j++) t->c[i][j] += t->a[i][k] * t->b[k][j];
@@ -29,22 +31,37 @@ static void tile_store(const struct gemm_args *g, const struct tile *t, struct s
     for (int64_t i = rows.begin; i < rows.end; i++)
         for (int64_t j = cols.begin; j < cols.end; j++) {
             double v = t->c[i - rows.begin][j - cols.begin];
-            if (g->bias) v += get(g->bias, j, g->dt);
+            if (gemm_bias(g)) v += get(gemm_bias(g), j, g->a.dt);
             if (g->accum == ACCUM_ADD) v += get(g->c, i * g->n + j, g->cdt);
-            if (g->add) v += get(g->add, i * g->n + j, g->cdt);
+            if (gemm_addend(g)) v += get(gemm_addend(g), i * g->n + j, g->cdt);
             put(g->c, i * g->n + j, g->cdt, v);
         }
+}
+
+static bool supports(const struct gemm_args *g, dev_stream s)
+{
+    (void)s;
+    switch (g->epilogue.kind) {
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD: return true;
+    case EPILOGUE_SWIGLU_FWD:
+    case EPILOGUE_SWIGLU_BWD:
+    case EPILOGUE_ROPE: break;
+    }
+    return false;
 }
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    check_dt(g->dt);
+    check_dt(gemm_dt(g));
+    CHECK(supports(g, s), "the oracle fuses no such epilogue");
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
           (long long)g->k);
-    CHECK(g->cdt == g->dt || g->cdt == dtype_acc(g->dt), "%s product into %s", dtype_name(g->dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == dtype_acc(g->a.dt), "%s product into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
-    CHECK(g->accum == ACCUM_STORE || g->cdt == dtype_acc(g->dt), "accumulates in %s", dtype_name(g->cdt));
+    CHECK(g->accum == ACCUM_STORE || g->cdt == dtype_acc(g->a.dt), "accumulates in %s", dtype_name(g->cdt));
     int64_t across = chunk_count(g->n, TILE);
     PARALLEL_CHUNKS(c, chunk_count(g->m, TILE) * across)
     {
@@ -74,6 +91,6 @@ static status bias_bwd(const struct bias_bwd_args *a, dev_stream s)
 void oracle_gemm(struct ops *o)
 {
     o->gemm = gemm;
-    o->gemm_adds = true;
+    o->gemm_supports = supports;
     o->bias_bwd = bias_bwd;
 }

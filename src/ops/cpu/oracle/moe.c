@@ -222,8 +222,8 @@ static void expert_rows(const struct expert_gemm_args *a, int64_t e)
         for (int64_t j = 0; j < out; j++) {
             double sum = 0;
             for (int64_t i = 0; r < real && i < in; i++)
-                sum += get(a->a, row_of(a, EXPERT_GATHER_A, r) * in + i, a->dt) *
-                       get(a->b, (e * a->n + (fwd ? j : i)) * a->k + (fwd ? i : j), a->dt);
+                sum += get(a->a.data, row_of(a, EXPERT_GATHER_A, r) * in + i, a->dt) *
+                       get(a->b.data, (e * a->n + (fwd ? j : i)) * a->k + (fwd ? i : j), a->dt);
             put(a->c, r * out + j, a->dt, sum);
         }
     }
@@ -239,8 +239,8 @@ static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
             const int64_t at = (e * a->n + i) * a->k + j;
             double sum = a->accum == ACCUM_ADD ? get(a->c, at, acc) : 0;
             for (int64_t r = begin; r < end; r++)
-                sum += get(a->a, row_of(a, EXPERT_GATHER_A, r) * a->n + i, a->dt) *
-                       get(a->b, row_of(a, EXPERT_GATHER_B, r) * a->k + j, a->dt);
+                sum += get(a->a.data, row_of(a, EXPERT_GATHER_A, r) * a->n + i, a->dt) *
+                       get(a->b.data, row_of(a, EXPERT_GATHER_B, r) * a->k + j, a->dt);
             put(a->c, at, acc, sum);
         }
     }

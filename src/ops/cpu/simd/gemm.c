@@ -176,11 +176,11 @@ static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf1
 /* What a chunk starts from: zeros, the bias, or what c holds; returns whether the matmuls are added to it. */
 static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct span rows, struct span cols)
 {
-    if (g->accum == ACCUM_ADD && !g->bias) return true;
-    if (!g->bias) return false;
+    if (g->accum == ACCUM_ADD && !gemm_bias(g)) return true;
+    if (!gemm_bias(g)) return false;
     for (int64_t i = 0; i < rows.end - rows.begin; i++) {
         for (int64_t j = 0; j < cols.end - cols.begin; j++) {
-            float b = load1(g->bias, cols.begin + j, g->dt);
+            float b = load1(gemm_bias(g), cols.begin + j, g->a.dt);
             c[i * ldc + j] = g->accum == ACCUM_ADD ? c[i * ldc + j] + b : b;
         }
     }
@@ -215,7 +215,7 @@ static int64_t k_step(int64_t k)
 /* Index in a's memory of op(a)'s [row, p]. */
 static int64_t a_index(const struct gemm_args *g, int64_t row, int64_t p)
 {
-    return g->trans_a ? p * g->m + row : row * g->k + p;
+    return g->a.trans ? p * g->m + row : row * g->k + p;
 }
 
 /* Where a chunk has less than MR rows or NR columns left. */
@@ -262,7 +262,8 @@ static void chunk_run(const struct chunk *w)
     const int64_t step = k_step(g->k), end = w->b->k.end;
     for (int64_t p = w->b->k.begin; p < end; p += step, add = true) {
         const int64_t kc = end - p < step ? end - p : step;
-        pack(g->a, a_index(g, w->rows.begin, p), g->trans_a ? g->m : g->k, !g->trans_a, m, kc, MR, a, g->dt);
+        pack(g->a.data, a_index(g, w->rows.begin, p), g->a.trans ? g->m : g->k, !g->a.trans, m, kc, MR, a,
+             g->a.dt);
         block_run(m, n, kc, a, packed_at(w->b, p, kc, w->cols.begin), c, ldc, add);
     }
     if (!wide) narrow(c, ldc, m, n, (bf16 *)g->c + w->rows.begin * g->n + w->cols.begin, g->n);
@@ -271,14 +272,14 @@ static void chunk_run(const struct chunk *w)
 static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
     enum { GROUP = 4 }; /* panels */
-    const int64_t ldb = g->trans_b ? g->k : g->n, groups = chunk_count(b->panels, GROUP), step = k_step(g->k);
+    const int64_t ldb = g->b.trans ? g->k : g->n, groups = chunk_count(b->panels, GROUP), step = k_step(g->k);
     PARALLEL_CHUNKS(c, groups * chunk_count(b->k.end - b->k.begin, step))
     {
         const struct span k = chunk_span(c / groups, b->k.end - b->k.begin, step),
                           cols = chunk_span(c % groups, b->cols.end - b->cols.begin, GROUP * NR);
         const int64_t p = b->k.begin + k.begin, j = b->cols.begin + cols.begin, kc = k.end - k.begin;
-        pack(g->b, g->trans_b ? j * ldb + p : p * ldb + j, ldb, g->trans_b, cols.end - cols.begin, kc, NR,
-             b->base + k.begin * b->panels * NR + cols.begin * kc, g->dt);
+        pack(g->b.data, g->b.trans ? j * ldb + p : p * ldb + j, ldb, g->b.trans, cols.end - cols.begin, kc,
+             NR, b->base + k.begin * b->panels * NR + cols.begin * kc, g->a.dt);
     }
 }
 
@@ -325,15 +326,16 @@ static inline void few_cols(const struct gemm_args *g, struct span cols, dtype d
             for (; p + 32 <= g->k; p += 32) {
 #pragma GCC unroll 4
                 for (int u = 0; u < 4; u++) {
-                    __m256 x = load8(g->a, i * g->k + p + 8 * u, dt),
-                           w = load8(g->b, j * g->k + p + 8 * u, dt);
+                    __m256 x = load8(g->a.data, i * g->k + p + 8 * u, dt),
+                           w = load8(g->b.data, j * g->k + p + 8 * u, dt);
                     acc[u] = _mm256_fmadd_ps(x, w, acc[u]);
                 }
             }
             __m256 s = (acc[0] + acc[1]) + (acc[2] + acc[3]);
             float sum = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
-            for (; p < g->k; p++) sum += load1(g->a, i * g->k + p, dt) * load1(g->b, j * g->k + p, dt);
-            if (g->bias) sum += load1(g->bias, j, dt);
+            for (; p < g->k; p++)
+                sum += load1(g->a.data, i * g->k + p, dt) * load1(g->b.data, j * g->k + p, dt);
+            if (gemm_bias(g)) sum += load1(gemm_bias(g), j, dt);
             int64_t at = i * g->n + j;
             if (g->accum == ACCUM_ADD) sum += ((const float *)g->c)[at];
             if (g->cdt == DTYPE_F32)
@@ -350,24 +352,39 @@ static void few_rows(const struct gemm_args *g)
     PARALLEL_CHUNKS(c, chunk_count(g->n, GRAIN))
     {
         struct span cols = chunk_span(c, g->n, GRAIN);
-        if (g->dt == DTYPE_F32)
+        if (g->a.dt == DTYPE_F32)
             few_cols(g, cols, DTYPE_F32);
         else
             few_cols(g, cols, DTYPE_BF16);
     }
 }
 
+static bool supports(const struct gemm_args *g, dev_stream s)
+{
+    (void)s;
+    switch (g->epilogue.kind) {
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS: return true;
+    case EPILOGUE_ADD:
+    case EPILOGUE_SWIGLU_FWD:
+    case EPILOGUE_SWIGLU_BWD:
+    case EPILOGUE_ROPE: break;
+    }
+    return false;
+}
+
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    CHECK(g->dt == DTYPE_F32 || g->dt == DTYPE_BF16, "the fast set has no products in %s", dtype_name(g->dt));
-    CHECK(g->cdt == g->dt || g->cdt == DTYPE_F32, "product of %s into %s", dtype_name(g->dt),
+    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no products in %s",
+          dtype_name(g->a.dt));
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "product of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
-    CHECK(!g->add, "the fast set adds to c alone");
+    CHECK(supports(g, s), "the fast set fuses a bias alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->m <= FEW_ROWS && !g->trans_a && g->trans_b) {
+    if (g->m <= FEW_ROWS && !g->a.trans && g->b.trans) {
         few_rows(g);
         return STATUS_OK;
     }
@@ -393,7 +410,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
 void SIMD(simd_gemm)(struct ops *o)
 {
     o->gemm = gemm;
-    o->gemm_adds = false;
+    o->gemm_supports = supports;
 }
 
 double SIMD(simd_peak)(void)

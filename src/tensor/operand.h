@@ -1,0 +1,49 @@
+/* operand: what one side of a GEMM reads.
+ *
+ * Today: values of one dtype. A quantised operand will hold codes and, beside them, their scales along K: it becomes another value of enum
+ * scales, `scale` gets its layout there, and every `switch (operand.scales)` of a backend refuses to compile until it has a case for it.
+ * An operand never owns memory. */
+#ifndef INGOT_TENSOR_OPERAND_H
+#define INGOT_TENSOR_OPERAND_H
+#include "tensor/tensor.h"
+#include <stdbool.h>
+
+enum scales {
+    SCALES_NONE                 /* `data` holds the values themselves; scale is NULL */
+};
+struct operand {
+    const void *data;           /* dt, row-major */
+    dtype dt;
+    enum scales scales;
+    const float *scale;
+    bool trans;                 /* memory is the transpose of the matrix that the GEMM takes */
+};
+
+/* How the operands of a model's GEMMs are made from tensors: ops/precision.h chooses it, nn/linear.c does it. */
+enum recipe {
+    RECIPE_PLAIN                /* an operand is the tensor itself */
+};
+/* The three GEMMs of a linear: y = x W^T, dx = dy W, dW = dy^T x. */
+enum gemm_pass { GEMM_FWD, GEMM_DGRAD, GEMM_WGRAD };
+
+static inline struct operand operand_at(const void *data, dtype dt, bool trans)
+{
+    struct operand o = {data, dt, SCALES_NONE, NULL, trans};
+    return o;
+}
+static inline struct operand operand_of(struct tensor t) { return operand_at(t.data, t.dt, false); }
+static inline struct operand operand_trans(struct operand o)
+{
+    o.trans = !o.trans;
+    return o;
+}
+/* The operand that begins `elements` further on. */
+static inline struct operand operand_from(struct operand o, int64_t elements)
+{
+    switch (o.scales) {
+    case SCALES_NONE: break;
+    }
+    o.data = (const char *)o.data + (size_t)elements * dtype_bytes(o.dt);
+    return o;
+}
+#endif
