@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs what ingot needs from Debian's packages: install.sh [build|test|fuzz|demo]... (default: build). Asks nothing; does nothing for what is there.
+# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|demo]... (default: build). Asks nothing; does nothing for what is there.
 set -euo pipefail
 packages=()
 for part in "${@:-build}"; do
     case $part in
-    build) packages+=(gcc libc6-dev cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev libdnnl-dev zlib1g-dev libzstd-dev liblz4-dev) ;;
+    build) packages+=(gcc libc6-dev cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libzstd-dev liblz4-dev) ;;
     test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format openmpi-bin) ;;
+    bench) packages+=(libdnnl-dev) ;; # a peer of ingot bench gemm
     fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
-    *) echo "install.sh: unknown part '$part' (build, test, fuzz, demo)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, demo)" >&2; exit 2 ;;
     esac
 done
 missing=()

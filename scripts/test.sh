@@ -1,32 +1,58 @@
 #!/usr/bin/env bash
-# Everything that can be proven without a GPU: install, build with every warning an error (without CUDA, with CUDA where there is a
-# toolkit, with sanitizers), tidy, all tests. scripts/test.sh slow adds the long ones.
+# Proves what can be proven without a GPU.
+#
+#   scripts/test.sh        the inner loop: installs, builds with every warning an error (device code for one architecture, where there is
+#                          nvcc), then tidy rules, unit tests, runs, and the golden set. Minutes; two after a small change (ccache).
+#   scripts/test.sh full   all of that; device code for all architectures, address and undefined-behaviour sanitizers, and the long tests:
+#                          meshes, kills, launchers. What CI runs.
+#   scripts/test.sh slow   full, and the tests with label slow: every mesh of up to eight ranks, hours of kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/install.sh build test demo
+mode=${1:-plain}
+case $mode in
+plain | full | slow) ;;
+*) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set' >&2 && exit 2 ;;
+esac
+scripts/install.sh build test demo $([ "$mode" = plain ] || echo bench)
 jobs=$(nproc) tests=$((jobs + 1)) # tests wait for each other's ranks and for deadlines: one more fills the gaps
+begin=$SECONDS
+step() { printf '== %s (%d s)\n' "$1" $((SECONDS - begin)); }
 
-echo "== build, CPU"
+step "build, CPU"
 cmake --preset cpu >/dev/null
 cmake --build --preset cpu -j "$jobs"
-if command -v nvcc >/dev/null; then
-    echo "== build, CUDA"
+if ! command -v nvcc >/dev/null; then
+    step "build, CUDA: skipped, there is no nvcc"
+elif [ "$mode" = plain ]; then
+    step "build, CUDA, one architecture"
+    cmake --preset cuda -B build/cuda90 -DINGOT_CUDA_ARCHS=90a-real >/dev/null
+    cmake --build build/cuda90 -j "$jobs" --target ingot
+else
+    step "build, CUDA, all architectures"
     cmake --preset cuda >/dev/null
     cmake --build --preset cuda -j "$jobs"
-else
-    echo "== build, CUDA: skipped, there is no nvcc"
 fi
-echo "== build, address and undefined-behaviour sanitizers"
+if [ "$mode" = plain ]; then
+    step "tests"
+    ctest --preset cpu -L cpu -LE long -j "$tests"
+    step "done; scripts/test.sh full adds sanitizers, all architectures and the long tests"
+    exit 0
+fi
+
+step "build, address and undefined-behaviour sanitizers"
 cmake --preset asan >/dev/null
 cmake --build --preset asan -j "$jobs"
-
-echo "== tests under sanitizers"
-# Of train.meshes, whose eight ranks at a time take minutes with sanitizers, this has the pairs of axes (train.meshes_mpi) and each axis for itself.
-labels=cpu but=(-E '^train\.meshes$')
-[ "${1:-}" = slow ] && labels='cpu|slow' but=()
-ctest --preset asan -j "$tests" "${but[@]}"
-echo "== tests"
+step "tests under sanitizers"
+# Of train.meshes, whose eight ranks at a time take minutes with sanitizers, this has the pairs of axes (train.meshes_mpi) and each axis
+# for itself. The golden set is bits of the optimised build.
+but='^golden\.|^train\.meshes$'
+[ "$mode" = full ] || but='^golden\.'
+ctest --preset asan -j "$tests" -E "$but"
+step "tests"
 if command -v nvcc >/dev/null; then # what only that build has and no GPU is needed for: plans, caches
     ctest --test-dir build/cuda -L cpu -R 'cuda_' --output-on-failure -j "$tests"
 fi
+labels=cpu
+[ "$mode" = full ] || labels='cpu|slow'
 ctest --preset cpu -L "$labels" -j "$tests"
+step "done"

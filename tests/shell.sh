@@ -29,7 +29,7 @@ run() { # run CODE ARGS...: ingot exits with CODE; output in out and err
 over_mpi() { # over_mpi RANKS PROGRAM ARGS...: under mpirun; output in out and err
     # Open MPI's plug-ins leave memory behind and are unloaded, so that a suppression finds no name.
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
-        timeout 200 mpirun -n "$1" --oversubscribe "${@:2}" >out 2>err
+        timeout 1200 mpirun -n "$1" --oversubscribe "${@:2}" >out 2>err
 }
 says() { # says TEXT: the last error is one line, begins with "error:" and holds TEXT
     [ "$(grep -c '^error:' err)" -eq 1 ] || fail "not one line of error"

@@ -20,7 +20,7 @@ struct gemm_bench {
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
 struct ops;
 void gemm_onednn(struct ops *o); /* the peer on CPUs: puts its GEMMs into the table */
-bool gemm_onednn_has(dtype dt);  /* BF16 needs AVX-512 */
+bool gemm_onednn_has(dtype dt);  /* false: built without it, or BF16 without AVX-512 */
 
 /* bench ops on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
 struct ops_bench {

@@ -191,6 +191,9 @@ static status on_cpu(const struct choice *choice)
     TRY(ops_cpu(&sets[0], choice->isa));
     sets[1] = sets[0];
     gemm_onednn(&sets[1]);
+    if (!choice->json && !gemm_onednn_has(DTYPE_F32))
+        printf("built without oneDNN, the peer of these rates: scripts/install.sh bench, then configure "
+               "again\n");
     struct arena memory;
     struct arrays t;
     TRY(arrays_open(&memory, &t, choice->tokens));

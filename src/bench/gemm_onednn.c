@@ -4,8 +4,9 @@
  * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP
  * threads take chunks. Primitives are compiled code; each is made on first use, under a lock, and kept in a table for the life of
  * the process, as each thread's scratchpad is for the thread's. */
-#include "base/parallel.h"
 #include "bench/bench.h"
+#if INGOT_ONEDNN
+#include "base/parallel.h"
 #include "ops/ops.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -212,3 +213,15 @@ void gemm_onednn(struct ops *o)
 {
     o->gemm = gemm_run;
 }
+#else
+bool gemm_onednn_has(dtype dt)
+{
+    (void)dt;
+    return false;
+}
+
+void gemm_onednn(struct ops *o)
+{
+    (void)o;
+}
+#endif

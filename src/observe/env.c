@@ -2,7 +2,9 @@
 #include "base/io.h"
 #include "observe/observe_int.h"
 
+#if INGOT_ONEDNN
 #include <dnnl.h>
+#endif
 #include <jansson.h>
 #include <sched.h>
 #include <stdio.h>
@@ -94,6 +96,19 @@ static status write_object(const char *run_dir, const char *name, json_t *o)
     return st;
 }
 
+/* The peer of `ingot bench gemm`. */
+static void set_onednn(json_t *o)
+{
+#if INGOT_ONEDNN
+    char text[64];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
+    set_text(o, "onednn", text);
+#else
+    set_text(o, "onednn", "not built in");
+#endif
+}
+
 status env_write(const char *run_dir, const struct env_run *run)
 {
     json_t *o = json_object();
@@ -112,9 +127,7 @@ status env_write(const char *run_dir, const struct env_run *run)
     cpu_set_t cpus;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) set_int(o, "cores", CPU_COUNT(&cpus));
     set_int(o, "memory_bytes", (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
-    set_text(o, "onednn", text);
+    set_onednn(o);
     set_settings(o);
     set_command(o);
     set_start(o);

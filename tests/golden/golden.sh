@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The same bits, before and after a change: golden.sh INGOT [REGEX]              prints what INGOT computes (runs.sh)
 #                                           golden.sh --vs OLD_INGOT INGOT [REGEX]   compares two programs on this machine
-# REGEX picks runs by name. tests/golden/expected.txt is what `golden.sh INGOT` printed when it was recorded; slow_same_bits.sh compares with it.
+# REGEX picks runs by name. tests/golden/expected.txt is what `golden.sh INGOT` printed when it was recorded; test_same_bits.sh compares with it.
 old=
 if [ "${1:-}" = --vs ]; then
     old=$(realpath "$2")

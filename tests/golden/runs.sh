@@ -3,7 +3,7 @@
 #   NAME  STEP  loss=... grad_norm=... [val_loss=... mtp_loss=... ...]        every number of metrics.jsonl but times and memory
 #   NAME  state SHA256                                                        weights, moments and scales of the last checkpoint
 #
-# Runs are capped at AVX2, so every x86-64-v3 machine computes the same bits. Sourced by slow_same_bits.sh and golden.sh.
+# Runs are capped at AVX2, so every x86-64-v3 machine computes the same bits. Sourced by test_same_bits.sh and golden.sh.
 golden_model() {
     make_corpus
     cat >golden.yaml <<'YAML'
