@@ -1,4 +1,5 @@
 /* ingot config and ingot presets: what a run would use, without running it. */
+#include "model/param_count.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "spec/spec.h"
@@ -67,7 +68,7 @@ static void print_preset_row(const char *name, const char *text, const struct mo
     if (m->vocab_size) snprintf(vocab, sizeof vocab, "%lld", (long long)m->vocab_size);
     snprintf(heads, sizeof heads, "%lld/%lld x %lld", (long long)m->head_count, (long long)m->head_count_kv,
              (long long)m->head_dim);
-    int64_t count = model_spec_param_count(m, m->vocab_size);
+    int64_t count = model_param_count(m, m->vocab_size);
     snprintf(params, sizeof params, "%lld%s", (long long)count, m->vocab_size ? "" : " + V x D");
     printf("%-10s %3lld %5lld %6lld  %-11s %9s %7lld  %-16s %s\n", name, (long long)m->layer_count,
            (long long)m->hidden_size, (long long)m->ffn_size, heads, vocab, (long long)m->context_length,
@@ -84,7 +85,7 @@ static void print_preset_json(int i, const char *name, const char *text, const s
            i ? ",\n " : "[", name, text, (long long)m->layer_count, (long long)m->hidden_size,
            (long long)m->ffn_size, (long long)m->head_count, (long long)m->head_count_kv,
            (long long)m->head_dim, (long long)m->vocab_size, (long long)m->context_length,
-           (long long)model_spec_param_count(m, m->vocab_size));
+           (long long)model_param_count(m, m->vocab_size));
 }
 
 static status print_all(bool json)

@@ -1,4 +1,5 @@
 #include "nn/attn.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -314,3 +315,66 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
     TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);
 }
+
+/* ---- from the spec alone */
+
+static int64_t head_dim(const struct model_spec *m)
+{
+    return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
+}
+static int64_t heads_kv(const struct model_spec *m)
+{
+    return m->head_count_kv ? m->head_count_kv : m->head_count;
+}
+
+static status check(const struct model_spec *m)
+{
+    if (m->head_dim == 0 && m->hidden_size % m->head_count != 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.hidden_size %lld is not a multiple of model.head_count %lld; set model.head_dim",
+                    (long long)m->hidden_size, (long long)m->head_count);
+    if (m->head_count_kv > 0 && m->head_count % m->head_count_kv != 0)
+        return FAIL(STATUS_CONFIG, "model.head_count %lld is not a multiple of model.head_count_kv %lld",
+                    (long long)m->head_count, (long long)m->head_count_kv);
+    return STATUS_OK;
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    m->head_count_kv = heads_kv(m);
+    out[0] = (struct layer_width){"head_count", &m->head_count};
+    out[1] = (struct layer_width){"head_count_kv", &m->head_count_kv};
+    return 2;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    const int64_t d = m->hidden_size, q = m->head_count * head_dim(m), kv = heads_kv(m) * head_dim(m);
+    n = layer_gemm_add(out, n, d, q + 2 * kv + (m->attention_gate ? q : 0));
+    return layer_gemm_add(out, n, q, d);
+}
+
+static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
+{
+    const double q = (double)(m->head_count * head_dim(m));
+    return 4 * q * layer_keys_seen(t, model_layer_window(m, layer) ? m->window : 0);
+}
+
+static double square_flops(const struct model_spec *m, int64_t t)
+{
+    return 4 * (double)(m->head_count * head_dim(m)) * (double)t;
+}
+
+static struct mixer_flow flow(const struct model_spec *m)
+{
+    return (struct mixer_flow){.query = (double)(m->head_count * head_dim(m)),
+                               .key = (double)(heads_kv(m) * head_dim(m)),
+                               .head_dim = head_dim(m)};
+}
+
+const struct layer_traits attn_traits = {.check = check,
+                                         .widths = widths,
+                                         .gemms = gemms,
+                                         .core_flops = core_flops,
+                                         .square_flops = square_flops,
+                                         .mixer_flow = flow};

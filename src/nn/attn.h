@@ -34,6 +34,7 @@ struct attn_saved {
     struct linear_saved qkv_saved, out_saved;
 };
 
+extern const struct layer_traits attn_traits; /* spec/layer_traits.h */
 /* Between the projection and attention there is RoPE of whole heads and nothing else, so an epilogue can do it. For run and plan. */
 bool attn_rope_alone(const struct model_spec *spec);
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

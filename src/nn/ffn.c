@@ -1,4 +1,5 @@
 #include "nn/ffn.h"
+#include "spec/layer_traits.h"
 
 #include <stdio.h>
 
@@ -7,6 +8,17 @@
     switch ((m)->kind) {                                                                                     \
         FFN_TYPES(call)                                                                                      \
     }
+
+const struct layer_traits *ffn_traits(enum ffn ffn)
+{
+    switch (ffn) {
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return &type##_traits;
+        FFN_TYPES(CALL)
+#undef CALL
+    }
+    CHECK(false, "feed-forward part %d", (int)ffn);
+}
 
 void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
               int64_t layer)

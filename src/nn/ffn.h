@@ -16,14 +16,16 @@
 struct ffn_block {
     enum ffn kind;
     union {
-        struct mlp mlp;
-        struct moe moe;
+#define X(value, type) struct type type;
+        FFN_TYPES(X)
+#undef X
     };
 };
 struct ffn_saved {
     union {
-        struct mlp_saved mlp;
-        struct moe_saved moe;
+#define X(value, type) struct type##_saved type;
+        FFN_TYPES(X)
+#undef X
     };
 };
 
@@ -36,6 +38,6 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
                const struct exec *r) WARN_UNUSED;
 /* Its sink may have a sum. */
 bool ffn_adds(const struct ffn_block *m, const struct exec *r);
-/* BESIDE: its y, out, dout and dy are those of its linears alone. */
+/* SP_OVERLAP: its y, out, dout and dy are read and written by its linears alone. */
 enum sp_mode ffn_how(const struct ffn_block *m);
 #endif

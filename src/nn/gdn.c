@@ -1,4 +1,5 @@
 #include "nn/gdn.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -291,3 +292,71 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
     TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
+
+/* ---- from the spec alone */
+
+static status check(const struct model_spec *m)
+{
+    if (m->gdn_key_heads == 0 || m->gdn_value_heads == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names gdn: set model.gdn_key_heads and model.gdn_value_heads");
+    if (m->gdn_value_heads % m->gdn_key_heads != 0)
+        return FAIL(STATUS_CONFIG, "model.gdn_value_heads %lld is not a multiple of model.gdn_key_heads %lld",
+                    (long long)m->gdn_value_heads, (long long)m->gdn_key_heads);
+    return STATUS_OK;
+}
+
+static status check_gpu(const struct model_spec *m)
+{
+    if (m->gdn_key_dim <= DELTA_KEYS_CUDA_MAX) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                (long long)m->gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    out[0] = (struct layer_width){"gdn_key_heads", &m->gdn_key_heads};
+    out[1] = (struct layer_width){"gdn_value_heads", &m->gdn_value_heads};
+    return 2;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    const int64_t d = m->hidden_size, keys = m->gdn_key_heads * m->gdn_key_dim,
+                  values = m->gdn_value_heads * m->gdn_value_dim;
+    n = layer_gemm_add(out, n, d, 2 * keys + 2 * values + 2 * m->gdn_value_heads);
+    return layer_gemm_add(out, n, values, d);
+}
+
+/* The delta rule in chunks of 64 rows: states, GEMMs inside a chunk, the triangular solve. */
+static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
+{
+    const double heads = (double)m->gdn_value_heads, dk = (double)m->gdn_key_dim,
+                 dv = (double)m->gdn_value_dim, chunk = 64;
+    (void)layer;
+    (void)t;
+    return heads * (6 * dk * dv + 2 * chunk * (3 * dk + 2 * dv) + 2 * chunk * chunk / 3);
+}
+
+/* mfu_full counts scores of softmax alone. */
+static double square_flops(const struct model_spec *m, int64_t t)
+{
+    (void)m;
+    (void)t;
+    return 0;
+}
+
+static struct mixer_flow flow(const struct model_spec *m)
+{
+    const int64_t keys = m->gdn_key_heads * m->gdn_key_dim, values = m->gdn_value_heads * m->gdn_value_dim;
+    return (struct mixer_flow){.query = 3 * (double)values, .key = 4 * (double)keys, .linear = true};
+}
+
+const struct layer_traits gdn_traits = {.check = check,
+                                        .check_gpu = check_gpu,
+                                        .widths = widths,
+                                        .gemms = gemms,
+                                        .core_flops = core_flops,
+                                        .square_flops = square_flops,
+                                        .mixer_flow = flow};

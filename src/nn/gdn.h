@@ -34,6 +34,7 @@ struct gdn_saved {
     struct linear_saved in_saved, out_saved;
 };
 
+extern const struct layer_traits gdn_traits; /* spec/layer_traits.h */
 void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);

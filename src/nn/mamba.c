@@ -1,4 +1,5 @@
 #include "nn/mamba.h"
+#include "spec/layer_traits.h"
 
 #include <stdio.h>
 
@@ -381,3 +382,69 @@ status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
     TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
+
+/* ---- from the spec alone */
+
+static status check(const struct model_spec *m)
+{
+    if (m->mamba_heads == 0) return FAIL(STATUS_CONFIG, "model.layers names mamba2: set model.mamba_heads");
+    if (m->mamba_groups == 0 || m->mamba_heads % m->mamba_groups != 0)
+        return FAIL(STATUS_CONFIG, "model.mamba_heads %lld is not a multiple of model.mamba_groups %lld",
+                    (long long)m->mamba_heads, (long long)m->mamba_groups);
+    return STATUS_OK;
+}
+
+static status check_gpu(const struct model_spec *m)
+{
+    if (m->mamba_state <= DELTA_KEYS_CUDA_MAX) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                (long long)m->mamba_state, (int)DELTA_KEYS_CUDA_MAX);
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    out[0] = (struct layer_width){"mamba_heads", &m->mamba_heads};
+    out[1] = (struct layer_width){"mamba_groups", &m->mamba_groups};
+    return 2;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    const int64_t d = m->hidden_size, wide = m->mamba_heads * m->mamba_head_dim,
+                  states = m->mamba_groups * m->mamba_state;
+    n = layer_gemm_add(out, n, d, 2 * wide + 2 * states + m->mamba_heads);
+    return layer_gemm_add(out, n, wide, d);
+}
+
+/* The delta rule's chunks without the delta term: states, and two GEMMs inside a chunk. */
+static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
+{
+    const double heads = (double)m->mamba_heads, p = (double)m->mamba_head_dim,
+                 state = (double)m->mamba_state, chunk = 64;
+    (void)layer;
+    (void)t;
+    return heads * (4 * state * p + 2 * chunk * (state + p));
+}
+
+/* mfu_full counts scores of softmax alone. */
+static double square_flops(const struct model_spec *m, int64_t t)
+{
+    (void)m;
+    (void)t;
+    return 0;
+}
+
+static struct mixer_flow flow(const struct model_spec *m)
+{
+    const int64_t wide = m->mamba_heads * m->mamba_head_dim, states = m->mamba_groups * m->mamba_state;
+    return (struct mixer_flow){.query = 3 * (double)wide, .key = 4 * (double)states, .linear = true};
+}
+
+const struct layer_traits mamba_traits = {.check = check,
+                                          .check_gpu = check_gpu,
+                                          .widths = widths,
+                                          .gemms = gemms,
+                                          .core_flops = core_flops,
+                                          .square_flops = square_flops,
+                                          .mixer_flow = flow};

@@ -1,4 +1,5 @@
 #include "nn/mixer.h"
+#include "spec/layer_traits.h"
 
 #include <stdio.h>
 
@@ -7,6 +8,17 @@
     switch ((m)->kind) {                                                                                     \
         MIXER_TYPES(call)                                                                                    \
     }
+
+const struct layer_traits *mixer_traits(enum mixer mixer)
+{
+    switch (mixer) {
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return &type##_traits;
+        MIXER_TYPES(CALL)
+#undef CALL
+    }
+    CHECK(false, "mixer %d", (int)mixer);
+}
 
 void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name,
                 const struct model_spec *spec, int64_t layer)

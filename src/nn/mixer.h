@@ -1,15 +1,17 @@
-/* mixer: what mixes tokens in a layer, one row per kind of model.layers. A new mixer is a file here with the functions below, its ops, a
- * row of MIXER_TYPES, and a section in docs/ARCHITECTURE.md.
+/* mixer: what mixes tokens in a layer: attention, linear attention, state spaces. A new mixer is a file here with the functions below, its ops,
+ * a word in spec/words.def, and a row in the two lists below. docs/howto/mixer.md.
  *
  *   X_init         declares its parameters under NAME
- *   X_lay          takes what forward and backward need from the arenas (parallel/exec.h)
+ *   X_lay          allocates what forward and backward need from the arenas (parallel/exec.h)
  *   X_rows         sets the rows of its views: a batch may be shorter than what was laid out
  *   X_fwd          y [N, D] -> out [N, D], by linear_last of its `out`
- *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (run.accum)
- *                  of y and dout rows may be on their way: they are read, and out and dy formed, by nn/linear.h alone (nn/sequence_parallel.h)
+ *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (exec.accum)
+ *                  With overlapped sequence parallelism rows of y and dout may still be arriving: nn/linear.h alone reads them and writes
+ *                  out and dy (nn/sequence_parallel.h)
  *   X_cache_lay    generation: what one sequence keeps from token to token, from an arena
  *   X_cache_fill   after X_fwd of `rows` rows of one document that are tokens [at, at + rows) of the sequence
- *   X_step         one more row: as X_fwd, reading and extending the cache of `at` tokens */
+ *   X_step         one more row: as X_fwd, reading and extending the cache of `at` tokens
+ *   X_traits       checks, widths, GEMMs and FLOPs from the spec alone, for meshes and plans (spec/layer_traits.h) */
 #ifndef INGOT_NN_MIXER_H
 #define INGOT_NN_MIXER_H
 #include "nn/attn.h"
@@ -17,37 +19,36 @@
 #include "nn/mla.h"
 #include "nn/mamba.h"
 
-/*  value  its file */
+/*  word of model.layers (spec/words.def)  its file */
 #define MIXER_TYPES(X) \
     X(GQA, attn) \
     X(SWA, attn) \
     X(GDN, gdn) \
     X(MLA, mla) \
     X(MAMBA2, mamba)
+/*  every file once */
+#define MIXER_FILES(X) X(attn) X(gdn) X(mla) X(mamba)
 
 struct mixer_block {
     enum mixer kind;
     union {
-        struct attn attn;
-        struct gdn gdn;
-        struct mla mla;
-        struct mamba mamba;
+#define X(type) struct type type;
+        MIXER_FILES(X)
+#undef X
     };
 };
 struct mixer_saved {
     union {
-        struct attn_saved attn;
-        struct gdn_saved gdn;
-        struct mla_saved mla;
-        struct mamba_saved mamba;
+#define X(type) struct type##_saved type;
+        MIXER_FILES(X)
+#undef X
     };
 };
 struct mixer_cache {
     union {
-        struct attn_cache attn;
-        struct gdn_cache gdn;
-        struct mla_cache mla;
-        struct mamba_cache mamba;
+#define X(type) struct type##_cache type;
+        MIXER_FILES(X)
+#undef X
     };
 };
 

@@ -1,4 +1,5 @@
 #include "nn/mla.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -336,3 +337,87 @@ status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
     TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
+
+/* ---- from the spec alone */
+
+static int64_t heads_of(const struct model_spec *m)
+{
+    return m->mla_heads ? m->mla_heads : m->head_count;
+}
+
+static status check(const struct model_spec *m)
+{
+    if (m->mla_kv_rank == 0) return FAIL(STATUS_CONFIG, "model.layers names mla: set model.mla_kv_rank");
+    if (m->mla_rope_dim % 2 != 0)
+        return FAIL(STATUS_CONFIG, "model.mla_rope_dim %lld is odd; rope turns pairs of elements",
+                    (long long)m->mla_rope_dim);
+    if (m->position != POS_ROPE)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names mla, whose keys have rotated tails: model.position must be rope");
+    return STATUS_OK;
+}
+
+static status check_gpu(const struct model_spec *m)
+{
+    const struct {
+        const char *keys;
+        int64_t width;
+    } heads[] = {{"mla_nope_dim + mla_rope_dim", m->mla_nope_dim + m->mla_rope_dim},
+                 {"mla_value_dim", m->mla_value_dim},
+                 {"mla_kv_rank + mla_rope_dim, a row of the cache,", m->mla_kv_rank + m->mla_rope_dim}};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+        if (heads[i].width > HEAD_CUDA_MAX)
+            return FAIL(STATUS_CONFIG,
+                        "model.%s = %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
+                        heads[i].keys, (long long)heads[i].width, (int)HEAD_CUDA_MAX);
+    return STATUS_OK;
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    m->mla_heads = heads_of(m);
+    out[0] = (struct layer_width){"mla_heads", &m->mla_heads};
+    return 1;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    const int64_t d = m->hidden_size, heads = heads_of(m), q = heads * (m->mla_nope_dim + m->mla_rope_dim);
+    if (m->mla_q_rank > 0) n = layer_gemm_add(out, n, d, m->mla_q_rank);
+    n = layer_gemm_add(out, n, m->mla_q_rank > 0 ? m->mla_q_rank : d, q);
+    n = layer_gemm_add(out, n, d, m->mla_kv_rank + m->mla_rope_dim);
+    n = layer_gemm_add(out, n, m->mla_kv_rank, heads * (m->mla_nope_dim + m->mla_value_dim));
+    return layer_gemm_add(out, n, heads * m->mla_value_dim, d);
+}
+
+static double scores_width(const struct model_spec *m)
+{
+    return (double)(heads_of(m) * (m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim));
+}
+
+static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
+{
+    (void)layer;
+    return 2 * scores_width(m) * layer_keys_seen(t, 0);
+}
+
+static double square_flops(const struct model_spec *m, int64_t t)
+{
+    return 2 * scores_width(m) * (double)t;
+}
+
+static struct mixer_flow flow(const struct model_spec *m)
+{
+    const int64_t heads = heads_of(m), q = heads * (m->mla_nope_dim + m->mla_rope_dim);
+    return (struct mixer_flow){.query = (double)q,
+                               .key = (double)(q + heads * m->mla_value_dim),
+                               .head_dim = m->mla_nope_dim + m->mla_rope_dim};
+}
+
+const struct layer_traits mla_traits = {.check = check,
+                                        .check_gpu = check_gpu,
+                                        .widths = widths,
+                                        .gemms = gemms,
+                                        .core_flops = core_flops,
+                                        .square_flops = square_flops,
+                                        .mixer_flow = flow};

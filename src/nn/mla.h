@@ -36,6 +36,7 @@ struct mla_saved {
     struct linear_saved in_saved, q_saved, kv_saved, out_saved;
 };
 
+extern const struct layer_traits mla_traits; /* spec/layer_traits.h */
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
 void mla_rows(struct mla_saved *s, int64_t rows);

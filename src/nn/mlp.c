@@ -1,4 +1,5 @@
 #include "nn/mlp.h"
+#include "spec/layer_traits.h"
 
 #include <stdio.h>
 
@@ -113,3 +114,34 @@ status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, st
     TRY(linear_dgrad(&m->up, &s->up_saved, s->up, dy, r)); /* first: others may wait for it */
     return linear_wgrad(&m->up, &s->up_saved, y, s->up, r);
 }
+
+/* ---- from the spec alone */
+
+static status check(const struct model_spec *m)
+{
+    if (m->ffn_size == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.ffn_size is not given; set it or start from a preset (model.preset)");
+    return STATUS_OK;
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    out[0] = (struct layer_width){"ffn_size", &m->ffn_size};
+    return 1;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    n = layer_gemm_add(out, n, m->hidden_size, (m->activation == ACT_SWIGLU ? 2 : 1) * m->ffn_size);
+    return layer_gemm_add(out, n, m->ffn_size, m->hidden_size);
+}
+
+static struct ffn_flow flow(const struct model_spec *m)
+{
+    const double f = (double)m->ffn_size;
+    return m->activation == ACT_SWIGLU ? (struct ffn_flow){3 * f, 6 * f, 3 * f}
+                                       : (struct ffn_flow){2 * f, 3 * f, 2 * f};
+}
+
+const struct layer_traits mlp_traits = {.check = check, .widths = widths, .gemms = gemms, .ffn_flow = flow};

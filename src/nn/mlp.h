@@ -15,6 +15,7 @@
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
 struct mlp_saved { struct tensor up, m; struct linear_saved up_saved, down_saved; };
 
+extern const struct layer_traits mlp_traits; /* spec/layer_traits.h */
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);

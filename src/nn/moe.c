@@ -1,16 +1,18 @@
 #include "nn/moe.h"
 #include "nn/sequence_parallel.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdio.h>
 
 /* ---- parameters and memory */
 
-static int matrices(struct params *p, enum role role, int64_t out, int64_t in, const char *name,
-                    const char *part)
+static int matrices(struct params *p, enum role role, int64_t experts, int64_t out, int64_t in,
+                    const char *name, const char *part)
 {
     int row = params_add(p, role, 0, out, in, "%s.experts.%s.weight", name, part);
     p->rows[row].stored = true;
+    p->rows[row].experts = experts;
     return row;
 }
 
@@ -58,9 +60,9 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
     p->rows[m->bias].derived[DERIVED_F32] = true;
-    m->up = matrices(p, ROLE_MATRIX, experts * 2 * m->f, m->d, name, "up");
+    m->up = matrices(p, ROLE_MATRIX, experts, experts * 2 * m->f, m->d, name, "up");
     params_split(p, m->up, SPLIT_OUT, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
-    m->down = matrices(p, ROLE_RESIDUAL, experts * m->d, m->f, name, "down");
+    m->down = matrices(p, ROLE_RESIDUAL, experts, experts * m->d, m->f, name, "down");
     params_split(p, m->down, SPLIT_IN, &m->d, 1);
     m->f /= params_slices(p); /* from here on those of this rank */
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
@@ -411,3 +413,79 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
                                                   .base_dt = s->wide.dt},
                            r->stream);
 }
+
+/* ---- from the spec alone */
+
+static status check_groups(const struct model_spec *m)
+{
+    if (m->moe_groups == 0 && m->moe_groups_kept == 0) return STATUS_OK;
+    if (m->moe_groups_kept > m->moe_groups)
+        return FAIL(STATUS_CONFIG, "model.moe_groups_kept %lld is more than model.moe_groups %lld",
+                    (long long)m->moe_groups_kept, (long long)m->moe_groups);
+    if (m->moe_groups_kept == 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "model.moe_groups needs model.moe_groups_kept, the groups that a token's experts come from");
+    if (m->moe_experts % m->moe_groups != 0)
+        return FAIL(STATUS_CONFIG, "model.moe_experts %lld is not a multiple of model.moe_groups %lld",
+                    (long long)m->moe_experts, (long long)m->moe_groups);
+    const int64_t left = m->moe_experts / m->moe_groups * m->moe_groups_kept;
+    if (m->moe_top_k > left)
+        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than the %lld experts of %lld groups",
+                    (long long)m->moe_top_k, (long long)left, (long long)m->moe_groups_kept);
+    return STATUS_OK;
+}
+
+static status check(const struct model_spec *m)
+{
+    if (m->moe_experts == 0 || m->moe_top_k == 0 || m->moe_size == 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names moe: set model.moe_experts, model.moe_top_k and model.moe_size");
+    if (m->moe_top_k > m->moe_experts)
+        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than model.moe_experts %lld",
+                    (long long)m->moe_top_k, (long long)m->moe_experts);
+    if (m->activation != ACT_SWIGLU)
+        return FAIL(STATUS_CONFIG,
+                    "model.layers names moe: experts are swiglu, set model.activation: swiglu");
+    if (m->moe_shared_gate && m->moe_shared_size == 0)
+        return FAIL(STATUS_CONFIG, "model.moe_shared_gate needs a shared expert: model.moe_shared_size");
+    return check_groups(m);
+}
+
+static status check_unused(const struct model_spec *m)
+{
+    if (m->moe_experts == 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "model.moe_experts does nothing where model.layers names no moe, as in gqa/moe");
+}
+
+static int widths(struct model_spec *m, struct layer_width out[LAYER_WIDTHS_MAX])
+{
+    out[0] = (struct layer_width){"moe_size", &m->moe_size};
+    out[1] = (struct layer_width){"moe_shared_size", &m->moe_shared_size};
+    return 2;
+}
+
+static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
+{
+    const int64_t d = m->hidden_size;
+    n = layer_gemm_add(out, n, d, m->moe_experts);
+    const int routed = n;
+    n = layer_gemm_add(out, n, d, 2 * m->moe_size);
+    n = layer_gemm_add(out, n, m->moe_size, d);
+    for (int i = routed; i < n; i++) out[i].copies = (double)m->moe_top_k, out[i].grouped = true;
+    if (m->moe_shared_size == 0) return n;
+    if (m->moe_shared_gate) n = layer_gemm_add(out, n, d, 1);
+    n = layer_gemm_add(out, n, d, 2 * m->moe_shared_size);
+    return layer_gemm_add(out, n, m->moe_shared_size, d);
+}
+
+static struct ffn_flow flow(const struct model_spec *m)
+{
+    const double k = (double)m->moe_top_k, d = (double)m->hidden_size, e = (double)m->moe_experts,
+                 f = k * (double)m->moe_size + (double)m->moe_shared_size;
+    return (struct ffn_flow){3 * f + (k + 1) * d + 2 * e, 5 * f + 2 * (k + 1) * d + 2 * e, 3 * f};
+}
+
+const struct layer_traits moe_traits = {
+    .check = check, .check_unused = check_unused, .widths = widths, .gemms = gemms, .ffn_flow = flow};

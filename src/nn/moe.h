@@ -46,6 +46,7 @@ struct moe_saved {
     struct linear_saved router_saved, gate_saved;
 };
 
+extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);

@@ -1,35 +1,35 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline_schedule.h"
+#include "spec/layer_traits.h"
 
 #include <stdlib.h>
 
-/* What tp ranks share out, in equal parts. */
+static status check_widths(const struct layer_traits *t, const struct model_spec *given, int tp)
+{
+    struct model_spec m = *given;
+    struct layer_width widths[LAYER_WIDTHS_MAX];
+    const int count = t->widths(&m, widths);
+    for (int i = 0; i < count; i++)
+        if (*widths[i].value % tp != 0)
+            return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.%s %lld", tp, widths[i].key,
+                        (long long)*widths[i].value);
+    return STATUS_OK;
+}
+
+/* What tp ranks shard in equal parts. */
 static status check_tensor(const struct model_spec *m, int tp)
 {
-    const bool softmax = model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) > 0,
-               gdn = model_mixer_count(m, MIXER_GDN) > 0, mla = model_mixer_count(m, MIXER_MLA) > 0,
-               mamba = model_mixer_count(m, MIXER_MAMBA2) > 0, moe = model_ffn_count(m, FFN_MOE) > 0;
-    const struct {
-        const char *key;
-        bool used;
-        int64_t value;
-    } shared[] = {
-        {"head_count", softmax, m->head_count},
-        {"head_count_kv", softmax, m->head_count_kv ? m->head_count_kv : m->head_count},
-        {"gdn_key_heads", gdn, m->gdn_key_heads},
-        {"gdn_value_heads", gdn, m->gdn_value_heads},
-        {"mla_heads", mla, m->mla_heads ? m->mla_heads : m->head_count},
-        {"mamba_heads", mamba, m->mamba_heads},
-        {"mamba_groups", mamba, m->mamba_groups},
-        {"ffn_size", model_ffn_count(m, FFN_MLP) > 0, m->ffn_size},
-        {"moe_size", moe, m->moe_size},
-        {"moe_shared_size", moe, m->moe_shared_size},
-        {"vocab_size", true, m->vocab_size},
-    };
-    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
-        if (shared[i].used && shared[i].value % tp != 0)
-            return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.%s %lld", tp, shared[i].key,
-                        (long long)shared[i].value);
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) > 0) TRY(check_widths(mixer_traits(prefix##_##value), m, tp));
+    MIXER_WORDS(WORD)
+#undef WORD
+#define WORD(prefix, value, word)                                                                            \
+    if (model_ffn_count(m, prefix##_##value) > 0) TRY(check_widths(ffn_traits(prefix##_##value), m, tp));
+    FFN_WORDS(WORD)
+#undef WORD
+    if (m->vocab_size % tp != 0)
+        return FAIL(STATUS_CONFIG, "parallel.tensor %d does not divide model.vocab_size %lld", tp,
+                    (long long)m->vocab_size);
     if (tp > 1 && m->engram_layers[0] && m->engram_dim % (16 * tp) != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.tensor %d: model.engram_dim %lld is no multiple of 16 for each of the ranks",

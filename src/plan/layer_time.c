@@ -22,90 +22,10 @@ void layer_time_add(struct layer_time *t, const struct layer_time *more, double 
 #undef X
 }
 
-/* What passes between the GEMMs of a mixer, in elements per token. */
-struct widths {
-    double query, key; /* rotated, kept; of a delta rule: values, and queries with keys */
-    bool linear;       /* no softmax: a state */
-    int64_t head_dim;
-};
-
-static int64_t head_dim(const struct model_spec *m)
-{
-    return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
-}
-
-static int add(struct layer_gemm *out, int n, int64_t in, int64_t to)
-{
-    CHECK(n < LAYER_PRODUCTS_MAX, "a layer of more than %d products", LAYER_PRODUCTS_MAX);
-    out[n] = (struct layer_gemm){.in = in, .out = to, .copies = 1};
-    return n + 1;
-}
-
-static int mixer_gemms(const struct model_spec *m, enum mixer mixer, struct layer_gemm *out, struct widths *w)
-{
-    const int64_t d = m->hidden_size;
-    int n = 0;
-    switch (mixer) {
-    case MIXER_GQA:
-    case MIXER_SWA: {
-        const int64_t q = m->head_count * head_dim(m),
-                      kv = (m->head_count_kv ? m->head_count_kv : m->head_count) * head_dim(m);
-        *w = (struct widths){.query = (double)q, .key = (double)kv, .head_dim = head_dim(m)};
-        n = add(out, n, d, q + 2 * kv + (m->attention_gate ? q : 0));
-        return add(out, n, q, d);
-    }
-    case MIXER_GDN: {
-        const int64_t keys = m->gdn_key_heads * m->gdn_key_dim,
-                      values = m->gdn_value_heads * m->gdn_value_dim;
-        *w = (struct widths){.query = 3 * (double)values, .key = 4 * (double)keys, .linear = true};
-        n = add(out, n, d, 2 * keys + 2 * values + 2 * m->gdn_value_heads);
-        return add(out, n, values, d);
-    }
-    case MIXER_MLA: {
-        const int64_t heads = m->mla_heads ? m->mla_heads : m->head_count,
-                      q = heads * (m->mla_nope_dim + m->mla_rope_dim);
-        *w = (struct widths){.query = (double)q,
-                             .key = (double)(q + heads * m->mla_value_dim),
-                             .head_dim = m->mla_nope_dim + m->mla_rope_dim};
-        if (m->mla_q_rank > 0) n = add(out, n, d, m->mla_q_rank);
-        n = add(out, n, m->mla_q_rank > 0 ? m->mla_q_rank : d, q);
-        n = add(out, n, d, m->mla_kv_rank + m->mla_rope_dim);
-        n = add(out, n, m->mla_kv_rank, heads * (m->mla_nope_dim + m->mla_value_dim));
-        return add(out, n, heads * m->mla_value_dim, d);
-    }
-    case MIXER_MAMBA2: {
-        const int64_t wide = m->mamba_heads * m->mamba_head_dim, states = m->mamba_groups * m->mamba_state;
-        *w = (struct widths){.query = 3 * (double)wide, .key = 4 * (double)states, .linear = true};
-        n = add(out, n, d, 2 * wide + 2 * states + m->mamba_heads);
-        return add(out, n, wide, d);
-    }
-    }
-    return 0;
-}
-
-static int ffn_gemms(const struct model_spec *m, enum ffn ffn, struct layer_gemm *out, int n)
-{
-    const int64_t d = m->hidden_size;
-    if (ffn == FFN_MLP) {
-        n = add(out, n, d, (m->activation == ACT_SWIGLU ? 2 : 1) * m->ffn_size);
-        return add(out, n, m->ffn_size, d);
-    }
-    n = add(out, n, d, m->moe_experts);
-    const int routed = n;
-    n = add(out, n, d, 2 * m->moe_size);
-    n = add(out, n, m->moe_size, d);
-    for (int i = routed; i < n; i++) out[i].copies = (double)m->moe_top_k, out[i].grouped = true;
-    if (m->moe_shared_size == 0) return n;
-    if (m->moe_shared_gate) n = add(out, n, d, 1);
-    n = add(out, n, d, 2 * m->moe_shared_size);
-    return add(out, n, m->moe_shared_size, d);
-}
-
-int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_PRODUCTS_MAX])
+int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_GEMMS_MAX])
 {
     const struct layer_spec l = model_layer(m, layer);
-    struct widths w = {0};
-    return ffn_gemms(m, l.ffn, out, mixer_gemms(m, l.mixer, out, &w));
+    return ffn_traits(l.ffn)->gemms(m, out, mixer_traits(l.mixer)->gemms(m, out, 0));
 }
 
 /* A GPU whose multiprocessors do not all get a tile of 128 x 128 is as slow as if they had; weight gradients are cut along the tokens. */
@@ -132,24 +52,6 @@ static double element_bytes(const struct layer_shape *s)
     return (double)dtype_bytes(precision_of(s->precision).act);
 }
 
-/* Elements that the feed-forward part's own ops move per token: forward, backward; and what selective recompute repeats. */
-struct moved {
-    double forward, backward, again;
-};
-
-static struct moved ffn_moved(const struct model_spec *m, enum ffn ffn)
-{
-    const double d = (double)m->hidden_size;
-    if (ffn == FFN_MLP) {
-        const double f = (double)m->ffn_size;
-        return m->activation == ACT_SWIGLU ? (struct moved){3 * f, 6 * f, 3 * f}
-                                           : (struct moved){2 * f, 3 * f, 2 * f};
-    }
-    const double k = (double)m->moe_top_k, f = k * (double)m->moe_size + (double)m->moe_shared_size;
-    return (struct moved){3 * f + (k + 1) * d + 2 * (double)m->moe_experts,
-                          5 * f + 2 * (k + 1) * d + 2 * (double)m->moe_experts, 3 * f};
-}
-
 /* What is left of the time of passes that an epilogue does (ops.h: struct epilogue), where the set fuses it and nothing is between.
  * FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of RoPE's (docs/PERF.md). */
 struct fused {
@@ -157,7 +59,8 @@ struct fused {
     double stream; /* elements of the residual stream that forward does not move, per token */
 };
 
-static struct fused fused_of(const struct layer_shape *s, const struct layer_spec *l)
+static struct fused fused_of(const struct layer_shape *s, const struct layer_spec *l,
+                             const struct mixer_flow *w)
 {
     static const double FUSED = 0.7;
     const struct model_spec *m = s->model;
@@ -175,24 +78,24 @@ static struct fused fused_of(const struct layer_shape *s, const struct layer_spe
     const bool rope = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && attn_rope_alone(m) &&
                       !m->qkv_bias && !m->attention_gate;
     if (rope && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
-    if (rope && fusion_rope_bwd(head_dim(m), s->sequence)) j.rope_backward = FUSED;
+    if (rope && fusion_rope_bwd(w->head_dim, s->sequence)) j.rope_backward = FUSED;
     return j;
 }
 
 /* Norms each read two tensors of the stream's width and write two, both ways; activations form their GEMM again in backward; around the
  * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their GEMMs. */
-static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct widths *w,
+static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct mixer_flow *w,
                      struct layer_times *t)
 {
     const double bytes = element_bytes(s) / s->machine->stream_rate, n = (double)s->tokens;
-    const struct fused j = fused_of(s, l);
+    const struct fused j = fused_of(s, l, w);
     const double stream = 8 * (double)s->model->hidden_size * (double)s->stream;
     const double ends = 2 * (w->query + w->key), scores = w->linear ? 0 : 2 * w->query;
-    const struct moved f = ffn_moved(s->model, l->ffn);
+    const struct ffn_flow f = ffn_traits(l->ffn)->ffn_flow(s->model);
     t->forward.memory = bytes * (stream + n * (j.rope_forward * ends + j.act_forward * f.forward - j.stream));
     t->backward.memory =
         bytes * (stream + n * (j.rope_backward * ends + scores + j.act_backward * f.backward));
-    if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.again);
+    if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.recompute);
     if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
 }
 
@@ -215,11 +118,11 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 {
     const struct model_spec *m = s->model;
     const struct layer_spec l = model_layer(m, layer);
-    struct layer_gemm products[LAYER_PRODUCTS_MAX];
-    struct widths w = {0};
+    struct layer_gemm products[LAYER_GEMMS_MAX];
+    const struct mixer_flow w = mixer_traits(l.mixer)->mixer_flow(m);
     struct layer_times t = {0};
     double weights = 0;
-    const int n = ffn_gemms(m, l.ffn, products, mixer_gemms(m, l.mixer, products, &w));
+    const int n = layer_gemms(m, layer, products);
     for (int i = 0; i < n; i++) {
         const struct product_s p = product_s(s, &products[i]);
         if (products[i].in == m->hidden_size) add_edge(&t.enter, &p);
@@ -249,7 +152,7 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 
 double layer_times_ortho(const struct layer_shape *s, int64_t layer)
 {
-    struct layer_gemm products[LAYER_PRODUCTS_MAX];
+    struct layer_gemm products[LAYER_GEMMS_MAX];
     const int count = layer_gemms(s->model, layer, products);
     double sum = 0;
     for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than apart */

@@ -6,7 +6,7 @@
 #ifndef INGOT_PLAN_LAYER_TIME_H
 #define INGOT_PLAN_LAYER_TIME_H
 #include "plan/machine.h"
-#include "spec/spec.h"
+#include "spec/layer_traits.h"
 
 #define LAYER_PARTS(X) X(products, "products") X(mixing, "attention, states") X(memory, "memory-bound ops")
 struct layer_time {
@@ -38,12 +38,6 @@ struct layer_times layer_times_embed(const struct layer_shape *s);
 /* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */
 double layer_times_ortho(const struct layer_shape *s, int64_t layer);
 
-/* Of a GEMM [tokens, in] x [in, out] in a layer's forward pass. */
-struct layer_gemm {
-    int64_t in, out;
-    double copies;  /* per token: chosen experts */
-    bool grouped;
-};
-enum { LAYER_PRODUCTS_MAX = 12 };
-int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_PRODUCTS_MAX]);
+/* The GEMMs of a layer's mixer, then those of its feed-forward part. */
+int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_GEMMS_MAX]);
 #endif

@@ -1,4 +1,5 @@
 /* The text and the JSON of a plan for many devices. */
+#include "model/param_count.h"
 #include "base/text.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/grad_overlay.h"
@@ -62,7 +63,7 @@ static void print_head(const struct mesh_plan *p)
            cluster_text(a, &p->cluster), p->peak * 1e-12, fp8, text_bytes(b, m->memory_bytes),
            m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9);
     printf("model        %s parameters, %lld layers, width %lld\n",
-           text_count(b, (double)model_spec_param_count(&s->model, s->model.vocab_size)),
+           text_count(b, (double)model_param_count(&s->model, s->model.vocab_size)),
            (long long)s->model.layer_count, (long long)s->model.hidden_size);
     printf("step         %s tokens: %lld sequences of %lld\n",
            text_count(c, (double)s->run.train_batch_tokens),

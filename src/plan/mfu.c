@@ -1,5 +1,6 @@
 #include "plan/mfu.h"
 #include "plan/machine.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,15 +8,10 @@
 double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
 {
     const struct flops f = plan_training_flops(m, sequence_length);
-    const double hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
-    const double latent = (double)(m->mla_heads ? m->mla_heads : m->head_count) *
-                          (double)(m->mla_nope_dim + m->mla_rope_dim + m->mla_value_dim);
     double scores = 0;
     for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) {
-        const enum mixer mixer = model_layer(m, i).mixer;
-        const double times = plan_training_times(m, i) * (double)sequence_length;
-        if (mixer == MIXER_GQA || mixer == MIXER_SWA) scores += times * 4 * (double)m->head_count * hd;
-        if (mixer == MIXER_MLA) scores += times * 2 * latent;
+        const struct layer_traits *t = mixer_traits(model_layer(m, i).mixer);
+        scores += plan_training_times(m, i) * t->square_flops(m, sequence_length);
     }
     return f.qkv + f.out + f.mlp + f.head + f.mtp + f.engram + scores;
 }

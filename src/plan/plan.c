@@ -1,6 +1,8 @@
+#include "model/param_count.h"
 #include "ops/precision.h"
 #include "plan/plan.h"
 #include "base/text.h"
+#include "spec/layer_traits.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
 #include "parallel/pipeline_schedule.h"
@@ -21,26 +23,11 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
 /* What a GPU's kernels cannot do, before a device is touched. */
 static status check_gpu(const struct model_spec *m)
 {
-    const bool gdn = model_mixer_count(m, MIXER_GDN) > 0, mla = model_mixer_count(m, MIXER_MLA) > 0;
-    if (gdn && m->gdn_key_dim > DELTA_KEYS_CUDA_MAX)
-        return FAIL(STATUS_CONFIG,
-                    "model.gdn_key_dim %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
-                    (long long)m->gdn_key_dim, (int)DELTA_KEYS_CUDA_MAX);
-    if (model_mixer_count(m, MIXER_MAMBA2) > 0 && m->mamba_state > DELTA_KEYS_CUDA_MAX)
-        return FAIL(STATUS_CONFIG,
-                    "model.mamba_state %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
-                    (long long)m->mamba_state, (int)DELTA_KEYS_CUDA_MAX);
-    const struct {
-        const char *keys;
-        int64_t width;
-    } heads[] = {{"mla_nope_dim + mla_rope_dim", m->mla_nope_dim + m->mla_rope_dim},
-                 {"mla_value_dim", m->mla_value_dim},
-                 {"mla_kv_rank + mla_rope_dim, a row of the cache,", m->mla_kv_rank + m->mla_rope_dim}};
-    for (size_t i = 0; mla && i < sizeof heads / sizeof heads[0]; i++)
-        if (heads[i].width > HEAD_CUDA_MAX)
-            return FAIL(STATUS_CONFIG,
-                        "model.%s = %lld: a GPU's kernels take at most %d; use --machine.device=cpu",
-                        heads[i].keys, (long long)heads[i].width, (int)HEAD_CUDA_MAX);
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) > 0 && mixer_traits(prefix##_##value)->check_gpu)             \
+        TRY(mixer_traits(prefix##_##value)->check_gpu(m));
+    MIXER_WORDS(WORD)
+#undef WORD
     return STATUS_OK;
 }
 
@@ -394,82 +381,20 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
         (long long)s->run.train_sequence_length, text_bytes(a, bytes), text_bytes(b, have));
 }
 
-/* Mean number of keys a query sees in a sequence of t tokens: (t + 1) / 2, or w - w (w - 1) / (2 t) with a window w < t. */
-static double keys_seen(int64_t t, int64_t window)
-{
-    double n = (double)t, w = (double)window;
-    return window > 0 && window < t ? w - w * (w - 1) / (2 * n) : (n + 1) / 2;
-}
-
-static void add_attention(struct flops *f, const struct model_spec *m, int64_t sequence_length,
-                          int64_t window)
-{
-    double d = (double)m->hidden_size,
-           hd = (double)(m->head_dim ? m->head_dim : m->hidden_size / m->head_count);
-    double q = (double)m->head_count * hd,
-           kv = (double)(m->head_count_kv ? m->head_count_kv : m->head_count) * hd;
-    f->qkv += 2 * d * (q + 2 * kv + (m->attention_gate ? q : 0));
-    f->out += 2 * q * d;
-    f->scores += 4 * q * keys_seen(sequence_length, window);
-}
-
-/* The delta rule in chunks of 64 rows: states, GEMMs inside a chunk, the triangular solve. */
-static void add_gdn(struct flops *f, const struct model_spec *m)
-{
-    const double d = (double)m->hidden_size, heads = (double)m->gdn_value_heads, dk = (double)m->gdn_key_dim,
-                 dv = (double)m->gdn_value_dim, keys = (double)m->gdn_key_heads * dk, values = heads * dv,
-                 chunk = 64;
-    f->qkv += 2 * d * (2 * keys + 2 * values + 2 * heads);
-    f->out += 2 * values * d;
-    f->scores += heads * (6 * dk * dv + 2 * chunk * (3 * dk + 2 * dv) + 2 * chunk * chunk / 3);
-}
-
-static void add_mla(struct flops *f, const struct model_spec *m, int64_t sequence_length)
-{
-    const double d = (double)m->hidden_size, heads = (double)(m->mla_heads ? m->mla_heads : m->head_count),
-                 rank = (double)m->mla_kv_rank, q_rank = (double)m->mla_q_rank,
-                 nope = (double)m->mla_nope_dim, rope = (double)m->mla_rope_dim,
-                 value = (double)m->mla_value_dim, q = heads * (nope + rope);
-    f->qkv += 2 * (q_rank > 0 ? d * q_rank + q_rank * q : d * q) + 2 * d * (rank + rope) +
-              2 * rank * heads * (nope + value);
-    f->out += 2 * heads * value * d;
-    f->scores += 2 * heads * (nope + rope + value) * keys_seen(sequence_length, 0);
-}
-
-/* The same without the delta term: states, and two GEMMs inside a chunk. */
-static void add_mamba(struct flops *f, const struct model_spec *m)
-{
-    const double d = (double)m->hidden_size, heads = (double)m->mamba_heads, p = (double)m->mamba_head_dim,
-                 state = (double)m->mamba_state, wide = heads * p, chunk = 64;
-    f->qkv += 2 * d * (2 * wide + 2 * (double)m->mamba_groups * state + heads);
-    f->out += 2 * wide * d;
-    f->scores += heads * (4 * state * p + 2 * chunk * (state + p));
-}
-
-/* The router, the chosen experts, the shared one and its gate. */
-static double moe_flops(const struct model_spec *m)
-{
-    const double width = (double)(m->moe_top_k * m->moe_size + m->moe_shared_size);
-    return 2 * (double)m->hidden_size * (3 * width + (double)m->moe_experts + (m->moe_shared_gate ? 1 : 0));
-}
-
 struct flops plan_layer_flops(const struct model_spec *m, int64_t i, int64_t sequence_length)
 {
     const double d = (double)m->hidden_size;
     const struct layer_spec l = model_layer(m, i);
     struct flops r = {0};
     if (model_layer_engram(m, i)) r.engram += 4 * d * (double)(model_engram_rows(m) * m->engram_dim);
-    switch (l.mixer) {
-    case MIXER_GQA:
-    case MIXER_SWA: add_attention(&r, m, sequence_length, model_layer_window(m, i) ? m->window : 0); break;
-    case MIXER_GDN: add_gdn(&r, m); break;
-    case MIXER_MLA: add_mla(&r, m, sequence_length); break;
-    case MIXER_MAMBA2: add_mamba(&r, m); break;
+    struct layer_gemm gemms[LAYER_GEMMS_MAX];
+    const int mixer = mixer_traits(l.mixer)->gemms(m, gemms, 0),
+              all = ffn_traits(l.ffn)->gemms(m, gemms, mixer);
+    for (int k = 0; k < all; k++) {
+        const double flops = 2 * gemms[k].copies * (double)gemms[k].in * (double)gemms[k].out;
+        *(k >= mixer ? &r.mlp : k == mixer - 1 ? &r.out : &r.qkv) += flops;
     }
-    switch (l.ffn) {
-    case FFN_MOE: r.mlp += moe_flops(m); break;
-    case FFN_MLP: r.mlp += (m->activation == ACT_SWIGLU ? 6 : 4) * d * (double)m->ffn_size; break;
-    }
+    r.scores += mixer_traits(l.mixer)->core_flops(m, i, sequence_length);
     return r;
 }
 
@@ -537,7 +462,7 @@ struct machine_text {
 
 static int64_t active_count(const struct spec *s)
 {
-    return model_spec_active_count(&s->model, s->model.vocab_size);
+    return model_active_count(&s->model, s->model.vocab_size);
 }
 
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d,

@@ -1,6 +1,7 @@
 #include "plan/rank_share.h"
 #include "parallel/tp_grad.h"
 #include "plan/grad_overlay.h"
+#include "spec/layer_traits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,35 @@ void rank_share_close(struct rank_share *s)
     free(s);
 }
 
+/* gqa and swa have the same widths: each is divided once. */
+static int once(int64_t **list, int count, int64_t *value)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i] == value) return count;
+    list[count] = value;
+    return count + 1;
+}
+
 /* The model of one of tp ranks, for the times of its GEMMs: its heads and widths, and its rows of the vocabulary. mesh_check has seen
  * it. */
 static void divide(struct model_spec *m, int tp)
 {
     if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
-    if (m->head_count_kv == 0) m->head_count_kv = m->head_count;
-    if (m->mla_heads == 0) m->mla_heads = m->head_count;
-    int64_t *const shared[] = {&m->head_count, &m->head_count_kv,   &m->gdn_key_heads, &m->gdn_value_heads,
-                               &m->mla_heads,  &m->mamba_heads,     &m->mamba_groups,  &m->ffn_size,
-                               &m->moe_size,   &m->moe_shared_size, &m->engram_dim,    &m->vocab_size};
-    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) *shared[i] /= tp;
+    struct layer_width widths[LAYER_WIDTHS_MAX];
+    int64_t *divided[8 * LAYER_WIDTHS_MAX];
+    int count = 0;
+#define WORD(prefix, name, word)                                                                             \
+    for (int i = 0, n = mixer_traits(prefix##_##name)->widths(m, widths); i < n; i++)                        \
+        count = once(divided, count, widths[i].value);
+    MIXER_WORDS(WORD)
+#undef WORD
+#define WORD(prefix, name, word)                                                                             \
+    for (int i = 0, n = ffn_traits(prefix##_##name)->widths(m, widths); i < n; i++)                          \
+        count = once(divided, count, widths[i].value);
+    FFN_WORDS(WORD)
+#undef WORD
+    for (int i = 0; i < count; i++) *divided[i] /= tp;
+    m->engram_dim /= tp, m->vocab_size /= tp;
 }
 
 static void count_rows(struct rank_share *s, const struct decoder *d)

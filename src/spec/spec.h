@@ -99,11 +99,6 @@ status preset_find(const char *name, struct model_spec *m) WARN_UNUSED; /* unkno
 void model_spec_default(struct model_spec *m);
 void run_spec_default(struct run_spec *r);
 
-/* Number of parameters in closed form, with `vocab_size` rows in the embedding (a spec may leave that to the tokenizer). */
-int64_t model_spec_param_count(const struct model_spec *m, int64_t vocab_size);
-/* Of them, what one token passes: all but the experts that are not chosen, and the tables of n-grams, of which it reads some rows. */
-int64_t model_spec_active_count(const struct model_spec *m, int64_t vocab_size);
-
 /* What a layer is made of: model.layers is "[ONCE;]REPEATED", both lists of [COUNT*]MIXER[/FFN]; FFN is mlp where it is left out.
  * Needs a checked pattern. */
 struct layer_spec {

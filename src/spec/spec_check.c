@@ -1,5 +1,6 @@
 /* What cannot work, in one line each. Ranges of single keys stand in the rows of the .def files; here are the combinations. */
 #include "spec/keys.h"
+#include "spec/layer_traits.h"
 #include "spec/sources.h"
 #include "spec/spec_int.h"
 
@@ -29,19 +30,6 @@ static bool has_attention(const struct model_spec *m)
     return model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) > 0;
 }
 
-static status check_heads(const struct model_spec *m)
-{
-    if (!has_attention(m)) return STATUS_OK;
-    if (m->head_dim == 0 && m->hidden_size % m->head_count != 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.hidden_size %lld is not a multiple of model.head_count %lld; set model.head_dim",
-                    (ll)m->hidden_size, (ll)m->head_count);
-    if (m->head_count_kv > 0 && m->head_count % m->head_count_kv != 0)
-        return FAIL(STATUS_CONFIG, "model.head_count %lld is not a multiple of model.head_count_kv %lld",
-                    (ll)m->head_count, (ll)m->head_count_kv);
-    return STATUS_OK;
-}
-
 static status check_norms_and_gate(const struct model_spec *m)
 {
     if (m->norm_zero_centered && m->norm != NORM_RMSNORM)
@@ -49,90 +37,6 @@ static status check_norms_and_gate(const struct model_spec *m)
     if (m->attention_gate && !has_attention(m))
         return FAIL(STATUS_CONFIG, "model.attention_gate: model.layers names neither gqa nor swa");
     return STATUS_OK;
-}
-
-static status check_gdn(const struct model_spec *m)
-{
-    if (model_mixer_count(m, MIXER_GDN) == 0) return STATUS_OK;
-    if (m->gdn_key_heads == 0 || m->gdn_value_heads == 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.layers names gdn: set model.gdn_key_heads and model.gdn_value_heads");
-    if (m->gdn_value_heads % m->gdn_key_heads != 0)
-        return FAIL(STATUS_CONFIG, "model.gdn_value_heads %lld is not a multiple of model.gdn_key_heads %lld",
-                    (ll)m->gdn_value_heads, (ll)m->gdn_key_heads);
-    return STATUS_OK;
-}
-
-static status check_mla(const struct model_spec *m)
-{
-    if (model_mixer_count(m, MIXER_MLA) == 0) return STATUS_OK;
-    if (m->mla_kv_rank == 0) return FAIL(STATUS_CONFIG, "model.layers names mla: set model.mla_kv_rank");
-    if (m->mla_rope_dim % 2 != 0)
-        return FAIL(STATUS_CONFIG, "model.mla_rope_dim %lld is odd; rope turns pairs of elements",
-                    (ll)m->mla_rope_dim);
-    if (m->position != POS_ROPE)
-        return FAIL(STATUS_CONFIG,
-                    "model.layers names mla, whose keys have rotated tails: model.position must be rope");
-    return STATUS_OK;
-}
-
-static status check_mamba(const struct model_spec *m)
-{
-    if (model_mixer_count(m, MIXER_MAMBA2) == 0) return STATUS_OK;
-    if (m->mamba_heads == 0) return FAIL(STATUS_CONFIG, "model.layers names mamba2: set model.mamba_heads");
-    if (m->mamba_groups == 0 || m->mamba_heads % m->mamba_groups != 0)
-        return FAIL(STATUS_CONFIG, "model.mamba_heads %lld is not a multiple of model.mamba_groups %lld",
-                    (ll)m->mamba_heads, (ll)m->mamba_groups);
-    return STATUS_OK;
-}
-
-static status check_mlp(const struct model_spec *m)
-{
-    if (model_ffn_count(m, FFN_MLP) > 0 && m->ffn_size == 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.ffn_size is not given; set it or start from a preset (model.preset)");
-    return STATUS_OK;
-}
-
-static status check_groups(const struct model_spec *m)
-{
-    if (m->moe_groups == 0 && m->moe_groups_kept == 0) return STATUS_OK;
-    if (m->moe_groups_kept > m->moe_groups)
-        return FAIL(STATUS_CONFIG, "model.moe_groups_kept %lld is more than model.moe_groups %lld",
-                    (ll)m->moe_groups_kept, (ll)m->moe_groups);
-    if (m->moe_groups_kept == 0)
-        return FAIL(
-            STATUS_CONFIG,
-            "model.moe_groups needs model.moe_groups_kept, the groups that a token's experts come from");
-    if (m->moe_experts % m->moe_groups != 0)
-        return FAIL(STATUS_CONFIG, "model.moe_experts %lld is not a multiple of model.moe_groups %lld",
-                    (ll)m->moe_experts, (ll)m->moe_groups);
-    const int64_t left = m->moe_experts / m->moe_groups * m->moe_groups_kept;
-    if (m->moe_top_k > left)
-        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than the %lld experts of %lld groups",
-                    (ll)m->moe_top_k, (ll)left, (ll)m->moe_groups_kept);
-    return STATUS_OK;
-}
-
-static status check_moe(const struct model_spec *m)
-{
-    if (model_ffn_count(m, FFN_MOE) == 0) {
-        if (m->moe_experts == 0) return STATUS_OK;
-        return FAIL(STATUS_CONFIG,
-                    "model.moe_experts does nothing where model.layers names no moe, as in gqa/moe");
-    }
-    if (m->moe_experts == 0 || m->moe_top_k == 0 || m->moe_size == 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.layers names moe: set model.moe_experts, model.moe_top_k and model.moe_size");
-    if (m->moe_top_k > m->moe_experts)
-        return FAIL(STATUS_CONFIG, "model.moe_top_k %lld is more than model.moe_experts %lld",
-                    (ll)m->moe_top_k, (ll)m->moe_experts);
-    if (m->activation != ACT_SWIGLU)
-        return FAIL(STATUS_CONFIG,
-                    "model.layers names moe: experts are swiglu, set model.activation: swiglu");
-    if (m->moe_shared_gate && m->moe_shared_size == 0)
-        return FAIL(STATUS_CONFIG, "model.moe_shared_gate needs a shared expert: model.moe_shared_size");
-    return check_groups(m);
 }
 
 static status check_rope_scaling(const struct model_spec *m)
@@ -175,21 +79,37 @@ static status check_positions(const struct model_spec *m)
     return check_rope_scaling(m);
 }
 
+static status check_part(const struct layer_traits *t, const struct model_spec *m, int64_t layers)
+{
+    if (layers > 0) return t->check(m);
+    return t->check_unused ? t->check_unused(m) : STATUS_OK;
+}
+
+/* Every kind of mixer and of feed-forward part, in the order of words.def. */
+static status check_parts(const struct model_spec *m)
+{
+#define WORD(prefix, value, word)                                                                            \
+    TRY(check_part(mixer_traits(prefix##_##value), m, model_mixer_count(m, prefix##_##value)));
+    MIXER_WORDS(WORD)
+#undef WORD
+#define WORD(prefix, value, word)                                                                            \
+    TRY(check_part(ffn_traits(prefix##_##value), m, model_ffn_count(m, prefix##_##value)));
+    FFN_WORDS(WORD)
+#undef WORD
+    return STATUS_OK;
+}
+
 status model_spec_check(const struct model_spec *m)
 {
     struct spec s = {.model = *m};
     TRY(check_section(&s, true));
     TRY(layers_check(m));
-    TRY(check_heads(m));
+    if (has_attention(m)) TRY(mixer_traits(MIXER_GQA)->check(m)); /* before what divides by heads */
     TRY(check_positions(m));
     TRY(check_norms_and_gate(m));
     TRY(engram_check(m));
     TRY(hrm_check(m));
-    TRY(check_gdn(m));
-    TRY(check_mla(m));
-    TRY(check_mamba(m));
-    TRY(check_mlp(m));
-    return check_moe(m);
+    return check_parts(m);
 }
 
 static status check_batch(const struct spec *s)

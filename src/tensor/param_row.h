@@ -59,6 +59,7 @@ struct param {
     bool stored;                /* a GEMM forms the whole gradient and stores it in a step's first micro-batch; of the rest the
                                    optimizer leaves zeros behind */
     bool linear;                /* the weight of an nn/linear */
+    int64_t experts;            /* matrices of so many experts are stacked in it, of which a token passes some; 0: none */
     bool derived[DERIVED_COUNT];        /* copies of it in other forms that blocks read, beside `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* where each begins in params.derived, in elements: params_lay */
     bool zero;                  /* begins at 0, whatever its role */

@@ -209,6 +209,22 @@ static void flops_are_those_of_published_rates(void **state)
     }
 }
 
+/* Weights of a layer that a token is multiplied by: read off the parameter table, of which the GEMMs' list knows nothing. */
+static double multiplied(const struct model_spec *m, int64_t layer)
+{
+    struct decoder d;
+    double sum = 0;
+    assert_int_equal(decoder_init(&d, m, NULL), STATUS_OK);
+    const struct param_unit *unit = &d.params.units[layer + 1];
+    for (int i = unit->first; i < unit->last; i++) {
+        const struct param *row = &d.params.rows[i];
+        if (row->experts) sum += (double)(row->count / row->experts * m->moe_top_k);
+        if (row->linear) sum += (double)row->count;
+    }
+    decoder_fini(&d);
+    return sum;
+}
+
 /* The list of GEMMs that times are formed of is the list that FLOPs are counted of. */
 static void products_are_those_that_are_counted(void **state)
 {
@@ -226,12 +242,13 @@ static void products_are_those_that_are_counted(void **state)
     count++;
     for (int i = 0; i < count; i++)
         for (int64_t layer = 0; layer < all[i].layer_count; layer++) {
-            struct layer_gemm p[LAYER_PRODUCTS_MAX];
+            struct layer_gemm p[LAYER_GEMMS_MAX];
             const int n = layer_gemms(&all[i], layer, p);
             double sum = 0;
             for (int k = 0; k < n; k++) sum += 2 * p[k].copies * (double)p[k].in * (double)p[k].out;
             const struct flops f = plan_layer_flops(&all[i], layer, 1024);
             near(sum, f.qkv + f.out + f.mlp, 1e-12);
+            near(sum, 2 * multiplied(&all[i], layer), 1e-12);
         }
 }
 

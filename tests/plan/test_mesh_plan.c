@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/param_count.h"
 #include "optim/muon.h"
 #include "plan/mesh_plan.h"
 
@@ -329,7 +330,7 @@ static void stages_hold_the_whole_model(void **state)
     (void)state;
     const struct spec s = spec_of("70b", 4096, 64);
     struct mesh_plan *p = open_plan(&s, "64xh100");
-    const double all = (double)model_spec_param_count(&s.model, s.model.vocab_size);
+    const double all = (double)model_param_count(&s.model, s.model.vocab_size);
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int pp = 1; pp <= 8; pp *= 2) {
             struct mesh_result r;

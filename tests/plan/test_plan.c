@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "comm/comm_int.h"
+#include "model/param_count.h"
+#include "plan/param_formula.h"
 #include "plan/mfu.h"
 
 static void every_preset_has_the_parameters_of_its_formula(void **state)
@@ -24,8 +26,10 @@ static void every_preset_has_the_parameters_of_its_formula(void **state)
             m.engram_dim = 64, m.engram_base = 1000;
             struct decoder d;
             assert_int_equal(decoder_init(&d, &m, NULL), STATUS_OK);
-            if (d.params.unique != model_spec_param_count(&m, m.vocab_size))
+            if (d.params.unique != formula_params(&m, m.vocab_size))
                 fail_msg("%s: %lld", preset_name(i), (long long)d.params.unique);
+            assert_true(model_param_count(&m, m.vocab_size) == d.params.unique);
+            assert_true(model_active_count(&m, m.vocab_size) == formula_active(&m, m.vocab_size));
             decoder_fini(&d);
         }
     }
@@ -302,7 +306,7 @@ static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
                   out = 24 * 16;
     const int64_t all = 100 * 16 + 16 + 2 * (in + conv + heads + norm + out + 3 * 16 * 24 + 2 * 16);
     assert_true(d.params.unique == all);
-    assert_true(model_spec_param_count(&m, 100) == all);
+    assert_true(formula_params(&m, 100) == all);
     decoder_fini(&d);
     const struct flops f = plan_flops(&m, 8);
     assert_true(f.qkv == 2.0 * 2 * (double)in && f.out == 2.0 * 2 * (double)out);

@@ -1,5 +1,7 @@
 /* Goal: presets have the exact published or designed sizes. Method: the counts as literals, and an independent count that adds up
  * every matrix and vector of a block by name; the library's closed form must agree on random shapes too. */
+#include "model/param_count.h"
+#include "plan/param_formula.h"
 #include "base/rng.h"
 #include "spec/spec.h"
 
@@ -161,7 +163,7 @@ static void every_preset_has_its_exact_parameter_count(void **state)
         assert_int_equal(model_spec_check(&m), STATUS_OK);
         assert_true(m.vocab_size == presets[i].vocab || m.vocab_size == 0);
         assert_true(count_by_hand(&m, presets[i].vocab) == presets[i].count);
-        assert_true(model_spec_param_count(&m, presets[i].vocab) == presets[i].count);
+        assert_true(model_param_count(&m, presets[i].vocab) == presets[i].count);
     }
 }
 
@@ -190,7 +192,8 @@ static void the_closed_form_agrees_on_random_shapes(void **state)
         m.tied_embeddings = bits & 128;
         m.attention_gate = bits & 256;
         assert_int_equal(model_spec_check(&m), STATUS_OK);
-        assert_true(model_spec_param_count(&m, 1000) == count_by_hand(&m, 1000));
+        assert_true(model_param_count(&m, 1000) == count_by_hand(&m, 1000));
+        assert_true(formula_params(&m, 1000) == count_by_hand(&m, 1000));
     }
 }
 
@@ -207,9 +210,10 @@ static void models_with_tables_pass_and_rest_on_the_designed_number_of_parameter
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct model_spec m;
         assert_int_equal(preset_find(sizes[i].name, &m), STATUS_OK);
-        assert_true(model_spec_active_count(&m, m.vocab_size) == sizes[i].active);
+        assert_true(formula_active(&m, m.vocab_size) == sizes[i].active);
+        assert_true(model_active_count(&m, m.vocab_size) == sizes[i].active);
         m.engram_layers[0] = 0;
-        assert_true(model_spec_param_count(&m, m.vocab_size) == sizes[i].backbone);
+        assert_true(model_param_count(&m, m.vocab_size) == sizes[i].backbone);
     }
 }
 
@@ -225,9 +229,9 @@ static void mixtures_of_experts_have_the_published_sizes(void **state)
     m.mla_q_rank = 1536, m.mla_kv_rank = 512, m.tied_embeddings = false;
     m.moe_experts = 256, m.moe_top_k = 8, m.moe_size = m.moe_shared_size = 2048;
     assert_int_equal(model_spec_check(&m), STATUS_OK);
-    assert_true(model_spec_param_count(&m, m.vocab_size) == 671026404352);
+    assert_true(model_param_count(&m, m.vocab_size) == 671026404352);
     assert_true(count_by_hand(&m, m.vocab_size) == 671026404352);
-    assert_true(model_spec_active_count(&m, m.vocab_size) == 671026404352 - 58 * 248 * (3LL * 7168 * 2048));
+    assert_true(model_active_count(&m, m.vocab_size) == 671026404352 - 58 * 248 * (3LL * 7168 * 2048));
 
     model_spec_default(&m);
     m.vocab_size = 151936, m.layer_count = 48, m.hidden_size = 2048, m.head_count = 16, m.head_count_kv = 2,
@@ -237,7 +241,7 @@ static void mixtures_of_experts_have_the_published_sizes(void **state)
     m.attention_gate = m.qk_norm = m.norm_zero_centered = true, m.rope_fraction = 0.25;
     m.moe_experts = 512, m.moe_top_k = 10, m.moe_size = m.moe_shared_size = 512, m.moe_shared_gate = true;
     assert_int_equal(model_spec_check(&m), STATUS_OK);
-    assert_true(model_spec_param_count(&m, m.vocab_size) == 79674391296);
+    assert_true(model_param_count(&m, m.vocab_size) == 79674391296);
     assert_true(count_by_hand(&m, m.vocab_size) == 79674391296);
 }
 
@@ -259,7 +263,7 @@ static void a_hybrids_blocks_have_the_sizes_of_their_sources(void **state)
             less = m;
             less.layer_count = layer;
             int64_t rest = 3 * m.hidden_size * m.ffn_size + 2 * m.hidden_size,
-                    mixer = model_spec_param_count(&m, 100) - model_spec_param_count(&less, 100) - rest;
+                    mixer = model_param_count(&m, 100) - model_param_count(&less, 100) - rest;
             assert_true(mixer == (layer == 2 ? rows[i].gdn : rows[i].mla));
         }
     }
