@@ -1,5 +1,7 @@
 /* What a job's exchanges take of memory, as the files that take it say. */
+#include "comm/call.h"
 #include "comm/gpu/cuda/p2p.h"
+#include "comm/transport.h"
 
 struct comm_job comm_job(const struct comm *world)
 {
@@ -21,7 +23,8 @@ struct comm_room comm_room(const struct comm_room_args *a)
     const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
     struct comm_room r = {0};
     if (job->ranks == 1) return r;
-    r.host = job->memory ? local_room(job->ranks, a->groups) : mpi_room(job->ranks, job->here);
+    const struct transport *t = job->memory ? &transport_shm : &transport_mpi;
+    r.host = t->bytes(job->ranks, job->here, a->groups);
     if (a->cards) {
         r.card = card_pages(sizeof(struct near_board));
         r.host += CARD_MARKS;
@@ -30,8 +33,7 @@ struct comm_room comm_room(const struct comm_room_args *a)
     if (a->cards)
         r.card += card_pages(2 * m.depth * m.bytes_max);
     else
-        r.host +=
-            job->memory ? local_mail_bytes(&m, a->mail_ranks) / (size_t)a->mail_ranks : mpi_mail_bytes(&m);
+        r.host += t->mail_bytes(&m, a->mail_ranks);
     return r;
 }
 

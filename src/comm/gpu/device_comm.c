@@ -1,3 +1,5 @@
+#include "comm/call.h"
+#include "comm/transport.h"
 #include "comm/health/heartbeat.h"
 #include "comm/health/call_list.h"
 #include "comm/gpu/device_comm.h"
@@ -59,17 +61,6 @@ void card_calls_free(struct card_calls *l)
     *l = (struct card_calls){0};
 }
 
-/* stream.look of ranks with GPUs. */
-static status look(void *look_at)
-{
-    struct comm *world = look_at;
-    const struct card_entry *e = waiting(world);
-    const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
-    const status st = watch_look(world->watch, e ? e->c : world, e ? &e->call : &work);
-    if (st != STATUS_OK) world->driver->give_up(world);
-    return st;
-}
-
 /* ---- calls */
 
 /* In a first step every rank says what it is about to queue: data of calls that do not fit would hang, or mix. */
@@ -78,7 +69,7 @@ static status agree(struct comm *c, const struct comm_call *call)
     struct comm_header mine, *all = calloc((size_t)c->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
     comm_header_fill(&mine, call);
-    status st = comm_say(c, call->name, &mine, all, sizeof mine);
+    status st = transport_all_gather(c, call->name, &mine, all, sizeof mine);
     for (int r = 0; r < c->ranks && st == STATUS_OK; r++)
         st = comm_header_check(c, &mine, c->rank, &all[r], r);
     free(all);
@@ -98,52 +89,14 @@ status card_call(struct comm *c, const struct comm_call *call,
     return by(c, &marked);
 }
 
-/* ---- opening */
+/* ---- waiting */
 
-/* Two ranks on one GPU would wait for each other for ever. */
-static status check_gpus(struct comm *world, const struct dev *d)
+status device_comm_look(void *look_at)
 {
-    struct where {
-        char machine[BOARD_MACHINE], address[DEV_ADDRESS];
-    } mine, *all = calloc((size_t)world->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
-    board_machine(mine.machine);
-    status st = dev_address(d, mine.address);
-    if (st == STATUS_OK) st = comm_all_gather(world, "cards", &mine, all, sizeof mine, NULL);
-    for (int r = 0; r < world->ranks && st == STATUS_OK; r++)
-        if (r != world->rank && memcmp(&all[r], &mine, sizeof mine) == 0)
-            st = FAIL(STATUS_CONFIG,
-                      "ranks %d and %d have the same GPU (%s): each rank needs one of its own; start fewer "
-                      "ranks, or look at CUDA_VISIBLE_DEVICES",
-                      r < world->rank ? r : world->rank, r < world->rank ? world->rank : r, mine.address);
-    free(all);
+    struct comm *world = look_at;
+    const struct card_entry *e = waiting(world);
+    const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
+    const status st = watch_look(world->watch, e ? e->c : world, e ? &e->call : &work);
+    if (st != STATUS_OK) world->driver->give_up(world);
     return st;
-}
-
-status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how)
-{
-#if INGOT_CUDA
-    const struct card_driver *driver = cuda_card_driver();
-#else
-    const struct card_driver *driver = NULL; /* nobody has a stream */
-#endif
-    if (world == NULL || s == NULL) return STATUS_OK;
-    CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
-    TRY(check_gpus(world, s->dev));
-    world->driver = driver;
-    TRY(driver->start(world, s, how));
-    watch_guard(world->watch);
-    s->look = look;
-    s->look_at = world;
-    return driver->time(world, s);
-}
-
-status comm_cards_share(struct comm *world, void *base, size_t bytes)
-{
-    return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
-}
-
-status comm_cards_unshare(struct comm *world, void *base)
-{
-    return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
 }

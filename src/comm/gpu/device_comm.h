@@ -40,6 +40,8 @@ const struct card_driver *cuda_card_driver(void);   /* in builds with CUDA */
 
 /* One queued call: checked against the other ranks' in a first step, noted, carried out, marked. */
 status card_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
+/* For struct stream (dev/dev.h): called while the host waits for the GPU. STATUS_COMM, and the driver gives up, when waits are ended. */
+status device_comm_look(void *world) WARN_UNUSED;
 /* Nothing is under way: a list begins. `replay`: the list stays, none of it is done. */
 void card_calls_begin(struct comm *world, bool replay);
 /* What is queued from now on is no step's. */

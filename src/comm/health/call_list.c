@@ -1,5 +1,6 @@
 /* One static list of calls per step. The first step writes it down; ranks that share a communicator compare what they called there, and
  * every later step is compared with the list, call by call, before anything is sent. */
+#include "comm/call.h"
 #include "comm/health/call_list.h"
 #include "comm/gpu/device_comm.h"
 
@@ -73,21 +74,8 @@ void calls_free(struct calls *l)
     *l = (struct calls){.list = NULL};
 }
 
-/* ---- steps */
-
-void comm_step_begin(struct comm *c, enum comm_step step)
-{
-    const bool first = step == COMM_STEP_FIRST;
-    if (c == NULL) return;
-    CHECK(c == c->world, "a step is of all ranks, not of '%s'", c->name);
-    c->calls->at = 0;
-    if (first) c->calls->count = 0;
-    c->calls->mode = first ? CALLS_LEARN : step == COMM_STEP_REPLAY ? CALLS_REPLAY : CALLS_COMPARE;
-    card_calls_begin(c, step == COMM_STEP_REPLAY);
-}
-
 /* FNV-1a over the collectives of one communicator: messages differ from rank to rank. */
-static uint64_t hash_of(const struct calls *l, int plane)
+uint64_t calls_hash(const struct calls *l, int plane)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = 0; i < l->count; i++) {
@@ -101,37 +89,13 @@ static uint64_t hash_of(const struct calls *l, int plane)
     return hash;
 }
 
-/* The ranks of each communicator have called the same there. */
-static status compare_ranks(struct comm *c)
+status calls_end(struct calls *l, const struct comm *world)
 {
-    uint64_t mine[COMM_GROUPS] = {0}, (*all)[COMM_GROUPS] = calloc((size_t)c->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the lists of calls of %d ranks", c->ranks);
-    for (int p = 0; p < COMM_GROUPS; p++) mine[p] = hash_of(c->calls, p);
-    status st = comm_all_gather(c, "list of calls", mine, all, sizeof mine, NULL);
-    for (int g = -1; g < c->group_count && st == STATUS_OK; g++) {
-        const struct comm *group = g < 0 ? c : c->groups[g];
-        for (int r = 0; r < group->ranks && st == STATUS_OK; r++) {
-            char who[COMM_TEXT];
-            if (all[group->members[r]][group->plane] == mine[group->plane]) continue;
-            st = FAIL(STATUS_COMM, "rank %d and %.100s call different collectives in the first step", c->rank,
-                      comm_rank_text(group, r, who));
-        }
-    }
-    free(all);
-    return st;
-}
-
-status comm_step_end(struct comm *c)
-{
-    if (c == NULL) return STATUS_OK;
-    struct calls *l = c->calls;
     const bool first = l->mode == CALLS_LEARN;
     char then[COMM_TEXT];
     skip_replayed(l);
     l->mode = CALLS_OFF;
-    card_calls_end(c);
-    if (first) return compare_ranks(c);
-    if (l->at == l->count) return STATUS_OK;
+    if (first || l->at == l->count) return STATUS_OK;
     return FAIL(STATUS_COMM, "rank %d: this step ends after %d calls, in the first step %.150s came next",
-                c->rank, l->at, entry_text(c, &l->list[l->at], then));
+                world->rank, l->at, entry_text(world, &l->list[l->at], then));
 }

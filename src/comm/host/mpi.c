@@ -3,6 +3,8 @@
  *
  * Open MPI's interface is its functions and a few objects by name; its handles are pointers. Calls are the non-blocking ones, so that a
  * wait has an end. When a rank dies, mpirun ends the others. */
+#include "comm/transport.h"
+#include "comm/call.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/health/heartbeat_udp.h"
@@ -186,7 +188,7 @@ static status agree(struct comm *c, const struct comm_call *call)
     return STATUS_OK;
 }
 
-status mpi_call(struct comm *c, const struct comm_call *call)
+static status mpi_call(struct comm *c, const struct comm_call *call)
 {
     TRY(agree(c, call)); /* a barrier, too */
     if (call->op == COMM_BARRIER || call->bytes == 0) return STATUS_OK;
@@ -217,8 +219,9 @@ static int count_here(const struct mpi *m, const struct introduction *all)
     return count;
 }
 
-size_t mpi_room(int ranks, int here)
+static size_t mpi_bytes(int ranks, int here, int groups)
 {
+    (void)groups;
     return board_bytes(ranks) / (size_t)here;
 }
 
@@ -270,30 +273,11 @@ static status meet(struct comm *world)
     free(all);
     TRY(st);
     world->flight = board_flight(m->board);
-    world->room.host += mpi_room(m->ranks, world->local_ranks);
-    TRY(watch_open(&world->watch, m->board, m->rank));
-    return comm_barrier(world, "start"); /* the first one's file is open as long as this lasts */
+    world->room.host += mpi_bytes(m->ranks, world->local_ranks, 1);
+    return watch_open(&world->watch, m->board, m->rank);
 }
 
-status mpi_open(struct comm *world, const struct comm_env *e)
-{
-    struct mpi *m = calloc(1, sizeof *m);
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    m->fd = -1;
-    status st = load(m);
-    if (st == STATUS_OK) st = check_world(m, e);
-    if (st != STATUS_OK) {
-        free(m);
-        return st;
-    }
-    world->mpi = m;
-    world->handle = m->world;
-    st = meet(world);
-    if (st != STATUS_OK) mpi_close(world, st);
-    return st;
-}
-
-void mpi_close(struct comm *world, status st)
+static void mpi_close(struct comm *world, status st)
 {
     struct mpi *m = world->mpi;
     const bool failed = st != STATUS_OK && st != STATUS_STOPPED;
@@ -316,7 +300,25 @@ void mpi_close(struct comm *world, status st)
     free(m);
 }
 
-status mpi_split(struct comm *parent, struct comm *c, int key)
+static status mpi_open(struct comm *world, const struct comm_env *e)
+{
+    struct mpi *m = calloc(1, sizeof *m);
+    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    m->fd = -1;
+    status st = load(m);
+    if (st == STATUS_OK) st = check_world(m, e);
+    if (st != STATUS_OK) {
+        free(m);
+        return st;
+    }
+    world->mpi = m;
+    world->handle = m->world;
+    st = meet(world);
+    if (st != STATUS_OK) mpi_close(world, st);
+    return st;
+}
+
+static status mpi_split(struct comm *parent, struct comm *c, int key)
 {
     struct mpi *m = parent->mpi;
     handle out;
@@ -329,17 +331,24 @@ status mpi_split(struct comm *parent, struct comm *c, int key)
 
 /* ---- messages: copies in a ring of requests per way; a header goes in front of the data. */
 
-size_t mpi_mail_bytes(const struct mail *m)
+static size_t mpi_mail_bytes(const struct mail *m, int ranks)
 {
+    (void)ranks;
     return (2 * (size_t)m->depth + 1) * m->room;
 }
 
-status mpi_mail_open(struct comm *c)
+static void mpi_mail_close(struct comm *c)
+{
+    free(c->mail.memory);
+    free(c->mail.requests);
+}
+
+static status mpi_mail_open(struct comm *c)
 {
     struct mail *m = &c->mail;
     if (m->room > INT_MAX)
         return FAIL(STATUS_CONFIG, "messages of %zu bytes are too long for Open MPI", m->bytes_max);
-    m->memory_bytes = mpi_mail_bytes(m);
+    m->memory_bytes = mpi_mail_bytes(m, c->ranks);
     m->memory = malloc(m->memory_bytes);
     m->requests = calloc(2 * (size_t)m->depth, sizeof *m->requests);
     if (m->memory == NULL || m->requests == NULL) {
@@ -348,12 +357,6 @@ status mpi_mail_open(struct comm *c)
     }
     c->world->room.host += m->memory_bytes;
     return STATUS_OK;
-}
-
-void mpi_mail_close(struct comm *c)
-{
-    free(c->mail.memory);
-    free(c->mail.requests);
 }
 
 static status send(struct comm *c, const struct comm_call *call)
@@ -370,7 +373,7 @@ static status send(struct comm *c, const struct comm_call *call)
     return STATUS_OK;
 }
 
-status mpi_message(struct comm *c, const struct comm_call *call)
+static status mpi_message(struct comm *c, const struct comm_call *call)
 {
     if (call->op == COMM_SEND) return send(c, call);
     char *at = c->mail.memory + 2 * (size_t)c->mail.depth * c->mail.room;
@@ -383,3 +386,14 @@ status mpi_message(struct comm *c, const struct comm_call *call)
     if (st == STATUS_OK) memcpy(call->recv, at + COMM_LINE, call->bytes);
     return st;
 }
+
+const struct transport transport_mpi = {.name = "Open MPI",
+                                        .open = mpi_open,
+                                        .close = mpi_close,
+                                        .collective = mpi_call,
+                                        .message = mpi_message,
+                                        .split = mpi_split,
+                                        .mail_open = mpi_mail_open,
+                                        .mail_close = mpi_mail_close,
+                                        .bytes = mpi_bytes,
+                                        .mail_bytes = mpi_mail_bytes};

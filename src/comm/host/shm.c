@@ -7,6 +7,8 @@
  *
  * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a barrier is a
  * counter per rank and a futex. */
+#include "comm/transport.h"
+#include "comm/call.h"
 #include "base/log.h"
 #include "comm/launch/rendezvous.h"
 
@@ -49,13 +51,14 @@ static size_t places_bytes(int ranks)
     const size_t bytes = COMM_GROUPS * (size_t)ranks * sizeof(struct place) + sizeof(atomic_ulong);
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
-static size_t shared_bytes(int ranks)
+size_t transport_shm_bytes(int ranks)
 {
     return board_bytes(ranks) + places_bytes(ranks) + COMM_GROUPS * (size_t)ranks * BUFFER_BYTES;
 }
 
-size_t local_room(int ranks, int groups)
+static size_t local_bytes(int ranks, int here, int groups)
 {
+    (void)here;
     return (board_bytes(ranks) + places_bytes(ranks)) / (size_t)ranks + (size_t)groups * BUFFER_BYTES;
 }
 
@@ -67,57 +70,6 @@ static char *buffer(const struct comm *c, int rank)
 {
     const size_t number = (size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank];
     return c->local->buffers + number * BUFFER_BYTES;
-}
-
-/* ---- for whoever starts the ranks */
-
-status comm_local_create(int ranks, int *fd)
-{
-    CHECK(ranks > 1 && ranks <= COMM_RANKS_MAX, "%d ranks", ranks);
-    return board_create(ranks, shared_bytes(ranks), fd);
-}
-
-/* The board of a job, for a process that is none of its ranks; NULL: it is not there. */
-static struct board *visit(int fd, size_t *bytes)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0) return NULL;
-    *bytes = (size_t)st.st_size;
-    void *b = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return b == MAP_FAILED ? NULL : b;
-}
-
-void comm_local_abort(int fd, const char *fmt, ...)
-{
-    char text[COMM_TEXT];
-    size_t bytes;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    struct board *b = visit(fd, &bytes);
-    if (b == NULL) return;
-    board_abort(b, text);
-    munmap(b, bytes);
-}
-
-void comm_local_reason(int fd, char text[COMM_TEXT])
-{
-    size_t bytes;
-    struct board *b = visit(fd, &bytes);
-    text[0] = 0;
-    if (b == NULL) return;
-    board_reason(b, text);
-    munmap(b, bytes);
-}
-
-void comm_local_flight(int fd, const char *reason)
-{
-    size_t bytes;
-    struct board *b = visit(fd, &bytes);
-    if (b == NULL) return;
-    flight_write(board_flight(b), board_ranks(b), reason);
-    munmap(b, bytes);
 }
 
 /* ---- waiting */
@@ -220,7 +172,7 @@ static int ranks_read(const struct comm *c, const struct comm_call *call, int *f
 
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
  * is called. */
-status local_call(struct comm *c, const struct comm_call *call)
+static status local_call(struct comm *c, const struct comm_call *call)
 {
     const bool split = comm_op_splits(call->op);
     const size_t room = split ? (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64 : BUFFER_BYTES;
@@ -264,7 +216,7 @@ static struct channel *channel(const struct comm *c, enum comm_way way, int rece
     return (struct channel *)(c->mail.memory + number * channel_bytes(&c->mail));
 }
 
-size_t local_mail_bytes(const struct mail *m, int ranks)
+static size_t local_mail_bytes(const struct mail *m, int ranks)
 {
     const size_t bytes = 2 * (size_t)ranks * channel_bytes(m);
     return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -273,19 +225,19 @@ size_t local_mail_bytes(const struct mail *m, int ranks)
 /* Groups append to the file at the same time: each takes its own piece of it, and none makes the file shorter. */
 static status append(struct local *l, size_t bytes, uint64_t *at)
 {
-    *at = shared_bytes(l->ranks) + atomic_fetch_add(l->end, bytes);
+    *at = transport_shm_bytes(l->ranks) + atomic_fetch_add(l->end, bytes);
     int err = posix_fallocate(l->fd, (off_t)(*at + bytes - 1), 1);
     if (err == 0) return STATUS_OK;
     return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", bytes, strerror(err));
 }
 
-status local_mail_open(struct comm *c)
+static status local_mail_open(struct comm *c)
 {
     struct mail *m = &c->mail;
     uint64_t at = 0, all[COMM_RANKS_MAX];
     m->memory_bytes = local_mail_bytes(m, c->ranks);
     if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
-    TRY(comm_all_gather(c, "place of messages", &at, all, sizeof at, NULL));
+    TRY(transport_all_gather(c, "place of messages", &at, all, sizeof at));
     void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
     if (p == MAP_FAILED)
         return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
@@ -295,12 +247,12 @@ status local_mail_open(struct comm *c)
     return STATUS_OK;
 }
 
-void local_mail_close(struct comm *c)
+static void local_mail_close(struct comm *c)
 {
     munmap(c->mail.memory, c->mail.memory_bytes);
 }
 
-status local_message(struct comm *c, const struct comm_call *call)
+static status local_message(struct comm *c, const struct comm_call *call)
 {
     const bool send = call->op == COMM_SEND;
     const int peer = comm_neighbour(c, call);
@@ -333,7 +285,7 @@ static status map(struct comm *world, const struct comm_env *e)
 {
     struct local *l = world->local;
     struct stat st;
-    const size_t bytes = shared_bytes(e->ranks);
+    const size_t bytes = transport_shm_bytes(e->ranks);
     if (fstat(l->fd, &st) != 0 || (size_t)st.st_size < bytes)
         return FAIL(STATUS_CONFIG,
                     "INGOT_COMM=fd:%d is not the shared memory of %d ranks; start them with `ingot launch`",
@@ -352,23 +304,7 @@ static status map(struct comm *world, const struct comm_env *e)
     return STATUS_OK;
 }
 
-status local_open(struct comm *world, const struct comm_env *e)
-{
-    struct local *l = calloc(1, sizeof *l);
-    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    *l = (struct local){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
-    world->local = l;
-    status st = e->by == COMM_BY_TORCHRUN ? meet_open(e, &l->fd) : STATUS_OK;
-    if (st != STATUS_OK && e->rank > 0) log_error("%s", status_message()); /* nobody else may know */
-    if (st == STATUS_OK) st = map(world, e);
-    if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
-    if (st == STATUS_OK) st = watch_meet(world->watch);
-    if (st == STATUS_OK) st = comm_barrier(world, "start");
-    if (st != STATUS_OK) local_close(world, st);
-    return st;
-}
-
-void local_close(struct comm *world, status st)
+static void local_close(struct comm *world, status st)
 {
     struct local *l = world->local;
     char why[COMM_TEXT];
@@ -378,7 +314,40 @@ void local_close(struct comm *world, status st)
         if (world->rank > 0) log_error("%s", why); /* what rank 0 says, it says at its end */
         flight_write(world->flight, l->ranks, why);
     }
-    if (l->board) munmap(l->board, shared_bytes(l->ranks));
+    if (l->board) munmap(l->board, transport_shm_bytes(l->ranks));
     if (l->fd >= 0 && !l->watched) close(l->fd);
     free(l);
 }
+
+static status local_open(struct comm *world, const struct comm_env *e)
+{
+    struct local *l = calloc(1, sizeof *l);
+    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    *l = (struct local){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
+    world->local = l;
+    status st = map(world, e);
+    if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
+    if (st == STATUS_OK) st = watch_meet(world->watch);
+    if (st != STATUS_OK) local_close(world, st);
+    return st;
+}
+
+/* Every group has its rows of places and buffers already. */
+static status local_split(struct comm *parent, struct comm *c, int key)
+{
+    (void)parent;
+    (void)c;
+    (void)key;
+    return STATUS_OK;
+}
+
+const struct transport transport_shm = {.name = "shared memory",
+                                        .open = local_open,
+                                        .close = local_close,
+                                        .collective = local_call,
+                                        .message = local_message,
+                                        .split = local_split,
+                                        .mail_open = local_mail_open,
+                                        .mail_close = local_mail_close,
+                                        .bytes = local_bytes,
+                                        .mail_bytes = local_mail_bytes};

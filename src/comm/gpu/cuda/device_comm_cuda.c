@@ -1,5 +1,7 @@
 /* Calls between GPUs: what is near by own kernels and copies (comm/gpu/cuda/p2p.h), the rest by NCCL, which is loaded, and its communicators made,
  * when a call needs it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
+#include "comm/call.h"
+#include "comm/transport.h"
 #include "comm/gpu/cuda/device_comm_cuda.h"
 #include "comm/gpu/cuda/nccl.h"
 #include "comm/gpu/cuda/p2p.h"
@@ -31,7 +33,7 @@ static status join(struct comm *c)
         TRY(nccl_load(first->nccl));
     }
     if (c->rank == 0) TRY(nccl_make_id(first->nccl, id));
-    TRY(comm_say(c, "meeting of GPUs", id, all, sizeof id));
+    TRY(transport_all_gather(c, "meeting of GPUs", id, all, sizeof id));
     return nccl_init(first->nccl, &c->card->comm, all[0], c->ranks, c->rank, NULL);
 }
 

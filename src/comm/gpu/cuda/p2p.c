@@ -1,3 +1,5 @@
+#include "comm/call.h"
+#include "comm/transport.h"
 #include "comm/gpu/cuda/p2p.h"
 #include "base/log.h"
 #include "comm/health/heartbeat.h"
@@ -80,12 +82,12 @@ static status share(struct near *n, struct comm *c, void *base, size_t bytes, bo
     cudaError_t err = bytes ? cudaIpcGetMemHandle(&mine.handle, base) : cudaSuccess;
     if (err != cudaSuccess) mine.bytes = 0;
     (void)cudaGetLastError();
-    status st = comm_say(c, "memory of GPUs", &mine, all, sizeof mine);
+    status st = transport_all_gather(c, "memory of GPUs", &mine, all, sizeof mine);
     if (st == STATUS_OK) st = map(m, c, all, reached);
     free(all);
     TRY(st);
     came = *reached && err == cudaSuccess;
-    TRY(comm_say(c, "memory of GPUs is mapped", &came, every, sizeof came));
+    TRY(transport_all_gather(c, "memory of GPUs is mapped", &came, every, sizeof came));
     for (int r = 0; r < c->ranks; r++) *reached = *reached && every[r];
     if (*reached)
         n->count++;
@@ -110,7 +112,7 @@ status near_unshare(struct near *n, struct comm *c, void *base)
     unmap(&n->memory[i]);
     n->memory[i] = n->memory[--n->count];
     forget_routes(n); /* other memory may come to lie there */
-    return comm_say(c, "memory of GPUs is let go", &mine, all, sizeof mine);
+    return transport_all_gather(c, "memory of GPUs is let go", &mine, all, sizeof mine);
 }
 
 status near_open(struct near **out, struct comm *world, const struct dev *d, bool wanted)
@@ -231,7 +233,7 @@ static status make_route(struct near *n, struct comm *c, const struct comm_call 
                                  .out_shared = true,
                                  .align = PEER_ALIGN};
     route->in = calloc(2 * (size_t)c->ranks, sizeof *route->in);
-    status st = all && route->in ? comm_say(c, call->name, &mine, all, sizeof mine)
+    status st = all && route->in ? transport_all_gather(c, call->name, &mine, all, sizeof mine)
                                  : FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
     route->out = route->in + c->ranks;
     for (int r = 0; r < c->ranks && st == STATUS_OK; r++) {

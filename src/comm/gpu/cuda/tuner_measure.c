@@ -1,5 +1,7 @@
 /* Times the paths of collectives between near GPUs. Each is queued behind a gate, so that the host's pace does not count: one turn that is not
  * timed, then RUNS turns of a few calls, of which the median counts. All in memory that is given back. */
+#include "comm/call.h"
+#include "comm/transport.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/gpu/cuda/p2p.h"
@@ -114,7 +116,7 @@ static status time_op(struct timing *t, struct comm *c, enum paths_op op, struct
 static status agree(struct comm *c, const struct paths *mine, struct paths *slowest)
 {
     struct paths all[PEER_RANKS_MAX];
-    TRY(comm_say(c, "times of paths", mine, all, sizeof *mine));
+    TRY(transport_all_gather(c, "times of paths", mine, all, sizeof *mine));
     for (int r = 0; r < c->ranks; r++) paths_slowest(slowest, &all[r]);
     return STATUS_OK;
 }

@@ -1,0 +1,34 @@
+/* call: the description of one collective or message: what is moved, its name and number, and its text in errors. Used by every file of
+ * comm/; calls none of them. */
+#ifndef INGOT_COMM_CALL_H
+#define INGOT_COMM_CALL_H
+#include "comm/comm_int.h"
+
+const char *comm_op_text(enum comm_op op);
+/* "rank 5" or "rank 5 (rank 1 of 'tensor')". */
+const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT]);
+/* "collective 7, all-gather 'weights'" or "collective 7 of 'tensor', all-gather 'weights'"; "message 7 ...". */
+const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT]);
+/* The rank of c that a message goes to, or comes from. */
+int comm_neighbour(const struct comm *c, const struct comm_call *call);
+/* The rank of c that a shift takes from. */
+static inline int comm_behind(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
+/* Each rank gets the data of one. */
+static inline bool comm_op_one(enum comm_op op) { return op == COMM_BROADCAST || op == COMM_SHIFT; }
+static inline bool comm_op_sums(enum comm_op op) { return op == COMM_REDUCE_SCATTER || op == COMM_ALL_REDUCE; }
+/* Data of each rank for each, not of each for all. */
+static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || comm_op_sums(op); }
+
+/* What a rank says about a call: all must say the same. */
+struct comm_header {
+    uint64_t sequence, bytes;
+    int32_t op;
+    char name[COMM_NAME];
+};
+enum { COMM_LINE = 64 };    /* a message's data begin behind its header, on a line of their own */
+void comm_header_fill(struct comm_header *h, const struct comm_call *call);
+/* STATUS_COMM with both calls when they differ. */
+status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
+/* STATUS_COMM when a message is not what was asked for. */
+status comm_message_check(const struct comm *c, const struct comm_header *sent, const struct comm_call *call) WARN_UNUSED;
+#endif

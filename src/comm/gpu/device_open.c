@@ -1,0 +1,54 @@
+/* The GPUs of the ranks: opened once for all, and the memory that they share. */
+#include "comm/gpu/device_comm.h"
+#include "comm/health/heartbeat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Two ranks on one GPU would wait for each other for ever. */
+static status check_gpus(struct comm *world, const struct dev *d)
+{
+    struct where {
+        char machine[BOARD_MACHINE], address[DEV_ADDRESS];
+    } mine, *all = calloc((size_t)world->ranks, sizeof *all);
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
+    board_machine(mine.machine);
+    status st = dev_address(d, mine.address);
+    if (st == STATUS_OK) st = comm_all_gather(world, "cards", &mine, all, sizeof mine, NULL);
+    for (int r = 0; r < world->ranks && st == STATUS_OK; r++)
+        if (r != world->rank && memcmp(&all[r], &mine, sizeof mine) == 0)
+            st = FAIL(STATUS_CONFIG,
+                      "ranks %d and %d have the same GPU (%s): each rank needs one of its own; start fewer "
+                      "ranks, or look at CUDA_VISIBLE_DEVICES",
+                      r < world->rank ? r : world->rank, r < world->rank ? world->rank : r, mine.address);
+    free(all);
+    return st;
+}
+
+status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how)
+{
+#if INGOT_CUDA
+    const struct card_driver *driver = cuda_card_driver();
+#else
+    const struct card_driver *driver = NULL; /* nobody has a stream */
+#endif
+    if (world == NULL || s == NULL) return STATUS_OK;
+    CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
+    TRY(check_gpus(world, s->dev));
+    world->driver = driver;
+    TRY(driver->start(world, s, how));
+    watch_guard(world->watch);
+    s->look = device_comm_look;
+    s->look_at = world;
+    return driver->time(world, s);
+}
+
+status comm_cards_share(struct comm *world, void *base, size_t bytes)
+{
+    return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
+}
+
+status comm_cards_unshare(struct comm *world, void *base)
+{
+    return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
+}
