@@ -29,8 +29,8 @@ static status check(const struct p2p_bench *b, const char *device)
     if (b->mib < 1 || b->mib > 4096) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 4096", (long long)b->mib);
     if (b->runs < 1 || b->runs > P2P_RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, P2P_RUNS_MAX);
-    if (b->blocks < 1 || b->blocks > PEER_BLOCKS_MAX)
-        return FAIL(STATUS_CONFIG, "--blocks=%lld: 1 to %d", (long long)b->blocks, PEER_BLOCKS_MAX);
+    if (b->blocks < 1 || b->blocks > P2P_BLOCKS_MAX)
+        return FAIL(STATUS_CONFIG, "--blocks=%lld: 1 to %d", (long long)b->blocks, P2P_BLOCKS_MAX);
     return STATUS_OK;
 }
 

@@ -155,7 +155,7 @@ static void note_end(struct job *j, int rank, int how)
     else
         snprintf(j->reason, sizeof j->reason, "rank %d ended with exit code %d (%s)", rank, code,
                  status_text((status)code));
-    comm_local_abort(j->fd, "%s", j->reason);
+    comm_job_abort(j->fd, "%s", j->reason);
 }
 
 /* A rank that is stopped and not continued has no sign of life to give, perhaps not even a first one. */
@@ -168,7 +168,7 @@ static void note_stops(struct job *j)
             j->code = STATUS_COMM;
             snprintf(j->reason, sizeof j->reason,
                      "rank %d (process %d) was stopped by a signal and stood still", r, (int)j->pids[r]);
-            comm_local_abort(j->fd, "%s", j->reason);
+            comm_job_abort(j->fd, "%s", j->reason);
         }
         if (j->kill_s == 0) j->kill_s = clock_s() + GRACE_S;
         kill(j->pids[r], SIGKILL);
@@ -215,16 +215,16 @@ static status run_once(struct job *j)
     j->kill_s = 0;
     j->killed = false;
     memset(j->still_s, 0, sizeof j->still_s);
-    if (j->ranks > 1) TRY(comm_local_create(j->ranks, &j->fd));
+    if (j->ranks > 1) TRY(comm_job_create(j->ranks, &j->fd));
     status st = start_ranks(j);
     if (st != STATUS_OK) {
-        comm_local_abort(j->fd, "%s", status_message());
+        comm_job_abort(j->fd, "%s", status_message());
         j->kill_s = clock_s() + GRACE_S;
     }
     watch_ranks(j);
     char why[COMM_TEXT] = "";
-    if (j->first < 0) comm_local_reason(j->fd, why);
-    if (j->code == STATUS_COMM) comm_local_flight(j->fd, j->first < 0 ? why : j->reason);
+    if (j->first < 0) comm_job_abort_reason(j->fd, why);
+    if (j->code == STATUS_COMM) comm_job_write_flight(j->fd, j->first < 0 ? why : j->reason);
     if (j->fd >= 0) close(j->fd);
     j->fd = -1;
     if (st != STATUS_OK) return st;
@@ -296,7 +296,7 @@ status cmd_launch(int argc, char **argv)
                     argv[0]);
     struct comm_env here;
     TRY(comm_env_read(&here));
-    if (here.by != COMM_BY_NOBODY)
+    if (here.by != COMM_BY_NONE)
         return FAIL(STATUS_CONFIG, "launch: this process is a rank already: %d of %d", here.rank, here.ranks);
     return run_job(ranks, restarts, argc, argv);
 }

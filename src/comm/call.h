@@ -12,7 +12,7 @@ const char *comm_call_text(const struct comm *c, const struct comm_call *call, c
 /* The rank of c that a message goes to, or comes from. */
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
 /* The rank of c that a shift takes from. */
-static inline int comm_behind(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
+static inline int comm_shift_source(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
 /* Each rank gets the data of one. */
 static inline bool comm_op_one(enum comm_op op) { return op == COMM_BROADCAST || op == COMM_SHIFT; }
 static inline bool comm_op_sums(enum comm_op op) { return op == COMM_REDUCE_SCATTER || op == COMM_ALL_REDUCE; }

@@ -31,7 +31,7 @@ static struct comm *comm_new(const char *name, int rank, int ranks)
 
 static void comm_free(struct comm *c)
 {
-    if (c->calls) calls_free(c->calls);
+    if (c->calls) call_list_free(c->calls);
     free(c->calls);
     free(c->members);
     free(c);
@@ -41,7 +41,7 @@ static void comm_free(struct comm *c)
 static status open_world(struct comm *c, struct comm_env e)
 {
     if (e.by == COMM_BY_TORCHRUN) {
-        const status met = meet_open(&e, &e.fd);
+        const status met = rendezvous_open(&e, &e.fd);
         if (met != STATUS_OK && e.rank > 0) log_error("%s", status_message()); /* no other rank may know */
         TRY(met);
     }
@@ -81,24 +81,24 @@ void comm_close(struct comm *c, status st)
     if (c == NULL) return;
     CHECK(c == c->world, "group '%s' is closed with all ranks", c->name);
     const struct transport *t = c->transport;
-    if (c->driver && st != STATUS_OK && st != STATUS_STOPPED) c->driver->give_up(c);
+    if (c->driver && st != STATUS_OK && st != STATUS_STOPPED) c->driver->abort(c);
     if (c->driver) c->driver->stop(c);
-    card_calls_free(&c->cards);
+    device_calls_free(&c->cards);
     t->close(c, st);
     c->groups[c->group_count++] = c; /* the last one */
     for (int i = 0, count = c->group_count; i < count; i++) {
         struct comm *g = c->groups[i];
-        if (g->mail.room > 0 && !g->mail.on_card) t->mail_close(g);
+        if (g->mail.room > 0 && !g->mail.on_device) t->mail_close(g);
         comm_free(g);
     }
 }
 
-void comm_flight_dir(struct comm *c, const char *run_dir)
+void comm_flight_recorder_dir(struct comm *c, const char *run_dir)
 {
     char path[1024];
     if (c == NULL) return;
     snprintf(path, sizeof path, "%s/comm-flight.txt", run_dir);
-    flight_path_set(c->world->flight, path);
+    flight_recorder_path_set(c->world->flight, path);
 }
 
 int comm_rank(const struct comm *c)
@@ -120,10 +120,10 @@ static status carry_out(struct comm *c, const struct comm_call *what,
                         status (*by)(struct comm *, const struct comm_call *))
 {
     struct comm *world = c->world;
-    TRY(calls_note(world->calls, c, what));
-    flight_begin(world->flight, c, what);
-    TRY(what->stream ? card_call(c, what, by) : by(c, what));
-    flight_end(world->flight, world->rank);
+    TRY(call_list_check(world->calls, c, what));
+    flight_recorder_begin(world->flight, c, what);
+    TRY(what->stream ? device_comm_call(c, what, by) : by(c, what));
+    flight_recorder_end(world->flight, world->rank);
     return STATUS_OK;
 }
 
@@ -276,7 +276,7 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
                         (unsigned long long)all[r][0], depth, bytes_max);
     }
     c->mail = mail_of(bytes_max, depth);
-    c->mail.on_card = s != NULL;
+    c->mail.on_device = s != NULL;
     status st = s ? c->world->driver->mail_open(c) : c->transport->mail_open(c);
     if (st != STATUS_OK) c->mail.room = 0;
     return st;
@@ -284,13 +284,13 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
 
 void comm_mail_settle(struct comm *c)
 {
-    if (c && c->mail.on_card) c->world->driver->mail_settle(c);
+    if (c && c->mail.on_device) c->world->driver->mail_settle(c);
 }
 
 static status message(struct comm *c, struct comm_call what)
 {
     CHECK(c, "'%s': one rank has nobody to send to", what.name);
-    CHECK(c->mail.on_card == (what.stream != NULL), "'%s': the mail is elsewhere", what.name);
+    CHECK(c->mail.on_device == (what.stream != NULL), "'%s': the mail is elsewhere", what.name);
     CHECK(what.bytes <= c->mail.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
           what.bytes, c->mail.bytes_max);
     uint64_t *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;

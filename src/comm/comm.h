@@ -1,14 +1,14 @@
-/* comm: the ranks of one job, groups of them, and what they say to each other.
+/* comm: the ranks of one job, groups of them, collectives and messages between them. docs/COMM.md.
  *
- * A rank is a process. Every rank of a communicator calls the same collectives in the same order with the same sizes; each call says so to
- * the others, and a difference is an error that names both (never a hang, never mixed data). Waits end: when a rank dies, stops giving
- * signs of life for COMM_SILENCE_S seconds, or fails, all others return STATUS_COMM with one line that names the rank, the call and its
- * number.
+ * A rank is a process. Every rank of a communicator calls the same collectives in the same order with the same sizes. Each call sends its name
+ * and size to the others; a mismatch is an error that names both calls: never a hang, never mixed data.
  *
- * A NULL comm is one rank alone: collectives copy what they would have copied and cost nothing else.
+ * Waits end. If a rank dies, its heartbeat stops for COMM_SILENCE_S seconds, or it fails, all others return STATUS_COMM with one line that
+ * names the rank, the call and its number.
  *
- * Backends: processes of one machine over shared memory (shm.c), and Open MPI between machines (mpi.c), which itself ends all ranks when
- * one dies; one that stands still is seen by the others of its machine, and of others where datagrams get through (heartbeat_udp.c). */
+ * A NULL comm is one rank alone: collectives copy what they would have copied, and cost nothing else.
+ *
+ * Transports (comm/transport.h): shared memory of one host, and Open MPI between hosts. GPUs: comm/gpu/device_comm.h. */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
@@ -22,18 +22,18 @@ struct stream; /* dev/dev.h */
 
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
 enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, that of all ranks among them */
-#define COMM_SILENCE_S 4.0  /* a rank that lives says so four times a second */
-#define COMM_STUCK_S 8.0    /* so long may all ranks wait at once: then they wait for each other */
-#define COMM_DEADLINE_S 3600.0  /* of one wait, for a rank that lives and is busy with something else: an evaluation, a checkpoint */
+#define COMM_SILENCE_S 4.0  /* heartbeats come four times a second */
+#define COMM_STUCK_S 8.0    /* all ranks wait at once for so long: a deadlock */
+#define COMM_DEADLINE_S 3600.0  /* timeout of one wait, for a live rank that is busy: an evaluation, a checkpoint */
 
 /* What the environment says of this process: the variables of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of Open MPI's mpirun
  * (OMPI_COMM_WORLD_RANK, _SIZE), of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun --mpi=pmix) or of torchrun (RANK, WORLD_SIZE, and for the
  * meeting of the ranks MASTER_ADDR, MASTER_PORT). One rank without them. STATUS_CONFIG when they contradict each other. */
-enum comm_by { COMM_BY_NOBODY, COMM_BY_LAUNCH, COMM_BY_MPI, COMM_BY_TORCHRUN };
+enum comm_launcher { COMM_BY_NONE, COMM_BY_LAUNCH, COMM_BY_MPI, COMM_BY_TORCHRUN };
 struct comm_env {
     int rank, ranks;
     int local_rank;     /* among those of this machine */
-    enum comm_by by;
+    enum comm_launcher by;
     int fd;             /* COMM_BY_LAUNCH: of the shared memory; -1: none */
 };
 status comm_env_read(struct comm_env *e) WARN_UNUSED;
@@ -50,39 +50,39 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 int comm_local_rank(const struct comm *c);   /* among those of this machine */
-/* How a job's ranks lie. NULL: one rank alone. */
+/* Where a job's ranks are. NULL: one rank alone. */
 struct comm_job {
     int ranks, here;    /* of all; of this machine */
-    bool memory;        /* the host's data pass through its memory; else Open MPI, which takes what it takes */
+    bool memory;        /* transport_shm; else Open MPI */
 };
 struct comm_job comm_job(const struct comm *world);
-/* Memory that a rank's exchanges take beside what they are called with: boards, buffers, mailboxes. Of what the ranks of a machine share it is
- * an equal part; pages of the host's that nobody writes cost nothing. comm_room says it of a job that is not there, comm_room_taken what was
- * taken. Not counted: lists of a few bytes per call, and what MPI and NCCL take. */
-struct comm_room { size_t card, host; };
-struct comm_room_args {
+/* Memory that communication takes beside the caller's buffers: heartbeats and flags, buffers, mailboxes. Shared memory counts 1/n per rank.
+ * Host pages that are never written cost nothing. comm_memory predicts it for a plan, comm_memory_used is what this rank has allocated. Not
+ * counted: lists of a few bytes per call, and what MPI and NCCL allocate. */
+struct comm_memory { size_t card, host; };
+struct comm_memory_args {
     struct comm_job job;
     bool cards;
     int groups;         /* communicators that the rank is in, that of all among them */
     size_t mail_bytes;  /* comm_mail_open; mail_depth 0: none */
     int mail_depth, mail_ranks;
 };
-struct comm_room comm_room(const struct comm_room_args *a);
-struct comm_room comm_room_taken(const struct comm *world);
+struct comm_memory comm_memory(const struct comm_memory_args *a);
+struct comm_memory comm_memory_used(const struct comm *world);
 
 /* Calls with a stream move data in the memory of GPUs, one GPU per rank: they are queued on the stream, and done when what is queued there
  * before them is. Without one (NULL) the data are the host's, and there when the call returns.
  *
- * comm_cards_open: once, collective, after the groups were made; s: a stream of this rank's GPU, of which dev_sync looks around from then on
+ * comm_devices_open: once, collective, after the groups were made; s: a stream of this rank's GPU, of which dev_sync looks around from then on
  * while it waits. NULL world or stream: nothing. STATUS_CONFIG when two ranks have one GPU. GPUs of one machine read and write each
- * other's memory, where they reach it, and time the ways to do so (tuner.h); what is left goes by NCCL, as with COMM_CARDS_NCCL all does:
+ * other's memory, where they reach it, and time the ways to do so (tuner.h); what is left goes by NCCL, as with COMM_DEVICES_NCCL all does:
  * STATUS_DEVICE when it is not there.
- * comm_cards_share: collective; the memory of an arena of the GPU, of the same use on all ranks. What is called with lies in it, or goes by NCCL.
- * comm_cards_unshare: collective, before the arena is given back while others live; nothing that uses it is under way. */
-enum comm_transport { COMM_CARDS_AUTO, COMM_CARDS_NCCL };
-status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
-status comm_cards_share(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
-status comm_cards_unshare(struct comm *world, void *base) WARN_UNUSED;
+ * comm_devices_register: collective; the memory of an arena of the GPU, of the same use on all ranks. What is called with lies in it, or goes by NCCL.
+ * comm_devices_deregister: collective, before the arena is given back while others live; nothing that uses it is under way. */
+enum comm_transport { COMM_DEVICES_AUTO, COMM_DEVICES_NCCL };
+status comm_devices_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
+status comm_devices_register(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
+status comm_devices_deregister(struct comm *world, void *base) WARN_UNUSED;
 
 /* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = what rank r's send holds for this rank; send and recv are [ranks][bytes] and may not overlap. */
@@ -108,7 +108,7 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
 size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
 /* What is left of a reduce-scatter when its data have come by shifts: x[r] is what came from rank r; this rank's part is `own`, and its place in x free. */
-status comm_add_up(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
+status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
 status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
 
@@ -131,21 +131,21 @@ void comm_mail_settle(struct comm *c);
 /* The calls of a training step, messages too, are one list: what is called between these two, on c (of all ranks) and its groups, must be
  * the same in every step. The first step writes the list; its end, a collective, compares the ranks of each communicator, and queued calls are
  * compared one by one before they are queued. REPLAY: the queued ones come again, unseen, in a graph. STATUS_COMM names the call that differs, before it is made. NULL: nothing. */
-enum comm_step { COMM_STEP_FIRST, COMM_STEP_AGAIN, COMM_STEP_REPLAY };
+enum comm_step { COMM_STEP_FIRST, COMM_STEP_REPEAT, COMM_STEP_REPLAY };
 void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
 
-/* When ranks are ended, the last 64 calls of each are written to comm-flight.txt in this directory; before it is known, the last one of
- * each to stderr. Any rank may say it. */
-void comm_flight_dir(struct comm *c, const char *run_dir);
+/* The flight recorder's directory: after an abort the last 64 calls of each rank are written to comm-flight.txt there. Without a directory the
+ * last call of each rank goes to stderr. Any rank may set it. */
+void comm_flight_recorder_dir(struct comm *c, const char *run_dir);
 
 /* ---- for whoever starts the ranks (`ingot launch`, tests) */
 /* Shared memory for a job of `ranks`, as a file descriptor that children inherit; nothing of it is left when all have ended. */
-status comm_local_create(int ranks, int *fd) WARN_UNUSED;
-/* Ends the waits of all ranks with a message, for a rank that cannot do it itself any more. */
-void comm_local_abort(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Why the waits of the ranks were ended; "" when they were not. */
-void comm_local_reason(int fd, char text[COMM_TEXT]);
+status comm_job_create(int ranks, int *fd) WARN_UNUSED;
+/* Aborts all waits with a message, on behalf of a rank that cannot do it itself any more. */
+void comm_job_abort(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Why the job was aborted; "": it was not. */
+void comm_job_abort_reason(int fd, char text[COMM_TEXT]);
 /* Writes what each rank called last. */
-void comm_local_flight(int fd, const char *reason);
+void comm_job_write_flight(int fd, const char *reason);
 #endif

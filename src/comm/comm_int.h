@@ -36,26 +36,26 @@ struct comm_call {
 };
 
 /* Calls since the GPUs were last known to be idle, or of the step that is replayed. Of the world. */
-struct card_calls {
-    struct card_entry *list;    /* owned */
+struct device_calls {
+    struct device_call_entry *list;    /* owned */
     int count, room;
     int step;                   /* the first so many are the step's, which may be replayed */
-    volatile unsigned char *done; /* [CARD_MARKS] in the host's memory that GPUs write; the driver's */
+    volatile unsigned char *done; /* [DEVICE_FLAGS] in the host's memory that GPUs write; the driver's */
 };
-enum { CARD_MARKS = 1 << 15 };  /* what comes later leaves none */
+enum { DEVICE_FLAGS = 1 << 15 };  /* what comes later leaves none */
 
-enum { CARD_PAGE = 2 << 20 };   /* GPUs map whole pages of each other */
-static inline size_t card_pages(size_t bytes) { return (bytes + CARD_PAGE - 1) / CARD_PAGE * CARD_PAGE; }
+enum { DEVICE_PAGE = 2 << 20 };   /* GPUs map whole pages of each other */
+static inline size_t device_pages(size_t bytes) { return (bytes + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE; }
 
-struct card_driver; /* device_comm.h */
+struct device_comm_ops; /* device_comm.h */
 struct transport; /* transport.h */
-struct card;    /* device_comm_cuda.c */
-struct local;   /* shm.c */
+struct device_state;    /* device_comm_cuda.c */
+struct shm;   /* shm.c */
 struct mpi;     /* mpi.c */
 struct mail {
     size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
     unsigned depth;
-    bool on_card;               /* kept by the GPUs' driver */
+    bool on_device;               /* kept by the GPUs' driver */
     uint64_t sent[2], taken[2]; /* messages by way, so far */
     char *memory;               /* shm.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
     size_t memory_bytes;
@@ -76,16 +76,16 @@ struct comm {
     void *handle;               /* mpi.c: its MPI_Comm */
     struct mail mail;           /* room is 0 before comm_mail_open */
     const struct transport *transport; /* of the host: shm or mpi; the same in all groups */
-    struct local *local;        /* its state: one of the two */
+    struct shm *local;        /* its state: one of the two */
     struct mpi *mpi;
     struct watch *watch;        /* of the world: its place at the board (heartbeat.h) */
-    struct flight *flight;      /* of the world: in the board's memory */
-    struct calls *calls;        /* of the world: owned */
+    struct flight_recorder *flight;      /* of the world: in the board's memory */
+    struct call_list *calls;        /* of the world: owned */
     int local_rank, local_ranks; /* of the world */
-    struct comm_room room;      /* of the world: taken so far */
-    const struct card_driver *driver; /* of the world: NULL without GPUs */
-    struct card_calls cards;    /* of the world */
-    struct card *card;          /* the driver's, of this communicator; NULL before it needs one */
+    struct comm_memory room;      /* of the world: taken so far */
+    const struct device_comm_ops *driver; /* of the world: NULL without GPUs */
+    struct device_calls cards;    /* of the world */
+    struct device_state *card;          /* the driver's, of this communicator; NULL before it needs one */
 };
 
 /* comm.c: one collective, which gets its number here. On the host a reduce-scatter moves data only: the caller adds them up. */

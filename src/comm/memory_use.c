@@ -1,6 +1,6 @@
 /* What a job's exchanges take of memory, as the files that take it say. */
 #include "comm/call.h"
-#include "comm/gpu/cuda/p2p.h"
+#include "comm/gpu/cuda/p2p_comm.h"
 #include "comm/transport.h"
 
 struct comm_job comm_job(const struct comm *world)
@@ -17,27 +17,27 @@ struct mail mail_of(size_t bytes_max, int depth)
                          .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
 }
 
-struct comm_room comm_room(const struct comm_room_args *a)
+struct comm_memory comm_memory(const struct comm_memory_args *a)
 {
     const struct comm_job *job = &a->job;
     const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
-    struct comm_room r = {0};
+    struct comm_memory r = {0};
     if (job->ranks == 1) return r;
     const struct transport *t = job->memory ? &transport_shm : &transport_mpi;
     r.host = t->bytes(job->ranks, job->here, a->groups);
     if (a->cards) {
-        r.card = card_pages(sizeof(struct near_board));
-        r.host += CARD_MARKS;
+        r.card = device_pages(sizeof(struct p2p_comm_flags));
+        r.host += DEVICE_FLAGS;
     }
     if (a->mail_depth == 0) return r;
     if (a->cards)
-        r.card += card_pages(2 * m.depth * m.bytes_max);
+        r.card += device_pages(2 * m.depth * m.bytes_max);
     else
         r.host += t->mail_bytes(&m, a->mail_ranks);
     return r;
 }
 
-struct comm_room comm_room_taken(const struct comm *world)
+struct comm_memory comm_memory_used(const struct comm *world)
 {
-    return world ? world->room : (struct comm_room){0};
+    return world ? world->room : (struct comm_memory){0};
 }

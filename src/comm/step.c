@@ -12,8 +12,10 @@ void comm_step_begin(struct comm *c, enum comm_step step)
     CHECK(c == c->world, "a step is of all ranks, not of '%s'", c->name);
     c->calls->at = 0;
     if (first) c->calls->count = 0;
-    c->calls->mode = first ? CALLS_LEARN : step == COMM_STEP_REPLAY ? CALLS_REPLAY : CALLS_COMPARE;
-    card_calls_begin(c, step == COMM_STEP_REPLAY);
+    c->calls->mode = first                      ? CALL_LIST_RECORD
+                     : step == COMM_STEP_REPLAY ? CALL_LIST_REPLAY
+                                                : CALL_LIST_COMPARE;
+    device_calls_begin(c, step == COMM_STEP_REPLAY);
 }
 
 /* The ranks of each communicator have called the same there. */
@@ -21,7 +23,7 @@ static status compare_ranks(struct comm *c)
 {
     uint64_t mine[COMM_GROUPS] = {0}, (*all)[COMM_GROUPS] = calloc((size_t)c->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the lists of calls of %d ranks", c->ranks);
-    for (int p = 0; p < COMM_GROUPS; p++) mine[p] = calls_hash(c->calls, p);
+    for (int p = 0; p < COMM_GROUPS; p++) mine[p] = call_list_hash(c->calls, p);
     status st = comm_all_gather(c, "list of calls", mine, all, sizeof mine, NULL);
     for (int g = -1; g < c->group_count && st == STATUS_OK; g++) {
         const struct comm *group = g < 0 ? c : c->groups[g];
@@ -39,9 +41,9 @@ static status compare_ranks(struct comm *c)
 status comm_step_end(struct comm *c)
 {
     if (c == NULL) return STATUS_OK;
-    struct calls *l = c->calls;
-    const bool first = l->mode == CALLS_LEARN;
-    const status st = calls_end(l, c);
-    card_calls_end(c);
+    struct call_list *l = c->calls;
+    const bool first = l->mode == CALL_LIST_RECORD;
+    const status st = call_list_end(l, c);
+    device_calls_end(c);
     return first ? compare_ranks(c) : st;
 }

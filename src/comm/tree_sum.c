@@ -75,13 +75,13 @@ size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt)
     return ranks > 1 ? bytes_of(count, dt) * (size_t)ranks : 0;
 }
 
-status comm_add_up(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt,
-                   struct stream *s)
+status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt,
+                      struct stream *s)
 {
     const size_t bytes = bytes_of(count, dt);
     if (s)
         return c->world->driver->sum(
-            &(struct card_sum){
+            &(struct device_sum){
                 .x = x, .own = own, .out = out, .count = count, .dt = dt, .ranks = c->ranks, .rank = c->rank},
             s);
     memcpy((char *)x + (size_t)c->rank * bytes, own, bytes);
@@ -150,17 +150,17 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
 }
 
 /* The same between GPUs, whose communicators have room for so few. */
-static status card_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
+static status device_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
 {
     double *all = c->world->driver->scalars(c);
     TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, s));
-    return c->world->driver->sum(&(struct card_sum){.x = all,
-                                                    .own = all + (ptrdiff_t)c->rank * count,
-                                                    .out = x,
-                                                    .count = count,
-                                                    .dt = DTYPE_F64,
-                                                    .ranks = c->ranks,
-                                                    .rank = c->rank},
+    return c->world->driver->sum(&(struct device_sum){.x = all,
+                                                      .own = all + (ptrdiff_t)c->rank * count,
+                                                      .out = x,
+                                                      .count = count,
+                                                      .dt = DTYPE_F64,
+                                                      .ranks = c->ranks,
+                                                      .rank = c->rank},
                                  s);
 }
 
@@ -169,7 +169,7 @@ status comm_sum_f64(struct comm *c, const char *name, double *x, int count, stru
     double all[COMM_RANKS_MAX * COMM_SCALARS];
     CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);
     if (c == NULL) return STATUS_OK;
-    if (s) return card_sum_f64(c, name, x, count, s);
+    if (s) return device_sum_f64(c, name, x, count, s);
     TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, NULL));
     add_up(&(struct terms){.x = all, .dt = DTYPE_F64, .apart = count}, c->ranks, count, x);
     return STATUS_OK;

@@ -63,8 +63,8 @@ static status end_sum(struct tensor part, const struct exec *r)
     CHECK(way->coming[0].all.data == NULL && way->coming[1].all.data == NULL, "nobody waited for rows");
     way->leaving = NULL;
     TRY(side_stream_join(way->side_stream));
-    return comm_add_up(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
-                       part.dt, r->stream);
+    return comm_add_terms(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
+                          part.dt, r->stream);
 }
 
 status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r)

@@ -578,13 +578,13 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
 }
 
 /* Ranks of one node pass the host's data through its memory, as `ingot launch` starts them. */
-static struct comm_room room_of(const struct mesh_plan *p, const struct rank_share *s,
-                                const struct mesh_shape *m)
+static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_share *s,
+                                  const struct mesh_shape *m)
 {
     const int ranks = m->pp * m->dp * m->tp, here = ranks < p->cluster.node ? ranks : p->cluster.node;
     const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks};
-    return plan_room(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
-                     m->pp > 1 ? p->walk.depth : 0);
+    return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
+                            m->pp > 1 ? p->walk.depth : 0);
 }
 
 /* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model; an extra prediction is a

@@ -63,7 +63,7 @@ struct mesh_result {
     int micros;                 /* micro-batches of a rank per step, m */
     struct mesh_stage stages[PIPE_RANKS_MAX];
     int fullest, slowest;       /* stages */
-    struct comm_room room;      /* what exchanges take of each rank's GPU and host */
+    struct comm_memory room;      /* what exchanges take of each rank's GPU and host */
     bool fits;
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */

@@ -31,15 +31,15 @@ static status check_gpu(const struct model_spec *m)
     return STATUS_OK;
 }
 
-struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind,
-                           size_t message, int depth)
+struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job,
+                                    enum dev_kind kind, size_t message, int depth)
 {
-    return comm_room(&(struct comm_room_args){.job = *job,
-                                              .cards = kind == DEV_CUDA,
-                                              .groups = mesh_groups(shape),
-                                              .mail_bytes = message,
-                                              .mail_depth = depth,
-                                              .mail_ranks = shape->pp});
+    return comm_memory(&(struct comm_memory_args){.job = *job,
+                                                  .cards = kind == DEV_CUDA,
+                                                  .groups = mesh_groups(shape),
+                                                  .mail_bytes = message,
+                                                  .mail_depth = depth,
+                                                  .mail_ranks = shape->pp});
 }
 
 /* A rank of a pipeline keeps several micro-batches, each for a chunk of the layers. */
@@ -65,8 +65,8 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
     if (mesh == NULL || mesh->world == NULL) return;
     const struct comm_job job = comm_job(mesh->world);
     const size_t rows = (size_t)args->tokens / (size_t)mesh->shape.tp;
-    m->room = plan_room(&mesh->shape, &job, args->kind,
-                        rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
+    m->room = plan_comm_memory(&mesh->shape, &job, args->kind,
+                               rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
 static void lay_tables(struct sparse_grad *t, struct memory *m, const struct decoder *d,

@@ -24,7 +24,7 @@ struct memory {
     MEMORY_LIST(X)
 #undef X
     struct arena host; /* of a GPU run: state of the optimizer in pinned memory of the host (memory.offload_optimizer) */
-    struct comm_room room; /* of exchanges, which the communicator takes, with the mailboxes of a pipeline */
+    struct comm_memory room; /* of exchanges, which the communicator takes, with the mailboxes of a pipeline */
     enum dev_kind kind;    /* whose memory the arenas are */
 };
 /* The part of memory.room that lies where the arenas do. */
@@ -70,7 +70,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device, and what its exchanges take */
 /* What a rank of the mesh takes for exchanges; depth: of mailboxes (parallel/pipeline_schedule.h), whose messages have `message` bytes. */
-struct comm_room plan_room(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
+struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);

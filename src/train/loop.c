@@ -152,7 +152,7 @@ static double rss_bytes(void)
 /* What arenas and exchanges really got from the system; memory_peak is what the layout asked for. */
 static size_t exchange_bytes(const struct trainer *t)
 {
-    const struct comm_room taken = comm_room_taken(t->mesh.world);
+    const struct comm_memory taken = comm_memory_used(t->mesh.world);
     return t->dev.kind == DEV_CUDA ? taken.card : taken.host;
 }
 static size_t reserved_bytes(const struct trainer *t)
@@ -527,7 +527,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
     l->spec = t->spec; /* train.micro_batch=auto is a number now */
     if (l->lead) TRY(open_run_dir(l, o));
-    if (l->lead) comm_flight_dir(l->comm, l->spec.run.run_dir);
+    if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
     TRY(begin_or_go_on(l, o));
     TRY(same_step(l));

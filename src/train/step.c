@@ -146,7 +146,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
         counts[2] += (double)b->micro[i].rows, counts[3] += (double)b->micro[i].docs;
     comm_step_begin(t->mesh.world, t->mode == STEP_FIRST    ? COMM_STEP_FIRST
                                    : t->mode == STEP_REPLAY ? COMM_STEP_REPLAY
-                                                            : COMM_STEP_AGAIN);
+                                                            : COMM_STEP_REPEAT);
     TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 4, NULL));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",

@@ -37,11 +37,11 @@ static status open_device(struct trainer *t, const char *isa)
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(dev_stream_open(&t->dev, s));
-        TRY(comm_cards_open(t->mesh.world, s,
-                            t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_CARDS_NCCL
-                                                                             : COMM_CARDS_AUTO));
+        TRY(comm_devices_open(t->mesh.world, s,
+                              t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_DEVICES_NCCL
+                                                                               : COMM_DEVICES_AUTO));
         if (t->mesh.world) dev_measure(&t->dev);
-        t->dev.bytes_free += comm_room_taken(t->mesh.world).card; /* which the plan counts */
+        t->dev.bytes_free += comm_memory_used(t->mesh.world).card; /* which the plan counts */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
@@ -71,7 +71,7 @@ static status resolve_groups(struct trainer *t)
 static status memory_share(struct trainer *t)
 {
 #define X(name, category, text)                                                                              \
-    TRY(comm_cards_share(t->mesh.world, t->memory.name.base, t->memory.name.size));
+    TRY(comm_devices_register(t->mesh.world, t->memory.name.base, t->memory.name.size));
     MEMORY_LIST(X)
 #undef X
     return STATUS_OK;
@@ -125,7 +125,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 /* Of exchanges, too, what was taken is what was planned. */
 static void check_room(const struct trainer *t)
 {
-    const struct comm_room planned = t->memory.room, taken = comm_room_taken(t->mesh.world);
+    const struct comm_memory planned = t->memory.room, taken = comm_memory_used(t->mesh.world);
     CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the GPU, taken %zu", planned.card,
           taken.card);
     CHECK(planned.host == taken.host, "exchanges: planned %zu bytes of the host, taken %zu", planned.host,

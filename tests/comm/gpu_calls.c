@@ -50,7 +50,7 @@ static int open_rank(struct rank *k, enum comm_transport how)
 {
     const size_t bytes = room();
     OK(dev_stream_open(&k->dev, &k->s));
-    OK(comm_cards_open(k->c, &k->s, how));
+    OK(comm_devices_open(k->c, &k->s, how));
     OK(dev_arena_reserve(&k->dev, &k->arena, "calls", 5 * bytes));
     k->card = (struct memory){arena_take(&k->arena, bytes, "in"), arena_take(&k->arena, bytes, "out"),
                               arena_take(&k->arena, 2 * bytes, "scratch")};
@@ -58,7 +58,7 @@ static int open_rank(struct rank *k, enum comm_transport how)
         (struct memory){aligned_alloc(64, bytes), aligned_alloc(64, bytes), aligned_alloc(64, 2 * bytes)};
     k->got = malloc(bytes);
     if (!k->host.in || !k->host.out || !k->host.scratch || !k->got) return 1;
-    OK(comm_cards_share(k->c, k->arena.base, k->arena.size));
+    OK(comm_devices_register(k->c, k->arena.base, k->arena.size));
     return 0;
 }
 
@@ -152,7 +152,7 @@ static int rank_run(struct comm *c, const void *arg)
         k.s.side = beside;
         if (compare_all(&k, c) != 0 || compare_all(&k, group) != 0) return 1;
     }
-    OK(comm_cards_unshare(c, k.arena.base));
+    OK(comm_devices_deregister(c, k.arena.base));
     OK(comm_barrier(c, "together"));
     return 0;
 }
@@ -171,23 +171,23 @@ static void compare_transport(enum comm_transport how)
     skip();
 }
 
-static void near_cards_have_the_hosts_results(void **state)
+static void p2p_comm_cards_have_the_hosts_results(void **state)
 {
     (void)state;
-    compare_transport(COMM_CARDS_AUTO);
+    compare_transport(COMM_DEVICES_AUTO);
 }
 
 static void nccl_has_the_hosts_results(void **state)
 {
     (void)state;
-    compare_transport(COMM_CARDS_NCCL);
+    compare_transport(COMM_DEVICES_NCCL);
 }
 
 int main(void)
 {
     if (gpu_missing() == 77) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_cards_have_the_hosts_results),
+        cmocka_unit_test(p2p_comm_cards_have_the_hosts_results),
         cmocka_unit_test(nccl_has_the_hosts_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@ void run_job(const struct job *j, int codes[JOB_RANKS])
 {
     pid_t pids[JOB_RANKS];
     int fd;
-    assert_int_equal(comm_local_create(j->ranks, &fd), STATUS_OK);
+    assert_int_equal(comm_job_create(j->ranks, &fd), STATUS_OK);
     for (int r = 0; r < j->ranks; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);

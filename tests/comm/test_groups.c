@@ -58,7 +58,7 @@ static int sum_scattered(struct comm *c, const void *arg)
     for (int k = 1; k < ranks; k++) /* step by step */
         OK(comm_shift(c, "shifted", k, x + (size_t)((me + k) % ranks) * bytes,
                       scratch + (size_t)((me + ranks - k) % ranks) * bytes, bytes, NULL));
-    if (c) OK(comm_add_up(c, scratch, x + (size_t)me * bytes, y, s->count, s->dt, NULL));
+    if (c) OK(comm_add_terms(c, scratch, x + (size_t)me * bytes, y, s->count, s->dt, NULL));
     for (int64_t i = 0; i < s->count; i++)
         dtype_store(want, i, s->dt, tree(0, 1, ranks, me * s->count + i, s->dt));
     NEED(c == NULL || memcmp(y, want, bytes) == 0);
@@ -337,23 +337,23 @@ static int take_room(struct comm *c, const void *arg)
     (void)arg;
     const size_t bytes = 100000, whole = mapped();
     const int ranks = comm_ranks(c);
-    struct comm_room_args a = {.job = comm_job(c), .groups = 1};
+    struct comm_memory_args a = {.job = comm_job(c), .groups = 1};
     const int apart = comm_rank(c) == ranks - 1 ? 1 : ranks - 1; /* test_mpi.sh's machine of the last one */
     NEED(a.job.ranks == ranks && (a.job.here == ranks || (!a.job.memory && a.job.here == apart)));
-    NEED(comm_room_taken(c).host == comm_room(&a).host && comm_room_taken(c).card == 0);
+    NEED(comm_memory_used(c).host == comm_memory(&a).host && comm_memory_used(c).card == 0);
     a.groups = COMM_GROUPS;
     if (a.job.memory) {
-        const size_t all = (size_t)ranks * comm_room(&a).host;
+        const size_t all = (size_t)ranks * comm_memory(&a).host;
         NEED(all <= whole && all + (size_t)ranks > whole);
     }
     struct comm *pair;
     OK(comm_split(c, "pair", comm_rank(c) / 2, comm_rank(c), &pair));
     OK(comm_mail_open(pair, bytes, 3, NULL));
     a.groups = 2, a.mail_bytes = bytes, a.mail_depth = 3, a.mail_ranks = 2;
-    const size_t room = comm_room(&a).host;
-    NEED(comm_room_taken(c).host == room);
+    const size_t room = comm_memory(&a).host;
+    NEED(comm_memory_used(c).host == room);
     a.mail_depth = 0;
-    const size_t mail = room - comm_room(&a).host;
+    const size_t mail = room - comm_memory(&a).host;
     NEED(mail >= (a.job.memory ? 6 : 7) * bytes && mail < 8 * bytes);
     NEED(!a.job.memory || 2 * mail == mapped() - whole);
     return 0;
@@ -363,8 +363,9 @@ static void test_room(void **state)
 {
     (void)state;
     expect_all(&(struct job){.ranks = 4, .run = take_room}, 0);
-    assert_true(comm_room_taken(NULL).host == 0);
-    const struct comm_room none = comm_room(&(struct comm_room_args){.job = comm_job(NULL), .cards = true});
+    assert_true(comm_memory_used(NULL).host == 0);
+    const struct comm_memory none =
+        comm_memory(&(struct comm_memory_args){.job = comm_job(NULL), .cards = true});
     assert_true(none.host == 0 && none.card == 0);
 }
 

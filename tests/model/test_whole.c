@@ -230,7 +230,7 @@ static void run_ranks(int ranks, const struct whole_run *whole)
 {
     pid_t pids[RANKS_MAX];
     int fd, code;
-    assert_int_equal(comm_local_create(ranks, &fd), STATUS_OK);
+    assert_int_equal(comm_job_create(ranks, &fd), STATUS_OK);
     for (int r = 0; r < ranks; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);

@@ -88,6 +88,54 @@ rule_symbol() {
     }'
 }
 
+# No two modules call each other, directly or around a circle: a module is a directory and a stem up to its first "_" (cmd_data_*.c: cmd_data).
+# An exception names the modules of a circle, sorted, joined by "+".
+rule_call_cycle() {
+    local objects
+    objects=$(dirname "$library")/CMakeFiles/ingot_core.dir/src
+    if [ ! -d "$objects" ]; then
+        echo "tidy: call_cycle: skipped, there are no object files in $objects" >&2
+        return
+    fi
+    find "$objects" -name '*.c.o' -printf '%P\n' | sort | while read -r object; do
+        echo "object $object"
+        nm "$objects/$object" 2>/dev/null
+    done | awk '
+    function module(path,   n, part, stem, dir) {
+        n = split(path, part, "/"); stem = part[n]; sub(/\.c\.o$/, "", stem)
+        dir = substr(path, 1, length(path) - length(part[n]))
+        if (stem ~ /^cmd_/) { split(stem, part, "_"); return dir part[1] "_" part[2] }
+        sub(/_.*/, "", stem)
+        return dir stem
+    }
+    function visit(v,   i, w, n, to, names, count) {
+        number[v] = low[v] = ++visited; stack[++top] = v; on[v] = 1
+        n = split(edges[v], to, " ")
+        for (i = 1; i <= n; i++) {
+            w = to[i]
+            if (!(w in number)) { visit(w); if (low[w] < low[v]) low[v] = low[w] }
+            else if (on[w] && number[w] < low[v]) low[v] = number[w]
+        }
+        if (low[v] != number[v]) return
+        count = 0; names = ""
+        do { w = stack[top--]; on[w] = 0; member[++count] = w } while (w != v)
+        if (count == 1) return
+        for (i = 1; i <= count; i++) for (n = i + 1; n <= count; n++) if (member[n] < member[i]) { w = member[i]; member[i] = member[n]; member[n] = w }
+        for (i = 1; i <= count; i++) names = names (i > 1 ? "+" : "") member[i]
+        print names "\tthese modules call each other in a circle"
+    }
+    $1 == "object" { at = module($2); all[at] = 1; next }
+    NF == 3 && $2 ~ /^[TDRB]$/ { home[$3] = at }
+    NF == 2 && $1 == "U" { uses[at, $2] = 1 }
+    END {
+        for (key in uses) {
+            split(key, part, SUBSEP); to = home[part[2]]
+            if (to != "" && to != part[1] && !((part[1], to) in seen)) { seen[part[1], to] = 1; edges[part[1]] = edges[part[1]] " " to }
+        }
+        for (v in all) if (!(v in number)) visit(v)
+    }' | sort
+}
+
 # A header is a manual: it compiles alone, as C17 and as C++17.
 check_header() {
     local flags="-Isrc -D_GNU_SOURCE -DSIMD_ISA=v3 -march=x86-64-v3 -fsyntax-only -Wall -Werror" first
@@ -169,12 +217,12 @@ rule_format() {
 
 # An exception needs an existing rule and a reason.
 rule_allow_list() {
-    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|header|mutable_data|dead_symbol|doc|machine_path|format)$/) {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|call_cycle|header|mutable_data|dead_symbol|doc|machine_path|format)$/) {
         print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
 }
 
 failed=0
-for rule in allow_list include call function_length file_length symbol header mutable_data dead_symbol doc machine_path format; do
+for rule in allow_list include call function_length file_length symbol call_cycle header mutable_data dead_symbol doc machine_path format; do
     while IFS= read -r line; do
         place=${line%%$'\t'*}
         grep -qF -- "$rule $place " $allow && continue

@@ -40,13 +40,13 @@ static status comm_path_open(struct col *c)
 {
     TRY(take_memory(c, comm_sum_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32)));
     c->s.side = c->path->beside;
-    return comm_cards_share(c->comm, c->memory.base, c->memory.size);
+    return comm_devices_register(c->comm, c->memory.base, c->memory.size);
 }
 
 static void comm_path_close(struct col *c, bool broken)
 {
     c->s.side = false;
-    if (!broken) (void)!comm_cards_unshare(c->comm, c->memory.base);
+    if (!broken) (void)!comm_devices_deregister(c->comm, c->memory.base);
     arena_free(&c->memory);
 }
 
@@ -165,19 +165,19 @@ struct offer {
 static status offer_memory(struct col *c, struct offer *mine)
 {
     mine->local_rank = comm_local_rank(c->comm);
-    if (c->ranks > PEER_RANKS_MAX) return STATUS_OK;
+    if (c->ranks > P2P_RANKS_MAX) return STATUS_OK;
     TRY(take_memory(c, whole(sizeof *c->flags)));
     c->flags = c->scratch;
     TRY_CUDA(cudaIpcGetMemHandle(&mine->handle, c->memory.base));
-    TRY(peer_load(c->ranks));
+    TRY(p2p_schedule_load(c->ranks));
     mine->offered = 1;
     return STATUS_OK;
 }
 
-static const enum peer_op peer_ops[] = {[COL_ALL_REDUCE] = PEER_ALL_REDUCE,
-                                        [COL_ALL_GATHER] = PEER_ALL_GATHER,
-                                        [COL_REDUCE_SCATTER] = PEER_REDUCE_SCATTER,
-                                        [COL_ALL_TO_ALL] = PEER_ALL_TO_ALL};
+static const enum p2p_op p2p_ops[] = {[COL_ALL_REDUCE] = P2P_ALL_REDUCE,
+                                      [COL_ALL_GATHER] = P2P_ALL_GATHER,
+                                      [COL_REDUCE_SCATTER] = P2P_REDUCE_SCATTER,
+                                      [COL_ALL_TO_ALL] = P2P_ALL_TO_ALL};
 
 /* Addresses of the others' buffers here; they lie in their memory as this rank's do in its own. */
 static status map_memory(struct col *c, const struct offer *all)
@@ -186,7 +186,7 @@ static status map_memory(struct col *c, const struct offer *all)
     for (int r = 0; r < c->ranks; r++) {
         if (!all[r].offered || all[r].local_rank != r)
             return FAIL(STATUS_CONFIG, "exchanges by peer access are for at most %d ranks of one machine",
-                        PEER_RANKS_MAX);
+                        P2P_RANKS_MAX);
         char *there = base;
         if (r != c->rank) {
             TRY_CUDA(cudaIpcOpenMemHandle(&c->mapped[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess));
@@ -194,11 +194,11 @@ static status map_memory(struct col *c, const struct offer *all)
         }
         c->peers.in[r] = (const float *)(there + ((char *)c->in - base));
         c->peers.out[r] = (float *)(there + ((char *)c->out - base));
-        c->peers.flags[r] = (struct peer_flags *)(there + ((char *)c->flags - base));
+        c->peers.flags[r] = (struct p2p_flags *)(there + ((char *)c->flags - base));
     }
     for (enum col_op op = 0; op < COL_BROADCAST; op++) {
-        TRY(peer_schedule_fill(&c->schedules[op], peer_ops[op], PEER_DIRECT, c->rank, c->ranks));
-        TRY(peer_schedule_fill(&c->little[op], peer_ops[op], PEER_LITTLE, c->rank, c->ranks));
+        TRY(p2p_schedule_fill(&c->schedules[op], p2p_ops[op], P2P_DIRECT, c->rank, c->ranks));
+        TRY(p2p_schedule_fill(&c->little[op], p2p_ops[op], P2P_LL, c->rank, c->ranks));
     }
     c->peers.blocks = c->dev.multiprocessors < 64 ? c->dev.multiprocessors : 64;
     c->peers.deadline_s = COMM_SILENCE_S;
@@ -206,7 +206,7 @@ static status map_memory(struct col *c, const struct offer *all)
     return STATUS_OK;
 }
 
-static status peer_open(struct col *c)
+static status p2p_sched_open(struct col *c)
 {
     struct offer mine = {0}, all[COMM_RANKS_MAX];
     const status offered = offer_memory(c, &mine);
@@ -217,29 +217,29 @@ static status peer_open(struct col *c)
     return map_memory(c, all);
 }
 
-static void peer_close(struct col *c, bool broken)
+static void p2p_sched_close(struct col *c, bool broken)
 {
     (void)broken;
     (void)cudaDeviceSynchronize();
-    for (int r = 0; r < c->ranks && r < PEER_RANKS_MAX; r++)
+    for (int r = 0; r < c->ranks && r < P2P_RANKS_MAX; r++)
         if (c->mapped[r]) (void)cudaIpcCloseMemHandle(c->mapped[r]);
     if (!broken) (void)!comm_barrier(c->comm, "memory is let go"); /* before it goes */
     arena_free(&c->memory);
 }
 
-static bool peer_serves(const struct col *c, enum col_op op)
+static bool p2p_supports(const struct col *c, enum col_op op)
 {
     (void)c;
     return op != COL_BROADCAST;
 }
 
-static status peer_call(struct col *c, enum col_op op, int64_t count)
+static status p2p_schedule_call(struct col *c, enum col_op op, int64_t count)
 {
-    struct peer_exchange_args a = c->peers;
+    struct p2p_schedule_args a = c->peers;
     a.count = count / c->ranks;
-    const bool little = peer_way_serves(PEER_LITTLE, peer_ops[op], c->ranks, a.count);
+    const bool little = p2p_algo_supports(P2P_LL, p2p_ops[op], c->ranks, a.count);
     a.schedule = little ? &c->little[op] : &c->schedules[op];
-    return peer_exchange(&a, &c->s);
+    return p2p_schedule_launch(&a, &c->s);
 }
 
 const struct col_path *cuda_col_path(int i)
@@ -283,10 +283,10 @@ const struct col_path *cuda_col_path(int i)
          .call = nccl_call},
         {.name = "peer",
          .numbers = P2P_REAL,
-         .open = peer_open,
-         .close = peer_close,
-         .serves = peer_serves,
-         .call = peer_call},
+         .open = p2p_sched_open,
+         .close = p2p_sched_close,
+         .serves = p2p_supports,
+         .call = p2p_schedule_call},
     };
     return &paths[i];
 }

@@ -61,7 +61,7 @@ static bool in_place(const struct col *c, enum col_op op)
 
 static enum p2p_numbers numbers_of(const struct col *c)
 {
-    return c->ranks > PEER_RANKS_MAX ? P2P_WHOLE : c->path->numbers;
+    return c->ranks > P2P_RANKS_MAX ? P2P_WHOLE : c->path->numbers;
 }
 
 /* Results are poison before; what works in place has its input there. */
@@ -326,7 +326,7 @@ static status open_rank(struct col *c)
     c->wrong = arena_take(&c->small, sizeof *c->wrong, "wrong");
     TRY(p2p_load());
     TRY(nccl_load(&c->nccl));
-    TRY(comm_cards_open(c->comm, &c->s, COMM_CARDS_AUTO));
+    TRY(comm_devices_open(c->comm, &c->s, COMM_DEVICES_AUTO));
     TRY(find_hosts(c));
     TRY(size_memory(c));
     TRY(p2p_report_open(&c->report, "collectives", c->dev.name, NULL));

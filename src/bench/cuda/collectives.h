@@ -37,10 +37,10 @@ struct col {
     void *scratch;
     ncclComm_t nccl_comm;
     ncclWindow_t windows[2];
-    struct peer_flags *flags;
-    struct peer_schedule schedules[COL_OP_COUNT], little[COL_OP_COUNT];
-    struct peer_exchange_args peers; /* without schedule and count */
-    void *mapped[PEER_RANKS_MAX];
+    struct p2p_flags *flags;
+    struct p2p_schedule schedules[COL_OP_COUNT], little[COL_OP_COUNT];
+    struct p2p_schedule_args peers; /* without schedule and count */
+    void *mapped[P2P_RANKS_MAX];
 };
 
 struct col_path {

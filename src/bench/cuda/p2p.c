@@ -170,7 +170,7 @@ static status card_open(struct p2p *p, int i, const struct dev *first)
     c->ns = arena_take(&c->memory, sizeof *c->ns, "ns");
     TRY(dev_pinned_open(&c->dev, p->bytes, &c->pinned));
     TRY(p2p_load());
-    for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++) TRY(peer_load(ranks));
+    for (int ranks = 1; ranks <= P2P_RANKS_MAX; ranks++) TRY(p2p_schedule_load(ranks));
     return p2p_fill(c->in, p->count, i, P2P_REAL, &c->s);
 }
 

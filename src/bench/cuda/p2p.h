@@ -13,7 +13,7 @@ struct p2p_gpu {
     struct event begin, end;
     struct arena memory;
     float *in, *out, *work;                 /* `bytes` each, work twice that; in: rank i's REAL numbers */
-    struct peer_flags *flags;
+    struct p2p_flags *flags;
     struct p2p_wrong *wrong;
     uint32_t *ping;
     unsigned long long *ns;

@@ -8,32 +8,32 @@
 enum { GROWTH = 4, SMALLEST = 1024, MANY_BYTES = 1 << 22, MANY = 20, FEW = 4 };
 
 struct exchange {
-    enum peer_op op;
-    enum peer_way way;
+    enum p2p_op op;
+    enum p2p_algo way;
     int ranks;
     int64_t count; /* of a chunk */
-    struct peer_schedule schedule[PEER_RANKS_MAX];
-    struct graph graph[PEER_RANKS_MAX];
+    struct p2p_schedule schedule[P2P_RANKS_MAX];
+    struct graph graph[P2P_RANKS_MAX];
 };
 
-static const enum p2p_result results[] = {[PEER_ALL_TO_ALL] = P2P_EXCHANGED,
-                                          [PEER_ALL_GATHER] = P2P_GATHERED,
-                                          [PEER_REDUCE_SCATTER] = P2P_SCATTERED,
-                                          [PEER_ALL_REDUCE] = P2P_SUMMED};
+static const enum p2p_result results[] = {[P2P_ALL_TO_ALL] = P2P_EXCHANGED,
+                                          [P2P_ALL_GATHER] = P2P_GATHERED,
+                                          [P2P_REDUCE_SCATTER] = P2P_SCATTERED,
+                                          [P2P_ALL_REDUCE] = P2P_SUMMED};
 
 static status queue_one(struct p2p *p, int i, const struct exchange *e)
 {
-    struct peer_exchange_args a = {.dt = DTYPE_F32,
-                                   .schedule = &e->schedule[i],
-                                   .count = e->count,
-                                   .blocks = (int)p->b->blocks,
-                                   .deadline_s = 2};
+    struct p2p_schedule_args a = {.dt = DTYPE_F32,
+                                  .schedule = &e->schedule[i],
+                                  .count = e->count,
+                                  .blocks = (int)p->b->blocks,
+                                  .deadline_s = 2};
     if (a.blocks > p->card[i].dev.multiprocessors) a.blocks = p->card[i].dev.multiprocessors;
     for (int r = 0; r < e->ranks; r++) {
         a.in[r] = p->card[r].in, a.out[r] = p->card[r].out;
         a.work[r] = p->card[r].work, a.flags[r] = p->card[r].flags;
     }
-    return peer_exchange(&a, &p->card[i].s);
+    return p2p_schedule_launch(&a, &p->card[i].s);
 }
 
 /* A rank that does not come is an error, not a hang. */
@@ -46,8 +46,8 @@ static status check_flags(struct p2p *p, const struct exchange *e)
         TRY(dev_download(&c->s, &lost, &c->flags->lost, sizeof lost));
         TRY(dev_sync(&c->s));
         if (lost)
-            return FAIL(STATUS_DEVICE, "%s %s: GPU %d waited for GPU %u in vain", peer_way_text(e->way),
-                        peer_op_text(e->op), i, lost - 1);
+            return FAIL(STATUS_DEVICE, "%s %s: GPU %d waited for GPU %u in vain", p2p_algo_text(e->way),
+                        p2p_op_text(e->op), i, lost - 1);
     }
     return STATUS_OK;
 }
@@ -73,7 +73,7 @@ static status once_checked(struct p2p *p, struct exchange *e)
 static status verify(struct p2p *p, const struct exchange *e)
 {
     char what[64];
-    snprintf(what, sizeof what, "%s %s", peer_way_text(e->way), peer_op_text(e->op));
+    snprintf(what, sizeof what, "%s %s", p2p_algo_text(e->way), p2p_op_text(e->op));
     for (int i = 0; i < e->ranks; i++) {
         const struct p2p_check_args a = {.count = e->count * e->schedule[i].out,
                                          .part = e->count,
@@ -91,7 +91,7 @@ static status measure(struct p2p *p, struct exchange *e, double *us)
 {
     const size_t bytes = (size_t)(e->count * e->ranks) * sizeof(float);
     const int many = bytes > MANY_BYTES ? FEW : MANY;
-    const struct p2p_task t = {.what = peer_way_text(e->way),
+    const struct p2p_task t = {.what = p2p_algo_text(e->way),
                                .queue = replay,
                                .cards = (1u << e->ranks) - 1,
                                .repeat = 1,
@@ -123,25 +123,25 @@ static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
 }
 
 /* All ways of an op at one size; the best one is judged. */
-static status run_size(struct p2p *p, enum peer_op op, int ranks, int64_t count)
+static status run_size(struct p2p *p, enum p2p_op op, int ranks, int64_t count)
 {
-    double us[PEER_WAY_COUNT] = {0};
+    double us[P2P_ALGO_COUNT] = {0};
     int best = -1;
-    for (int way = 0; way < PEER_WAY_COUNT; way++) {
-        struct exchange e = {.op = op, .way = (enum peer_way)way, .ranks = ranks, .count = count};
-        if (!peer_way_serves(e.way, op, ranks, count)) continue;
-        for (int r = 0; r < ranks; r++) TRY(peer_schedule_fill(&e.schedule[r], op, e.way, r, ranks));
+    for (int way = 0; way < P2P_ALGO_COUNT; way++) {
+        struct exchange e = {.op = op, .way = (enum p2p_algo)way, .ranks = ranks, .count = count};
+        if (!p2p_algo_supports(e.way, op, ranks, count)) continue;
+        for (int r = 0; r < ranks; r++) TRY(p2p_schedule_fill(&e.schedule[r], op, e.way, r, ranks));
         TRY(measure_and_close(p, &e, &us[way]));
         if (best < 0 || us[way] < us[best]) best = way;
     }
-    for (int way = 0; way < PEER_WAY_COUNT; way++) {
-        const char *text = peer_op_text(op);
+    for (int way = 0; way < P2P_ALGO_COUNT; way++) {
+        const char *text = p2p_op_text(op);
         char graph[32];
         if (us[way] <= 0) continue;
         snprintf(graph, sizeof graph, "%s_graph", text);
         struct p2p_row row = {.what = text,
                               .op = text,
-                              .way = peer_way_text((enum peer_way)way),
+                              .way = p2p_algo_text((enum p2p_algo)way),
                               .from = -1,
                               .to = -1,
                               .cards = ranks,
@@ -160,7 +160,7 @@ static status run_size(struct p2p *p, enum peer_op op, int ranks, int64_t count)
 
 status cuda_p2p_exchange(struct p2p *p)
 {
-    const int ranks = p->cards < PEER_RANKS_MAX ? p->cards : PEER_RANKS_MAX;
+    const int ranks = p->cards < P2P_RANKS_MAX ? p->cards : P2P_RANKS_MAX;
     if (!p->all_reach) {
         printf("\nexchanges by own kernels need peer access between all GPUs\n");
         return STATUS_OK;
@@ -168,7 +168,7 @@ status cuda_p2p_exchange(struct p2p *p)
     printf("\nexchanges of %d GPUs by own kernels, at most %lld blocks, fp32, from graphs, sums in comm.h's "
            "order\n",
            ranks, (long long)p->b->blocks);
-    for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
+    for (enum p2p_op op = 0; op < P2P_OP_COUNT; op++)
         for (size_t bytes = SMALLEST; bytes <= p->bytes; bytes *= GROWTH) {
             const int64_t unit = 4 * ranks, count = (int64_t)(bytes / sizeof(float)) / unit * unit / ranks;
             TRY(run_size(p, op, ranks, count));

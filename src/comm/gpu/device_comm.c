@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct card_entry {
+struct device_call_entry {
     const struct comm *c;
     struct comm_call call;
 };
@@ -19,46 +19,46 @@ enum { BETWEEN = 1024 }; /* calls between two steps that are remembered */
 
 static status note(struct comm *world, const struct comm *c, const struct comm_call *call)
 {
-    struct card_calls *l = &world->cards;
-    if (world->calls->mode == CALLS_OFF && l->count - l->step >= BETWEEN) l->count = l->step;
+    struct device_calls *l = &world->cards;
+    if (world->calls->mode == CALL_LIST_OFF && l->count - l->step >= BETWEEN) l->count = l->step;
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 256;
-        struct card_entry *list = realloc(l->list, (size_t)room * sizeof *list);
+        struct device_call_entry *list = realloc(l->list, (size_t)room * sizeof *list);
         if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d queued calls", room);
         l->list = list;
         l->room = room;
     }
-    if (l->count < CARD_MARKS) l->done[l->count] = 0;
-    l->list[l->count++] = (struct card_entry){c, *call};
+    if (l->count < DEVICE_FLAGS) l->done[l->count] = 0;
+    l->list[l->count++] = (struct device_call_entry){c, *call};
     return STATUS_OK;
 }
 
 /* The first call that is not over, or NULL. */
-static const struct card_entry *waiting(const struct comm *world)
+static const struct device_call_entry *waiting(const struct comm *world)
 {
-    const struct card_calls *l = &world->cards;
-    for (int i = world->calls->mode == CALLS_OFF ? l->step : 0; i < l->count && i < CARD_MARKS; i++)
+    const struct device_calls *l = &world->cards;
+    for (int i = world->calls->mode == CALL_LIST_OFF ? l->step : 0; i < l->count && i < DEVICE_FLAGS; i++)
         if (!l->done[i]) return &l->list[i];
     return NULL;
 }
 
-void card_calls_begin(struct comm *world, bool replay)
+void device_calls_begin(struct comm *world, bool replay)
 {
-    struct card_calls *l = &world->cards;
+    struct device_calls *l = &world->cards;
     if (world->driver == NULL) return;
     l->count = l->step = replay ? l->step : 0;
-    for (int i = 0; i < l->count && i < CARD_MARKS; i++) l->done[i] = 0;
+    for (int i = 0; i < l->count && i < DEVICE_FLAGS; i++) l->done[i] = 0;
 }
 
-void card_calls_end(struct comm *world)
+void device_calls_end(struct comm *world)
 {
     world->cards.step = world->cards.count;
 }
 
-void card_calls_free(struct card_calls *l)
+void device_calls_free(struct device_calls *l)
 {
     free(l->list);
-    *l = (struct card_calls){0};
+    *l = (struct device_calls){0};
 }
 
 /* ---- calls */
@@ -76,16 +76,16 @@ static status agree(struct comm *c, const struct comm_call *call)
     return st;
 }
 
-status card_call(struct comm *c, const struct comm_call *call,
-                 status (*by)(struct comm *, const struct comm_call *))
+status device_comm_call(struct comm *c, const struct comm_call *call,
+                        status (*by)(struct comm *, const struct comm_call *))
 {
     struct comm *world = c->world;
     const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
-    if (world->calls->mode == CALLS_LEARN && !message) TRY(agree(c, call));
+    if (world->calls->mode == CALL_LIST_RECORD && !message) TRY(agree(c, call));
     TRY(note(world, c, call));
     const int number = world->cards.count - 1;
     struct comm_call marked = *call;
-    if (number < CARD_MARKS) marked.mark = world->cards.done + number;
+    if (number < DEVICE_FLAGS) marked.mark = world->cards.done + number;
     return by(c, &marked);
 }
 
@@ -94,9 +94,9 @@ status card_call(struct comm *c, const struct comm_call *call,
 status device_comm_look(void *look_at)
 {
     struct comm *world = look_at;
-    const struct card_entry *e = waiting(world);
+    const struct device_call_entry *e = waiting(world);
     const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
-    const status st = watch_look(world->watch, e ? e->c : world, e ? &e->call : &work);
-    if (st != STATUS_OK) world->driver->give_up(world);
+    const status st = watch_check(world->watch, e ? e->c : world, e ? &e->call : &work);
+    if (st != STATUS_OK) world->driver->abort(world);
     return st;
 }

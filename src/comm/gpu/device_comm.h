@@ -1,18 +1,19 @@
-/* GPU: calls whose data lie in GPUs' memory. They are queued on a stream, as ops are, and travel between the GPUs: by own kernels
- * or copy engines where they reach each other's memory (comm/gpu/cuda/p2p.h), else by NCCL (device_comm_cuda.c). All other calls, these ranks' meeting among
- * them, go on through the host's memory.
+/* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are, and captured into graphs.
+ * Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL (comm/gpu/cuda/device_comm_cuda.c). All other
+ * calls go through the host's transport.
  *
- * A queued call has no wait of its own. Who waits for a stream (dev_sync) looks around meanwhile: each call that is over leaves a mark in the
- * host's memory, so the first one without a mark is the one that the rank is in; when ranks are ended, the GPUs' kernels are, too.
+ * Waiting: a queued call does not wait on the host. Each one sets a completion flag in host memory. While the host waits for the stream
+ * (dev_sync), device_comm_look checks the peers; the first call without a flag is the one the rank is in. After an abort the GPUs' kernels
+ * are stopped too.
  *
- * Sums are those of comm_sum: slices are not added up on the way, and a kernel adds them up in the tree's order. */
+ * Sums: data are not added on the way; a kernel adds all terms in the tree's order of comm_sum. So the bits are those of every transport. */
 #ifndef INGOT_COMM_GPU_DEVICE_COMM_H
 #define INGOT_COMM_GPU_DEVICE_COMM_H
 #include "comm/comm_int.h"
 #include "dev/dev.h"
 
-/* What is added up: rank r's data at x + r count, but for `own`, this rank's, which lie elsewhere. */
-struct card_sum {
+/* A sum over ranks: rank r's term is at x + r count; this rank's own term is at `own`. */
+struct device_sum {
     const void *x, *own;
     void *out;                  /* may be `own` or one of x */
     int64_t count;
@@ -20,31 +21,31 @@ struct card_sum {
     int ranks, rank;
 };
 
-/* What carries the calls: device_comm_cuda.c's table, since a build without CUDA has none. The current device is the rank's GPU. */
-struct card_driver {
+/* The table of device_comm_cuda.c; a build without CUDA has none. The current device is the rank's GPU. */
+struct device_comm_ops {
     status (*start)(struct comm *world, struct stream *s, enum comm_transport how); /* collective; stop after either end */
     status (*time)(struct comm *world, struct stream *s);   /* collective: paths of calls (tuner.h) are timed */
     void (*stop)(struct comm *world);
-    /* Others may be gone: what is under way ends. Nothing is queued after it. */
-    void (*give_up)(struct comm *world);
+    /* Peers may be gone: stops the kernels in flight. Nothing is queued afterwards. */
+    void (*abort)(struct comm *world);
     status (*share)(struct comm *c, void *base, size_t bytes);
     status (*unshare)(struct comm *c, void *base);
     status (*call)(struct comm *c, const struct comm_call *call);   /* leaves its mark, as `message` does */
-    status (*sum)(const struct card_sum *sum, struct stream *s);
+    status (*sum)(const struct device_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the GPU */
     status (*mail_open)(struct comm *c);
     status (*message)(struct comm *c, const struct comm_call *call);
     void (*mail_settle)(struct comm *c);
 };
-const struct card_driver *cuda_card_driver(void);   /* in builds with CUDA */
+const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CUDA */
 
-/* One queued call: checked against the other ranks' in a first step, noted, carried out, marked. */
-status card_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
+/* One queued call. In the first step it is compared with the other ranks' before it is queued. Then it is listed, run, and flagged when done. */
+status device_comm_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
 /* For struct stream (dev/dev.h): called while the host waits for the GPU. STATUS_COMM, and the driver gives up, when waits are ended. */
 status device_comm_look(void *world) WARN_UNUSED;
 /* Nothing is under way: a list begins. `replay`: the list stays, none of it is done. */
-void card_calls_begin(struct comm *world, bool replay);
+void device_calls_begin(struct comm *world, bool replay);
 /* What is queued from now on is no step's. */
-void card_calls_end(struct comm *world);
-void card_calls_free(struct card_calls *l);
+void device_calls_end(struct comm *world);
+void device_calls_free(struct device_calls *l);
 #endif

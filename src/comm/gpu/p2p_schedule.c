@@ -1,130 +1,129 @@
-/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/peer_exchange.cu. */
+/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/p2p_schedule_launch.cu. */
 #include "comm/gpu/p2p_schedule.h"
 
 static const char *const op_texts[] = {
 #define X(name, text) #text,
-    PEER_OPS(X)
+    P2P_OPS(X)
 #undef X
 };
 static const char *const way_texts[] = {
 #define X(name, text) #text,
-    PEER_WAYS(X)
+    P2P_ALGOS(X)
 #undef X
 };
 
-const char *peer_op_text(enum peer_op op)
+const char *p2p_op_text(enum p2p_op op)
 {
     return op_texts[op];
 }
 
-const char *peer_way_text(enum peer_way way)
+const char *p2p_algo_text(enum p2p_algo way)
 {
     return way_texts[way];
 }
 
 /* ---- steps and moves */
 
-static struct peer_place place(enum peer_buffer buffer, int chunk)
+static struct p2p_place place(enum p2p_buffer buffer, int chunk)
 {
-    return (struct peer_place){(uint8_t)buffer, (uint8_t)chunk};
+    return (struct p2p_place){(uint8_t)buffer, (uint8_t)chunk};
 }
 
-static void step_begin(struct peer_schedule *s)
+static void step_begin(struct p2p_schedule *s)
 {
-    CHECK(s->step_count < PEER_STEPS_MAX, "%d steps", s->step_count);
-    s->steps[s->step_count++] = (struct peer_step){.begin = s->move_count, .end = s->move_count};
+    CHECK(s->step_count < P2P_STEPS_MAX, "%d steps", s->step_count);
+    s->steps[s->step_count++] = (struct p2p_schedule_step){.begin = s->move_count, .end = s->move_count};
 }
 
 /* Whom this rank reads in the step, and who reads this rank. */
-static void step_pair(struct peer_schedule *s, int wait, int tell)
+static void step_pair(struct p2p_schedule *s, int wait, int tell)
 {
-    struct peer_step *step = &s->steps[s->step_count - 1];
+    struct p2p_schedule_step *step = &s->steps[s->step_count - 1];
     step->wait = (uint8_t)(step->wait | 1u << wait);
     step->tell = (uint8_t)(step->tell | 1u << tell);
 }
 
-static void step_all(struct peer_schedule *s)
+static void step_all(struct p2p_schedule *s)
 {
     for (int p = 0; p < s->ranks; p++)
         if (p != s->rank) step_pair(s, p, p);
 }
 
-static void move(struct peer_schedule *s, struct peer_move m)
+static void move(struct p2p_schedule *s, struct p2p_schedule_move m)
 {
-    CHECK(s->move_count < PEER_MOVES_MAX, "%d moves", s->move_count);
+    CHECK(s->move_count < P2P_MOVES_MAX, "%d moves", s->move_count);
     s->moves[s->move_count++] = m;
     s->steps[s->step_count - 1].end = s->move_count;
 }
 
-static void copy(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place to)
+static void copy(struct p2p_schedule *s, int rank, struct p2p_place from, struct p2p_place to)
 {
-    move(s, (struct peer_move){.kind = PEER_COPY, .rank = (uint8_t)rank, .from = from, .to = to});
+    move(s, (struct p2p_schedule_move){.kind = P2P_COPY, .rank = (uint8_t)rank, .from = from, .to = to});
 }
 
-static void put(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place to)
+static void put(struct p2p_schedule *s, int rank, struct p2p_place from, struct p2p_place to)
 {
-    move(s, (struct peer_move){.kind = PEER_PUT, .rank = (uint8_t)rank, .from = from, .to = to});
+    move(s, (struct p2p_schedule_move){.kind = P2P_PUT, .rank = (uint8_t)rank, .from = from, .to = to});
 }
 
-static void add(struct peer_schedule *s, int rank, struct peer_place from, struct peer_place plus,
-                struct peer_place to)
+static void add(struct p2p_schedule *s, int rank, struct p2p_place from, struct p2p_place plus,
+                struct p2p_place to)
 {
-    move(s,
-         (struct peer_move){.kind = PEER_ADD, .rank = (uint8_t)rank, .from = from, .plus = plus, .to = to});
+    move(s, (struct p2p_schedule_move){
+                .kind = P2P_ADD, .rank = (uint8_t)rank, .from = from, .plus = plus, .to = to});
 }
 
-static void tree(struct peer_schedule *s, struct peer_place from, struct peer_place to)
+static void tree(struct p2p_schedule *s, struct p2p_place from, struct p2p_place to)
 {
-    move(s, (struct peer_move){.kind = PEER_TREE, .rank = s->rank, .from = from, .to = to});
+    move(s, (struct p2p_schedule_move){.kind = P2P_TREE, .rank = s->rank, .from = from, .to = to});
 }
 
 /* Where a rank's part of a gather lies before it: its input, or what a reduction has just left in OUT. */
-static struct peer_place part_of(const struct peer_schedule *s, int rank)
+static struct p2p_place part_of(const struct p2p_schedule *s, int rank)
 {
-    return s->op == PEER_ALL_REDUCE ? place(PEER_OUT, rank) : place(PEER_IN, 0);
+    return s->op == P2P_ALL_REDUCE ? place(P2P_OUT, rank) : place(P2P_IN, 0);
 }
 
 /* Where a reduction leaves its sum. */
-static struct peer_place sum_of(const struct peer_schedule *s)
+static struct p2p_place sum_of(const struct p2p_schedule *s)
 {
-    return place(PEER_OUT, s->op == PEER_ALL_REDUCE ? s->rank : 0);
+    return place(P2P_OUT, s->op == P2P_ALL_REDUCE ? s->rank : 0);
 }
 
 /* This rank's own part of the result, where it is not there yet. */
-static void copy_own(struct peer_schedule *s)
+static void copy_own(struct p2p_schedule *s)
 {
-    if (s->op == PEER_ALL_GATHER) copy(s, s->rank, place(PEER_IN, 0), place(PEER_OUT, s->rank));
-    if (s->op == PEER_ALL_TO_ALL) copy(s, s->rank, place(PEER_IN, s->rank), place(PEER_OUT, s->rank));
+    if (s->op == P2P_ALL_GATHER) copy(s, s->rank, place(P2P_IN, 0), place(P2P_OUT, s->rank));
+    if (s->op == P2P_ALL_TO_ALL) copy(s, s->rank, place(P2P_IN, s->rank), place(P2P_OUT, s->rank));
 }
 
 /* ---- direct */
 
 /* All have come: their OUT may be written. In place, a rank's OUT[me] was its IN[me], which nobody but this rank reads, and has. */
-static void direct(struct peer_schedule *s)
+static void direct(struct p2p_schedule *s)
 {
     step_begin(s);
     step_all(s);
-    s->any_order = s->op == PEER_ALL_TO_ALL || s->op == PEER_ALL_GATHER;
-    if (!s->any_order) tree(s, place(PEER_IN, s->rank), sum_of(s));
+    s->any_order = s->op == P2P_ALL_TO_ALL || s->op == P2P_ALL_GATHER;
+    if (!s->any_order) tree(s, place(P2P_IN, s->rank), sum_of(s));
     copy_own(s);
-    for (int k = 1; k < s->ranks && s->op != PEER_REDUCE_SCATTER; k++) {
+    for (int k = 1; k < s->ranks && s->op != P2P_REDUCE_SCATTER; k++) {
         const int p = (s->rank + k) % s->ranks;
-        put(s, p, s->op == PEER_ALL_TO_ALL ? place(PEER_IN, p) : part_of(s, s->rank),
-            place(PEER_OUT, s->rank));
+        put(s, p, s->op == P2P_ALL_TO_ALL ? place(P2P_IN, p) : part_of(s, s->rank), place(P2P_OUT, s->rank));
     }
 }
 
-static void once(struct peer_schedule *s)
+static void once(struct p2p_schedule *s)
 {
     s->any_order = true;
     step_begin(s);
     step_all(s);
-    for (int c = 0; c < s->ranks; c++) tree(s, place(PEER_IN, c), place(PEER_OUT, c));
+    for (int c = 0; c < s->ranks; c++) tree(s, place(P2P_IN, c), place(P2P_OUT, c));
 }
 
 /* ---- ring */
 
-static void ring_gather(struct peer_schedule *s)
+static void ring_gather(struct p2p_schedule *s)
 {
     const int lower = (s->rank + s->ranks - 1) % s->ranks, upper = (s->rank + 1) % s->ranks;
     for (int k = 0; k < s->ranks - 1; k++) {
@@ -133,12 +132,12 @@ static void ring_gather(struct peer_schedule *s)
         step_begin(s);
         step_pair(s, lower, upper);
         if (k == 0) copy_own(s);
-        copy(s, lower, k == 0 ? part_of(s, c) : place(PEER_OUT, c), place(PEER_OUT, c));
+        copy(s, lower, k == 0 ? part_of(s, c) : place(P2P_OUT, c), place(P2P_OUT, c));
     }
 }
 
 /* The partner of step k, and who has this rank as partner then. */
-static int ring_step(struct peer_schedule *s, int k)
+static int ring_step(struct p2p_schedule *s, int k)
 {
     const int from = (s->rank + k + 1) % s->ranks;
     step_begin(s);
@@ -146,12 +145,12 @@ static int ring_step(struct peer_schedule *s, int k)
     return from;
 }
 
-static void ring_all_to_all(struct peer_schedule *s)
+static void ring_all_to_all(struct p2p_schedule *s)
 {
     for (int k = 0; k < s->ranks - 1; k++) {
         const int from = ring_step(s, k);
         if (k == 0) copy_own(s);
-        copy(s, from, place(PEER_IN, s->rank), place(PEER_OUT, from));
+        copy(s, from, place(P2P_IN, s->rank), place(P2P_OUT, from));
     }
 }
 
@@ -160,8 +159,8 @@ struct node {
     int first, apart;
 };
 struct sums {
-    bool ready[PEER_RANKS_MAX][2 * PEER_RANKS_MAX]; /* [first][apart] */
-    struct peer_place at[PEER_RANKS_MAX][2 * PEER_RANKS_MAX];
+    bool ready[P2P_RANKS_MAX][2 * P2P_RANKS_MAX]; /* [first][apart] */
+    struct p2p_place at[P2P_RANKS_MAX][2 * P2P_RANKS_MAX];
 };
 
 static struct node leaf_of(int rank, int ranks)
@@ -183,21 +182,21 @@ static struct node beside(struct node n)
 }
 
 /* Term `rank` is read, and every sum is formed that it completes. */
-static void ring_term(struct peer_schedule *s, struct sums *sums, int rank)
+static void ring_term(struct p2p_schedule *s, struct sums *sums, int rank)
 {
     struct node n = leaf_of(rank, s->ranks);
-    struct peer_place at = place(PEER_IN, s->rank);
+    struct p2p_place at = place(P2P_IN, s->rank);
     int from = rank;
     while (n.apart > 1) {
         const struct node b = beside(n);
         if (!sums->ready[b.first][b.apart]) break;
         n = above(n);
-        const struct peer_place to = n.apart > 1 ? place(PEER_WORK, rank) : sum_of(s);
+        const struct p2p_place to = n.apart > 1 ? place(P2P_WORK, rank) : sum_of(s);
         add(s, from, at, sums->at[b.first][b.apart], to);
         from = s->rank, at = to;
     }
     if (from != s->rank) { /* nothing to add it to yet */
-        const struct peer_place to = place(PEER_WORK, rank);
+        const struct p2p_place to = place(P2P_WORK, rank);
         copy(s, from, at, to);
         at = to;
     }
@@ -205,7 +204,7 @@ static void ring_term(struct peer_schedule *s, struct sums *sums, int rank)
     sums->at[n.first][n.apart] = at;
 }
 
-static void ring_reduce(struct peer_schedule *s)
+static void ring_reduce(struct p2p_schedule *s)
 {
     struct sums sums = {0};
     s->work = s->ranks;
@@ -213,49 +212,49 @@ static void ring_reduce(struct peer_schedule *s)
     for (int k = 0; k < s->ranks - 1; k++) ring_term(s, &sums, ring_step(s, k));
 }
 
-static void ring(struct peer_schedule *s)
+static void ring(struct p2p_schedule *s)
 {
-    if (s->op == PEER_ALL_TO_ALL) ring_all_to_all(s);
-    if (s->op == PEER_REDUCE_SCATTER || s->op == PEER_ALL_REDUCE) ring_reduce(s);
-    if (s->op == PEER_ALL_GATHER || s->op == PEER_ALL_REDUCE) ring_gather(s);
+    if (s->op == P2P_ALL_TO_ALL) ring_all_to_all(s);
+    if (s->op == P2P_REDUCE_SCATTER || s->op == P2P_ALL_REDUCE) ring_reduce(s);
+    if (s->op == P2P_ALL_GATHER || s->op == P2P_ALL_REDUCE) ring_gather(s);
 }
 
 /* ---- hypercube */
 
-static int cube_step(struct peer_schedule *s, int bit)
+static int cube_step(struct p2p_schedule *s, int bit)
 {
     step_begin(s);
     step_pair(s, s->rank ^ bit, s->rank ^ bit);
     return s->rank ^ bit;
 }
 
-static void cube_gather(struct peer_schedule *s)
+static void cube_gather(struct p2p_schedule *s)
 {
     for (int bit = 1; bit < s->ranks; bit *= 2) {
         const int from = cube_step(s, bit);
         if (bit == 1) copy_own(s);
         for (int c = 0; c < s->ranks; c++)
             if ((c ^ from) < bit)
-                copy(s, from, c == from ? part_of(s, c) : place(PEER_OUT, c), place(PEER_OUT, c));
+                copy(s, from, c == from ? part_of(s, c) : place(P2P_OUT, c), place(P2P_OUT, c));
     }
 }
 
-static void cube_reduce(struct peer_schedule *s)
+static void cube_reduce(struct p2p_schedule *s)
 {
     s->work = s->ranks;
     for (int bit = s->ranks / 2; bit > 0; bit /= 2) {
         const int from = cube_step(s, bit),
                   keep = s->ranks - bit; /* the bits dealt with so far, and this one */
-        const enum peer_buffer have = bit == s->ranks / 2 ? PEER_IN : PEER_WORK;
+        const enum p2p_buffer have = bit == s->ranks / 2 ? P2P_IN : P2P_WORK;
         for (int c = 0; c < s->ranks; c++)
             if (((c ^ s->rank) & keep) == 0)
-                add(s, from, place(have, c), place(have, c), bit == 1 ? sum_of(s) : place(PEER_WORK, c));
+                add(s, from, place(have, c), place(have, c), bit == 1 ? sum_of(s) : place(P2P_WORK, c));
     }
 }
 
 /* Slot t of a rank: bits that were dealt with say whom it is from, the others whom it is for. A slot moves in the steps whose bit is
  * another one than the rank's, and lies in the layer of WORK of the last such step, in IN before, in OUT when none is left. */
-static struct peer_place cube_slot(const struct peer_schedule *s, int rank, int slot, int bit)
+static struct p2p_place cube_slot(const struct p2p_schedule *s, int rank, int slot, int bit)
 {
     const int moves = slot ^ rank;
     if (moves >= 2 * bit || bit == 0) {
@@ -263,14 +262,14 @@ static struct peer_place cube_slot(const struct peer_schedule *s, int rank, int 
             if (moves & b) {
                 int layer = 0;
                 while (1 << layer < b) layer++;
-                return place(PEER_WORK, layer * s->ranks + slot);
+                return place(P2P_WORK, layer * s->ranks + slot);
             }
-        return place(PEER_IN, slot);
+        return place(P2P_IN, slot);
     }
-    return place(PEER_OUT, slot);
+    return place(P2P_OUT, slot);
 }
 
-static void cube_all_to_all(struct peer_schedule *s)
+static void cube_all_to_all(struct p2p_schedule *s)
 {
     int layers = 0;
     for (int bit = 1; bit < s->ranks; bit *= 2, layers++) {
@@ -283,49 +282,48 @@ static void cube_all_to_all(struct peer_schedule *s)
     s->work = (uint8_t)(layers > 1 ? (layers - 1) * s->ranks : 0);
 }
 
-static void hypercube(struct peer_schedule *s)
+static void hypercube(struct p2p_schedule *s)
 {
-    if (s->op == PEER_ALL_TO_ALL) cube_all_to_all(s);
-    if (s->op == PEER_REDUCE_SCATTER || s->op == PEER_ALL_REDUCE) cube_reduce(s);
-    if (s->op == PEER_ALL_GATHER || s->op == PEER_ALL_REDUCE) cube_gather(s);
+    if (s->op == P2P_ALL_TO_ALL) cube_all_to_all(s);
+    if (s->op == P2P_REDUCE_SCATTER || s->op == P2P_ALL_REDUCE) cube_reduce(s);
+    if (s->op == P2P_ALL_GATHER || s->op == P2P_ALL_REDUCE) cube_gather(s);
 }
 
 /* ---- all */
 
-bool peer_way_serves(enum peer_way way, enum peer_op op, int ranks, int64_t count)
+bool p2p_algo_supports(enum p2p_algo way, enum p2p_op op, int ranks, int64_t count)
 {
-    if (ranks > PEER_RANKS_MAX) return false;
-    if (way == PEER_LITTLE)
-        return count % 2 == 0 && count * (op == PEER_ALL_REDUCE ? ranks : 1) <= PEER_LITTLE_FLOATS;
+    if (ranks > P2P_RANKS_MAX) return false;
+    if (way == P2P_LL) return count % 2 == 0 && count * (op == P2P_ALL_REDUCE ? ranks : 1) <= P2P_LL_FLOATS;
     if (count % 4 != 0) return false;
-    if (way == PEER_ONCE) return op == PEER_ALL_REDUCE;
-    return way != PEER_HYPERCUBE || (ranks & (ranks - 1)) == 0;
+    if (way == P2P_ONCE) return op == P2P_ALL_REDUCE;
+    return way != P2P_HYPERCUBE || (ranks & (ranks - 1)) == 0;
 }
 
-status peer_schedule_fill(struct peer_schedule *s, enum peer_op op, enum peer_way way, int rank, int ranks)
+status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo way, int rank, int ranks)
 {
     CHECK(rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
-    if (ranks > PEER_RANKS_MAX)
+    if (ranks > P2P_RANKS_MAX)
         return FAIL(STATUS_CONFIG, "%d ranks: exchanges by peer access are for at most %d", ranks,
-                    PEER_RANKS_MAX);
-    if (way == PEER_HYPERCUBE && (ranks & (ranks - 1)) != 0)
+                    P2P_RANKS_MAX);
+    if (way == P2P_HYPERCUBE && (ranks & (ranks - 1)) != 0)
         return FAIL(STATUS_CONFIG, "a hypercube of %d ranks: their number must be a power of two", ranks);
-    if (way == PEER_ONCE && op != PEER_ALL_REDUCE)
-        return FAIL(STATUS_CONFIG, "%s is a way of all_reduce, not of %s", peer_way_text(way),
-                    peer_op_text(op));
-    *s = (struct peer_schedule){.op = (uint8_t)op, .rank = (uint8_t)rank, .ranks = (uint8_t)ranks};
-    s->in = (uint8_t)(op == PEER_ALL_GATHER ? 1 : ranks);
-    s->out = (uint8_t)(op == PEER_REDUCE_SCATTER ? 1 : ranks);
-    if (way == PEER_LITTLE) {
+    if (way == P2P_ONCE && op != P2P_ALL_REDUCE)
+        return FAIL(STATUS_CONFIG, "%s is a way of all_reduce, not of %s", p2p_algo_text(way),
+                    p2p_op_text(op));
+    *s = (struct p2p_schedule){.op = (uint8_t)op, .rank = (uint8_t)rank, .ranks = (uint8_t)ranks};
+    s->in = (uint8_t)(op == P2P_ALL_GATHER ? 1 : ranks);
+    s->out = (uint8_t)(op == P2P_REDUCE_SCATTER ? 1 : ranks);
+    if (way == P2P_LL) {
         s->little = true;
     } else if (ranks == 1) {
         step_begin(s);
-        copy(s, 0, place(PEER_IN, 0), place(PEER_OUT, 0));
-    } else if (way == PEER_DIRECT) {
+        copy(s, 0, place(P2P_IN, 0), place(P2P_OUT, 0));
+    } else if (way == P2P_DIRECT) {
         direct(s);
-    } else if (way == PEER_RING) {
+    } else if (way == P2P_RING) {
         ring(s);
-    } else if (way == PEER_HYPERCUBE) {
+    } else if (way == P2P_HYPERCUBE) {
         hypercube(s);
     } else {
         once(s);

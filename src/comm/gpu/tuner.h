@@ -1,50 +1,50 @@
-/* paths: by which way a collective between GPUs of one host goes. All ways have the same result, bit for bit; which one is the fastest
- * depends on the GPUs, on the links and on the size, so it is timed when a run begins (tuner_measure.c), and chosen here.
+/* tuner: which algorithm a collective between GPUs of one host uses. All algorithms have the same result, bit for bit. The fastest depends on
+ * GPUs, links and size, so each is timed when a run begins (comm/gpu/cuda/tuner_measure.c), and chosen here, as NCCL's tuner does.
  *
- *   engines    copy engines, between meetings (comm/gpu/cuda/p2p.h): no multiprocessor is taken from what runs beside
- *   little     own kernels (p2p_schedule.h), whose data bring their flags along
- *   own N      own kernels in up to N blocks, all others at once
+ *   copy engine   peer copies between barriers of one block (comm/gpu/cuda/p2p_comm.h): no SM is taken from what overlaps
+ *   ll            low-latency protocol: kernels whose data carry their flags (p2p_schedule.h); for the smallest messages
+ *   kernel N      kernels in up to N blocks that read peer memory
  *
- * A table holds times of a communicator, those of its slowest rank, so that all ranks choose alike. */
+ * A table holds the times of one communicator, those of its slowest rank, so all ranks choose alike. */
 #ifndef INGOT_COMM_GPU_TUNER_H
 #define INGOT_COMM_GPU_TUNER_H
 #include "tensor/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PATHS(X) X(ENGINES, "engines", 0) X(LITTLE, "little", 0) X(OWN_16, "own 16", 16) X(OWN_32, "own 32", 32) X(OWN_64, "own 64", 64)
-enum path {
-#define X(name, text, blocks) PATH_##name,
-    PATHS(X)
+#define TUNER_ALGOS(X) X(COPY_ENGINE, "copy engine", 0) X(LL, "ll", 0) X(KERNEL_16, "kernel 16", 16) X(KERNEL_32, "kernel 32", 32) X(KERNEL_64, "kernel 64", 64)
+enum tuner_algo {
+#define X(name, text, blocks) TUNER_##name,
+    TUNER_ALGOS(X)
 #undef X
-    PATH_COUNT
+    TUNER_ALGO_COUNT
 };
-enum { PATHS_ALL = (1 << PATH_COUNT) - 1 };
-int paths_blocks(enum path p);   /* 0: not a number of blocks */
+enum { TUNER_ALL = (1 << TUNER_ALGO_COUNT) - 1 };
+int tuner_blocks(enum tuner_algo p);   /* 0: not a number of blocks */
 
-#define PATHS_OPS(X)                                                                                                   \
+#define TUNER_OPS(X)                                                                                                   \
     X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(REDUCE_SCATTER, "reduce-scatter")                        \
     X(REDUCE_SCATTER_BF16, "reduce-scatter of bf16") X(ALL_REDUCE, "all-reduce")
-enum paths_op {
-#define X(name, text) PATHS_##name,
-    PATHS_OPS(X)
+enum tuner_op {
+#define X(name, text) TUNER_##name,
+    TUNER_OPS(X)
 #undef X
-    PATHS_OP_COUNT
+    TUNER_OP_COUNT
 };
-enum { PATHS_SIZES = 10, PATHS_BYTES_MIN = 1 << 10, PATHS_BYTES_MAX = 256 << 20 };  /* 1 KiB, 4 KiB, ... 256 MiB */
-struct paths {
+enum { TUNER_SIZES = 10, TUNER_BYTES_MIN = 1 << 10, TUNER_BYTES_MAX = 256 << 20 };  /* 1 KiB, 4 KiB, ... 256 MiB */
+struct tuner {
     bool timed;
-    double us[PATHS_OP_COUNT][PATHS_SIZES][PATH_COUNT]; /* 0: does not serve, or is another one's twin there */
+    double us[TUNER_OP_COUNT][TUNER_SIZES][TUNER_ALGO_COUNT]; /* 0: does not serve, or is another one's twin there */
 };
 
 /* Bytes of all chunks together: what each rank has in the end of a gather, and in the beginning of the others. */
-size_t paths_bytes(int size);
+size_t tuner_bytes(int size);
 /* The fastest of `allowed` (a bit for each path, at least one) at the nearest size that was timed. What was not timed comes last, in the order
  * of the paths. */
-enum path paths_choose(const struct paths *t, enum paths_op op, size_t bytes, unsigned allowed);
+enum tuner_algo tuner_choose(const struct tuner *t, enum tuner_op op, size_t bytes, unsigned allowed);
 /* Each time becomes the longer one. */
-void paths_slowest(struct paths *t, const struct paths *other);
+void tuner_slowest(struct tuner *t, const struct tuner *other);
 /* "all-gather: little to 64 KiB, own 16 to 1 MiB, engines; ...", for people: the choice among all paths. */
-enum { PATHS_TEXT = 2048 };
-void paths_text(const struct paths *t, char text[PATHS_TEXT]);
+enum { TUNER_TEXT = 2048 };
+void tuner_text(const struct tuner *t, char text[TUNER_TEXT]);
 #endif

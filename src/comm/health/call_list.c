@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct calls_entry {
+struct call_list_entry {
     const char *name; /* a literal of the caller */
     uint64_t bytes;
     int op, way, plane;
     bool queued; /* on a GPU */
 };
 
-static const char *entry_text(const struct comm *world, const struct calls_entry *e, char text[COMM_TEXT])
+static const char *entry_text(const struct comm *world, const struct call_list_entry *e, char text[COMM_TEXT])
 {
     const char *group = "all ranks";
     for (int i = 0; i < world->group_count; i++)
@@ -25,17 +25,17 @@ static const char *entry_text(const struct comm *world, const struct calls_entry
     return text;
 }
 
-static bool same_entry(const struct calls_entry *a, const struct calls_entry *b)
+static bool same_entry(const struct call_list_entry *a, const struct call_list_entry *b)
 {
     return a->bytes == b->bytes && a->op == b->op && a->way == b->way && a->plane == b->plane &&
            strcmp(a->name, b->name) == 0;
 }
 
-static status learn(struct calls *l, const struct calls_entry *e)
+static status learn(struct call_list *l, const struct call_list_entry *e)
 {
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 256;
-        struct calls_entry *list = realloc(l->list, (size_t)room * sizeof *list);
+        struct call_list_entry *list = realloc(l->list, (size_t)room * sizeof *list);
         if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d calls of a step", room);
         l->list = list;
         l->room = room;
@@ -44,17 +44,17 @@ static status learn(struct calls *l, const struct calls_entry *e)
     return STATUS_OK;
 }
 
-static void skip_replayed(struct calls *l)
+static void skip_replayed(struct call_list *l)
 {
-    while (l->mode == CALLS_REPLAY && l->at < l->count && l->list[l->at].queued) l->at++;
+    while (l->mode == CALL_LIST_REPLAY && l->at < l->count && l->list[l->at].queued) l->at++;
 }
 
-status calls_note(struct calls *l, const struct comm *c, const struct comm_call *call)
+status call_list_check(struct call_list *l, const struct comm *c, const struct comm_call *call)
 {
-    if (l->mode == CALLS_OFF) return STATUS_OK;
-    const struct calls_entry e = {call->name,     call->bytes, (int)call->op,
-                                  (int)call->way, c->plane,    call->stream != NULL};
-    if (l->mode == CALLS_LEARN) return learn(l, &e);
+    if (l->mode == CALL_LIST_OFF) return STATUS_OK;
+    const struct call_list_entry e = {call->name,     call->bytes, (int)call->op,
+                                      (int)call->way, c->plane,    call->stream != NULL};
+    if (l->mode == CALL_LIST_RECORD) return learn(l, &e);
     skip_replayed(l);
     if (l->at < l->count && same_entry(&e, &l->list[l->at])) {
         l->at++;
@@ -68,18 +68,18 @@ status calls_note(struct calls *l, const struct comm *c, const struct comm_call 
                 c->world->rank, l->at + 1, entry_text(c->world, &e, now), then);
 }
 
-void calls_free(struct calls *l)
+void call_list_free(struct call_list *l)
 {
     free(l->list);
-    *l = (struct calls){.list = NULL};
+    *l = (struct call_list){.list = NULL};
 }
 
 /* FNV-1a over the collectives of one communicator: messages differ from rank to rank. */
-uint64_t calls_hash(const struct calls *l, int plane)
+uint64_t call_list_hash(const struct call_list *l, int plane)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = 0; i < l->count; i++) {
-        const struct calls_entry *e = &l->list[i];
+        const struct call_list_entry *e = &l->list[i];
         char text[COMM_NAME + 64];
         if (e->plane != plane || e->op == COMM_SEND || e->op == COMM_RECV) continue;
         const int n =
@@ -89,12 +89,12 @@ uint64_t calls_hash(const struct calls *l, int plane)
     return hash;
 }
 
-status calls_end(struct calls *l, const struct comm *world)
+status call_list_end(struct call_list *l, const struct comm *world)
 {
-    const bool first = l->mode == CALLS_LEARN;
+    const bool first = l->mode == CALL_LIST_RECORD;
     char then[COMM_TEXT];
     skip_replayed(l);
-    l->mode = CALLS_OFF;
+    l->mode = CALL_LIST_OFF;
     if (first || l->at == l->count) return STATUS_OK;
     return FAIL(STATUS_COMM, "rank %d: this step ends after %d calls, in the first step %.150s came next",
                 world->rank, l->at, entry_text(world, &l->list[l->at], then));

@@ -1,18 +1,19 @@
-/* The calls of a step: the same in every step, in the same order, on every communicator. */
+/* call_list: the collectives and messages of a training step. The first step records them; every later step must make the same calls in the
+ * same order, on every communicator. comm/step.c compares the lists of the ranks. */
 #ifndef INGOT_COMM_HEALTH_CALL_LIST_H
 #define INGOT_COMM_HEALTH_CALL_LIST_H
 #include "comm/comm_int.h"
 
-struct calls {
-    struct calls_entry *list; /* of the first step; owned */
+struct call_list {
+    struct call_list_entry *list; /* of the first step; owned */
     int count, room, at;
-    enum { CALLS_OFF, CALLS_LEARN, CALLS_COMPARE, CALLS_REPLAY } mode;
+    enum { CALL_LIST_OFF, CALL_LIST_RECORD, CALL_LIST_COMPARE, CALL_LIST_REPLAY } mode;
 };
 /* Called before each call. STATUS_COMM when a step's call is not that of the first step. */
-status calls_note(struct calls *l, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
+status call_list_check(struct call_list *l, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
 /* At the end of a step: STATUS_COMM when calls of the first step did not come. The list is off afterwards. */
-status calls_end(struct calls *l, const struct comm *world) WARN_UNUSED;
+status call_list_end(struct call_list *l, const struct comm *world) WARN_UNUSED;
 /* Of the collectives of one communicator (its plane). Messages are left out: they differ from rank to rank. */
-uint64_t calls_hash(const struct calls *l, int plane);
-void calls_free(struct calls *l);
+uint64_t call_list_hash(const struct call_list *l, int plane);
+void call_list_free(struct call_list *l);
 #endif

@@ -22,24 +22,25 @@ struct record {
 };
 struct ring {
     _Alignas(128) atomic_uint count; /* calls so far */
-    struct record calls[FLIGHT_CALLS];
+    struct record calls[FLIGHT_RECORDER_CALLS];
 };
-struct flight {
+struct flight_recorder {
     char path[1024];
     struct ring rings[];
 };
-static_assert(sizeof(struct ring) % 128 == 0 && sizeof(struct flight) % 128 == 0, "rings lie on cache lines");
+static_assert(sizeof(struct ring) % 128 == 0 && sizeof(struct flight_recorder) % 128 == 0,
+              "rings lie on cache lines");
 
-size_t flight_bytes(int ranks)
+size_t flight_recorder_bytes(int ranks)
 {
-    return sizeof(struct flight) + (size_t)ranks * sizeof(struct ring);
+    return sizeof(struct flight_recorder) + (size_t)ranks * sizeof(struct ring);
 }
 
-void flight_begin(struct flight *f, const struct comm *c, const struct comm_call *call)
+void flight_recorder_begin(struct flight_recorder *f, const struct comm *c, const struct comm_call *call)
 {
     struct ring *ring = &f->rings[c->world->rank];
     const unsigned count = atomic_load_explicit(&ring->count, memory_order_relaxed);
-    struct record *r = &ring->calls[count % FLIGHT_CALLS];
+    struct record *r = &ring->calls[count % FLIGHT_RECORDER_CALLS];
     *r = (struct record){.sequence = call->sequence,
                          .bytes = call->bytes,
                          .begin_s = clock_wall_s(),
@@ -51,21 +52,21 @@ void flight_begin(struct flight *f, const struct comm *c, const struct comm_call
     atomic_store(&ring->count, count + 1);
 }
 
-void flight_end(struct flight *f, int rank)
+void flight_recorder_end(struct flight_recorder *f, int rank)
 {
     struct ring *ring = &f->rings[rank];
     const unsigned count = atomic_load_explicit(&ring->count, memory_order_relaxed);
-    ring->calls[(count - 1) % FLIGHT_CALLS].end_s = clock_wall_s();
+    ring->calls[(count - 1) % FLIGHT_RECORDER_CALLS].end_s = clock_wall_s();
 }
 
-const char *flight_last(const struct flight *f, int rank, char text[COMM_TEXT])
+const char *flight_recorder_last(const struct flight_recorder *f, int rank, char text[COMM_TEXT])
 {
     const unsigned count = atomic_load(&f->rings[rank].count);
     if (count == 0) {
         snprintf(text, COMM_TEXT, "nothing");
         return text;
     }
-    const struct record *r = &f->rings[rank].calls[(count - 1) % FLIGHT_CALLS];
+    const struct record *r = &f->rings[rank].calls[(count - 1) % FLIGHT_RECORDER_CALLS];
     struct comm c = {.world = r->all ? &c : NULL};
     char name[COMM_NAME];
     snprintf(c.name, sizeof c.name, "%.31s", r->comm);
@@ -78,7 +79,7 @@ const char *flight_last(const struct flight *f, int rank, char text[COMM_TEXT])
                           text);
 }
 
-void flight_path_set(struct flight *f, const char *path)
+void flight_recorder_path_set(struct flight_recorder *f, const char *path)
 {
     snprintf(f->path, sizeof f->path, "%s", path);
 }
@@ -107,14 +108,14 @@ static void write_record(FILE *out, int rank, const struct record *r)
 }
 
 /* At most `calls` of each rank; returns how many there were. */
-static int write_ranks(const struct flight *f, int ranks, int calls, FILE *out)
+static int write_ranks(const struct flight_recorder *f, int ranks, int calls, FILE *out)
 {
     int written = 0;
     for (int rank = 0; rank < ranks; rank++) {
         const unsigned count = atomic_load(&f->rings[rank].count);
         const unsigned first = count > (unsigned)calls ? count - (unsigned)calls : 0;
         for (unsigned i = first; i < count; i++) {
-            const struct record *r = &f->rings[rank].calls[i % FLIGHT_CALLS];
+            const struct record *r = &f->rings[rank].calls[i % FLIGHT_RECORDER_CALLS];
             if (r->op < 0 || r->op >= COMM_OP_COUNT) continue;
             write_record(out, rank, r);
             written++;
@@ -123,14 +124,14 @@ static int write_ranks(const struct flight *f, int ranks, int calls, FILE *out)
     return written;
 }
 
-void flight_write(const struct flight *f, int ranks, const char *reason)
+void flight_recorder_write(const struct flight_recorder *f, int ranks, const char *reason)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL) return;
     fprintf(out, "# what each rank called last, oldest first; begin in UTC\n# %s\n", reason);
-    const int written = write_ranks(f, ranks, f->path[0] ? FLIGHT_CALLS : 1, out);
+    const int written = write_ranks(f, ranks, f->path[0] ? FLIGHT_RECORDER_CALLS : 1, out);
     if (fclose(out) == 0 && written > 0) {
         if (f->path[0] == 0)
             fputs(text, stderr);

@@ -34,7 +34,7 @@ struct slot {
     atomic_int ended; /* left in good order */
     atomic_int away;  /* on another machine: written by this one's relay */
 };
-struct board {
+struct heartbeat {
     uint32_t magic;
     int32_t ranks;
     uint64_t bytes;
@@ -47,17 +47,17 @@ struct board {
 /* The flight recorder comes behind the slots. */
 static size_t slots_bytes(int ranks)
 {
-    return sizeof(struct board) + (size_t)ranks * sizeof(struct slot);
+    return sizeof(struct heartbeat) + (size_t)ranks * sizeof(struct slot);
 }
-size_t board_bytes(int ranks)
+size_t heartbeat_bytes(int ranks)
 {
-    const size_t bytes = slots_bytes(ranks) + flight_bytes(ranks);
+    const size_t bytes = slots_bytes(ranks) + flight_recorder_bytes(ranks);
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-status board_create(int ranks, size_t bytes, int *fd)
+status heartbeat_create(int ranks, size_t bytes, int *fd)
 {
-    struct board *b = MAP_FAILED;
+    struct heartbeat *b = MAP_FAILED;
     *fd = memfd_create("ingot", 0);
     if (*fd < 0) return FAIL(STATUS_COMM, "no shared memory for the ranks: %s", strerror(errno));
     if (ftruncate(*fd, (off_t)bytes) == 0)
@@ -79,17 +79,17 @@ status board_create(int ranks, size_t bytes, int *fd)
 
 static status read_nonce(int fd, uint8_t nonce[16])
 {
-    if (pread(fd, nonce, 16, offsetof(struct board, nonce)) == 16) return STATUS_OK;
+    if (pread(fd, nonce, 16, offsetof(struct heartbeat, nonce)) == 16) return STATUS_OK;
     return FAIL(STATUS_COMM, "the shared memory of the ranks cannot be read: %s", strerror(errno));
 }
 
-status board_place(int fd, struct board_place *p)
+status heartbeat_place(int fd, struct heartbeat_place *p)
 {
-    *p = (struct board_place){.pid = (int32_t)getpid(), .fd = fd};
+    *p = (struct heartbeat_place){.pid = (int32_t)getpid(), .fd = fd};
     return read_nonce(fd, p->nonce);
 }
 
-status board_join(const struct board_place *p, int *fd)
+status heartbeat_join(const struct heartbeat_place *p, int *fd)
 {
     char path[64];
     uint8_t nonce[16];
@@ -107,7 +107,7 @@ status board_join(const struct board_place *p, int *fd)
     return st;
 }
 
-void board_machine(char name[BOARD_MACHINE])
+void heartbeat_host(char name[HEARTBEAT_HOST])
 {
     char host[64] = "", boot[40] = "", pids[40] = "";
     (void)gethostname(host, sizeof host - 1);
@@ -116,18 +116,18 @@ void board_machine(char name[BOARD_MACHINE])
     if (f) fclose(f);
     boot[strcspn(boot, "\n")] = 0;
     if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = 0;
-    memset(name, 0, BOARD_MACHINE);
-    snprintf(name, BOARD_MACHINE, "%s %s %s", host, boot, pids);
+    memset(name, 0, HEARTBEAT_HOST);
+    snprintf(name, HEARTBEAT_HOST, "%s %s %s", host, boot, pids);
 }
 
-bool board_fits(const struct board *b, int ranks, size_t bytes)
+bool heartbeat_fits(const struct heartbeat *b, int ranks, size_t bytes)
 {
     return b->magic == MAGIC && b->ranks == ranks && b->bytes == bytes;
 }
 
 /* ---- ending together */
 
-bool board_abort(struct board *b, const char *text)
+bool heartbeat_abort(struct heartbeat *b, const char *text)
 {
     int nobody = 0;
     if (!atomic_compare_exchange_strong(&b->abort, &nobody, 1)) return false;
@@ -136,29 +136,29 @@ bool board_abort(struct board *b, const char *text)
     return true;
 }
 
-bool board_aborted(const struct board *b)
+bool heartbeat_aborted(const struct heartbeat *b)
 {
     return atomic_load(&b->abort) != 0;
 }
 
-void board_reason(struct board *b, char text[COMM_TEXT])
+void heartbeat_abort_reason(struct heartbeat *b, char text[COMM_TEXT])
 {
     text[0] = 0;
     if (atomic_load(&b->abort) == 2) snprintf(text, COMM_TEXT, "%s", b->abort_text);
 }
 
-void board_life(const struct board *b, int rank, struct board_life *life)
+void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state *life)
 {
     const struct slot *s = &b->slots[rank];
-    *life = (struct board_life){.rank = rank,
-                                .pid = atomic_load(&s->pid),
-                                .beats = atomic_load(&s->beats),
-                                .turns = atomic_load(&s->turns),
-                                .waits = atomic_load(&s->waits),
-                                .ended = atomic_load(&s->ended)};
+    *life = (struct heartbeat_state){.rank = rank,
+                                     .pid = atomic_load(&s->pid),
+                                     .beats = atomic_load(&s->beats),
+                                     .turns = atomic_load(&s->turns),
+                                     .waits = atomic_load(&s->waits),
+                                     .ended = atomic_load(&s->ended)};
 }
 
-void board_set_life(struct board *b, const struct board_life *life)
+void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life)
 {
     struct slot *s = &b->slots[life->rank];
     atomic_store(&s->away, 1);
@@ -169,17 +169,17 @@ void board_set_life(struct board *b, const struct board_life *life)
     atomic_store(&s->pid, life->pid);
 }
 
-struct flight *board_flight(struct board *b)
+struct flight_recorder *heartbeat_flight(struct heartbeat *b)
 {
-    return (struct flight *)((char *)b + slots_bytes(b->ranks));
+    return (struct flight_recorder *)((char *)b + slots_bytes(b->ranks));
 }
 
-int board_ranks(const struct board *b)
+int heartbeat_ranks(const struct heartbeat *b)
 {
     return b->ranks;
 }
 
-bool board_ended(const struct board *b, int rank)
+bool heartbeat_left(const struct heartbeat *b, int rank)
 {
     return atomic_load(&b->slots[rank].ended) != 0;
 }
@@ -192,7 +192,7 @@ struct seen {
     double silent_s;
 };
 struct watch {
-    struct board *board;
+    struct heartbeat *board;
     int rank;
     double last_s;     /* when it looked last */
     double wait_s;     /* when this wait began */
@@ -213,9 +213,9 @@ struct watch {
 };
 
 /* It has come (as far as this machine knows), and not left in good order. */
-static bool has_come(const struct board *b, int rank)
+static bool has_come(const struct heartbeat *b, int rank)
 {
-    return atomic_load(&b->slots[rank].pid) != 0 && !board_ended(b, rank);
+    return atomic_load(&b->slots[rank].pid) != 0 && !heartbeat_left(b, rank);
 }
 
 /* The lowest rank that the others of the board have not heard of for too long, or -1. */
@@ -242,11 +242,11 @@ static void guard_look(struct watch *w)
     if (silent >= 0) {
         snprintf(text, sizeof text, "rank %d (process %d) gives no sign of life: stopped or dead", silent,
                  atomic_load(&w->board->slots[silent].pid));
-        if (board_abort(w->board, text)) w->won = true;
+        if (heartbeat_abort(w->board, text)) w->won = true;
     }
-    w->over_s = board_aborted(w->board) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
+    w->over_s = heartbeat_aborted(w->board) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
     if (w->over_s < GUARD_S) return;
-    board_reason(w->board, text);
+    heartbeat_abort_reason(w->board, text);
     log_error("%s; rank %d was queueing work to its GPU, and is ended", text, w->rank);
     _exit(STATUS_COMM);
 }
@@ -259,7 +259,7 @@ static void *heart(void *arg)
         struct timespec until;
         atomic_fetch_add(&w->board->slots[w->rank].beats, 1);
         if (w->guard) guard_look(w);
-        if (getppid() != w->parent) board_abort(w->board, "whoever started the ranks is gone");
+        if (getppid() != w->parent) heartbeat_abort(w->board, "whoever started the ranks is gone");
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += (long)(BEAT_S * 1e9);
         if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
@@ -269,7 +269,7 @@ static void *heart(void *arg)
     return NULL;
 }
 
-status watch_open(struct watch **out, struct board *b, int rank)
+status watch_open(struct watch **out, struct heartbeat *b, int rank)
 {
     pthread_condattr_t attributes;
     struct watch *w = calloc(1, sizeof *w);
@@ -308,7 +308,7 @@ bool watch_close(struct watch *w, status st)
             char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names its culprit */
             if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
             snprintf(text, sizeof text, "%s%.400s", who, status_message());
-            if (board_abort(w->board, text)) w->won = true;
+            if (heartbeat_abort(w->board, text)) w->won = true;
         }
         atomic_store(&w->board->slots[w->rank].ended, 1);
         pthread_mutex_lock(&w->lock);
@@ -334,12 +334,12 @@ void watch_guard(struct watch *w)
 }
 
 /* A rank that does not come has no heart that could be watched. */
-status watch_meet(struct watch *w)
+status watch_wait_all(struct watch *w)
 {
     const double begin = clock_s();
     for (int r = 0; r < w->board->ranks; r++)
         while (atomic_load(&w->board->slots[r].pid) == 0) {
-            if (board_aborted(w->board))
+            if (heartbeat_aborted(w->board))
                 return FAIL(STATUS_COMM, "%s; seen at the start", w->board->abort_text);
             if (clock_s() - begin > OPEN_S)
                 return FAIL(STATUS_COMM, "rank %d did not come within %d seconds", r, OPEN_S);
@@ -361,7 +361,7 @@ static status aborted(struct watch *w, const struct comm *c, const struct comm_c
 
 static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
 {
-    if (!board_abort(w->board, text)) return aborted(w, c, call);
+    if (!heartbeat_abort(w->board, text)) return aborted(w, c, call);
     atomic_store(&w->noticed, true);
     w->won = true;
     return FAIL(STATUS_COMM, "%s", text);
@@ -411,9 +411,9 @@ static status check_stuck(struct watch *w, double passed, const struct comm *c, 
     char text[COMM_TEXT] = "the ranks wait for each other", last[COMM_TEXT];
     for (int r = 0; r < w->board->ranks; r++) {
         const size_t used = strlen(text);
-        if (board_ended(w->board, r) || sizeof text - used < 160) continue;
+        if (heartbeat_left(w->board, r) || sizeof text - used < 160) continue;
         snprintf(text + used, sizeof text - used, "%s rank %d in %.120s", r > 0 ? ";" : ":", r,
-                 flight_last(board_flight(w->board), r, last));
+                 flight_recorder_last(heartbeat_flight(w->board), r, last));
     }
     return end_all(w, text, c, call);
 }
@@ -431,9 +431,9 @@ static status check_deadline(struct watch *w, double now, const struct comm *c, 
     return watch_lost(w, w->rank, waits, c, call);
 }
 
-status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call)
+status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call)
 {
-    if (board_aborted(w->board)) return aborted(w, c, call);
+    if (heartbeat_aborted(w->board)) return aborted(w, c, call);
     const double now = clock_s(), since = now - w->last_s, passed = since < 4 * LOOK_S ? since : LOOK_S;
     w->last_s = now;
     const int silent = silent_rank(w, w->seen, passed);

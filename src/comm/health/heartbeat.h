@@ -1,57 +1,60 @@
-/* The board: memory that the ranks of a machine share. Each shows there that it lives, each may end the waits of all with a reason, and
- * each looks at all others while it waits. For the backends of comm/. */
+/* heartbeat: shared memory in which each rank of a host publishes a heartbeat, can abort every rank's wait with a reason, and checks its
+ * peers while waiting. The transports use it; heartbeat_udp.h extends it over hosts.
+ *
+ * A rank is taken for lost when its heartbeat stops for COMM_SILENCE_S, when all ranks wait for COMM_STUCK_S (deadlock), or when a wait
+ * lasts COMM_DEADLINE_S (timeout). The first abort wins; every wait then returns STATUS_COMM with its reason. */
 #ifndef INGOT_COMM_HEALTH_HEARTBEAT_H
 #define INGOT_COMM_HEALTH_HEARTBEAT_H
 #include "comm/health/flight_recorder.h"
 
-struct board;
-size_t board_bytes(int ranks); /* whole pages */
-/* A file of memory with a board in front, inherited by children; `bytes`: of the whole file. */
-status board_create(int ranks, size_t bytes, int *fd) WARN_UNUSED;
-/* Where another process of this machine and user finds the file, and how it knows that it is the right one. */
-struct board_place {
+struct heartbeat;
+size_t heartbeat_bytes(int ranks); /* whole pages */
+/* Creates a file of shared memory that begins with a heartbeat area, inherited by children. bytes: of the whole file. */
+status heartbeat_create(int ranks, size_t bytes, int *fd) WARN_UNUSED;
+/* How another process of this host and user opens the file, and a nonce that proves it is the right one. */
+struct heartbeat_place {
     int32_t pid, fd;
     uint8_t nonce[16];
 };
-status board_place(int fd, struct board_place *p) WARN_UNUSED;
-status board_join(const struct board_place *p, int *fd) WARN_UNUSED;
-/* What the processes of a machine that see each other have in common; its host name comes first. */
-enum { BOARD_MACHINE = 160 };
-void board_machine(char name[BOARD_MACHINE]);
+status heartbeat_place(int fd, struct heartbeat_place *p) WARN_UNUSED;
+status heartbeat_join(const struct heartbeat_place *p, int *fd) WARN_UNUSED;
+/* Identifies a host, or a container on it: equal for processes that can share memory. Begins with the host name. */
+enum { HEARTBEAT_HOST = 160 };
+void heartbeat_host(char name[HEARTBEAT_HOST]);
 
-bool board_fits(const struct board *b, int ranks, size_t bytes);
-int board_ranks(const struct board *b);
-struct flight *board_flight(struct board *b);
-bool board_ended(const struct board *b, int rank); /* left in good order */
-/* The first one says why: false for the others. */
-bool board_abort(struct board *b, const char *text);
-bool board_aborted(const struct board *b);
-void board_reason(struct board *b, char text[COMM_TEXT]); /* "" when nobody has */
+bool heartbeat_fits(const struct heartbeat *b, int ranks, size_t bytes);
+int heartbeat_ranks(const struct heartbeat *b);
+struct flight_recorder *heartbeat_flight(struct heartbeat *b);
+bool heartbeat_left(const struct heartbeat *b, int rank); /* left without an error */
+/* Aborts all waits with a reason. The first abort wins: false for later ones. */
+bool heartbeat_abort(struct heartbeat *b, const char *text);
+bool heartbeat_aborted(const struct heartbeat *b);
+void heartbeat_abort_reason(struct heartbeat *b, char text[COMM_TEXT]); /* "": not aborted */
 
-/* What the board shows of a rank, for the board of another machine. */
-struct board_life {
+/* The state of one rank, sent to other hosts. */
+struct heartbeat_state {
     int32_t rank, pid;
     uint32_t beats, turns;
     int32_t waits, ended;
 };
-void board_life(const struct board *b, int rank, struct board_life *life);
-void board_set_life(struct board *b, const struct board_life *life); /* of a rank that is elsewhere */
+void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state *life);
+void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life); /* of a rank on another host */
 
-/* A rank's place at the board: its heart, and what it sees of the others. */
+/* A rank's monitor: the thread that publishes its heartbeat, and what it last saw of its peers. */
 struct watch;
-status watch_open(struct watch **out, struct board *b, int rank) WARN_UNUSED;
-/* A failing rank ends the waits of the others. True: it was this rank that ended all. NULL is fine. */
+status watch_open(struct watch **out, struct heartbeat *b, int rank) WARN_UNUSED;
+/* If st is an error, aborts the waits of all ranks. True: this rank was the first to abort. NULL: nothing. */
 bool watch_close(struct watch *w, status st);
-/* Until all ranks have a place, a minute at most. */
-status watch_meet(struct watch *w) WARN_UNUSED;
-/* Around a wait for others that is not over at once; watch_look in between, a few times per second: STATUS_COMM when the waits are ended, a
- * rank gives no sign of life, all ranks wait for each other, or this wait lasts too long. */
+/* Waits until all ranks have started: a timeout of one minute. */
+status watch_wait_all(struct watch *w) WARN_UNUSED;
+/* Call these around a wait for other ranks, and watch_check a few times per second inside it. STATUS_COMM: aborted, a rank is lost, deadlock,
+ * or timeout. */
 void watch_wait_begin(struct watch *w);
 void watch_wait_end(struct watch *w);
-status watch_look(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
-/* From then on the heart looks after the others, too, and when all are ended and this rank does not see it within GUARD_S, ends the process
- * with the reason and the exit code of STATUS_COMM: a queue of a GPU that is full blocks whoever queues more, for ever. */
+status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
+/* From now on the heartbeat thread checks the peers too. If the job is aborted and this rank does not notice within GUARD_S, the thread ends
+ * the process with the reason and STATUS_COMM's exit code: a full launch queue of a GPU blocks the main thread forever. */
 void watch_guard(struct watch *w);
-/* STATUS_COMM, and everybody is told that a rank (of all) is lost. */
+/* Aborts all waits because `rank` (among all) is lost; returns STATUS_COMM. */
 status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c, const struct comm_call *call);
 #endif

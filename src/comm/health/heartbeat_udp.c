@@ -27,15 +27,15 @@ struct datagram {
     uint8_t mac[32];
     uint64_t number;
     int32_t first, count;
-    struct board_life ranks[COMM_RANKS_MAX];
+    struct heartbeat_state ranks[COMM_RANKS_MAX];
 };
-struct relay {
+struct heartbeat_udp {
     int fd;
-    struct board *board;
+    struct heartbeat *board;
     uint8_t key[32];
-    int *here, count;         /* owned */
-    struct relay_peer *peers; /* owned */
-    uint64_t *heard;          /* [peer_count] numbers of their last datagrams; owned */
+    int *here, count;                 /* owned */
+    struct heartbeat_udp_peer *peers; /* owned */
+    uint64_t *heard;                  /* [peer_count] numbers of their last datagrams; owned */
     int peer_count;
     uint64_t number;
     pthread_t thread;
@@ -47,12 +47,12 @@ static const char magic[8] = "ingotB1";
 
 /* ---- opening */
 
-static int addresses_of_this_machine(uint32_t out[RELAY_ADDRESSES])
+static int addresses_of_this_machine(uint32_t out[HEARTBEAT_UDP_ADDRESSES])
 {
     struct ifaddrs *list;
     int count = 0;
     if (getifaddrs(&list) != 0) return 0;
-    for (const struct ifaddrs *i = list; i && count < RELAY_ADDRESSES; i = i->ifa_next) {
+    for (const struct ifaddrs *i = list; i && count < HEARTBEAT_UDP_ADDRESSES; i = i->ifa_next) {
         if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET) continue;
         if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
         out[count++] = ((const struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr;
@@ -61,7 +61,7 @@ static int addresses_of_this_machine(uint32_t out[RELAY_ADDRESSES])
     return count;
 }
 
-status relay_open(struct relay **out, struct relay_place *place)
+status heartbeat_udp_open(struct heartbeat_udp **out, struct heartbeat_udp_place *place)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};
     socklen_t bytes = sizeof any;
@@ -70,13 +70,13 @@ status relay_open(struct relay **out, struct relay_place *place)
     if (getrandom(place->key, sizeof place->key, 0) != (ssize_t)sizeof place->key)
         return FAIL(STATUS_COMM, "no random numbers: %s", strerror(errno));
     if (addresses_of_this_machine(place->addresses) == 0) return STATUS_OK;
-    struct relay *r = calloc(1, sizeof *r);
+    struct heartbeat_udp *r = calloc(1, sizeof *r);
     if (r == NULL) return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
     r->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (r->fd < 0 || bind(r->fd, (struct sockaddr *)&any, sizeof any) != 0 ||
         getsockname(r->fd, (struct sockaddr *)&any, &bytes) != 0) {
         status st = FAIL(STATUS_COMM, "no UDP socket for signs of life: %s", strerror(errno));
-        relay_close(r);
+        heartbeat_udp_close(r);
         return st;
     }
     place->port = any.sin_port;
@@ -91,7 +91,7 @@ static size_t bytes_of(const struct datagram *d)
     return offsetof(struct datagram, ranks) + (size_t)d->count * sizeof d->ranks[0];
 }
 
-static void prove(const struct relay *r, const struct datagram *d, uint8_t mac[32])
+static void prove(const struct heartbeat_udp *r, const struct datagram *d, uint8_t mac[32])
 {
     struct hmac h;
     hmac_init(&h, r->key, sizeof r->key);
@@ -99,17 +99,17 @@ static void prove(const struct relay *r, const struct datagram *d, uint8_t mac[3
     hmac_end(&h, mac);
 }
 
-static void send_all(struct relay *r)
+static void send_all(struct heartbeat_udp *r)
 {
     struct datagram *d = &r->out;
     memcpy(d->magic, magic, sizeof d->magic);
     d->number = ++r->number;
     d->first = r->here[0];
     d->count = r->count;
-    for (int i = 0; i < r->count; i++) board_life(r->board, r->here[i], &d->ranks[i]);
+    for (int i = 0; i < r->count; i++) heartbeat_state(r->board, r->here[i], &d->ranks[i]);
     prove(r, d, d->mac);
     for (int p = 0; p < r->peer_count; p++)
-        for (int a = 0; a < RELAY_ADDRESSES && r->peers[p].place.addresses[a]; a++) {
+        for (int a = 0; a < HEARTBEAT_UDP_ADDRESSES && r->peers[p].place.addresses[a]; a++) {
             const struct sockaddr_in to = {.sin_family = AF_INET,
                                            .sin_port = (in_port_t)r->peers[p].place.port,
                                            .sin_addr = {r->peers[p].place.addresses[a]}};
@@ -118,14 +118,14 @@ static void send_all(struct relay *r)
         }
 }
 
-static bool is_here(const struct relay *r, int rank)
+static bool is_here(const struct heartbeat_udp *r, int rank)
 {
     for (int i = 0; i < r->count; i++)
         if (r->here[i] == rank) return true;
     return false;
 }
 
-static void hear(struct relay *r, ssize_t bytes)
+static void hear(struct heartbeat_udp *r, ssize_t bytes)
 {
     const struct datagram *d = &r->in;
     uint8_t mac[32];
@@ -138,15 +138,15 @@ static void hear(struct relay *r, ssize_t bytes)
         if (r->peers[p].first != d->first || d->number <= r->heard[p]) continue;
         r->heard[p] = d->number;
         for (int i = 0; i < d->count; i++)
-            if (d->ranks[i].rank >= 0 && d->ranks[i].rank < board_ranks(r->board) &&
+            if (d->ranks[i].rank >= 0 && d->ranks[i].rank < heartbeat_ranks(r->board) &&
                 !is_here(r, d->ranks[i].rank))
-                board_set_life(r->board, &d->ranks[i]);
+                heartbeat_set_state(r->board, &d->ranks[i]);
     }
 }
 
-static void *relay_run(void *arg)
+static void *heartbeat_udp_run(void *arg)
 {
-    struct relay *r = arg;
+    struct heartbeat_udp *r = arg;
     const double begin = clock_s();
     bool told = false;
     double sent_s = 0;
@@ -170,8 +170,8 @@ static void *relay_run(void *arg)
     return NULL;
 }
 
-status relay_start(struct relay *r, struct board *b, const uint8_t key[32], const int *here, int count,
-                   struct relay_peer *peers, int peer_count)
+status heartbeat_udp_start(struct heartbeat_udp *r, struct heartbeat *b, const uint8_t key[32],
+                           const int *here, int count, struct heartbeat_udp_peer *peers, int peer_count)
 {
     r->board = b;
     r->peers = peers;
@@ -183,13 +183,13 @@ status relay_start(struct relay *r, struct board *b, const uint8_t key[32], cons
     if (r->here == NULL || r->heard == NULL)
         return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
     memcpy(r->here, here, (size_t)count * sizeof *here);
-    if (pthread_create(&r->thread, NULL, relay_run, r) != 0)
+    if (pthread_create(&r->thread, NULL, heartbeat_udp_run, r) != 0)
         return FAIL(STATUS_COMM, "no thread for the signs of life of other machines");
     r->started = true;
     return STATUS_OK;
 }
 
-void relay_close(struct relay *r)
+void heartbeat_udp_close(struct heartbeat_udp *r)
 {
     if (r == NULL) return;
     atomic_store(&r->ending, true);

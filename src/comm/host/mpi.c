@@ -31,8 +31,8 @@ typedef void *handle; /* MPI_Comm, MPI_Datatype, MPI_Request, MPI_Errhandler */
 
 struct mpi {
     int rank, ranks;
-    struct board *board; /* of the ranks of this machine */
-    struct relay *relay; /* of its first rank, when there are other machines */
+    struct heartbeat *board;     /* of the ranks of this machine */
+    struct heartbeat_udp *relay; /* of its first rank, when there are other machines */
     int fd;
     handle world, byte, unit;
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
@@ -134,7 +134,7 @@ static status wait_for(struct comm *c, handle *request, const struct comm_call *
         if (c->mpi->test(request, &done, mpi_status) != 0) st = broken(c, call);
         if (st != STATUS_OK || done || w == NULL || clock_s() - looked_s < LOOK_S) continue;
         looked_s = clock_s();
-        st = watch_look(w, c, call);
+        st = watch_check(w, c, call);
     }
     if (w) watch_wait_end(w);
     return st;
@@ -149,7 +149,8 @@ static status shift(struct comm *c, const struct comm_call *call)
     handle come, go;
     if (count > INT_MAX)
         return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, call->bytes);
-    if (m->irecv(call->recv, (int)count, type, comm_behind(c, call), TAG_SHIFT, c->handle, &come) != 0 ||
+    if (m->irecv(call->recv, (int)count, type, comm_shift_source(c, call), TAG_SHIFT, c->handle, &come) !=
+            0 ||
         m->isend(call->send, (int)count, type, (c->rank + call->by) % c->ranks, TAG_SHIFT, c->handle, &go) !=
             0)
         return broken(c, call);
@@ -200,9 +201,9 @@ static status mpi_call(struct comm *c, const struct comm_call *call)
 
 /* What a rank says before it has a place at its machine's board; then, the first of a machine, where board and relay are. */
 struct introduction {
-    char machine[BOARD_MACHINE]; /* ranks with the same one share memory */
-    struct board_place place;
-    struct relay_place relay;
+    char machine[HEARTBEAT_HOST]; /* ranks with the same one share memory */
+    struct heartbeat_place place;
+    struct heartbeat_udp_place relay;
 };
 
 static int first_of(const struct introduction *all, int rank)
@@ -222,24 +223,24 @@ static int count_here(const struct mpi *m, const struct introduction *all)
 static size_t mpi_bytes(int ranks, int here, int groups)
 {
     (void)groups;
-    return board_bytes(ranks) / (size_t)here;
+    return heartbeat_bytes(ranks) / (size_t)here;
 }
 
 /* The first rank of a machine tells the others' machines how its ranks are. */
 static status start_relay(struct mpi *m, const struct introduction *all)
 {
     int here[COMM_RANKS_MAX], count = 0, peer_count = 0;
-    struct relay_peer *peers = calloc((size_t)m->ranks, sizeof *peers);
+    struct heartbeat_udp_peer *peers = calloc((size_t)m->ranks, sizeof *peers);
     if (peers == NULL) return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
     for (int r = 0; r < m->ranks; r++) {
         const int first = first_of(all, r);
         if (first == m->rank) here[count++] = r;
-        if (first == r && r != m->rank) peers[peer_count++] = (struct relay_peer){all[r].relay, r};
+        if (first == r && r != m->rank) peers[peer_count++] = (struct heartbeat_udp_peer){all[r].relay, r};
     }
     if (peer_count > 0 && m->relay)
-        return relay_start(m->relay, m->board, all[0].relay.key, here, count, peers, peer_count);
+        return heartbeat_udp_start(m->relay, m->board, all[0].relay.key, here, count, peers, peer_count);
     free(peers);
-    relay_close(m->relay);
+    heartbeat_udp_close(m->relay);
     m->relay = NULL;
     if (peer_count == 0) return STATUS_OK;
     log_warn("this machine has no network address: ranks of other machines that stand still are not seen");
@@ -253,18 +254,18 @@ static status meet(struct comm *world)
     static const struct comm_call call = {.op = COMM_ALL_GATHER, .name = "start"};
     struct introduction mine = {.place = {.fd = -1}}, *all = calloc((size_t)m->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    board_machine(mine.machine);
+    heartbeat_host(mine.machine);
     status st = pass(world, &call, &mine, all, sizeof mine);
     const int first = st == STATUS_OK ? first_of(all, m->rank) : m->rank;
     if (st == STATUS_OK && first == m->rank) {
-        st = board_create(m->ranks, board_bytes(m->ranks), &m->fd);
-        if (st == STATUS_OK) st = board_place(m->fd, &mine.place);
-        if (st == STATUS_OK) st = relay_open(&m->relay, &mine.relay);
+        st = heartbeat_create(m->ranks, heartbeat_bytes(m->ranks), &m->fd);
+        if (st == STATUS_OK) st = heartbeat_place(m->fd, &mine.place);
+        if (st == STATUS_OK) st = heartbeat_udp_open(&m->relay, &mine.relay);
     }
     if (st == STATUS_OK) st = pass(world, &call, &mine, all, sizeof mine);
-    if (st == STATUS_OK && first != m->rank) st = board_join(&all[first].place, &m->fd);
+    if (st == STATUS_OK && first != m->rank) st = heartbeat_join(&all[first].place, &m->fd);
     if (st == STATUS_OK) {
-        void *p = mmap(NULL, board_bytes(m->ranks), PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+        void *p = mmap(NULL, heartbeat_bytes(m->ranks), PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
         if (p != MAP_FAILED) m->board = p;
         if (p == MAP_FAILED) st = FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
     }
@@ -272,7 +273,7 @@ static status meet(struct comm *world)
     if (st == STATUS_OK) world->local_ranks = count_here(m, all);
     free(all);
     TRY(st);
-    world->flight = board_flight(m->board);
+    world->flight = heartbeat_flight(m->board);
     world->room.host += mpi_bytes(m->ranks, world->local_ranks, 1);
     return watch_open(&world->watch, m->board, m->rank);
 }
@@ -287,15 +288,15 @@ static void mpi_close(struct comm *world, status st)
     if (failed) { /* MPI_Abort does not return: the others would wait for this rank */
         if (first || m->board == NULL) {
             log_error("%s", why);
-            if (st == STATUS_COMM && m->board) flight_write(world->flight, m->ranks, why);
+            if (st == STATUS_COMM && m->board) flight_recorder_write(world->flight, m->ranks, why);
         } else {
             usleep(LAST_WORDS_US); /* the first one speaks */
         }
         (void)m->abort(m->world, (int)st);
     }
     (void)m->finalize(); /* waits for the others: what they see of this machine's ranks goes on */
-    relay_close(m->relay);
-    if (m->board) munmap(m->board, board_bytes(m->ranks));
+    heartbeat_udp_close(m->relay);
+    if (m->board) munmap(m->board, heartbeat_bytes(m->ranks));
     if (m->fd >= 0) close(m->fd);
     free(m);
 }

@@ -37,8 +37,8 @@ struct place {
     _Alignas(128) atomic_uint arrived;     /* barriers passed; a futex */
     _Alignas(128) struct comm_header call; /* written before the barrier that publishes it */
 };
-struct local {
-    struct board *board;
+struct shm {
+    struct heartbeat *board;
     struct place *places;
     char *buffers;
     atomic_ulong *end; /* of the file, in shared memory: where the next mail goes */
@@ -53,13 +53,13 @@ static size_t places_bytes(int ranks)
 }
 size_t transport_shm_bytes(int ranks)
 {
-    return board_bytes(ranks) + places_bytes(ranks) + COMM_GROUPS * (size_t)ranks * BUFFER_BYTES;
+    return heartbeat_bytes(ranks) + places_bytes(ranks) + COMM_GROUPS * (size_t)ranks * BUFFER_BYTES;
 }
 
-static size_t local_bytes(int ranks, int here, int groups)
+static size_t shm_bytes(int ranks, int here, int groups)
 {
     (void)here;
-    return (board_bytes(ranks) + places_bytes(ranks)) / (size_t)ranks + (size_t)groups * BUFFER_BYTES;
+    return (heartbeat_bytes(ranks) + places_bytes(ranks)) / (size_t)ranks + (size_t)groups * BUFFER_BYTES;
 }
 
 static struct place *place(const struct comm *c, int rank)
@@ -93,7 +93,7 @@ static bool is_there(atomic_uint *word, unsigned value)
 static status check_ended(const struct comm *c, const struct comm_call *call)
 {
     for (int r = 0; r < c->ranks; r++) {
-        if (has_arrived(c, r) || !board_ended(c->local->board, c->members[r])) continue;
+        if (has_arrived(c, r) || !heartbeat_left(c->local->board, c->members[r])) continue;
         if (!has_arrived(c, r))
             return watch_lost(c->world->watch, c->members[r], "has ended before", c, call);
     }
@@ -106,9 +106,9 @@ static status look_around(const struct comm *c, int peer, atomic_uint *word, uns
 {
     const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
     struct watch *w = c->world->watch;
-    TRY(watch_look(w, c, call));
+    TRY(watch_check(w, c, call));
     if (!message) return check_ended(c, call);
-    if (!board_ended(c->local->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
+    if (!heartbeat_left(c->local->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
     return watch_lost(w, c->members[peer], "has ended before", c, call);
 }
 
@@ -137,7 +137,7 @@ static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsi
 static status barrier(struct comm *c, const struct comm_call *call)
 {
     struct place *mine = place(c, c->rank);
-    if (board_aborted(c->local->board)) return watch_look(c->world->watch, c, call);
+    if (heartbeat_aborted(c->local->board)) return watch_check(c->world->watch, c, call);
     c->barriers++;
     atomic_store(&mine->arrived, c->barriers);
     wake(&mine->arrived);
@@ -155,7 +155,7 @@ static status compare(struct comm *c)
     for (int r = 0; r < c->ranks; r++) {
         status st = comm_header_check(c, mine, c->rank, &place(c, r)->call, r);
         if (st == STATUS_OK) continue;
-        (void)board_abort(c->local->board, status_message());
+        (void)heartbeat_abort(c->local->board, status_message());
         return st;
     }
     return STATUS_OK;
@@ -164,7 +164,7 @@ static status compare(struct comm *c)
 /* Ranks whose data this one reads: so many from *first on. */
 static int ranks_read(const struct comm *c, const struct comm_call *call, int *first)
 {
-    *first = call->op == COMM_SHIFT ? comm_behind(c, call) : 0;
+    *first = call->op == COMM_SHIFT ? comm_shift_source(c, call) : 0;
     if (call->op == COMM_SHIFT) return 1;
     if (call->op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
     return call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
@@ -172,7 +172,7 @@ static int ranks_read(const struct comm *c, const struct comm_call *call, int *f
 
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
  * is called. */
-static status local_call(struct comm *c, const struct comm_call *call)
+static status shm_call(struct comm *c, const struct comm_call *call)
 {
     const bool split = comm_op_splits(call->op);
     const size_t room = split ? (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64 : BUFFER_BYTES;
@@ -216,14 +216,14 @@ static struct channel *channel(const struct comm *c, enum comm_way way, int rece
     return (struct channel *)(c->mail.memory + number * channel_bytes(&c->mail));
 }
 
-static size_t local_mail_bytes(const struct mail *m, int ranks)
+static size_t shm_channels_bytes(const struct mail *m, int ranks)
 {
     const size_t bytes = 2 * (size_t)ranks * channel_bytes(m);
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
 /* Groups append to the file at the same time: each takes its own piece of it, and none makes the file shorter. */
-static status append(struct local *l, size_t bytes, uint64_t *at)
+static status append(struct shm *l, size_t bytes, uint64_t *at)
 {
     *at = transport_shm_bytes(l->ranks) + atomic_fetch_add(l->end, bytes);
     int err = posix_fallocate(l->fd, (off_t)(*at + bytes - 1), 1);
@@ -231,11 +231,11 @@ static status append(struct local *l, size_t bytes, uint64_t *at)
     return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", bytes, strerror(err));
 }
 
-static status local_mail_open(struct comm *c)
+static status shm_mail_open(struct comm *c)
 {
     struct mail *m = &c->mail;
     uint64_t at = 0, all[COMM_RANKS_MAX];
-    m->memory_bytes = local_mail_bytes(m, c->ranks);
+    m->memory_bytes = shm_channels_bytes(m, c->ranks);
     if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
     TRY(transport_all_gather(c, "place of messages", &at, all, sizeof at));
     void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
@@ -247,12 +247,12 @@ static status local_mail_open(struct comm *c)
     return STATUS_OK;
 }
 
-static void local_mail_close(struct comm *c)
+static void shm_mail_close(struct comm *c)
 {
     munmap(c->mail.memory, c->mail.memory_bytes);
 }
 
-static status local_message(struct comm *c, const struct comm_call *call)
+static status shm_message(struct comm *c, const struct comm_call *call)
 {
     const bool send = call->op == COMM_SEND;
     const int peer = comm_neighbour(c, call);
@@ -270,7 +270,7 @@ static status local_message(struct comm *c, const struct comm_call *call)
     TRY(wait_until(c, peer, &ch->sent, number, call));
     status st = comm_message_check(c, (const struct comm_header *)at, call);
     if (st != STATUS_OK) {
-        (void)board_abort(c->local->board, status_message());
+        (void)heartbeat_abort(c->local->board, status_message());
         return st;
     }
     memcpy(call->recv, at + COMM_LINE, call->bytes);
@@ -283,7 +283,7 @@ static status local_message(struct comm *c, const struct comm_call *call)
 
 static status map(struct comm *world, const struct comm_env *e)
 {
-    struct local *l = world->local;
+    struct shm *l = world->local;
     struct stat st;
     const size_t bytes = transport_shm_bytes(e->ranks);
     if (fstat(l->fd, &st) != 0 || (size_t)st.st_size < bytes)
@@ -293,47 +293,54 @@ static status map(struct comm *world, const struct comm_env *e)
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (p == MAP_FAILED) return FAIL(STATUS_COMM, "shared memory of the ranks: %s", strerror(errno));
     l->board = p;
-    l->places = (struct place *)((char *)p + board_bytes(e->ranks));
+    l->places = (struct place *)((char *)p + heartbeat_bytes(e->ranks));
     l->end = (atomic_ulong *)(l->places + (size_t)COMM_GROUPS * (size_t)e->ranks);
     l->buffers = (char *)l->places + places_bytes(e->ranks);
-    if (!board_fits(l->board, e->ranks, bytes))
+    if (!heartbeat_fits(l->board, e->ranks, bytes))
         return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd,
                     e->ranks);
-    world->flight = board_flight(l->board);
-    world->room.host += (board_bytes(e->ranks) + places_bytes(e->ranks)) / (size_t)e->ranks + BUFFER_BYTES;
+    world->flight = heartbeat_flight(l->board);
+    world->room.host +=
+        (heartbeat_bytes(e->ranks) + places_bytes(e->ranks)) / (size_t)e->ranks + BUFFER_BYTES;
     return STATUS_OK;
 }
 
-static void local_close(struct comm *world, status st)
+static void shm_world_close(struct comm *world, status st)
 {
-    struct local *l = world->local;
+    struct shm *l = world->local;
     char why[COMM_TEXT];
     snprintf(why, sizeof why, "%s", status_message());
     const bool first = watch_close(world->watch, st);
     if (first && st == STATUS_COMM && !l->watched) {
         if (world->rank > 0) log_error("%s", why); /* what rank 0 says, it says at its end */
-        flight_write(world->flight, l->ranks, why);
+        flight_recorder_write(world->flight, l->ranks, why);
     }
     if (l->board) munmap(l->board, transport_shm_bytes(l->ranks));
     if (l->fd >= 0 && !l->watched) close(l->fd);
     free(l);
 }
 
-static status local_open(struct comm *world, const struct comm_env *e)
+static status shm_world_open(struct comm *world, const struct comm_env *e)
 {
-    struct local *l = calloc(1, sizeof *l);
+    struct shm *l = calloc(1, sizeof *l);
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    *l = (struct local){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
+    *l = (struct shm){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
     world->local = l;
     status st = map(world, e);
     if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
-    if (st == STATUS_OK) st = watch_meet(world->watch);
-    if (st != STATUS_OK) local_close(world, st);
+    if (st == STATUS_OK) st = watch_wait_all(world->watch);
+    if (st != STATUS_OK) shm_world_close(world, st);
     return st;
 }
 
+/* A rank's part. */
+static size_t shm_mail_bytes(const struct mail *m, int ranks)
+{
+    return shm_channels_bytes(m, ranks) / (size_t)ranks;
+}
+
 /* Every group has its rows of places and buffers already. */
-static status local_split(struct comm *parent, struct comm *c, int key)
+static status shm_split(struct comm *parent, struct comm *c, int key)
 {
     (void)parent;
     (void)c;
@@ -342,12 +349,12 @@ static status local_split(struct comm *parent, struct comm *c, int key)
 }
 
 const struct transport transport_shm = {.name = "shared memory",
-                                        .open = local_open,
-                                        .close = local_close,
-                                        .collective = local_call,
-                                        .message = local_message,
-                                        .split = local_split,
-                                        .mail_open = local_mail_open,
-                                        .mail_close = local_mail_close,
-                                        .bytes = local_bytes,
-                                        .mail_bytes = local_mail_bytes};
+                                        .open = shm_world_open,
+                                        .close = shm_world_close,
+                                        .collective = shm_call,
+                                        .message = shm_message,
+                                        .split = shm_split,
+                                        .mail_open = shm_mail_open,
+                                        .mail_close = shm_mail_close,
+                                        .bytes = shm_bytes,
+                                        .mail_bytes = shm_mail_bytes};

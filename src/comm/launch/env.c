@@ -23,7 +23,7 @@ static status env_number(const char *name, int max, int *value, bool *found)
 /* The names under which launchers say which rank this is, of how many. */
 struct launcher {
     const char *rank, *ranks, *local, *name;
-    enum comm_by by;
+    enum comm_launcher by;
 };
 static const struct launcher launchers[] = {
     {"INGOT_RANK", "INGOT_RANKS", "INGOT_LOCAL_RANK", "ingot launch", COMM_BY_LAUNCH},

@@ -7,14 +7,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-status comm_local_create(int ranks, int *fd)
+status comm_job_create(int ranks, int *fd)
 {
     CHECK(ranks > 1 && ranks <= COMM_RANKS_MAX, "%d ranks", ranks);
-    return board_create(ranks, transport_shm_bytes(ranks), fd);
+    return heartbeat_create(ranks, transport_shm_bytes(ranks), fd);
 }
 
 /* The board of a job, for a process that is none of its ranks; NULL: it is not there. */
-static struct board *visit(int fd, size_t *bytes)
+static struct heartbeat *visit(int fd, size_t *bytes)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return NULL;
@@ -23,7 +23,7 @@ static struct board *visit(int fd, size_t *bytes)
     return b == MAP_FAILED ? NULL : b;
 }
 
-void comm_local_abort(int fd, const char *fmt, ...)
+void comm_job_abort(int fd, const char *fmt, ...)
 {
     char text[COMM_TEXT];
     size_t bytes;
@@ -31,27 +31,27 @@ void comm_local_abort(int fd, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    struct board *b = visit(fd, &bytes);
+    struct heartbeat *b = visit(fd, &bytes);
     if (b == NULL) return;
-    board_abort(b, text);
+    heartbeat_abort(b, text);
     munmap(b, bytes);
 }
 
-void comm_local_reason(int fd, char text[COMM_TEXT])
+void comm_job_abort_reason(int fd, char text[COMM_TEXT])
 {
     size_t bytes;
-    struct board *b = visit(fd, &bytes);
+    struct heartbeat *b = visit(fd, &bytes);
     text[0] = 0;
     if (b == NULL) return;
-    board_reason(b, text);
+    heartbeat_abort_reason(b, text);
     munmap(b, bytes);
 }
 
-void comm_local_flight(int fd, const char *reason)
+void comm_job_write_flight(int fd, const char *reason)
 {
     size_t bytes;
-    struct board *b = visit(fd, &bytes);
+    struct heartbeat *b = visit(fd, &bytes);
     if (b == NULL) return;
-    flight_write(board_flight(b), board_ranks(b), reason);
+    flight_recorder_write(heartbeat_flight(b), heartbeat_ranks(b), reason);
     munmap(b, bytes);
 }

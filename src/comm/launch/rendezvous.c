@@ -34,14 +34,14 @@ struct hello {
     uint8_t nonce[NONCE];
 };
 struct join {
-    char magic[8], version[24], machine[BOARD_MACHINE];
+    char magic[8], version[24], machine[HEARTBEAT_HOST];
     uint8_t run[32]; /* of the job, and the number of its restart */
     uint32_t rank, ranks;
     uint8_t nonce[NONCE], mac[MAC];
 };
 struct answer {
     char magic[8], text[256];
-    struct board_place place;
+    struct heartbeat_place place;
     uint32_t code, zero; /* a status */
     uint8_t mac[MAC];
 };
@@ -52,7 +52,7 @@ static const char hello_magic[8] = "ingotH1", join_magic[8] = "ingotJ1", answer_
 /* Where the ranks meet, and what all of them must agree on. */
 struct meeting {
     const struct comm_env *env;
-    struct meet_secret secret;
+    struct rendezvous_secret secret;
     char host[HOST], port[8];
     struct join mine; /* without nonce and mac */
 };
@@ -66,7 +66,7 @@ static int hex_digit(char c)
     return at ? (int)(at - digits) % 16 : -1;
 }
 
-static status secret_parse(struct meet_secret *s, const char *text, const char *where)
+static status secret_parse(struct rendezvous_secret *s, const char *text, const char *where)
 {
     size_t n = strlen(text);
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
@@ -83,7 +83,7 @@ static status secret_parse(struct meet_secret *s, const char *text, const char *
     return STATUS_OK;
 }
 
-static status secret_from_file(struct meet_secret *s, const char *path)
+static status secret_from_file(struct rendezvous_secret *s, const char *path)
 {
     char text[80] = "";
     struct stat st;
@@ -104,10 +104,10 @@ static status secret_from_file(struct meet_secret *s, const char *path)
     return r == STATUS_OK ? secret_parse(s, text, path) : r;
 }
 
-status meet_secret_read(struct meet_secret *s)
+status rendezvous_secret_read(struct rendezvous_secret *s)
 {
     const char *text = getenv("INGOT_JOB_SECRET"), *path = getenv("INGOT_JOB_SECRET_FILE");
-    *s = (struct meet_secret){.count = 0};
+    *s = (struct rendezvous_secret){.count = 0};
     if (text && text[0] && path && path[0])
         return FAIL(STATUS_CONFIG, "INGOT_JOB_SECRET and INGOT_JOB_SECRET_FILE are both set: one of them");
     if (text && text[0]) return secret_parse(s, text, "INGOT_JOB_SECRET");
@@ -378,8 +378,8 @@ static status receive_all(const struct meeting *m, int *fd)
     status st = h.guests ? bind_to(m, &h.listen) : FAIL(STATUS_FIT, "no memory for the meeting of ranks");
     if (st == STATUS_OK) st = wait_for_all(&h);
     if (st == STATUS_OK) st = same_machine(&h);
-    if (st == STATUS_OK) st = comm_local_create(m->env->ranks, fd);
-    if (st == STATUS_OK) st = board_place(*fd, &a.place);
+    if (st == STATUS_OK) st = comm_job_create(m->env->ranks, fd);
+    if (st == STATUS_OK) st = heartbeat_place(*fd, &a.place);
     a.code = (uint32_t)st;
     if (st != STATUS_OK) snprintf(a.text, sizeof a.text, "%s", status_message());
     while (h.count > 0) {
@@ -464,17 +464,17 @@ static status join_host(const struct meeting *m, int *out)
         return FAIL(STATUS_COMM, "what answers at %.100s port %s does not know the secret of this job",
                     m->host, m->port);
     if (a.code != STATUS_OK) return FAIL((status)a.code, "%.255s", a.text);
-    return board_join(&a.place, out);
+    return heartbeat_join(&a.place, out);
 }
 
-status meet_open(const struct comm_env *e, int *fd)
+status rendezvous_open(const struct comm_env *e, int *fd)
 {
     struct meeting m = {.env = e};
-    TRY(meet_secret_read(&m.secret));
+    TRY(rendezvous_secret_read(&m.secret));
     TRY(read_place(&m));
     memcpy(m.mine.magic, join_magic, sizeof join_magic);
     snprintf(m.mine.version, sizeof m.mine.version, "%s", INGOT_VERSION);
-    board_machine(m.mine.machine);
+    heartbeat_host(m.mine.machine);
     read_run(m.mine.run);
     m.mine.rank = (uint32_t)e->rank;
     m.mine.ranks = (uint32_t)e->ranks;

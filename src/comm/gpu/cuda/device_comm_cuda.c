@@ -1,21 +1,21 @@
-/* Calls between GPUs: what is near by own kernels and copies (comm/gpu/cuda/p2p.h), the rest by NCCL, which is loaded, and its communicators made,
+/* Calls between GPUs: what is near by own kernels and copies (comm/gpu/cuda/p2p_comm.h), the rest by NCCL, which is loaded, and its communicators made,
  * when a call needs it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
 #include "comm/call.h"
 #include "comm/transport.h"
 #include "comm/gpu/cuda/device_comm_cuda.h"
 #include "comm/gpu/cuda/nccl.h"
-#include "comm/gpu/cuda/p2p.h"
+#include "comm/gpu/cuda/p2p_comm.h"
 #include "dev/cuda/cuda_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Of a communicator; what the world's alone has is marked. */
-struct card {
+struct device_state {
     ncclComm_t comm;
     char *slots;             /* of messages; near */
     unsigned messages[2][2]; /* [send, receive][way] since the last settling */
-    struct near *near;       /* the world's */
+    struct p2p_comm *near;   /* the world's */
     struct nccl *nccl;       /* the world's; NULL before it is loaded */
     unsigned char *marks;    /* the world's */
 };
@@ -25,7 +25,7 @@ struct card {
 /* Collective over c: its first call that NCCL carries. */
 static status join(struct comm *c)
 {
-    struct card *first = c->world->card;
+    struct device_state *first = c->world->card;
     unsigned char id[128] = {0}, all[COMM_RANKS_MAX][sizeof id];
     if (first->nccl == NULL) {
         first->nccl = calloc(1, sizeof *first->nccl);
@@ -66,7 +66,7 @@ static status shift(struct comm *c, const struct comm_call *call, const struct n
         n, call->name,
         n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->card->comm, q));
     TRY_NCCL(n, call->name,
-             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_behind(c, call), c->card->comm, q));
+             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->card->comm, q));
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
 }
@@ -87,7 +87,7 @@ static status by_nccl(struct comm *c, const struct comm_call *call)
     const struct nccl *n = c->world->card->nccl;
     if (comm_op_splits(call->op)) TRY(exchange(c, call, n));
     if (call->op == COMM_SHIFT) return shift(c, call, n);
-    if (comm_op_sums(call->op)) TRY(card_reduce(c, call));
+    if (comm_op_sums(call->op)) TRY(device_reduce(c, call));
     if (call->op == COMM_ALL_REDUCE)
         return all_gather(c, call, (char *)call->out + (size_t)c->rank * call->bytes, call->out);
     if (call->op == COMM_ALL_GATHER) return all_gather(c, call, call->send, call->recv);
@@ -100,52 +100,52 @@ static status by_nccl(struct comm *c, const struct comm_call *call)
 
 /* ---- calls */
 
-status card_reduce(const struct comm *c, const struct comm_call *call)
+status device_reduce(const struct comm *c, const struct comm_call *call)
 {
     const char *own = (const char *)call->send + (size_t)c->rank * call->bytes;
-    return card_add_up(&(struct card_sum){.x = call->recv,
-                                          .own = own,
-                                          .out = call->op == COMM_ALL_REDUCE ? (void *)own : call->out,
-                                          .count = (int64_t)(call->bytes / dtype_bytes(call->dt)),
-                                          .dt = call->dt,
-                                          .ranks = c->ranks,
-                                          .rank = c->rank},
-                       call->stream);
+    return device_tree_sum(&(struct device_sum){.x = call->recv,
+                                                .own = own,
+                                                .out = call->op == COMM_ALL_REDUCE ? (void *)own : call->out,
+                                                .count = (int64_t)(call->bytes / dtype_bytes(call->dt)),
+                                                .dt = call->dt,
+                                                .ranks = c->ranks,
+                                                .rank = c->rank},
+                           call->stream);
 }
 
-static status card_collective(struct comm *c, const struct comm_call *call)
+static status device_collective(struct comm *c, const struct comm_call *call)
 {
     bool carried = false;
     CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || comm_op_one(call->op),
           "%s '%s' between GPUs", comm_op_text(call->op), call->name);
-    if (call->bytes > 0) TRY(near_call(c->world->card->near, c, call, &carried));
+    if (call->bytes > 0) TRY(p2p_comm_call(c->world->card->near, c, call, &carried));
     if (carried) return STATUS_OK;
     if (call->bytes > 0) TRY(by_nccl(c, call));
-    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
+    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
 }
 
-static double *card_scalars(struct comm *c)
+static double *device_scalars(struct comm *c)
 {
     return c->world->card->near->board->scalars[c->plane];
 }
 
-static status card_share(struct comm *c, void *base, size_t bytes)
+static status device_register(struct comm *c, void *base, size_t bytes)
 {
-    return near_share(c->world->card->near, c, base, bytes);
+    return p2p_comm_register(c->world->card->near, c, base, bytes);
 }
 
-static status card_unshare(struct comm *c, void *base)
+static status device_deregister(struct comm *c, void *base)
 {
-    return near_unshare(c->world->card->near, c, base);
+    return p2p_comm_deregister(c->world->card->near, c, base);
 }
 
 /* ---- messages */
 
-static status card_mail_open(struct comm *c)
+static status device_mail_open(struct comm *c)
 {
-    struct near *near = c->world->card->near;
+    struct p2p_comm *near = c->world->card->near;
     const size_t bytes = 2 * c->mail.depth * c->mail.bytes_max;
-    if (!near_all(near, c))
+    if (!p2p_comm_all(near, c))
         return FAIL(
             STATUS_CONFIG,
             "the stages of a pipeline on GPUs must reach each other's memory so far: put the ranks of "
@@ -153,57 +153,57 @@ static status card_mail_open(struct comm *c)
             c->name);
     if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
     if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
-    TRY_CUDA(cudaMalloc((void **)&c->card->slots, card_pages(bytes)));
-    c->world->room.card += card_pages(bytes);
-    return near_share(near, c, c->card->slots, bytes);
+    TRY_CUDA(cudaMalloc((void **)&c->card->slots, device_pages(bytes)));
+    c->world->room.card += device_pages(bytes);
+    return p2p_comm_register(near, c, c->card->slots, bytes);
 }
 
-static status card_message(struct comm *c, const struct comm_call *call)
+static status device_message(struct comm *c, const struct comm_call *call)
 {
     unsigned *number = &c->card->messages[call->op == COMM_SEND ? 0 : 1][call->way];
-    TRY(near_message(c->world->card->near, c, call, c->card->slots, (*number)++));
-    return call->mark ? card_leave_mark(call->mark, call->stream) : STATUS_OK;
+    TRY(p2p_comm_message(c->world->card->near, c, call, c->card->slots, (*number)++));
+    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
 }
 
-static void card_mail_settle(struct comm *c)
+static void device_mail_settle(struct comm *c)
 {
     memset(c->card->messages, 0, sizeof c->card->messages);
 }
 
 /* ---- begin and end */
 
-static status card_start(struct comm *world, struct stream *s, enum comm_transport how)
+static status device_start(struct comm *world, struct stream *s, enum comm_transport how)
 {
-    struct card *card = world->card = calloc(1, sizeof *card);
+    struct device_state *card = world->card = calloc(1, sizeof *card);
     if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
-    TRY_CUDA(cudaHostAlloc((void **)&card->marks, CARD_MARKS, cudaHostAllocMapped | cudaHostAllocPortable));
-    memset(card->marks, 0, CARD_MARKS);
-    world->room.host += CARD_MARKS;
+    TRY_CUDA(cudaHostAlloc((void **)&card->marks, DEVICE_FLAGS, cudaHostAllocMapped | cudaHostAllocPortable));
+    memset(card->marks, 0, DEVICE_FLAGS);
+    world->room.host += DEVICE_FLAGS;
     world->cards.done = card->marks;
-    return near_open(&card->near, world, s->dev, how == COMM_CARDS_AUTO);
+    return p2p_comm_open(&card->near, world, s->dev, how == COMM_DEVICES_AUTO);
 }
 
-static status card_time(struct comm *world, struct stream *s)
+static status device_tune(struct comm *world, struct stream *s)
 {
-    return near_time(world->card->near, world, s);
+    return p2p_comm_time(world->card->near, world, s);
 }
 
-static void card_give_up(struct comm *world)
+static void device_abort(struct comm *world)
 {
-    const struct card *first = world->card;
+    const struct device_state *first = world->card;
     if (first == NULL) return;
     if (first->near && first->near->gone) *first->near->gone = 1;
     for (int i = -1; i < world->group_count; i++) {
-        struct card *card = i < 0 ? world->card : world->groups[i]->card;
+        struct device_state *card = i < 0 ? world->card : world->groups[i]->card;
         if (card == NULL || card->comm == NULL) continue;
         (void)first->nccl->ncclCommAbort_(card->comm);
         card->comm = NULL;
     }
 }
 
-static void card_stop(struct comm *world)
+static void device_stop(struct comm *world)
 {
-    struct card *first = world->card;
+    struct device_state *first = world->card;
     if (first == NULL) return;
     for (int i = world->group_count; i >= 0; i--) {
         struct comm *c = i == world->group_count ? world : world->groups[i];
@@ -213,7 +213,7 @@ static void card_stop(struct comm *world)
         if (c != world) free(c->card);
         if (c != world) c->card = NULL;
     }
-    near_close(first->near);
+    p2p_comm_close(first->near);
     if (first->marks) (void)cudaFreeHost(first->marks);
     if (first->nccl) nccl_unload(first->nccl);
     free(first->nccl);
@@ -221,21 +221,21 @@ static void card_stop(struct comm *world)
     world->card = NULL;
 }
 
-const struct card_driver *cuda_card_driver(void)
+const struct device_comm_ops *cuda_device_comm_ops(void)
 {
-    static const struct card_driver driver = {
-        .start = card_start,
-        .time = card_time,
-        .stop = card_stop,
-        .give_up = card_give_up,
-        .share = card_share,
-        .unshare = card_unshare,
-        .call = card_collective,
-        .sum = card_add_up,
-        .scalars = card_scalars,
-        .mail_open = card_mail_open,
-        .message = card_message,
-        .mail_settle = card_mail_settle,
+    static const struct device_comm_ops driver = {
+        .start = device_start,
+        .time = device_tune,
+        .stop = device_stop,
+        .abort = device_abort,
+        .share = device_register,
+        .unshare = device_deregister,
+        .call = device_collective,
+        .sum = device_tree_sum,
+        .scalars = device_scalars,
+        .mail_open = device_mail_open,
+        .message = device_message,
+        .mail_settle = device_mail_settle,
     };
     return &driver;
 }

@@ -4,9 +4,9 @@
 #include "comm/gpu/device_comm.h"
 
 /* out [count] = the sum over ranks, in the order of comm_sum. STATUS_DEVICE when it cannot be launched. */
-status card_add_up(const struct card_sum *sum, struct stream *s) WARN_UNUSED;
+status device_tree_sum(const struct device_sum *sum, struct stream *s) WARN_UNUSED;
 /* What a call has brought to call->recv is added up: a reduce-scatter's into call->out, an all-reduce's into the own slice there. */
-status card_reduce(const struct comm *c, const struct comm_call *call) WARN_UNUSED;
+status device_reduce(const struct comm *c, const struct comm_call *call) WARN_UNUSED;
 /* *mark = 1 when what is queued before has run; memory of the host that the GPU writes. */
-status card_leave_mark(volatile unsigned char *mark, struct stream *s) WARN_UNUSED;
+status device_set_flag(volatile unsigned char *mark, struct stream *s) WARN_UNUSED;
 #endif

@@ -1,7 +1,7 @@
 // Waits of GPUs for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on. And the copy
 // that is made beside those of copy engines.
 extern "C" {
-#include "comm/gpu/cuda/p2p.h"
+#include "comm/gpu/cuda/p2p_comm.h"
 }
 
 #include <cuda_runtime.h>
@@ -28,7 +28,7 @@ __device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint
     }
 }
 
-__global__ void meet_kernel(const near_meet m)
+__global__ void p2p_barrier_kernel(const p2p_comm_barrier m)
 {
     const int r = int(threadIdx.x);
     const uint32_t mine = *m.met + 1;
@@ -40,7 +40,7 @@ __global__ void meet_kernel(const near_meet m)
     __threadfence_system();
 }
 
-__global__ void wait_kernel(const near_wait w)
+__global__ void wait_kernel(const p2p_comm_wait w)
 {
     until(w.flag, *w.count + uint32_t(w.plus), w.gone);
     __threadfence_system();
@@ -78,25 +78,25 @@ status launched(const char *what)
 
 } // namespace
 
-extern "C" status near_meet_queue(const struct near_meet *m, struct stream *s)
+extern "C" status p2p_comm_barrier_queue(const struct p2p_comm_barrier *m, struct stream *s)
 {
-    meet_kernel<<<1, unsigned(m->ranks), 0, static_cast<cudaStream_t>(s->queue)>>>(*m);
+    p2p_barrier_kernel<<<1, unsigned(m->ranks), 0, static_cast<cudaStream_t>(s->queue)>>>(*m);
     return launched("meeting of GPUs");
 }
 
-extern "C" status near_wait_queue(const struct near_wait *w, struct stream *s)
+extern "C" status p2p_comm_wait_queue(const struct p2p_comm_wait *w, struct stream *s)
 {
     wait_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(*w);
     return launched("wait for a message");
 }
 
-extern "C" status near_tell_queue(uint32_t *count, uint32_t *flag, struct stream *s)
+extern "C" status p2p_comm_signal_queue(uint32_t *count, uint32_t *flag, struct stream *s)
 {
     tell_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(count, flag);
     return launched("word of a message");
 }
 
-extern "C" status near_copy_queue(void *to, const void *from, size_t bytes, struct stream *s)
+extern "C" status p2p_comm_copy_queue(void *to, const void *from, size_t bytes, struct stream *s)
 {
     copy_kernel<<<COPY_BLOCKS, COPY_THREADS, 0, static_cast<cudaStream_t>(s->queue)>>>(static_cast<float4 *>(to), static_cast<const float4 *>(from),
                                                                                       int64_t(bytes / sizeof(float4)));

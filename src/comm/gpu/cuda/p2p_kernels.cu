@@ -18,9 +18,9 @@ enum { THREADS = 512, EACH = 4 };
 enum : unsigned { LOOKS = 1024 }; // between two looks at the clock and at the host's memory
 
 struct card_args {
-    peer_schedule schedule;
-    const float *memory[3][PEER_RANKS_MAX]; // by buffer and rank
-    peer_flags *flags[PEER_RANKS_MAX];
+    p2p_schedule schedule;
+    const float *memory[3][P2P_RANKS_MAX]; // by buffer and rank
+    p2p_flags *flags[P2P_RANKS_MAX];
     int64_t count;   // floats of a chunk
     int64_t vectors; // of four floats, in a chunk
     int64_t part;    // of a block
@@ -103,7 +103,7 @@ template <typename T, int N, int FIRST, int APART, typename W, int R> __device__
 }
 template <typename T, typename W, int R> __device__ inline W tree_sum(const W (&x)[R]) { return addends_rounded<T>(tree_of<T, R, 0, 1>(x)); }
 
-__device__ inline float4 *chunk(const card_args &a, int rank, peer_place p)
+__device__ inline float4 *chunk(const card_args &a, int rank, p2p_place p)
 {
     float4 *memory = reinterpret_cast<float4 *>(const_cast<float *>(a.memory[p.buffer][rank]));
     return memory + p.chunk * a.vectors;
@@ -123,7 +123,7 @@ __device__ void move_part(const float4 *from, const float4 *plus, float4 *to, in
     for (; i < end; i += THREADS) to[i] = PLUS ? sum(__ldcg(from + i), __ldcg(plus + i)) : __ldcg(from + i);
 }
 
-template <typename T, int R> __device__ void tree_part(const card_args &a, peer_place from, float4 *to, int64_t begin, int64_t end)
+template <typename T, int R> __device__ void tree_part(const card_args &a, p2p_place from, float4 *to, int64_t begin, int64_t end)
 {
     // Each rank begins with its own term, so that not all of them ask the same GPU first. Exchanging the halves of a node of the tree
     // changes no bit, and with a power of two that is all that this does.
@@ -147,26 +147,26 @@ template <typename T, int R> __device__ void tree_part(const card_args &a, peer_
     }
 }
 
-template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) peer_exchange_kernel(const __grid_constant__ card_args a)
+template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_schedule_kernel(const __grid_constant__ card_args a)
 {
     __shared__ bool lost;
-    const peer_schedule &s = a.schedule;
+    const p2p_schedule &s = a.schedule;
     const int block = int(blockIdx.x);
     const uint32_t base = a.flags[s.rank]->base[block];
     const int64_t begin = block * a.part, end = begin + a.part < a.vectors ? begin + a.part : a.vectors;
     if (threadIdx.x == 0) lost = false;
     for (int k = 0; k < s.step_count; k++) {
-        const peer_step step = s.steps[k];
+        const p2p_schedule_step step = s.steps[k];
         const int moves = step.end - step.begin;
         meet(a, step.tell, step.wait, base + uint32_t(k) + 1, &lost);
         for (int i = 0; i < moves; i++) {
-            const peer_move m = s.moves[step.begin + (s.any_order ? (i + block) % moves : i)];
-            const bool put = m.kind == PEER_PUT;
+            const p2p_schedule_move m = s.moves[step.begin + (s.any_order ? (i + block) % moves : i)];
+            const bool put = m.kind == P2P_PUT;
             const float4 *from = chunk(a, put ? s.rank : m.rank, m.from), *plus = chunk(a, s.rank, m.plus);
             float4 *to = chunk(a, put ? m.rank : s.rank, m.to);
-            if (m.kind == PEER_TREE)
+            if (m.kind == P2P_TREE)
                 tree_part<T, R>(a, m.from, to, begin, end);
-            else if (m.kind == PEER_ADD)
+            else if (m.kind == P2P_ADD)
                 move_part<true>(from, plus, to, begin, end);
             else if (from != to)
                 move_part<false>(from, nullptr, to, begin, end);
@@ -179,7 +179,7 @@ template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) peer_
     if (threadIdx.x == 0 && block == 0) leave_mark(a);
 }
 
-static_assert(offsetof(peer_flags, boxes) % 16 == 0 && sizeof(peer_flags) % 16 == 0, "packets are stored and loaded as one");
+static_assert(offsetof(p2p_flags, boxes) % 16 == 0 && sizeof(p2p_flags) % 16 == 0, "packets are stored and loaded as one");
 
 // The pair of floats of a packet, when both come with this number.
 __device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
@@ -207,16 +207,16 @@ __device__ bool packet_wait(const card_args &a, const uint32_t *at, uint32_t num
 
 // Little: thread i of all has pair i. A box is written again two exchanges later, when what came in between has shown that its owner had read
 // it: a rank sends only what follows its last exchange in the stream. So nobody waits at the end.
-template <typename T, int R> __global__ void __launch_bounds__(PEER_LITTLE_THREADS, 1) peer_little_kernel(const __grid_constant__ card_args a)
+template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1) p2p_ll_kernel(const __grid_constant__ card_args a)
 {
     const int me = a.schedule.rank, block = int(blockIdx.x), thread = int(threadIdx.x), op = a.schedule.op;
-    const bool splits = op == PEER_ALL_TO_ALL || op == PEER_REDUCE_SCATTER;
-    const int64_t chunk = a.count / 2, pairs = op == PEER_ALL_REDUCE ? chunk * R : chunk;
-    const int64_t i = int64_t(block) * PEER_LITTLE_THREADS + thread;
-    peer_flags *mine = a.flags[me];
+    const bool splits = op == P2P_ALL_TO_ALL || op == P2P_REDUCE_SCATTER;
+    const int64_t chunk = a.count / 2, pairs = op == P2P_ALL_REDUCE ? chunk * R : chunk;
+    const int64_t i = int64_t(block) * P2P_LL_THREADS + thread;
+    p2p_flags *mine = a.flags[me];
     const uint32_t number = mine->littles[block] + 1, turn = number % 2;
-    const float2 *in = reinterpret_cast<const float2 *>(a.memory[PEER_IN][me]);
-    float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[PEER_OUT][me]));
+    const float2 *in = reinterpret_cast<const float2 *>(a.memory[P2P_IN][me]);
+    float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[P2P_OUT][me]));
     float2 x[R];
     if (i < pairs) {
 #pragma unroll
@@ -230,7 +230,7 @@ template <typename T, int R> __global__ void __launch_bounds__(PEER_LITTLE_THREA
                 x[p] = in[splits ? p * chunk + i : i];
             else if (!packet_wait(a, mine->boxes[turn][p][block][thread], number, &x[p]))
                 mine->lost = uint32_t(1 + p);
-        if (op == PEER_ALL_REDUCE || op == PEER_REDUCE_SCATTER)
+        if (op == P2P_ALL_REDUCE || op == P2P_REDUCE_SCATTER)
             out[i] = tree_sum<T>(x);
         else
 #pragma unroll
@@ -243,17 +243,17 @@ template <typename T, int R> __global__ void __launch_bounds__(PEER_LITTLE_THREA
 
 using kernel = void (*)(card_args);
 struct kernels {
-    kernel exchange[PEER_RANKS_MAX + 1], little[PEER_RANKS_MAX + 1];
+    kernel exchange[P2P_RANKS_MAX + 1], little[P2P_RANKS_MAX + 1];
 };
 #define OF_RANKS(name, T) {nullptr, name<T, 1>, name<T, 2>, name<T, 3>, name<T, 4>, name<T, 5>, name<T, 6>, name<T, 7>, name<T, 8>}
-static_assert(PEER_RANKS_MAX == 8, "a kernel for every number of ranks");
+static_assert(P2P_RANKS_MAX == 8, "a kernel for every number of ranks");
 
 // What is not summed goes by those of F32.
 const kernels *kernels_of(dtype dt)
 {
-    static const kernels f32 = {OF_RANKS(peer_exchange_kernel, float), OF_RANKS(peer_little_kernel, float)},
-                         f64 = {OF_RANKS(peer_exchange_kernel, double), OF_RANKS(peer_little_kernel, double)},
-                         bf16 = {OF_RANKS(peer_exchange_kernel, __nv_bfloat16), OF_RANKS(peer_little_kernel, __nv_bfloat16)};
+    static const kernels f32 = {OF_RANKS(p2p_schedule_kernel, float), OF_RANKS(p2p_ll_kernel, float)},
+                         f64 = {OF_RANKS(p2p_schedule_kernel, double), OF_RANKS(p2p_ll_kernel, double)},
+                         bf16 = {OF_RANKS(p2p_schedule_kernel, __nv_bfloat16), OF_RANKS(p2p_ll_kernel, __nv_bfloat16)};
     CHECK(dt == DTYPE_F32 || dt == DTYPE_F64 || dt == DTYPE_BF16, "ranks do not add up %s", dtype_name(dt));
     return dt == DTYPE_F32 ? &f32 : dt == DTYPE_F64 ? &f64 : &bf16;
 }
@@ -263,23 +263,23 @@ status launched(struct stream *s)
     cudaError_t err = cudaGetLastError();
     if (err == cudaSuccess && s->sync) err = cudaStreamSynchronize(cuda_queue(s));
     if (err == cudaSuccess) return STATUS_OK;
-    return FAIL(STATUS_DEVICE, "peer_exchange on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
+    return FAIL(STATUS_DEVICE, "p2p_schedule_launch on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
 // Partial sums of BF16 would be rounded on their way; of F64 there are none.
-bool adds_up_on_the_way(const peer_schedule *s)
+bool adds_up_on_the_way(const p2p_schedule *s)
 {
     for (int i = 0; i < s->move_count; i++)
-        if (s->moves[i].kind == PEER_ADD) return true;
+        if (s->moves[i].kind == P2P_ADD) return true;
     return false;
 }
 
-void check(const struct peer_exchange_args *a)
+void check(const struct p2p_schedule_args *a)
 {
-    const peer_schedule *p = a->schedule;
+    const p2p_schedule *p = a->schedule;
     const int64_t units = p->little ? 2 : 4;
-    const uintptr_t align = p->little ? PEER_LITTLE_ALIGN : PEER_ALIGN;
-    CHECK(a->blocks >= 1 && a->blocks <= PEER_BLOCKS_MAX, "%d blocks", a->blocks);
+    const uintptr_t align = p->little ? P2P_LL_ALIGN : P2P_ALIGN;
+    CHECK(a->blocks >= 1 && a->blocks <= P2P_BLOCKS_MAX, "%d blocks", a->blocks);
     CHECK(a->count >= 0 && a->count % units == 0, "chunks of %lld floats", (long long)a->count);
     CHECK(a->dt == DTYPE_F32 || !adds_up_on_the_way(p), "sums of %s on their way", dtype_name(a->dt));
     for (int r = 0; r < p->ranks; r++) {
@@ -290,7 +290,7 @@ void check(const struct peer_exchange_args *a)
 
 } // namespace
 
-status peer_load(int ranks)
+status p2p_schedule_load(int ranks)
 {
     const dtype dts[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
     cudaFuncAttributes loaded;
@@ -301,25 +301,25 @@ status peer_load(int ranks)
     return STATUS_OK;
 }
 
-status peer_exchange(const struct peer_exchange_args *a, struct stream *s)
+status p2p_schedule_launch(const struct p2p_schedule_args *a, struct stream *s)
 {
-    const struct peer_schedule *p = a->schedule;
+    const struct p2p_schedule *p = a->schedule;
     card_args args = {*p, {}, {}, a->count, a->count / 4, 0, uint64_t(a->deadline_s * 1e9), a->gone, a->mark};
     check(a);
     if (a->count == 0) return STATUS_OK;
     for (int r = 0; r < p->ranks; r++) {
-        args.memory[PEER_IN][r] = a->in[r], args.memory[PEER_OUT][r] = a->out[r], args.memory[PEER_WORK][r] = a->work[r];
+        args.memory[P2P_IN][r] = a->in[r], args.memory[P2P_OUT][r] = a->out[r], args.memory[P2P_WORK][r] = a->work[r];
         args.flags[r] = a->flags[r];
     }
     if (p->little) {
-        const int64_t pairs = a->count / 2 * (p->op == PEER_ALL_REDUCE ? p->ranks : 1);
-        CHECK(2 * pairs <= PEER_LITTLE_FLOATS, "%lld floats are not little", (long long)(2 * pairs));
-        const unsigned grid = unsigned((pairs + PEER_LITTLE_THREADS - 1) / PEER_LITTLE_THREADS);
-        kernels_of(a->dt)->little[p->ranks]<<<grid, PEER_LITTLE_THREADS, 0, cuda_queue(s)>>>(args);
+        const int64_t pairs = a->count / 2 * (p->op == P2P_ALL_REDUCE ? p->ranks : 1);
+        CHECK(2 * pairs <= P2P_LL_FLOATS, "%lld floats are not little", (long long)(2 * pairs));
+        const unsigned grid = unsigned((pairs + P2P_LL_THREADS - 1) / P2P_LL_THREADS);
+        kernels_of(a->dt)->little[p->ranks]<<<grid, P2P_LL_THREADS, 0, cuda_queue(s)>>>(args);
         return launched(s);
     }
     // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
-    int64_t blocks = (a->count + PEER_PART_FLOATS - 1) / PEER_PART_FLOATS;
+    int64_t blocks = (a->count + P2P_PART_FLOATS - 1) / P2P_PART_FLOATS;
     if (blocks > a->blocks) blocks = a->blocks;
     args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;
     kernels_of(a->dt)->exchange[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);

@@ -89,7 +89,7 @@ status launched(const char *what)
     return FAIL(STATUS_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
-template <typename T, int N> void launch(const card_sum *a, struct stream *s)
+template <typename T, int N> void launch(const device_sum *a, struct stream *s)
 {
     const int64_t blocks = (a->count / N + THREADS - 1) / THREADS, most = int64_t(s->dev->multiprocessors) * BLOCKS_PER_SM;
     const unsigned grid = unsigned(blocks < most ? blocks : most);
@@ -104,7 +104,7 @@ template <typename T, int N> void launch(const card_sum *a, struct stream *s)
     }
 }
 
-template <typename T> void launch_wide(const card_sum *a, struct stream *s)
+template <typename T> void launch_wide(const device_sum *a, struct stream *s)
 {
     constexpr int N = WIDE_BYTES / sizeof(T);
     const bool wide = a->count % N == 0 && (reinterpret_cast<size_t>(a->x) | reinterpret_cast<size_t>(a->own) | reinterpret_cast<size_t>(a->out)) % WIDE_BYTES == 0;
@@ -113,7 +113,7 @@ template <typename T> void launch_wide(const card_sum *a, struct stream *s)
 
 } // namespace
 
-extern "C" status card_add_up(const struct card_sum *a, struct stream *s)
+extern "C" status device_tree_sum(const struct device_sum *a, struct stream *s)
 {
     if (a->count == 0) return STATUS_OK;
     switch (a->dt) {
@@ -125,7 +125,7 @@ extern "C" status card_add_up(const struct card_sum *a, struct stream *s)
     return launched("sum over ranks");
 }
 
-extern "C" status card_leave_mark(volatile unsigned char *mark, struct stream *s)
+extern "C" status device_set_flag(volatile unsigned char *mark, struct stream *s)
 {
     mark_kernel<<<1, 1, 0, static_cast<cudaStream_t>(s->queue)>>>(mark);
     return launched("mark");

@@ -4,7 +4,7 @@
 #include "comm/transport.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "comm/gpu/cuda/p2p.h"
+#include "comm/gpu/cuda/p2p_comm.h"
 #include "dev/cuda/cuda_int.h"
 
 #include <stdlib.h>
@@ -14,37 +14,37 @@ enum { RUNS = 3, SMALL_BYTES = 256 << 10, MIDDLE_BYTES = 4 << 20 };
 enum { GATE, ZERO, WORDS };
 
 struct timing {
-    struct near *near;
+    struct p2p_comm *near;
     struct stream *s;
-    char *memory;             /* [2][PATHS_BYTES_MAX], shared */
+    char *memory;             /* [2][TUNER_BYTES_MAX], shared */
     volatile uint32_t *words; /* the host's */
     struct event marks[RUNS + 1];
 };
 
-static struct comm_call call_of(const struct timing *t, enum paths_op op, size_t bytes, int ranks)
+static struct comm_call call_of(const struct timing *t, enum tuner_op op, size_t bytes, int ranks)
 {
-    static const enum comm_op ops[] = {[PATHS_ALL_TO_ALL] = COMM_ALL_TO_ALL,
-                                       [PATHS_ALL_GATHER] = COMM_ALL_GATHER,
-                                       [PATHS_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
-                                       [PATHS_REDUCE_SCATTER_BF16] = COMM_REDUCE_SCATTER,
-                                       [PATHS_ALL_REDUCE] = COMM_ALL_REDUCE};
+    static const enum comm_op ops[] = {[TUNER_ALL_TO_ALL] = COMM_ALL_TO_ALL,
+                                       [TUNER_ALL_GATHER] = COMM_ALL_GATHER,
+                                       [TUNER_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+                                       [TUNER_REDUCE_SCATTER_BF16] = COMM_REDUCE_SCATTER,
+                                       [TUNER_ALL_REDUCE] = COMM_ALL_REDUCE};
     return (struct comm_call){.op = ops[op],
                               .name = "times of paths",
                               .send = t->memory,
-                              .recv = t->memory + PATHS_BYTES_MAX,
+                              .recv = t->memory + TUNER_BYTES_MAX,
                               .bytes = bytes / (size_t)ranks / COMM_LINE * COMM_LINE,
                               .out = t->memory,
-                              .dt = op == PATHS_REDUCE_SCATTER_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                              .dt = op == TUNER_REDUCE_SCATTER_BF16 ? DTYPE_BF16 : DTYPE_F32,
                               .stream = t->s};
 }
 
 /* By one path; *serves false: it does not. */
-static status call_by(const struct timing *t, struct comm *c, const struct comm_call *call, enum path path,
-                      bool *serves)
+static status call_by(const struct timing *t, struct comm *c, const struct comm_call *call,
+                      enum tuner_algo path, bool *serves)
 {
     t->near->ways = 1U << path;
-    const status st = near_call(t->near, c, call, serves);
-    t->near->ways = PATHS_ALL;
+    const status st = p2p_comm_call(t->near, c, call, serves);
+    t->near->ways = TUNER_ALL;
     return st;
 }
 
@@ -54,15 +54,15 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status queue_turns(struct timing *t, struct comm *c, const struct comm_call *call, enum path path,
-                          int times)
+static status queue_turns(struct timing *t, struct comm *c, const struct comm_call *call,
+                          enum tuner_algo path, int times)
 {
     bool serves;
-    const struct near_wait gate = {.flag = (const uint32_t *)&t->words[GATE],
-                                   .count = (const uint32_t *)&t->words[ZERO],
-                                   .plus = 1,
-                                   .gone = t->near->gone};
-    TRY(near_wait_queue(&gate, t->s));
+    const struct p2p_comm_wait gate = {.flag = (const uint32_t *)&t->words[GATE],
+                                       .count = (const uint32_t *)&t->words[ZERO],
+                                       .plus = 1,
+                                       .gone = t->near->gone};
+    TRY(p2p_comm_wait_queue(&gate, t->s));
     TRY(call_by(t, c, call, path, &serves));
     for (int run = 0; run < RUNS; run++) {
         TRY(dev_event_record(t->s, &t->marks[run]));
@@ -71,7 +71,7 @@ static status queue_turns(struct timing *t, struct comm *c, const struct comm_ca
     return dev_event_record(t->s, &t->marks[RUNS]);
 }
 
-static status time_path(struct timing *t, struct comm *c, const struct comm_call *call, enum path path,
+static status time_path(struct timing *t, struct comm *c, const struct comm_call *call, enum tuner_algo path,
                         double *us)
 {
     const size_t bytes = call->bytes * (size_t)c->ranks;
@@ -92,17 +92,17 @@ static status time_path(struct timing *t, struct comm *c, const struct comm_call
 }
 
 /* With fewer blocks than one path has, those of more are the same. */
-static bool is_twin(const struct comm_call *call, enum path path)
+static bool is_twin(const struct comm_call *call, enum tuner_algo path)
 {
-    const size_t parts = call->bytes / sizeof(float) / PEER_PART_FLOATS;
-    return path > PATH_OWN_16 && parts <= (size_t)paths_blocks((enum path)(path - 1));
+    const size_t parts = call->bytes / sizeof(float) / P2P_PART_FLOATS;
+    return path > TUNER_KERNEL_16 && parts <= (size_t)tuner_blocks((enum tuner_algo)(path - 1));
 }
 
-static status time_op(struct timing *t, struct comm *c, enum paths_op op, struct paths *mine)
+static status time_op(struct timing *t, struct comm *c, enum tuner_op op, struct tuner *mine)
 {
-    for (int size = 0; size < PATHS_SIZES; size++) {
-        const struct comm_call call = call_of(t, op, paths_bytes(size), c->ranks);
-        for (enum path path = 0; path < PATH_COUNT; path++) {
+    for (int size = 0; size < TUNER_SIZES; size++) {
+        const struct comm_call call = call_of(t, op, tuner_bytes(size), c->ranks);
+        for (enum tuner_algo path = 0; path < TUNER_ALGO_COUNT; path++) {
             bool serves = !is_twin(&call, path);
             /* First without the gate: a kernel that is loaded would wait for the gate. It also says whether the path serves. */
             if (serves) TRY(call_by(t, c, &call, path, &serves));
@@ -113,11 +113,11 @@ static status time_op(struct timing *t, struct comm *c, enum paths_op op, struct
 }
 
 /* All ranks know all times, and take the slowest rank's. */
-static status agree(struct comm *c, const struct paths *mine, struct paths *slowest)
+static status agree(struct comm *c, const struct tuner *mine, struct tuner *slowest)
 {
-    struct paths all[PEER_RANKS_MAX];
+    struct tuner all[P2P_RANKS_MAX];
     TRY(transport_all_gather(c, "times of paths", mine, all, sizeof *mine));
-    for (int r = 0; r < c->ranks; r++) paths_slowest(slowest, &all[r]);
+    for (int r = 0; r < c->ranks; r++) tuner_slowest(slowest, &all[r]);
     return STATUS_OK;
 }
 
@@ -135,20 +135,20 @@ static struct comm *comm_at(struct comm *world, int i)
 static status time_comm(struct timing *t, struct comm *world, int at)
 {
     struct comm *c = comm_at(world, at);
-    struct paths mine = {.timed = true}, *paths = &t->near->paths[c->plane];
+    struct tuner mine = {.timed = true}, *paths = &t->near->paths[c->plane];
     const double begin = clock_s();
-    char text[PATHS_TEXT];
-    if (!near_all(t->near, c) || c->ranks > PEER_RANKS_MAX) return STATUS_OK;
+    char text[TUNER_TEXT];
+    if (!p2p_comm_all(t->near, c) || c->ranks > P2P_RANKS_MAX) return STATUS_OK;
     for (int i = 0; i < at; i++)
         if (same_ranks(c, comm_at(world, i))) {
             *paths = t->near->paths[comm_at(world, i)->plane];
             return STATUS_OK;
         }
-    TRY(peer_load(c->ranks));
+    TRY(p2p_schedule_load(c->ranks));
     paths->timed = true;
-    for (enum paths_op op = 0; op < PATHS_OP_COUNT; op++) TRY(time_op(t, c, op, &mine));
+    for (enum tuner_op op = 0; op < TUNER_OP_COUNT; op++) TRY(time_op(t, c, op, &mine));
     TRY(agree(c, &mine, paths));
-    paths_text(paths, text);
+    tuner_text(paths, text);
     log_debug("paths of %d GPUs%s%s, timed in %.0f ms: %s", c->ranks, c->name[0] ? ", " : "", c->name,
               (clock_s() - begin) * 1e3, text);
     return STATUS_OK;
@@ -172,19 +172,19 @@ static void close_timing(struct timing *t)
     if (t->memory) (void)cudaFree(t->memory);
 }
 
-status near_time(struct near *n, struct comm *world, struct stream *s)
+status p2p_comm_time(struct p2p_comm *n, struct comm *world, struct stream *s)
 {
     struct timing t = {.near = n, .s = s};
     const int shared = n->count;
     if (shared == 0) return STATUS_OK;
     /* Without memory for it the ranks share none, and nothing is timed. */
-    if (cudaMalloc((void **)&t.memory, 2 * (size_t)PATHS_BYTES_MAX) != cudaSuccess) t.memory = NULL;
+    if (cudaMalloc((void **)&t.memory, 2 * (size_t)TUNER_BYTES_MAX) != cudaSuccess) t.memory = NULL;
     (void)cudaGetLastError();
-    if (t.memory) TRY_CUDA(cudaMemset(t.memory, 0, 2 * (size_t)PATHS_BYTES_MAX));
+    if (t.memory) TRY_CUDA(cudaMemset(t.memory, 0, 2 * (size_t)TUNER_BYTES_MAX));
     TRY_CUDA(cudaDeviceSynchronize());
-    status st = near_share(n, world, t.memory, 2 * (size_t)PATHS_BYTES_MAX);
+    status st = p2p_comm_register(n, world, t.memory, 2 * (size_t)TUNER_BYTES_MAX);
     if (st == STATUS_OK && n->count > shared) st = time_all(&t, world);
-    if (st == STATUS_OK) st = near_unshare(n, world, t.memory);
+    if (st == STATUS_OK) st = p2p_comm_deregister(n, world, t.memory);
     close_timing(&t);
     return st;
 }

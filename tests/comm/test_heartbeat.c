@@ -69,9 +69,9 @@ static status step(struct comm *c, int number, enum fault fault)
     double x = 1;
     const bool wrong = number == 2;
     const bool late = fault == LATE && comm_rank(c) == 1; /* its list has one call less */
-    if (!late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_AGAIN);
+    if (!late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_REPEAT);
     TRY(comm_sum_f64(c, "a", &x, 1, NULL));
-    if (late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_AGAIN);
+    if (late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_REPEAT);
     TRY(comm_barrier(c, fault == OTHER_NAME && wrong ? "other" : "b"));
     if (fault != ONE_LESS || !wrong) TRY(comm_send(c, "message", COMM_NEXT, "abc", 4, NULL));
     if (fault == ONE_MORE && wrong) TRY(comm_barrier(c, "more"));
@@ -108,7 +108,7 @@ static int fly(struct comm *c, const void *arg)
 {
     char x[8] = "", all[32];
     (void)arg;
-    comm_flight_dir(c, dir);
+    comm_flight_recorder_dir(c, dir);
     for (int i = 0; i < 70; i++)
         if (comm_all_gather(c, "many", x, all, sizeof x, NULL) != STATUS_OK) return 1;
     if (comm_rank(c) == 1) raise(SIGKILL);
@@ -131,7 +131,7 @@ static void test_flight(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/comm-flight.txt", dir);
-    assert_int_equal(comm_local_create(3, &fd), STATUS_OK);
+    assert_int_equal(comm_job_create(3, &fd), STATUS_OK);
     pid_t pids[3];
     for (int r = 0; r < 3; r++) {
         pids[r] = fork();
@@ -143,7 +143,7 @@ static void test_flight(void **state)
         _exit(fly(c, NULL));
     }
     for (int r = 0; r < 3; r++) assert_int_equal(waitpid(pids[r], NULL, 0), pids[r]);
-    comm_local_flight(fd, "rank 1 was ended");
+    comm_job_write_flight(fd, "rank 1 was ended");
     close(fd);
     assert_int_equal(lines_with(path, "# rank 1 was ended"), 1);
     assert_int_equal(lines_with(path, "rank=1 comm=all call=all-gather name='many' bytes=8 number="), 64);

@@ -1,6 +1,6 @@
 #include "comm/call.h"
 #include "comm/transport.h"
-#include "comm/gpu/cuda/p2p.h"
+#include "comm/gpu/cuda/p2p_comm.h"
 #include "base/log.h"
 #include "comm/health/heartbeat.h"
 #include "comm/gpu/cuda/device_comm_cuda.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* A call, and where each rank of its communicator has its data. */
-struct near_route {
+struct p2p_comm_route {
     const struct comm *c;
     const void *send, *result;
     size_t bytes;
@@ -20,7 +20,7 @@ struct near_route {
     int align;                  /* of all ranks' addresses and bytes; 16 at most */
 };
 /* Beside other work, what is larger goes by engines. */
-enum { BESIDE_LITTLE_BYTES = 64 << 10 };
+enum { SIDE_STREAM_LL_BYTES = 64 << 10 };
 /* From here on the own part is worth a stream of its own. */
 enum { OWN_BYTES = 1 << 20 };
 
@@ -29,10 +29,10 @@ enum { OWN_BYTES = 1 << 20 };
 struct offer {
     cudaIpcMemHandle_t handle;
     uint64_t bytes; /* 0: nothing to share */
-    char machine[BOARD_MACHINE];
+    char machine[HEARTBEAT_HOST];
 };
 
-static status map(struct near_memory *m, const struct comm *c, const struct offer *all, bool *reached)
+static status map(struct p2p_comm_memory *m, const struct comm *c, const struct offer *all, bool *reached)
 {
     *reached = true;
     for (int r = 0; r < c->ranks; r++) {
@@ -56,29 +56,30 @@ static status map(struct near_memory *m, const struct comm *c, const struct offe
     return STATUS_OK;
 }
 
-static void forget_routes(struct near *n)
+static void forget_routes(struct p2p_comm *n)
 {
     for (int i = 0; i < n->route_count; i++) free(n->routes[i].in);
     n->route_count = n->route_last = 0;
 }
 
-static void unmap(struct near_memory *m)
+static void unmap(struct p2p_comm_memory *m)
 {
     for (int r = 0; r < COMM_RANKS_MAX; r++)
         if (m->of[r] && m->of[r] != m->base) (void)cudaIpcCloseMemHandle(m->of[r]);
-    *m = (struct near_memory){0};
+    *m = (struct p2p_comm_memory){0};
 }
 
 /* All ranks of c map all of what they share, or none anything. */
-static status share(struct near *n, struct comm *c, void *base, size_t bytes, bool *reached)
+static status share(struct p2p_comm *n, struct comm *c, void *base, size_t bytes, bool *reached)
 {
     struct offer mine = {.bytes = bytes}, *all = calloc((size_t)c->ranks, sizeof *all);
-    struct near_memory *m = &n->memory[n->count];
+    struct p2p_comm_memory *m = &n->memory[n->count];
     int32_t came, every[COMM_RANKS_MAX];
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the memory of %d GPUs", c->ranks);
-    CHECK(n->count < NEAR_SHARED_MAX, "cards share more than %d pieces of memory", NEAR_SHARED_MAX);
-    *m = (struct near_memory){.base = base, .bytes = bytes};
-    board_machine(mine.machine);
+    CHECK(n->count < P2P_COMM_REGISTERED_MAX, "cards share more than %d pieces of memory",
+          P2P_COMM_REGISTERED_MAX);
+    *m = (struct p2p_comm_memory){.base = base, .bytes = bytes};
+    heartbeat_host(mine.machine);
     cudaError_t err = bytes ? cudaIpcGetMemHandle(&mine.handle, base) : cudaSuccess;
     if (err != cudaSuccess) mine.bytes = 0;
     (void)cudaGetLastError();
@@ -96,14 +97,14 @@ static status share(struct near *n, struct comm *c, void *base, size_t bytes, bo
     return STATUS_OK;
 }
 
-status near_share(struct near *n, struct comm *c, void *base, size_t bytes)
+status p2p_comm_register(struct p2p_comm *n, struct comm *c, void *base, size_t bytes)
 {
     bool reached;
     if (n->count == 0) return STATUS_OK;       /* the GPUs do not reach each other */
     return share(n, c, base, bytes, &reached); /* what is not shared goes by NCCL */
 }
 
-status near_unshare(struct near *n, struct comm *c, void *base)
+status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base)
 {
     int i = 0;
     char mine = 0, all[COMM_RANKS_MAX];
@@ -115,15 +116,15 @@ status near_unshare(struct near *n, struct comm *c, void *base)
     return transport_all_gather(c, "memory of GPUs is let go", &mine, all, sizeof mine);
 }
 
-status near_open(struct near **out, struct comm *world, const struct dev *d, bool wanted)
+status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev *d, bool wanted)
 {
-    struct near *n = *out = calloc(1, sizeof *n); /* near_close gives back what is there */
-    const size_t bytes = card_pages(sizeof *n->board);
+    struct p2p_comm *n = *out = calloc(1, sizeof *n); /* p2p_comm_close gives back what is there */
+    const size_t bytes = device_pages(sizeof *n->board);
     bool reached;
     if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
     TRY_CUDA(cudaHostAlloc((void **)&n->gone, sizeof *n->gone, cudaHostAllocMapped | cudaHostAllocPortable));
     *n->gone = 0;
-    n->ways = PATHS_ALL;
+    n->ways = TUNER_ALL;
     n->card = *d;
     TRY(dev_stream_open(&n->card, &n->own));
     TRY(dev_fence_open(d, &n->forked));
@@ -135,7 +136,7 @@ status near_open(struct near **out, struct comm *world, const struct dev *d, boo
     return wanted ? share(n, world, n->board, bytes, &reached) : STATUS_OK;
 }
 
-void near_close(struct near *n)
+void p2p_comm_close(struct p2p_comm *n)
 {
     if (n == NULL) return;
     for (int i = 0; i < n->count; i++) unmap(&n->memory[i]);
@@ -149,42 +150,42 @@ void near_close(struct near *n)
     free(n);
 }
 
-bool near_all(const struct near *n, const struct comm *c)
+bool p2p_comm_all(const struct p2p_comm *n, const struct comm *c)
 {
     for (int r = 0; r < c->ranks; r++)
         if (n->count == 0 || n->memory[0].of[c->members[r]] == NULL) return false;
     return true;
 }
 
-static const struct near_memory *find(const struct near *n, const void *p, size_t bytes)
+static const struct p2p_comm_memory *find(const struct p2p_comm *n, const void *p, size_t bytes)
 {
     for (int i = 0; i < n->count; i++) {
-        const struct near_memory *m = &n->memory[i];
+        const struct p2p_comm_memory *m = &n->memory[i];
         if ((const char *)p >= m->base && (const char *)p + bytes <= m->base + m->bytes) return m;
     }
     return NULL;
 }
 
 /* Where rank r of c has what this rank has at p. */
-static char *there(const struct near *n, const struct comm *c, int r, const void *p)
+static char *there(const struct p2p_comm *n, const struct comm *c, int r, const void *p)
 {
-    const struct near_memory *m = find(n, p, 1);
+    const struct p2p_comm_memory *m = find(n, p, 1);
     return m->of[c->members[r]] + ((const char *)p - m->base);
 }
 
-static struct near_board *board_of(const struct near *n, const struct comm *c, int r)
+static struct p2p_comm_flags *heartbeat_of(const struct p2p_comm *n, const struct comm *c, int r)
 {
-    return (struct near_board *)n->memory[0].of[c->members[r]];
+    return (struct p2p_comm_flags *)n->memory[0].of[c->members[r]];
 }
 
 /* ---- where data lie */
 
 /* Which of a rank's memories, and where in it. */
-struct near_at {
+struct p2p_comm_at {
     int64_t memory, offset; /* memory -1: none that is shared */
 };
-struct near_places {
-    struct near_at send, result;
+struct p2p_comm_places {
+    struct p2p_comm_at send, result;
     int64_t align;
 };
 
@@ -194,44 +195,44 @@ static void *result_of(const struct comm_call *call)
     return comm_op_sums(call->op) ? call->out : call->recv;
 }
 
-static struct near_at at_of(const struct near *n, const void *p, size_t bytes)
+static struct p2p_comm_at at_of(const struct p2p_comm *n, const void *p, size_t bytes)
 {
-    const struct near_memory *m = find(n, p, bytes);
-    if (m == NULL) return (struct near_at){-1, 0};
-    return (struct near_at){m - n->memory, (const char *)p - m->base};
+    const struct p2p_comm_memory *m = find(n, p, bytes);
+    if (m == NULL) return (struct p2p_comm_at){-1, 0};
+    return (struct p2p_comm_at){m - n->memory, (const char *)p - m->base};
 }
 
-static struct near_places places_of(const struct near *n, const struct comm_call *call, int ranks)
+static struct p2p_comm_places places_of(const struct p2p_comm *n, const struct comm_call *call, int ranks)
 {
     const bool one = call->op == COMM_REDUCE_SCATTER || comm_op_one(call->op);
     const size_t bytes = call->bytes, every = bytes * (size_t)ranks;
     const size_t bits = (size_t)call->send | (size_t)result_of(call) | bytes;
-    return (struct near_places){.send = at_of(n, call->send, comm_op_splits(call->op) ? every : bytes),
-                                .result = at_of(n, result_of(call), one ? bytes : every),
-                                .align = bits % PEER_ALIGN == 0          ? PEER_ALIGN
-                                         : bits % PEER_LITTLE_ALIGN == 0 ? PEER_LITTLE_ALIGN
-                                                                         : 1};
+    return (struct p2p_comm_places){.send = at_of(n, call->send, comm_op_splits(call->op) ? every : bytes),
+                                    .result = at_of(n, result_of(call), one ? bytes : every),
+                                    .align = bits % P2P_ALIGN == 0      ? P2P_ALIGN
+                                             : bits % P2P_LL_ALIGN == 0 ? P2P_LL_ALIGN
+                                                                        : 1};
 }
 
-static char *address(const struct near *n, int rank, struct near_at at)
+static char *address(const struct p2p_comm *n, int rank, struct p2p_comm_at at)
 {
     char *base = at.memory < 0 ? NULL : n->memory[at.memory].of[rank];
     return base ? base + at.offset : NULL;
 }
 
-static status make_route(struct near *n, struct comm *c, const struct comm_call *call,
-                         struct near_route *route)
+static status make_route(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
+                         struct p2p_comm_route *route)
 {
-    const struct near_places mine = places_of(n, call, c->ranks);
-    struct near_places *all = calloc((size_t)c->ranks, sizeof *all);
-    *route = (struct near_route){.c = c,
-                                 .send = call->send,
-                                 .result = result_of(call),
-                                 .bytes = call->bytes,
-                                 .op = call->op,
-                                 .in_shared = true,
-                                 .out_shared = true,
-                                 .align = PEER_ALIGN};
+    const struct p2p_comm_places mine = places_of(n, call, c->ranks);
+    struct p2p_comm_places *all = calloc((size_t)c->ranks, sizeof *all);
+    *route = (struct p2p_comm_route){.c = c,
+                                     .send = call->send,
+                                     .result = result_of(call),
+                                     .bytes = call->bytes,
+                                     .op = call->op,
+                                     .in_shared = true,
+                                     .out_shared = true,
+                                     .align = P2P_ALIGN};
     route->in = calloc(2 * (size_t)c->ranks, sizeof *route->in);
     status st = all && route->in ? transport_all_gather(c, call->name, &mine, all, sizeof mine)
                                  : FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
@@ -247,15 +248,15 @@ static status make_route(struct near *n, struct comm *c, const struct comm_call 
     return st;
 }
 
-static bool is_route(const struct near_route *k, const struct comm *c, const struct comm_call *call)
+static bool is_route(const struct p2p_comm_route *k, const struct comm *c, const struct comm_call *call)
 {
     return k->c == c && k->send == call->send && k->result == result_of(call) && k->bytes == call->bytes &&
            k->op == call->op;
 }
 
 /* Steps make the same calls in the same order: the one after the last is looked at first. */
-static status find_route(struct near *n, struct comm *c, const struct comm_call *call,
-                         struct near_route **out)
+static status find_route(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
+                         struct p2p_comm_route **out)
 {
     for (int i = 0; i < n->route_count; i++) {
         const int k = (n->route_last + 1 + i) % n->route_count;
@@ -266,7 +267,7 @@ static status find_route(struct near *n, struct comm *c, const struct comm_call 
     }
     if (n->route_count == n->route_room) {
         const int room = n->route_room ? 2 * n->route_room : 64;
-        struct near_route *routes = realloc(n->routes, (size_t)room * sizeof *routes);
+        struct p2p_comm_route *routes = realloc(n->routes, (size_t)room * sizeof *routes);
         if (routes == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d calls", room);
         n->routes = routes;
         n->route_room = room;
@@ -278,20 +279,20 @@ static status find_route(struct near *n, struct comm *c, const struct comm_call 
 
 /* ---- by copy engines */
 
-static status meet(const struct near *n, const struct comm *c, struct stream *s)
+static status meet(const struct p2p_comm *n, const struct comm *c, struct stream *s)
 {
-    struct near_meet m = {.come = n->board->told[c->plane],
-                          .met = &n->board->met[c->plane],
-                          .gone = n->gone,
-                          .rank = c->rank,
-                          .ranks = c->ranks};
-    for (int r = 0; r < c->ranks; r++) m.told[r] = &board_of(n, c, r)->told[c->plane][c->rank];
-    return near_meet_queue(&m, s);
+    struct p2p_comm_barrier m = {.come = n->board->told[c->plane],
+                                 .met = &n->board->met[c->plane],
+                                 .gone = n->gone,
+                                 .rank = c->rank,
+                                 .ranks = c->ranks};
+    for (int r = 0; r < c->ranks; r++) m.told[r] = &heartbeat_of(n, c, r)->told[c->plane][c->rank];
+    return p2p_comm_barrier_queue(&m, s);
 }
 
 /* What this rank has for itself, where it is much on a stream of its own: the link is for the others'. Copy engines still take it in turn with
  * them, so where nothing else needs the multiprocessors, some of those copy it. */
-static status copy_own(struct near *n, const struct comm *c, const struct comm_call *call, int align,
+static status copy_own(struct p2p_comm *n, const struct comm *c, const struct comm_call *call, int align,
                        bool *forked)
 {
     const size_t own = (size_t)c->rank * call->bytes;
@@ -303,29 +304,30 @@ static status copy_own(struct near *n, const struct comm *c, const struct comm_c
     *forked = true;
     TRY(dev_event_record(call->stream, &n->forked));
     TRY(dev_stream_wait(&n->own, &n->forked));
-    if (call->stream->side || align < PEER_ALIGN)
+    if (call->stream->side || align < P2P_ALIGN)
         TRY(dev_copy(&n->own, to, from, call->bytes));
     else
-        TRY(near_copy_queue(to, from, call->bytes, &n->own));
+        TRY(p2p_comm_copy_queue(to, from, call->bytes, &n->own));
     return dev_event_record(&n->own, &n->joined);
 }
 
 /* From each of the others, a different one for each rank at a time. */
-static status copy_others(const struct comm *c, const struct comm_call *call, const struct near_route *route)
+static status copy_others(const struct comm *c, const struct comm_call *call,
+                          const struct p2p_comm_route *route)
 {
     const size_t own = comm_op_splits(call->op) ? (size_t)c->rank * call->bytes : 0;
     const bool one = comm_op_one(call->op);
     for (int k = 1; k < c->ranks; k++) {
         const int r = (c->rank + k) % c->ranks;
         char *to = (char *)call->recv + (one ? 0 : (size_t)r * call->bytes);
-        if (one && r != (call->op == COMM_SHIFT ? comm_behind(c, call) : 0)) continue;
+        if (one && r != (call->op == COMM_SHIFT ? comm_shift_source(c, call) : 0)) continue;
         TRY(dev_copy(call->stream, to, route->in[r] + own, call->bytes));
     }
     return STATUS_OK;
 }
 
-static status by_engines(struct near *n, struct comm *c, const struct comm_call *call,
-                         const struct near_route *route)
+static status by_engines(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
+                         const struct p2p_comm_route *route)
 {
     struct stream *s = call->stream;
     bool forked;
@@ -334,7 +336,7 @@ static status by_engines(struct near *n, struct comm *c, const struct comm_call 
     TRY(copy_others(c, call, route));
     if (forked) TRY(dev_stream_wait(s, &n->joined));
     if (call->op == COMM_ALL_REDUCE) {
-        TRY(card_reduce(c, call)); /* into the own slice, which no other rank has read */
+        TRY(device_reduce(c, call)); /* into the own slice, which no other rank has read */
         TRY(meet(n, c, s));
         for (int k = 1; k < c->ranks; k++) {
             const int r = (c->rank + k) % c->ranks;
@@ -343,110 +345,111 @@ static status by_engines(struct near *n, struct comm *c, const struct comm_call 
         }
     }
     TRY(meet(n, c, s));
-    if (call->op == COMM_REDUCE_SCATTER) TRY(card_reduce(c, call));
-    return call->mark ? card_leave_mark(call->mark, s) : STATUS_OK;
+    if (call->op == COMM_REDUCE_SCATTER) TRY(device_reduce(c, call));
+    return call->mark ? device_set_flag(call->mark, s) : STATUS_OK;
 }
 
 /* ---- by own kernels */
 
-static enum peer_op peer_op_of(enum comm_op op)
+static enum p2p_op p2p_op_of(enum comm_op op)
 {
-    return op == COMM_ALL_TO_ALL       ? PEER_ALL_TO_ALL
-           : op == COMM_ALL_GATHER     ? PEER_ALL_GATHER
-           : op == COMM_REDUCE_SCATTER ? PEER_REDUCE_SCATTER
-                                       : PEER_ALL_REDUCE;
+    return op == COMM_ALL_TO_ALL       ? P2P_ALL_TO_ALL
+           : op == COMM_ALL_GATHER     ? P2P_ALL_GATHER
+           : op == COMM_REDUCE_SCATTER ? P2P_REDUCE_SCATTER
+                                       : P2P_ALL_REDUCE;
 }
 
-static status by_kernel(struct near *n, const struct comm *c, const struct comm_call *call,
-                        const struct near_route *route, enum path path)
+static status by_kernel(struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
+                        const struct p2p_comm_route *route, enum tuner_algo path)
 {
-    const enum peer_way way = path == PATH_LITTLE ? PEER_LITTLE : PEER_DIRECT;
-    const int blocks = path == PATH_LITTLE ? PEER_LITTLE_BLOCKS : paths_blocks(path),
+    const enum p2p_algo way = path == TUNER_LL ? P2P_LL : P2P_DIRECT;
+    const int blocks = path == TUNER_LL ? P2P_LL_BLOCKS : tuner_blocks(path),
               most = call->stream->dev->multiprocessors;
-    struct peer_schedule schedule;
-    struct peer_exchange_args a = {.schedule = &schedule,
-                                   .count = (int64_t)(call->bytes / sizeof(float)),
-                                   .dt = comm_op_sums(call->op) ? call->dt : DTYPE_F32,
-                                   .blocks = blocks < most ? blocks : most,
-                                   .gone = n->gone,
-                                   .mark = call->mark};
-    TRY(peer_schedule_fill(&schedule, peer_op_of(call->op), way, c->rank, c->ranks));
+    struct p2p_schedule schedule;
+    struct p2p_schedule_args a = {.schedule = &schedule,
+                                  .count = (int64_t)(call->bytes / sizeof(float)),
+                                  .dt = comm_op_sums(call->op) ? call->dt : DTYPE_F32,
+                                  .blocks = blocks < most ? blocks : most,
+                                  .gone = n->gone,
+                                  .mark = call->mark};
+    TRY(p2p_schedule_fill(&schedule, p2p_op_of(call->op), way, c->rank, c->ranks));
     for (int r = 0; r < c->ranks; r++) {
         a.in[r] = (const float *)route->in[r];
         a.out[r] = (float *)route->out[r];
-        a.flags[r] = &board_of(n, c, r)->flags[c->plane];
+        a.flags[r] = &heartbeat_of(n, c, r)->flags[c->plane];
     }
     a.in[c->rank] = call->send; /* little needs no other, and no shared one */
     a.out[c->rank] = result_of(call);
-    return peer_exchange(&a, call->stream);
+    return p2p_schedule_launch(&a, call->stream);
 }
 
 /* ---- collectives */
 
-static enum paths_op paths_op_of(const struct comm_call *call)
+static enum tuner_op tuner_op_of(const struct comm_call *call)
 {
     switch (call->op) {
-    case COMM_ALL_TO_ALL: return PATHS_ALL_TO_ALL;
+    case COMM_ALL_TO_ALL: return TUNER_ALL_TO_ALL;
     case COMM_REDUCE_SCATTER:
-        return call->dt == DTYPE_BF16 ? PATHS_REDUCE_SCATTER_BF16 : PATHS_REDUCE_SCATTER;
-    case COMM_ALL_REDUCE: return PATHS_ALL_REDUCE;
-    default: return PATHS_ALL_GATHER;
+        return call->dt == DTYPE_BF16 ? TUNER_REDUCE_SCATTER_BF16 : TUNER_REDUCE_SCATTER;
+    case COMM_ALL_REDUCE: return TUNER_ALL_REDUCE;
+    default: return TUNER_ALL_GATHER;
     }
 }
 
 /* The paths that serve: the same on all ranks. */
-static unsigned ways_of(const struct near *n, const struct comm *c, const struct comm_call *call,
-                        const struct near_route *route)
+static unsigned ways_of(const struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
+                        const struct p2p_comm_route *route)
 {
     const bool beside = call->stream->side;
     const size_t all = call->bytes * (size_t)c->ranks;
     const int64_t count = (int64_t)(call->bytes / sizeof(float));
-    const enum peer_op op = peer_op_of(call->op);
-    unsigned ways = route->in_shared ? 1U << PATH_ENGINES : 0;
+    const enum p2p_op op = p2p_op_of(call->op);
+    unsigned ways = route->in_shared ? 1U << TUNER_COPY_ENGINE : 0;
     if (!n->paths[c->plane].timed || comm_op_one(call->op)) return ways;
-    if (route->align >= PEER_LITTLE_ALIGN && peer_way_serves(PEER_LITTLE, op, c->ranks, count) &&
-        (!beside || all <= BESIDE_LITTLE_BYTES))
-        ways |= 1U << PATH_LITTLE;
-    if (route->align >= PEER_ALIGN && peer_way_serves(PEER_DIRECT, op, c->ranks, count) && !beside &&
-        (op == PEER_REDUCE_SCATTER ? route->in_shared : route->out_shared))
-        ways |= 1U << PATH_OWN_16 | 1U << PATH_OWN_32 | 1U << PATH_OWN_64;
+    if (route->align >= P2P_LL_ALIGN && p2p_algo_supports(P2P_LL, op, c->ranks, count) &&
+        (!beside || all <= SIDE_STREAM_LL_BYTES))
+        ways |= 1U << TUNER_LL;
+    if (route->align >= P2P_ALIGN && p2p_algo_supports(P2P_DIRECT, op, c->ranks, count) && !beside &&
+        (op == P2P_REDUCE_SCATTER ? route->in_shared : route->out_shared))
+        ways |= 1U << TUNER_KERNEL_16 | 1U << TUNER_KERNEL_32 | 1U << TUNER_KERNEL_64;
     return ways & n->ways;
 }
 
-status near_call(struct near *n, struct comm *c, const struct comm_call *call, bool *carried)
+status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call *call, bool *carried)
 {
-    struct near_route *route = NULL;
+    struct p2p_comm_route *route = NULL;
     *carried = false;
-    if (!near_all(n, c)) return STATUS_OK;
+    if (!p2p_comm_all(n, c)) return STATUS_OK;
     TRY(find_route(n, c, call, &route));
     const unsigned ways = ways_of(n, c, call, route);
     *carried = ways != 0;
     if (ways == 0) return STATUS_OK;
-    const enum path path =
-        paths_choose(&n->paths[c->plane], paths_op_of(call), call->bytes * (size_t)c->ranks, ways);
-    if (path == PATH_ENGINES) return by_engines(n, c, call, route);
+    const enum tuner_algo path =
+        tuner_choose(&n->paths[c->plane], tuner_op_of(call), call->bytes * (size_t)c->ranks, ways);
+    if (path == TUNER_COPY_ENGINE) return by_engines(n, c, call, route);
     return by_kernel(n, c, call, route, path);
 }
 
 /* ---- messages */
 
-status near_message(struct near *n, struct comm *c, const struct comm_call *call, char *slots,
-                    unsigned number)
+status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_call *call, char *slots,
+                        unsigned number)
 {
     struct stream *s = call->stream;
     const bool sends = call->op == COMM_SEND;
     const int p = c->plane, way = call->way, depth = (int)c->mail.depth;
-    struct near_board *mine = n->board, *other = board_of(n, c, comm_neighbour(c, call));
+    struct p2p_comm_flags *mine = n->board, *other = heartbeat_of(n, c, comm_neighbour(c, call));
     char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
     if (sends) {
         /* Slots are taken in turn from a settling on: until then the earlier ones were all taken out. */
         const int behind = (int)number < depth - 1 ? (int)number : depth - 1;
-        TRY(near_wait_queue(
-            &(struct near_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->gone}, s));
+        TRY(p2p_comm_wait_queue(
+            &(struct p2p_comm_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->gone}, s));
         TRY(dev_copy(s, there(n, c, comm_neighbour(c, call), slot), call->send, call->bytes));
-        return near_tell_queue(&mine->has_sent[p][way], &other->sent[p][way], s);
+        return p2p_comm_signal_queue(&mine->has_sent[p][way], &other->sent[p][way], s);
     }
-    TRY(near_wait_queue(&(struct near_wait){&mine->sent[p][way], &mine->has_taken[p][way], 1, n->gone}, s));
+    TRY(p2p_comm_wait_queue(
+        &(struct p2p_comm_wait){&mine->sent[p][way], &mine->has_taken[p][way], 1, n->gone}, s));
     TRY(dev_copy(s, call->recv, slot, call->bytes));
-    return near_tell_queue(&mine->has_taken[p][way], &other->taken[p][way], s);
+    return p2p_comm_signal_queue(&mine->has_taken[p][way], &other->taken[p][way], s);
 }

@@ -24,16 +24,16 @@ static struct rank {
     struct dev dev;
     struct stream s;
     float *in, *out, *work;
-    struct peer_flags *flags;
-} ranks[PEER_RANKS_MAX];
+    struct p2p_flags *flags;
+} ranks[P2P_RANKS_MAX];
 enum { DTYPES = 3 };
 static const dtype dtypes[DTYPES] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
-static char *host_of[DTYPES][PEER_RANKS_MAX]; /* inputs by dtype */
-static char *host_out[PEER_RANKS_MAX], *host_again;
+static char *host_of[DTYPES][P2P_RANKS_MAX]; /* inputs by dtype */
+static char *host_out[P2P_RANKS_MAX], *host_again;
 static int cards, multiprocessors;
 static struct words {
     volatile uint32_t gone;
-    volatile unsigned char marks[PEER_RANKS_MAX];
+    volatile unsigned char marks[P2P_RANKS_MAX];
 } * words; /* the host's, which GPUs read and write */
 
 #define CUDA(call) assert_int_equal((call), cudaSuccess)
@@ -74,7 +74,7 @@ static int set_up(void **state)
         }
     host_again = malloc(FLOATS_MAX * sizeof(float));
     assert_non_null(host_again);
-    for (int r = 0; r < PEER_RANKS_MAX; r++) {
+    for (int r = 0; r < P2P_RANKS_MAX; r++) {
         struct rank *k = &ranks[r];
         k->dev = first, k->dev.index = r % cards;
         to_gpu(r);
@@ -84,7 +84,7 @@ static int set_up(void **state)
         CUDA(cudaMalloc((void **)&k->work, 2 * FLOATS_MAX * sizeof(float)));
         CUDA(cudaMalloc((void **)&k->flags, sizeof *k->flags));
         CUDA(cudaMemset(k->flags, 0, sizeof *k->flags));
-        for (int n = 1; n <= PEER_RANKS_MAX; n++) assert_int_equal(peer_load(n), STATUS_OK);
+        for (int n = 1; n <= P2P_RANKS_MAX; n++) assert_int_equal(p2p_schedule_load(n), STATUS_OK);
         host_out[r] = malloc(FLOATS_MAX * sizeof(float));
         assert_non_null(host_out[r]);
         for (int d = 0; d < DTYPES; d++) {
@@ -109,53 +109,53 @@ static void wait_all(void)
 
 static void clear_flags(void)
 {
-    for (int r = 0; r < PEER_RANKS_MAX; r++) CUDA(cudaMemset(ranks[r].flags, 0, sizeof *ranks[r].flags));
+    for (int r = 0; r < P2P_RANKS_MAX; r++) CUDA(cudaMemset(ranks[r].flags, 0, sizeof *ranks[r].flags));
     wait_all();
 }
 
 struct job {
-    enum peer_op op;
-    enum peer_way way;
+    enum p2p_op op;
+    enum p2p_algo way;
     int ranks, blocks;
     int64_t count; /* floats of a chunk, or their bytes */
     int d;         /* its dtype's number */
     bool in_place;
-    struct peer_schedule s[PEER_RANKS_MAX];
+    struct p2p_schedule s[P2P_RANKS_MAX];
 };
 
 static float *out_of(const struct job *j, int r)
 {
     if (!j->in_place) return ranks[r].out;
-    return ranks[r].in + (j->op == PEER_REDUCE_SCATTER ? r * j->count : 0);
+    return ranks[r].in + (j->op == P2P_REDUCE_SCATTER ? r * j->count : 0);
 }
 
 static void queue(struct job *j, int r)
 {
-    struct peer_exchange_args a = {
+    struct p2p_schedule_args a = {
         .schedule = &j->s[r], .count = j->count, .blocks = j->blocks, .deadline_s = 5};
     a.dt = dtypes[j->d];
     a.gone = &words->gone, a.mark = &words->marks[r];
     for (int p = 0; p < j->ranks; p++) {
-        a.in[p] = ranks[p].in + (j->in_place && j->op == PEER_ALL_GATHER ? p * j->count : 0);
+        a.in[p] = ranks[p].in + (j->in_place && j->op == P2P_ALL_GATHER ? p * j->count : 0);
         a.out[p] = out_of(j, p), a.work[p] = ranks[p].work, a.flags[p] = ranks[p].flags;
     }
     to_gpu(r);
-    if (peer_exchange(&a, &ranks[r].s) != STATUS_OK) fail_msg("%s", status_message());
+    if (p2p_schedule_launch(&a, &ranks[r].s) != STATUS_OK) fail_msg("%s", status_message());
 }
 
 /* comm.h's order, from the leaves up, of element i of the buffers: stored at `to`. */
 static void tree(const struct job *j, int64_t i, void *to)
 {
     const dtype dt = dtypes[j->d];
-    float x[PEER_RANKS_MAX] = {0};
-    double x64[PEER_RANKS_MAX] = {0};
+    float x[P2P_RANKS_MAX] = {0};
+    double x64[P2P_RANKS_MAX] = {0};
     for (int r = 0; r < j->ranks; r++) {
         const char *in = host_of[j->d][r];
         if (dt == DTYPE_F64) x64[r] = ((const double *)in)[i];
         if (dt == DTYPE_F32) x[r] = ((const float *)in)[i];
         if (dt == DTYPE_BF16) x[r] = bf16_to_f32(((const bf16 *)in)[i]);
     }
-    for (int apart = PEER_RANKS_MAX / 2; apart > 0; apart /= 2)
+    for (int apart = P2P_RANKS_MAX / 2; apart > 0; apart /= 2)
         for (int r = 0; r < apart; r++)
             if (r + apart < j->ranks) x[r] += x[r + apart], x64[r] += x64[r + apart];
     const bf16 rounded = bf16_from_f32(x[0]);
@@ -172,12 +172,12 @@ static void wanted(const struct job *j, int r, int64_t i, void *to)
     const size_t bytes = dtype_bytes(dtypes[j->d]);
     const int64_t part = j->count * (int64_t)sizeof(float) / (int64_t)bytes, c = i / part, at = i % part;
     const char *from = host_of[j->d][c];
-    if (j->op == PEER_ALL_TO_ALL)
+    if (j->op == P2P_ALL_TO_ALL)
         memcpy(to, from + (size_t)(r * part + at) * bytes, bytes);
-    else if (j->op == PEER_ALL_GATHER)
+    else if (j->op == P2P_ALL_GATHER)
         memcpy(to, from + (size_t)(at + (j->in_place ? c * part : 0)) * bytes, bytes);
     else
-        tree(j, j->op == PEER_REDUCE_SCATTER ? r * part + at : i, to);
+        tree(j, j->op == P2P_REDUCE_SCATTER ? r * part + at : i, to);
 }
 
 static void check_results(const struct job *j, int r)
@@ -189,7 +189,7 @@ static void check_results(const struct job *j, int r)
         wanted(j, r, i, want);
         if (memcmp(host_out[r] + (size_t)i * bytes, want, bytes) != 0)
             fail_msg("%s %s of %s%s, %d ranks, %d blocks, chunks of %lld: rank %d element %lld is wrong",
-                     peer_way_text(j->way), peer_op_text(j->op), dtype_name(dtypes[j->d]),
+                     p2p_algo_text(j->way), p2p_op_text(j->op), dtype_name(dtypes[j->d]),
                      j->in_place ? " in place" : "", j->ranks, j->blocks, (long long)j->count, r,
                      (long long)i);
     }
@@ -211,7 +211,7 @@ static void check(const struct job *j, int turn)
             check_results(j, r);
         else if (memcmp(host_again, host_out[r], bytes) != 0)
             fail_msg("%s %s, %d ranks, chunks of %lld: turn %d has other results on rank %d",
-                     peer_way_text(j->way), peer_op_text(j->op), j->ranks, (long long)j->count, turn, r);
+                     p2p_algo_text(j->way), p2p_op_text(j->op), j->ranks, (long long)j->count, turn, r);
         const void *ends[] = {ranks[r].out + n, ranks[r].work + j->s[r].work * j->count};
         for (int e = j->in_place ? 1 : 0; e < 2; e++) {
             CUDA(cudaMemcpy(tail, ends[e], TAIL, cudaMemcpyDefault));
@@ -235,9 +235,9 @@ static void prepare(const struct job *j)
 
 static void run(struct job *j)
 {
-    struct graph graphs[PEER_RANKS_MAX];
+    struct graph graphs[P2P_RANKS_MAX];
     for (int r = 0; r < j->ranks; r++)
-        assert_int_equal(peer_schedule_fill(&j->s[r], j->op, j->way, r, j->ranks), STATUS_OK);
+        assert_int_equal(p2p_schedule_fill(&j->s[r], j->op, j->way, r, j->ranks), STATUS_OK);
     for (int turn = 0; turn < TURNS; turn++) {
         prepare(j);
         for (int r = 0; r < j->ranks; r++) {
@@ -256,25 +256,25 @@ static void run(struct job *j)
     for (int r = 0; r < j->ranks; r++) dev_graph_close(&ranks[r].dev, &graphs[r]);
 }
 
-static bool sums(enum peer_op op)
+static bool sums(enum p2p_op op)
 {
-    return op == PEER_REDUCE_SCATTER || op == PEER_ALL_REDUCE;
+    return op == P2P_REDUCE_SCATTER || op == P2P_ALL_REDUCE;
 }
 
 /* All terms come together: sums of BF16 and F64, too. */
-static bool at_once(enum peer_way way)
+static bool at_once(enum p2p_algo way)
 {
-    return way == PEER_DIRECT || way == PEER_ONCE || way == PEER_LITTLE;
+    return way == P2P_DIRECT || way == P2P_ONCE || way == P2P_LL;
 }
 
 static void exchanges_give_every_rank_its_result(void **state)
 {
     (void)state;
-    for (int n = 1; n <= PEER_RANKS_MAX; n++, clear_flags()) /* flags count what one group has done */
-        for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
-            for (enum peer_way way = 0; way < PEER_WAY_COUNT; way++)
+    for (int n = 1; n <= P2P_RANKS_MAX; n++, clear_flags()) /* flags count what one group has done */
+        for (enum p2p_op op = 0; op < P2P_OP_COUNT; op++)
+            for (enum p2p_algo way = 0; way < P2P_ALGO_COUNT; way++)
                 for (int k = 0; k < COUNTS; k++) {
-                    if (!peer_way_serves(way, op, n, counts[k])) continue;
+                    if (!p2p_algo_supports(way, op, n, counts[k])) continue;
                     const int side = (n + cards - 1) / cards, most = multiprocessors / side;
                     struct job j = {.op = op, .way = way, .ranks = n, .count = counts[k]};
                     j.blocks = k % 2 ? 1 + k : most < 16 ? most : 16;
@@ -282,29 +282,29 @@ static void exchanges_give_every_rank_its_result(void **state)
                         j.in_place = false;
                         run(&j);
                         j.in_place = true;
-                        if (op != PEER_ALL_TO_ALL && way != PEER_ONCE) run(&j);
+                        if (op != P2P_ALL_TO_ALL && way != P2P_ONCE) run(&j);
                     }
                 }
 }
 
 /* Rank 0 begins, and rank 1 does not come. */
-static void wait_in_vain(enum peer_way way, double deadline_s)
+static void wait_in_vain(enum p2p_algo way, double deadline_s)
 {
-    struct job j = {.op = PEER_ALL_GATHER, .way = way, .ranks = 2, .count = 4096, .blocks = 2};
-    struct peer_exchange_args a = {.schedule = &j.s[0],
-                                   .count = j.count,
-                                   .dt = DTYPE_F32,
-                                   .blocks = j.blocks,
-                                   .deadline_s = deadline_s,
-                                   .gone = &words->gone};
+    struct job j = {.op = P2P_ALL_GATHER, .way = way, .ranks = 2, .count = 4096, .blocks = 2};
+    struct p2p_schedule_args a = {.schedule = &j.s[0],
+                                  .count = j.count,
+                                  .dt = DTYPE_F32,
+                                  .blocks = j.blocks,
+                                  .deadline_s = deadline_s,
+                                  .gone = &words->gone};
     uint32_t lost = 0;
     clear_flags();
-    assert_int_equal(peer_schedule_fill(&j.s[0], j.op, j.way, 0, 2), STATUS_OK);
+    assert_int_equal(p2p_schedule_fill(&j.s[0], j.op, j.way, 0, 2), STATUS_OK);
     for (int p = 0; p < 2; p++)
         a.in[p] = ranks[p].in, a.out[p] = ranks[p].out, a.work[p] = ranks[p].work,
         a.flags[p] = ranks[p].flags;
     to_gpu(0);
-    assert_int_equal(peer_exchange(&a, &ranks[0].s), STATUS_OK);
+    assert_int_equal(p2p_schedule_launch(&a, &ranks[0].s), STATUS_OK);
     if (deadline_s == 0) {
         usleep(100000);
         assert_int_equal(cudaStreamQuery(cuda_queue(&ranks[0].s)), cudaErrorNotReady);
@@ -320,15 +320,15 @@ static void wait_in_vain(enum peer_way way, double deadline_s)
 static void who_does_not_come_is_named(void **state)
 {
     (void)state;
-    wait_in_vain(PEER_DIRECT, 0.1);
-    wait_in_vain(PEER_LITTLE, 0.1);
+    wait_in_vain(P2P_DIRECT, 0.1);
+    wait_in_vain(P2P_LL, 0.1);
 }
 
 static void waits_end_when_all_are_told_to(void **state)
 {
     (void)state;
-    wait_in_vain(PEER_DIRECT, 0);
-    wait_in_vain(PEER_LITTLE, 0);
+    wait_in_vain(P2P_DIRECT, 0);
+    wait_in_vain(P2P_LL, 0);
 }
 
 int main(void)

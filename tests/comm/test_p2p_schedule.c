@@ -11,21 +11,21 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { CHUNKS = 4 * PEER_RANKS_MAX, ORDERS = 60 };
+enum { CHUNKS = 4 * P2P_RANKS_MAX, ORDERS = 60 };
 #define POISON 1e30f
 
-struct card {
-    struct peer_schedule s;
+struct device_state {
+    struct p2p_schedule s;
     float memory[3][CHUNKS];
     int step, move; /* moves done in the step; -1: it has not begun */
-    uint32_t told[PEER_RANKS_MAX];
+    uint32_t told[P2P_RANKS_MAX];
 };
 struct job {
-    enum peer_op op;
-    enum peer_way way;
+    enum p2p_op op;
+    enum p2p_algo way;
     int ranks;
     bool in_place;
-    struct card cards[PEER_RANKS_MAX];
+    struct device_state cards[P2P_RANKS_MAX];
 };
 
 static float value(int rank, int chunk)
@@ -40,15 +40,15 @@ static float tree(int first, int apart, int ranks, int chunk)
 }
 
 /* Where a buffer's chunk is: in place, IN is a part of OUT or OUT a part of IN. */
-static float *at(struct job *j, int rank, struct peer_place p)
+static float *at(struct job *j, int rank, struct p2p_place p)
 {
-    struct card *c = &j->cards[rank];
+    struct device_state *c = &j->cards[rank];
     int buffer = p.buffer, chunk = p.chunk;
-    assert_true(chunk < (buffer == PEER_IN ? c->s.in : buffer == PEER_OUT ? c->s.out : c->s.work));
-    if (j->in_place && buffer == PEER_OUT) {
-        if (j->op == PEER_REDUCE_SCATTER) chunk = rank;
-        buffer = PEER_IN;
-    } else if (j->in_place && buffer == PEER_IN && j->op == PEER_ALL_GATHER) {
+    assert_true(chunk < (buffer == P2P_IN ? c->s.in : buffer == P2P_OUT ? c->s.out : c->s.work));
+    if (j->in_place && buffer == P2P_OUT) {
+        if (j->op == P2P_REDUCE_SCATTER) chunk = rank;
+        buffer = P2P_IN;
+    } else if (j->in_place && buffer == P2P_IN && j->op == P2P_ALL_GATHER) {
         chunk = rank;
     }
     return &c->memory[buffer][chunk];
@@ -57,29 +57,29 @@ static float *at(struct job *j, int rank, struct peer_place p)
 static void set_up(struct job *j)
 {
     for (int r = 0; r < j->ranks; r++) {
-        struct card *c = &j->cards[r];
+        struct device_state *c = &j->cards[r];
         memset(c, 0, sizeof *c);
-        assert_int_equal(peer_schedule_fill(&c->s, j->op, j->way, r, j->ranks), STATUS_OK);
+        assert_int_equal(p2p_schedule_fill(&c->s, j->op, j->way, r, j->ranks), STATUS_OK);
         assert_int_equal(c->s.step_count, j->cards[0].s.step_count);
         assert_true(c->s.work <= CHUNKS);
         for (int b = 0; b < 3; b++)
             for (int i = 0; i < CHUNKS; i++) c->memory[b][i] = POISON;
-        for (int i = 0; i < c->s.in; i++) *at(j, r, (struct peer_place){PEER_IN, (uint8_t)i}) = value(r, i);
+        for (int i = 0; i < c->s.in; i++) *at(j, r, (struct p2p_place){P2P_IN, (uint8_t)i}) = value(r, i);
         c->move = -1;
     }
 }
 
-static void carry_out(struct job *j, int rank, const struct peer_move *m)
+static void carry_out(struct job *j, int rank, const struct p2p_schedule_move *m)
 {
-    const bool put = m->kind == PEER_PUT;
+    const bool put = m->kind == P2P_PUT;
     float *to = at(j, put ? m->rank : rank, m->to);
-    const float from = m->kind == PEER_TREE ? 0 : *at(j, put ? rank : m->rank, m->from);
-    if (m->kind == PEER_COPY || put) *to = from;
-    if (m->kind == PEER_ADD) *to = from + *at(j, rank, m->plus);
-    if (m->kind != PEER_TREE) return;
-    float x[PEER_RANKS_MAX] = {0};
+    const float from = m->kind == P2P_TREE ? 0 : *at(j, put ? rank : m->rank, m->from);
+    if (m->kind == P2P_COPY || put) *to = from;
+    if (m->kind == P2P_ADD) *to = from + *at(j, rank, m->plus);
+    if (m->kind != P2P_TREE) return;
+    float x[P2P_RANKS_MAX] = {0};
     for (int r = 0; r < j->ranks; r++) x[r] = *at(j, r, m->from);
-    for (int apart = PEER_RANKS_MAX / 2; apart > 0;
+    for (int apart = P2P_RANKS_MAX / 2; apart > 0;
          apart /= 2) /* the tree from its leaves up, another way than the schedules' */
         for (int r = 0; r < apart; r++)
             if (r + apart < j->ranks) x[r] += x[r + apart];
@@ -89,9 +89,9 @@ static void carry_out(struct job *j, int rank, const struct peer_move *m)
 /* One action of one rank, when its waits allow it; false: it waits, or has ended. */
 static bool act(struct job *j, int rank)
 {
-    struct card *c = &j->cards[rank];
+    struct device_state *c = &j->cards[rank];
     if (c->step == c->s.step_count) return false;
-    const struct peer_step *step = &c->s.steps[c->step];
+    const struct p2p_schedule_step *step = &c->s.steps[c->step];
     if (c->move < 0) {
         for (int p = 0; p < j->ranks; p++)
             if (step->tell >> p & 1) j->cards[p].told[rank] = (uint32_t)c->step + 1;
@@ -127,34 +127,34 @@ static void expect(struct job *j)
     for (int r = 0; r < j->ranks; r++)
         for (int c = 0; c < j->cards[r].s.out; c++) {
             float want = 0;
-            if (j->op == PEER_ALL_TO_ALL) want = value(c, r);
-            if (j->op == PEER_ALL_GATHER) want = value(c, 0);
-            if (j->op == PEER_REDUCE_SCATTER) want = tree(0, 1, j->ranks, r);
-            if (j->op == PEER_ALL_REDUCE) want = tree(0, 1, j->ranks, c);
-            const float got = *at(j, r, (struct peer_place){PEER_OUT, (uint8_t)c});
+            if (j->op == P2P_ALL_TO_ALL) want = value(c, r);
+            if (j->op == P2P_ALL_GATHER) want = value(c, 0);
+            if (j->op == P2P_REDUCE_SCATTER) want = tree(0, 1, j->ranks, r);
+            if (j->op == P2P_ALL_REDUCE) want = tree(0, 1, j->ranks, c);
+            const float got = *at(j, r, (struct p2p_place){P2P_OUT, (uint8_t)c});
             if (memcmp(&got, &want, sizeof got) != 0)
                 fail_msg("%s %s%s of %d ranks: rank %d chunk %d is %.9g, and should be %.9g",
-                         peer_way_text(j->way), peer_op_text(j->op), j->in_place ? " in place" : "", j->ranks,
+                         p2p_algo_text(j->way), p2p_op_text(j->op), j->in_place ? " in place" : "", j->ranks,
                          r, c, (double)got, (double)want);
         }
 }
 
 /* Ways with steps to walk through. */
-static bool walks(enum peer_op op, enum peer_way way, int ranks)
+static bool walks(enum p2p_op op, enum p2p_algo way, int ranks)
 {
-    return way != PEER_LITTLE && peer_way_serves(way, op, ranks, 4);
+    return way != P2P_LL && p2p_algo_supports(way, op, ranks, 4);
 }
 
 static void every_order_gives_every_rank_its_result(void **state)
 {
     (void)state;
-    for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
-        for (enum peer_way way = 0; way < PEER_WAY_COUNT; way++)
-            for (int ranks = 1; ranks <= PEER_RANKS_MAX; ranks++)
+    for (enum p2p_op op = 0; op < P2P_OP_COUNT; op++)
+        for (enum p2p_algo way = 0; way < P2P_ALGO_COUNT; way++)
+            for (int ranks = 1; ranks <= P2P_RANKS_MAX; ranks++)
                 for (int in_place = 0; in_place < 2; in_place++) {
                     struct job j = {.op = op, .way = way, .ranks = ranks, .in_place = in_place};
                     if (!walks(op, way, ranks)) continue;
-                    if (in_place && (op == PEER_ALL_TO_ALL || way == PEER_ONCE)) continue;
+                    if (in_place && (op == P2P_ALL_TO_ALL || way == P2P_ONCE)) continue;
                     for (uint64_t order = 0; order < ORDERS; order++) {
                         walk(&j, order);
                         expect(&j);
@@ -166,66 +166,65 @@ static void every_order_gives_every_rank_its_result(void **state)
 static void tells_and_waits_fit(void **state)
 {
     (void)state;
-    for (enum peer_op op = 0; op < PEER_OP_COUNT; op++)
-        for (enum peer_way way = 0; way < PEER_WAY_COUNT; way++)
-            for (int ranks = 2; ranks <= PEER_RANKS_MAX; ranks++) {
+    for (enum p2p_op op = 0; op < P2P_OP_COUNT; op++)
+        for (enum p2p_algo way = 0; way < P2P_ALGO_COUNT; way++)
+            for (int ranks = 2; ranks <= P2P_RANKS_MAX; ranks++) {
                 struct job j = {.op = op, .way = way, .ranks = ranks};
                 if (!walks(op, way, ranks)) continue;
                 set_up(&j);
                 for (int r = 0; r < ranks; r++)
                     for (int k = 0; k < j.cards[r].s.step_count; k++) {
-                        const struct peer_step *step = &j.cards[r].s.steps[k];
+                        const struct p2p_schedule_step *step = &j.cards[r].s.steps[k];
                         for (int p = 0; p < ranks; p++)
                             assert_int_equal(step->wait >> p & 1, j.cards[p].s.steps[k].tell >> r & 1);
                         assert_int_equal(step->wait >> r & 1, 0);
                         assert_int_equal(__builtin_popcount(step->wait),
-                                         way == PEER_RING || way == PEER_HYPERCUBE ? 1 : ranks - 1);
+                                         way == P2P_RING || way == P2P_HYPERCUBE ? 1 : ranks - 1);
                     }
             }
 }
 
 /* Chunks that a rank reads from others, and writes to them: what makes a way fast or slow. */
-static int chunks_moved(enum peer_op op, enum peer_way way, int ranks)
+static int chunks_moved(enum p2p_op op, enum p2p_algo way, int ranks)
 {
-    struct peer_schedule s;
+    struct p2p_schedule s;
     int count = 0;
-    assert_int_equal(peer_schedule_fill(&s, op, way, 0, ranks), STATUS_OK);
+    assert_int_equal(p2p_schedule_fill(&s, op, way, 0, ranks), STATUS_OK);
     for (int i = 0; i < s.move_count; i++)
-        count += s.moves[i].kind == PEER_TREE ? ranks - 1 : s.moves[i].rank != 0;
+        count += s.moves[i].kind == P2P_TREE ? ranks - 1 : s.moves[i].rank != 0;
     return count;
 }
 
 static void traffic_is_as_the_header_says(void **state)
 {
     (void)state;
-    for (enum peer_way way = PEER_DIRECT; way <= PEER_HYPERCUBE; way++) {
-        assert_int_equal(chunks_moved(PEER_ALL_GATHER, way, 8), 7);
-        assert_int_equal(chunks_moved(PEER_REDUCE_SCATTER, way, 8), 7);
-        assert_int_equal(chunks_moved(PEER_ALL_REDUCE, way, 8), 14);
+    for (enum p2p_algo way = P2P_DIRECT; way <= P2P_HYPERCUBE; way++) {
+        assert_int_equal(chunks_moved(P2P_ALL_GATHER, way, 8), 7);
+        assert_int_equal(chunks_moved(P2P_REDUCE_SCATTER, way, 8), 7);
+        assert_int_equal(chunks_moved(P2P_ALL_REDUCE, way, 8), 14);
     }
-    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_DIRECT, 8), 7);
-    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_RING, 8), 7);
-    assert_int_equal(chunks_moved(PEER_ALL_TO_ALL, PEER_HYPERCUBE, 8), 12); /* half of all, three times */
-    assert_int_equal(chunks_moved(PEER_ALL_REDUCE, PEER_ONCE, 8), 56);
+    assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_DIRECT, 8), 7);
+    assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_RING, 8), 7);
+    assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_HYPERCUBE, 8), 12); /* half of all, three times */
+    assert_int_equal(chunks_moved(P2P_ALL_REDUCE, P2P_ONCE, 8), 56);
 }
 
 static void what_cannot_be_is_refused(void **state)
 {
-    struct peer_schedule s;
+    struct p2p_schedule s;
     (void)state;
-    assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_HYPERCUBE, 0, 6), STATUS_CONFIG);
+    assert_int_equal(p2p_schedule_fill(&s, P2P_ALL_GATHER, P2P_HYPERCUBE, 0, 6), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "power of two"));
-    assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_DIRECT, 0, PEER_RANKS_MAX + 1),
-                     STATUS_CONFIG);
+    assert_int_equal(p2p_schedule_fill(&s, P2P_ALL_GATHER, P2P_DIRECT, 0, P2P_RANKS_MAX + 1), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "at most 8"));
-    assert_false(peer_way_serves(PEER_HYPERCUBE, PEER_ALL_GATHER, 6, 4));
-    assert_false(peer_way_serves(PEER_RING, PEER_ALL_GATHER, PEER_RANKS_MAX + 1, 4));
-    assert_true(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, PEER_LITTLE_FLOATS));
-    assert_true(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, 6));
-    assert_false(peer_way_serves(PEER_LITTLE, PEER_ALL_GATHER, 4, 5));
-    assert_false(peer_way_serves(PEER_DIRECT, PEER_ALL_GATHER, 4, 6));
-    assert_false(peer_way_serves(PEER_LITTLE, PEER_ALL_REDUCE, 4, PEER_LITTLE_FLOATS));
-    assert_int_equal(peer_schedule_fill(&s, PEER_ALL_GATHER, PEER_ONCE, 0, 4), STATUS_CONFIG);
+    assert_false(p2p_algo_supports(P2P_HYPERCUBE, P2P_ALL_GATHER, 6, 4));
+    assert_false(p2p_algo_supports(P2P_RING, P2P_ALL_GATHER, P2P_RANKS_MAX + 1, 4));
+    assert_true(p2p_algo_supports(P2P_LL, P2P_ALL_GATHER, 4, P2P_LL_FLOATS));
+    assert_true(p2p_algo_supports(P2P_LL, P2P_ALL_GATHER, 4, 6));
+    assert_false(p2p_algo_supports(P2P_LL, P2P_ALL_GATHER, 4, 5));
+    assert_false(p2p_algo_supports(P2P_DIRECT, P2P_ALL_GATHER, 4, 6));
+    assert_false(p2p_algo_supports(P2P_LL, P2P_ALL_REDUCE, 4, P2P_LL_FLOATS));
+    assert_int_equal(p2p_schedule_fill(&s, P2P_ALL_GATHER, P2P_ONCE, 0, 4), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "all_reduce"));
 }
 

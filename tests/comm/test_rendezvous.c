@@ -236,7 +236,7 @@ static void test_secret_files(void **state)
 {
     (void)state;
     char dir[] = "/tmp/ingot-secret-XXXXXX", path[64], link[64];
-    struct meet_secret s;
+    struct rendezvous_secret s;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/secret", dir);
     snprintf(link, sizeof link, "%s/link", dir);
@@ -261,7 +261,7 @@ static void test_secret_files(void **state)
         fclose(f);
         chmod(path, files[i].mode);
         set("INGOT_JOB_SECRET_FILE", path);
-        assert_int_equal(meet_secret_read(&s), files[i].code);
+        assert_int_equal(rendezvous_secret_read(&s), files[i].code);
         if (files[i].code == STATUS_OK) {
             assert_int_equal(s.count, 32);
             assert_int_equal(s.bytes[0], 0);
@@ -270,10 +270,10 @@ static void test_secret_files(void **state)
         if (i == 0) {
             assert_int_equal(symlink(path, link), 0);
             set("INGOT_JOB_SECRET_FILE", link);
-            assert_int_not_equal(meet_secret_read(&s), STATUS_OK);
+            assert_int_not_equal(rendezvous_secret_read(&s), STATUS_OK);
             set("INGOT_JOB_SECRET_FILE", path);
             set("INGOT_JOB_SECRET", secret);
-            assert_int_equal(meet_secret_read(&s), STATUS_CONFIG);
+            assert_int_equal(rendezvous_secret_read(&s), STATUS_CONFIG);
             set("INGOT_JOB_SECRET", NULL);
         }
         unlink(path);
@@ -281,7 +281,7 @@ static void test_secret_files(void **state)
     set("INGOT_JOB_SECRET_FILE", NULL);
     unlink(link);
     rmdir(dir);
-    assert_int_equal(meet_secret_read(&s), STATUS_OK);
+    assert_int_equal(rendezvous_secret_read(&s), STATUS_OK);
     assert_int_equal(s.count, 0);
 }
 

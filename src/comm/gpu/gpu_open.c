@@ -9,10 +9,10 @@
 static status check_gpus(struct comm *world, const struct dev *d)
 {
     struct where {
-        char machine[BOARD_MACHINE], address[DEV_ADDRESS];
+        char machine[HEARTBEAT_HOST], address[DEV_ADDRESS];
     } mine, *all = calloc((size_t)world->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
-    board_machine(mine.machine);
+    heartbeat_host(mine.machine);
     status st = dev_address(d, mine.address);
     if (st == STATUS_OK) st = comm_all_gather(world, "cards", &mine, all, sizeof mine, NULL);
     for (int r = 0; r < world->ranks && st == STATUS_OK; r++)
@@ -25,12 +25,12 @@ static status check_gpus(struct comm *world, const struct dev *d)
     return st;
 }
 
-status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport how)
+status comm_devices_open(struct comm *world, struct stream *s, enum comm_transport how)
 {
 #if INGOT_CUDA
-    const struct card_driver *driver = cuda_card_driver();
+    const struct device_comm_ops *driver = cuda_device_comm_ops();
 #else
-    const struct card_driver *driver = NULL; /* nobody has a stream */
+    const struct device_comm_ops *driver = NULL; /* nobody has a stream */
 #endif
     if (world == NULL || s == NULL) return STATUS_OK;
     CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
@@ -43,12 +43,12 @@ status comm_cards_open(struct comm *world, struct stream *s, enum comm_transport
     return driver->time(world, s);
 }
 
-status comm_cards_share(struct comm *world, void *base, size_t bytes)
+status comm_devices_register(struct comm *world, void *base, size_t bytes)
 {
     return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
 }
 
-status comm_cards_unshare(struct comm *world, void *base)
+status comm_devices_deregister(struct comm *world, void *base)
 {
     return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
 }
