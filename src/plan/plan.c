@@ -69,18 +69,29 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
                                rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
-static void lay_tables(struct sparse_grad *t, struct memory *m, const struct decoder *d,
-                       const struct plan_lay_args *args)
+static void lay_rank_state(struct rank_state *rank, struct memory *m, struct decoder *d, int stores,
+                           const struct plan_lay_args *args)
 {
-    sparse_grad_lay(t, &(struct sparse_grad_lay){.mesh = args->mesh,
-                                                 .params = &d->params,
-                                                 .reads = args->tokens * model_engram_rows(&d->spec),
-                                                 .micros = args->step_micros,
-                                                 .grad = &m->grad,
-                                                 .optim = &m->optim});
+    const bool train = args->use == PLAN_TRAIN;
+    rank_state_lay(
+        rank, &d->params,
+        &(struct rank_state_lay){.mesh = args->mesh,
+                                 .train = train,
+                                 .muon = train && args->optim == OPTIM_MUON,
+                                 .gradient_groups = args->gradient_groups,
+                                 .table_reads = args->tokens * model_engram_rows(&d->spec),
+                                 .step_micros = args->step_micros,
+                                 .end = (int)d->spec.layer_count + 1,
+                                 .stores = stores,
+                                 .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm,
+                                 .param = &m->param,
+                                 .grad = &m->grad,
+                                 .optim = &m->optim,
+                                 .scratch = &m->scratch});
 }
 
-status plan_lay(struct memory *m, struct decoder *d, struct activations *a, const struct plan_lay_args *args)
+status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
+                const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
     if (args->kind == DEV_CUDA) TRY(check_gpu(&d->spec));
@@ -121,34 +132,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct activations *a, cons
                                                  .grad = &m->grad,
                                                  .optim = &m->optim,
                                                  .host = train && args->offload ? &m->host : NULL}}));
-    struct sync counted;
-    struct sparse_grad counted_tables, *tables = args->tables ? args->tables : &counted_tables;
-    struct grad_norm counted_squares;
-    struct tp_grad counted_share;
-    struct zero counted_zero;
-    struct offload counted_offload;
-    zero_lay(args->zero ? args->zero : &counted_zero, &d->params,
-             &(struct zero_lay){.mesh = args->mesh,
-                                .param = &m->param,
-                                .grad = &m->grad,
-                                .train = train,
-                                .end = (int)d->spec.layer_count + 1,
-                                .stores = l.stores,
-                                .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm});
-    if (train) optim_lay(&d->params, &m->optim);
-    if (train) offload_lay(args->places ? args->places : &counted_offload, &d->params, &m->optim);
-    if (train) lay_tables(tables, m, d, args);
-    if (train)
-        grad_norm_lay(args->squares ? args->squares : &counted_squares,
-                      &(struct grad_norm_lay){&d->params, tables, args->mesh, &m->optim});
-    if (train) tp_grad_lay(args->share ? args->share : &counted_share, &d->params, args->mesh, &m->grad);
-    if (train)
-        sync_lay(args->sync ? args->sync : &counted, args->mesh, args->gradient_groups, &d->params, &m->grad);
-    if (train && args->optim == OPTIM_MUON) {
-        const size_t mark = arena_mark(&m->scratch); /* forward and backward are over when it is used */
-        muon_lay(&d->params, args->mesh, &m->scratch);
-        arena_release(&m->scratch, mark);
-    }
+    lay_rank_state(rank, m, d, l.stores, args);
     TRY(activations_lay(a, d, &l));
     if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
     return STATUS_OK;
@@ -215,13 +199,13 @@ static status check_fit(const struct memory *m, double have, double host)
                 text_bytes(a, (double)memory_peak(m)), text_bytes(b, have));
 }
 
-status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
+status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                     const struct plan_lay_args *args)
 {
     struct memory count;
     name_arenas(&count);
     name_arenas(m);
-    TRY(plan_lay(&count, d, a, args));
+    TRY(plan_lay(&count, d, rank, a, args));
     forget_counting(d, a);
     TRY(check_fit(&count, args->bytes_max, host_bytes() / ranks_here(args->mesh)));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
@@ -229,7 +213,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
     MEMORY_LIST(X)
 #undef X
     TRY(dev_pinned_arena(dev, &m->host, m->host.name, count.host.peak));
-    TRY(plan_lay(m, d, a, args));
+    TRY(plan_lay(m, d, rank, a, args));
     CHECK(m->host.peak == count.host.peak, "%s: planned %zu bytes, laid out %zu", m->host.name,
           count.host.peak, m->host.peak);
     m->host.sealed = true;
@@ -331,6 +315,7 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
 {
     struct spec copy = *s;
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m;
     name_arenas(&m);
@@ -338,7 +323,7 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     struct plan_lay_args args = plan_args(&copy, given->mesh);
     args.ops = given->ops, args.kind = given->kind;
     TRY(decoder_init(&d, &copy.model, given->mesh));
-    status st = plan_lay(&m, &d, &a, &args);
+    status st = plan_lay(&m, &d, &rank, &a, &args);
     *bytes = (double)memory_peak(&m);
     activations_fini(&a);
     decoder_fini(&d);
@@ -565,6 +550,7 @@ status plan_print(const struct spec *spec, int json)
 {
     struct spec s = *spec;
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m;
     struct dev dev;
@@ -580,7 +566,7 @@ status plan_print(const struct spec *spec, int json)
     struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model, NULL));
-    status st = plan_lay(&m, &d, &a, &args);
+    status st = plan_lay(&m, &d, &rank, &a, &args);
     double have = plan_bytes(&s, &dev, NULL);
     if (st == STATUS_OK) {
         if (json)

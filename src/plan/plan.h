@@ -6,10 +6,7 @@
 #include "model/decoder.h"
 #include "model/feed.h"
 #include "ops/choose.h"
-#include "optim/offload.h"
-#include "optim/grad_norm.h"
-#include "parallel/tp_grad.h"
-#include "parallel/zero.h"
+#include "optim/rank_state.h"
 
 /*  arena   category        what lies there */
 #define MEMORY_LIST(X)                                                                                       \
@@ -47,25 +44,19 @@ struct plan_lay_args {
     int micro_count;           /* micro-batches whose data is held at once; 0: 1 */
     const struct mesh *mesh;   /* the place of the rank that is laid out; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
-    struct sync *sync;         /* of training: laid out, too; NULL: only counted */
-    struct grad_norm *squares;       /* likewise */
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step, of all data-parallel ranks: read with `sparse` */
-    struct sparse_grad *tables;     /* likewise */
-    struct tp_grad *share;       /* likewise */
-    struct zero *zero;         /* likewise */
     bool overlay;              /* gradients lie where activations were (grad_overlay.h): overlay_apart must allow it */
     bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */
-    struct offload *places;    /* of what is offloaded: laid out, too; NULL: only counted */
     const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */
     double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
 };
-status plan_lay(struct memory *m, struct decoder *d, struct activations *a,
+status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                 const struct plan_lay_args *args) WARN_UNUSED;
 /* Reserves every arena with the bytes that a counting pass found, then lays out for real and seals. */
-status plan_reserve(struct memory *m, struct decoder *d, struct activations *a,
+status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device, and what its exchanges take */

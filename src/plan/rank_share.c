@@ -148,20 +148,18 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
 }
 
 /* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
-static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *given,
+static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
                         struct rank_share *s)
 {
     struct decoder d;
     struct activations act = {0};
-    struct sparse_grad tables;
-    struct plan_lay_args with = *given, *a = &with;
-    with.tables = &tables;
+    struct rank_state rank;
     TRY(decoder_init(&d, spec, a->mesh));
     *m = (struct memory){0};
-    status st = plan_lay(m, &d, &act, a);
+    status st = plan_lay(m, &d, &rank, &act, a);
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
-        count_reads(s, &d, &tables);
+        count_reads(s, &d, &rank.sparse_grad);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
         s->act_front = (double)act.act_front;

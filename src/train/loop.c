@@ -206,7 +206,7 @@ static void print_banner(const struct loop *l)
         log_info("host      planned %zu bytes, measured %zu (%s): master weights and moments; %s per step "
                  "each way",
                  t->memory.host.peak, t->memory.host.size, text_bytes(a, (double)t->memory.host.size),
-                 text_bytes(b, offload_bytes(&t->offload)));
+                 text_bytes(b, offload_bytes(&t->rank.offload)));
     log_info("compute   %s FLOPs per token (3 x forward)",
              text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
 }

@@ -84,7 +84,7 @@ static status lap_begin(struct trainer *t)
 /* The position of a micro-batch in the order of the step, in the step's numbers. */
 static int number_of(const struct turn *w, int position)
 {
-    const struct sync *sync = &w->t->sync;
+    const struct sync *sync = &w->t->rank.sync;
     return sync_group(sync, position / w->per_group) + position % w->per_group * sync->groups;
 }
 
@@ -148,11 +148,11 @@ static status group_end(struct turn *w, int chunk, int position)
     for (int u = 0; u < p->unit_count && !by_units(t); u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
-            TRY(sync_fold_part(&t->sync, k, &part, &grads, &t->ops, t->exec.stream));
+            TRY(sync_fold_part(&t->rank.sync, k, &part, &grads, &t->ops, t->exec.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
-    if (by_units(t)) return zero_losses(&t->zero, losses.losses);
-    return sync_fold_part(&t->sync, k, &(struct sync_part){0}, &losses, &t->ops, t->exec.stream);
+    if (by_units(t)) return zero_losses(&t->rank.zero, losses.losses);
+    return sync_fold_part(&t->rank.sync, k, &(struct sync_part){0}, &losses, &t->ops, t->exec.stream);
 }
 
 static void accumulate(struct turn *w, int position)
@@ -176,10 +176,10 @@ static status weights(struct turn *w, int micro)
     CHECK(micro == w->wgrads && micro < w->dgrads, "W of micro-batch %d after %d, with %d BI", micro,
           w->wgrads, w->dgrads);
     accumulate(w, micro);
-    t->zero.group = micro / w->per_group;
-    t->zero.half = ZERO_WEIGHTS;
-    t->zero.store = store_of(w, micro);
-    struct deferred *store = &t->acts.stages->stores[t->zero.store];
+    t->rank.zero.group = micro / w->per_group;
+    t->rank.zero.half = ZERO_WEIGHTS;
+    t->rank.zero.store = store_of(w, micro);
+    struct deferred *store = &t->acts.stages->stores[t->rank.zero.store];
     for (int64_t i = t->decoder.part.layers[0].end - 1; i >= t->decoder.part.layers[0].begin; i--) {
         const struct param_unit *unit = &t->decoder.params.units[i + 1];
         TRY(params_enter(&t->decoder.params, i + 1, UNIT_BACKWARD));
@@ -209,9 +209,9 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
         t->exec.micro = sparse_grad_micro(&t->mesh, t->pipeline.schedule.micros, number_of(w, a->micro));
-        t->zero.group = a->micro / w->per_group;
-        t->zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
-        t->zero.store = a->store;
+        t->rank.zero.group = a->micro / w->per_group;
+        t->rank.zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
+        t->rank.zero.store = a->store;
         t->exec.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
         const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->exec);
         t->exec.defer = NULL;
@@ -228,12 +228,12 @@ status pipeline_run(struct trainer *t, int micro_count)
     struct pipeline *p = &t->pipeline;
     struct turn w = {.t = t,
                      .me = &p->schedule.rank[t->mesh.pp_rank],
-                     .per_group = micro_count / t->sync.groups,
+                     .per_group = micro_count / t->rank.sync.groups,
                      .before = {.what = PIPE_W}};
     CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
           p->schedule.micros);
     TRY(lap_begin(t));
-    zero_begin(&t->zero);
+    zero_begin(&t->rank.zero);
     for (int i = 0; i < w.me->count; i++) {
         const struct pipe_action *a = &w.me->actions[i];
         switch (a->what) {
@@ -247,7 +247,7 @@ status pipeline_run(struct trainer *t, int micro_count)
         w.before = *a;
         TRY(lap(t, SPENT_ELSE)); /* a message on its way, the sums of a group that ends */
     }
-    return zero_end(&t->zero);
+    return zero_end(&t->rank.zero);
 }
 
 /* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. Where ranks share out the

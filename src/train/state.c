@@ -68,7 +68,7 @@ status state_upload(const struct state *s)
         if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
-    TRY(zero_gather(&t->zero));
+    TRY(zero_gather(&t->rank.zero));
     return dev_sync(t->exec.stream);
 }
 

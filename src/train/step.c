@@ -17,30 +17,30 @@ static status sum_ranks(struct trainer *t, const struct sync_sums *sums, bool lo
 {
     SCOPE("train.sync", -1);
     for (int u = 0; u < t->decoder.params.unit_count && !losses_alone; u++)
-        TRY(sync_unit(&t->sync, &t->decoder.params, u, t->exec.stream));
-    return sync_losses(&t->sync, sums->losses, t->exec.stream);
+        TRY(sync_unit(&t->rank.sync, &t->decoder.params, u, t->exec.stream));
+    return sync_losses(&t->rank.sync, sums->losses, t->exec.stream);
 }
 
 /* The micro-batches of a step, one after the other: gradients and losses of this rank. */
 static status whole_model(struct trainer *t, int micro_count, const struct sync_sums *sums)
 {
-    for (int k = 0; k < t->sync.groups; k++) {
-        const int first = sync_group(&t->sync, k);
-        for (int i = first; i < micro_count; i += t->sync.groups) {
+    for (int k = 0; k < t->rank.sync.groups; k++) {
+        const int first = sync_group(&t->rank.sync, k);
+        for (int i = first; i < micro_count; i += t->rank.sync.groups) {
             SCOPE("train.micro", i);
             t->exec.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
             t->exec.micro = sparse_grad_micro(&t->mesh, micro_count, i);
-            if (k == t->sync.groups - 1 && i + t->sync.groups >= micro_count)
+            if (k == t->rank.sync.groups - 1 && i + t->rank.sync.groups >= micro_count)
                 grad_overlap_begin(&t->grad_overlap, sums);
             TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss,
                                 &t->exec));
         }
-        if (k < t->sync.groups - 1) TRY(sync_fold(&t->sync, k, sums, &t->ops, t->exec.stream));
+        if (k < t->rank.sync.groups - 1) TRY(sync_fold(&t->rank.sync, k, sums, &t->ops, t->exec.stream));
     }
-    const struct sync_part losses = {.count = 0}, gradients = {.count = t->sync.total};
+    const struct sync_part losses = {.count = 0}, gradients = {.count = t->rank.sync.total};
     bool all;
     TRY(grad_overlap_end(&t->grad_overlap, &all));
-    TRY(sync_fold_part(&t->sync, t->sync.groups - 1, all ? &losses : &gradients, sums, &t->ops,
+    TRY(sync_fold_part(&t->rank.sync, t->rank.sync.groups - 1, all ? &losses : &gradients, sums, &t->ops,
                        t->exec.stream));
     return t->mesh.dp ? sum_ranks(t, sums, all) : STATUS_OK;
 }
@@ -49,18 +49,19 @@ static status whole_model(struct trainer *t, int micro_count, const struct sync_
  * the tree: also for the losses. */
 static status unit_by_unit(struct trainer *t, int micro_count, const struct sync_sums *sums)
 {
-    CHECK(t->sync.groups == micro_count, "%d micro-batches in %d groups", micro_count, t->sync.groups);
-    zero_begin(&t->zero);
+    CHECK(t->rank.sync.groups == micro_count, "%d micro-batches in %d groups", micro_count,
+          t->rank.sync.groups);
+    zero_begin(&t->rank.zero);
     t->exec.accum = ACCUM_STORE;
-    for (int k = 0; k < t->sync.groups; k++) {
-        const int i = sync_group(&t->sync, k);
+    for (int k = 0; k < t->rank.sync.groups; k++) {
+        const int i = sync_group(&t->rank.sync, k);
         SCOPE("train.micro", i);
-        t->zero.group = k;
+        t->rank.zero.group = k;
         t->exec.micro = sparse_grad_micro(&t->mesh, micro_count, i);
         TRY(decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->exec));
-        TRY(zero_losses(&t->zero, sums->losses));
+        TRY(zero_losses(&t->rank.zero, sums->losses));
     }
-    return zero_end(&t->zero);
+    return zero_end(&t->rank.zero);
 }
 
 /* Everything that the device does in a step: it reads the feed, and writes the weights and the feed's scalars. */
@@ -68,7 +69,7 @@ static status queue_step(struct trainer *t, int micro_count)
 {
     const struct sync_sums sums = {.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
     const bool whole = t->decoder.params.zero < 2;
-    TRY(offload_begin(&t->offload, &t->exec));
+    TRY(offload_begin(&t->rank.offload, &t->exec));
     if (t->mesh.pp)
         TRY(pipeline_run(t, micro_count));
     else
@@ -77,11 +78,12 @@ static status queue_step(struct trainer *t, int micro_count)
     if (t->mesh.pp) TRY(pipeline_sums(t));
     if (t->mesh.tp) {
         SCOPE("train.share", -1);
-        TRY(tp_grad_all_reduce(&t->share, &t->decoder.params, t->exec.stream));
+        TRY(tp_grad_all_reduce(&t->rank.tp_grad, &t->decoder.params, t->exec.stream));
     }
-    TRY(sparse_grad_reduce(&t->tables, &t->decoder.params, &t->ops, t->exec.stream));
-    TRY(optim_step(&t->exec, &t->spec.run, &t->squares, &t->offload, t->spec.model.moe_balance_rate));
-    return zero_gather(&t->zero);
+    TRY(sparse_grad_reduce(&t->rank.sparse_grad, &t->decoder.params, &t->ops, t->exec.stream));
+    TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
+                   t->spec.model.moe_balance_rate));
+    return zero_gather(&t->rank.zero);
 }
 
 /* Records the step as a graph. What cannot be recorded goes on op by op, and says why. */
@@ -93,7 +95,7 @@ static status capture_step(struct trainer *t, int micro_count)
     t->mode = STEP_REPLAY;
     if (st == STATUS_OK && end == STATUS_OK) return STATUS_OK;
     t->mode = STEP_EAGER;
-    sp_overlap_reset(&t->way);
+    sp_overlap_reset(&t->sp_overlap);
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
     return STATUS_OK;
 }
@@ -103,7 +105,8 @@ static status run_step(struct trainer *t, int micro_count)
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
         TRY(dev_graph_launch(&t->stream, &t->graph));
-        zero_begin(&t->zero); /* what slots held before, an evaluation's units, they do not hold any more */
+        zero_begin(
+            &t->rank.zero); /* what slots held before, an evaluation's units, they do not hold any more */
         return STATUS_OK;
     }
     if (t->mode == STEP_FIRST)

@@ -82,30 +82,24 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
     if (given == NULL) TRY(resolve_groups(t));
     struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
-    args.sync = &t->sync;
-    args.squares = &t->squares;
-    args.tables = &t->tables;
-    args.share = &t->share;
-    args.zero = &t->zero;
-    args.places = &t->offload;
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->exec.stream;
     args.bytes_max = plan_bytes(&t->spec, &t->dev, &t->mesh);
     TRY(decoder_init(&t->decoder, &t->spec.model, &t->mesh));
-    TRY(plan_reserve(&t->memory, &t->decoder, &t->acts, &args));
+    TRY(plan_reserve(&t->memory, &t->decoder, &t->rank, &t->acts, &args));
     choose_workspace(t->exec.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->exec.stream, &shape, t->memory.input.base));
     t->exec.scalars = t->feed.scalars;
     TRY(side_stream_open(&t->side_stream, t->mesh.world ? t->exec.stream : NULL));
-    if (t->exec.stream) TRY(sp_overlap_open(&t->way, &t->side_stream, t->mesh.tp));
-    t->exec.way = t->way.side_stream ? &t->way : NULL;
-    TRY(zero_open(&t->zero,
-                  &(struct zero_open){.sync = &t->sync, .ops = &t->ops, .side_stream = &t->side_stream}));
+    if (t->exec.stream) TRY(sp_overlap_open(&t->sp_overlap, &t->side_stream, t->mesh.tp));
+    t->exec.way = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
+    TRY(zero_open(&t->rank.zero, &(struct zero_open){
+                                     .sync = &t->rank.sync, .ops = &t->ops, .side_stream = &t->side_stream}));
     TRY(memory_share(t));
     TRY(grad_overlap_open(&t->grad_overlap,
-                          &(struct grad_overlap_args){.sync = &t->sync,
+                          &(struct grad_overlap_args){.sync = &t->rank.sync,
                                                       .params = &t->decoder.params,
                                                       .ops = &t->ops,
                                                       .side_stream = &t->side_stream,
@@ -115,11 +109,11 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
         return FAIL(STATUS_CONFIG,
                     "memory.offload_optimizer leaves routers' biases no place on the GPU under "
                     "parallel.zero so far; set one of the two to false, or 0");
-    TRY(offload_open(&t->offload, t->exec.stream));
+    TRY(offload_open(&t->rank.offload, t->exec.stream));
     if (args.use == PLAN_TRAIN)
-        TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->offload, t->exec.stream));
-    t->exec.tables = &t->tables;
-    return sparse_grad_open(&t->tables, t->exec.stream);
+        TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->rank.offload, t->exec.stream));
+    t->exec.tables = &t->rank.sparse_grad;
+    return sparse_grad_open(&t->rank.sparse_grad, t->exec.stream);
 }
 
 /* Of exchanges, too, what was taken is what was planned. */
@@ -205,10 +199,10 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
-    offload_close(&t->offload);
+    offload_close(&t->rank.offload);
     grad_overlap_close(&t->grad_overlap);
-    zero_close(&t->zero);
-    sp_overlap_close(&t->way);
+    zero_close(&t->rank.zero);
+    sp_overlap_close(&t->sp_overlap);
     side_stream_close(&t->side_stream);
     pipeline_close(t);
     feed_close(&t->feed);
@@ -250,7 +244,7 @@ status trainer_init_weights(struct trainer *t)
     SCOPE("train.init", -1);
     if (t->decoder.token_map.data) TRY(put_map(t, NULL, NULL)); /* until trainer_fold */
     TRY(init_weights(&t->decoder, &t->exec, (uint64_t)t->spec.run.run_seed));
-    TRY(zero_gather(&t->zero));
+    TRY(zero_gather(&t->rank.zero));
     return dev_sync(t->exec.stream);
 }
 

@@ -20,21 +20,16 @@ struct trainer {
     struct stream stream; /* of a GPU; run.stream is NULL on the CPU */
     struct ops ops;
     struct decoder decoder;
+    struct rank_state rank; /* gradient sums, ZeRO, offload: what the step needs beside them */
     struct activations acts;
     struct memory memory;
     struct exec exec;
     struct feed feed;
     struct mesh mesh; /* the ranks of the run, and this one's place */
-    struct sync sync;
     struct side_stream side_stream;
-    struct sp_overlap way;
+    struct sp_overlap sp_overlap;
     struct grad_overlap grad_overlap;
-    struct grad_norm squares;
-    struct sparse_grad tables;
-    struct zero zero;
-    struct offload offload;
     struct pipeline pipeline;
-    struct tp_grad share;
     struct graph graph;
     enum step_mode mode; /* of the next step */
     char gemm_cache[SPEC_TEXT + 64];

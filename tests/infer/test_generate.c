@@ -24,13 +24,14 @@ static void ok(status st)
 static void check_family(const struct model_spec *spec, enum plan_use use, int64_t prompt)
 {
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m;
     struct ops ops;
     ok(ops_cpu(&ops, NULL));
     ok(decoder_init(&d, spec, NULL));
     ok(plan_reserve(
-        &m, &d, &a,
+        &m, &d, &rank, &a,
         &(struct plan_lay_args){
             .use = use, .ops = &ops, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
     struct exec run = {.ops = &ops, .params = &d.params};
@@ -177,6 +178,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     s.vocab_size = VOCAB, s.layer_count = 1, s.hidden_size = 16, s.ffn_size = 16, s.head_count = 2,
     s.head_dim = 8, s.context_length = 8;
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m;
     struct ops ops;
@@ -184,7 +186,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     ok(ops_cpu(&ops, NULL));
     ok(decoder_init(&d, &s, NULL));
     ok(plan_reserve(
-        &m, &d, &a,
+        &m, &d, &rank, &a,
         &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
     struct exec run = {.ops = &ops, .params = &d.params};
     ok(generate_open(&g, &d, &a, 4, &run));

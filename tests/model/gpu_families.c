@@ -72,6 +72,7 @@ static struct spec spec_of(const struct model_spec *m, int64_t tokens, const str
 /* A model on the host, in any type, with the oracle: what the others are measured by. */
 struct reference {
     struct decoder d;
+    struct rank_state rank;
     struct activations a;
     struct memory memory;
     struct ops ops;
@@ -85,7 +86,7 @@ static void reference_open(struct reference *r, const struct model_spec *m, dtyp
     ops_oracle(&r->ops);
     must(decoder_init(&r->d, m, NULL), "oracle");
     must(plan_reserve(
-             &r->memory, &r->d, &r->a,
+             &r->memory, &r->d, &r->rank, &r->a,
              &(struct plan_lay_args){
                  .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = tokens, .positions = tokens}),
          "oracle");

@@ -26,6 +26,7 @@ enum { T = HF_T };
 struct fixture {
     struct hf_fixture hf;
     struct decoder d;
+    struct rank_state rank;
     struct activations a;
     struct memory memory;
     struct ops ops;
@@ -47,7 +48,7 @@ static void fixture_open_for(struct fixture *f, const char *name, dtype dt, int6
     else
         ok(ops_cpu(&f->ops, NULL));
     ok(decoder_init(&f->d, &f->hf.spec, NULL));
-    ok(plan_reserve(&f->memory, &f->d, &f->a,
+    ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a,
                     &(struct plan_lay_args){.use = PLAN_TRAIN,
                                             .ops = &f->ops,
                                             .dt = dt,
@@ -232,7 +233,7 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
         const char *to = turn ? twice : once;
         if (turn) ok(hf_config_read(&again, once));
         ok(decoder_init(&f->d, turn ? &again : m, NULL));
-        ok(plan_reserve(&f->memory, &f->d, &f->a, &lay));
+        ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a, &lay));
         f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
         if (turn)
             ok(hf_weights_read(&f->d, once));

@@ -57,6 +57,7 @@ static void check(dtype dt)
 {
     const struct model_spec spec = spec_of_fixture();
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m;
     struct ops ops;
@@ -67,7 +68,7 @@ static void check(dtype dt)
         ok(ops_cpu(&ops, NULL));
     ok(decoder_init(&d, &spec, NULL));
     ok(plan_reserve(
-        &m, &d, &a,
+        &m, &d, &rank, &a,
         &(struct plan_lay_args){
             .use = PLAN_TRAIN, .ops = &ops, .dt = dt, .optim = OPTIM_ADAMW, .tokens = T, .positions = T}));
     struct exec run = {.ops = &ops, .params = &d.params, .scalars = &scalars};

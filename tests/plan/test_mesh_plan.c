@@ -75,13 +75,14 @@ static void one_device_is_todays_plan(void **state)
         s.model.mtp_depth = i % 2;
         struct ops ops;
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
         assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
         struct plan_lay_args args = plan_args(&s, NULL);
         args.ops = &ops, args.kind = DEV_CPU;
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
         struct mesh_plan *p = open_plan(&s, "cpu");
         struct mesh_result r;
         assert_int_equal(mesh_plan_given(p, &r), STATUS_OK);
@@ -155,13 +156,14 @@ static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_varia
         const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * v->mesh.dp);
         const struct mesh_memory *mine = &r.stages[rank].memory;
         struct decoder d;
+        struct rank_state state;
         struct activations a = {0};
         struct memory m = {0};
         struct plan_lay_args args = plan_args(s, &mesh);
         args.ops = &ops, args.kind = DEV_CPU;
         if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(s); /* as a run resolves them */
         assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &state, &a, &args), STATUS_OK);
         if (fabs(mine->act - (double)m.act.peak) > 0.5)
             fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
         assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
@@ -546,12 +548,13 @@ static void muon_takes_its_memory(void **state)
         assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
         const struct mesh mesh = mesh_place(&v.mesh, 0);
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
         struct plan_lay_args args = plan_args(&s, &mesh);
         args.ops = &ops, args.kind = DEV_CPU;
         assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
         const double laid = (double)m.scratch.peak, planned = r.stages[0].memory.scratch;
         if (planned < laid - 0.5 || planned > laid * (v.mesh.zero ? 1.1 : 1) + 0.5)
             fail_msg("case %d: scratch %.0f, plan_lay %.0f", i, planned, laid);

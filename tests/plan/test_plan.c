@@ -43,6 +43,7 @@ static void reserved_bytes_equal_planned_bytes(void **state)
         for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
             struct spec s;
             struct decoder d;
+            struct rank_state rank;
             struct activations a = {0}, counted = {0};
             struct memory m, plan = {0};
             assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
@@ -62,10 +63,10 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             spec_resolve(&s);
             struct plan_lay_args args = plan_args(&s, NULL);
             assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-            assert_int_equal(plan_lay(&plan, &d, &counted, &args), STATUS_OK);
+            assert_int_equal(plan_lay(&plan, &d, &rank, &counted, &args), STATUS_OK);
             assert_true(d.params.master == NULL);
             activations_fini(&counted);
-            assert_int_equal(plan_reserve(&m, &d, &a, &args), STATUS_OK);
+            assert_int_equal(plan_reserve(&m, &d, &rank, &a, &args), STATUS_OK);
 #define X(field, category, text) assert_int_equal(m.field.size, plan.field.peak);
             MEMORY_LIST(X)
 #undef X
@@ -85,6 +86,7 @@ static void moments_take_what_their_type_says(void **state)
     for (int kind = OPTIM_STATE_FP32; kind <= OPTIM_STATE_INT8; kind++) {
         struct spec s;
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
         assert_int_equal(preset_find("nano", &s.model), STATUS_OK);
@@ -95,7 +97,7 @@ static void moments_take_what_their_type_says(void **state)
         spec_resolve(&s);
         struct plan_lay_args args = plan_args(&s, NULL);
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
         const struct params *p = &d.params;
         s.run.optim_master = OPTIM_MASTER_NONE; /* without lower halves */
         struct plan_lay_args alone = plan_args(&s, NULL);
@@ -103,7 +105,7 @@ static void moments_take_what_their_type_says(void **state)
         struct decoder e;
         struct activations b = {0};
         assert_int_equal(decoder_init(&e, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&less, &e, &b, &alone), STATUS_OK);
+        assert_int_equal(plan_lay(&less, &e, &rank, &b, &alone), STATUS_OK);
         assert_true(m.param.peak - less.param.peak >= 2 * (size_t)p->total &&
                     m.param.peak - less.param.peak < 2 * (size_t)p->total + ARENA_ALIGN);
         activations_fini(&b);
@@ -126,6 +128,7 @@ static void an_offloaded_state_is_the_hosts(void **state)
     for (int k = 0; k < 6; k++) {
         struct spec s;
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m[2] = {};
         const int kind = k % 3;
@@ -143,7 +146,7 @@ static void an_offloaded_state_is_the_hosts(void **state)
             struct plan_lay_args args = plan_args(&s, NULL);
             args.kind = DEV_CUDA;
             assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-            assert_int_equal(plan_lay(&m[off], &d, &a, &args), STATUS_OK);
+            assert_int_equal(plan_lay(&m[off], &d, &rank, &a, &args), STATUS_OK);
             n = (double)d.params.total;
             activations_fini(&a);
             decoder_fini(&d);
@@ -164,6 +167,7 @@ static void a_plan_for_the_cpu_refuses_to_offload(void **state)
     (void)state;
     struct model_spec spec;
     struct decoder d;
+    struct rank_state rank;
     struct activations a = {0};
     struct memory m = {0};
     assert_int_equal(preset_find("nano", &spec), STATUS_OK);
@@ -171,7 +175,7 @@ static void a_plan_for_the_cpu_refuses_to_offload(void **state)
     const struct plan_lay_args args = {
         .use = PLAN_TRAIN, .dt = DTYPE_F32, .tokens = 8, .positions = 8, .kind = DEV_CPU, .offload = true};
     assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
-    assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_CONFIG);
+    assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "needs a GPU"));
     decoder_fini(&d);
 }
@@ -199,11 +203,12 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
             spec_resolve(&s);
             if (round == 0) {
                 struct decoder d;
+                struct rank_state rank;
                 struct activations a = {0};
                 struct memory m = {0};
                 struct plan_lay_args args = plan_args(&s, NULL);
                 assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-                assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+                assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
                 bytes[i] = (double)memory_peak(&m);
                 activations_fini(&a);
                 decoder_fini(&d);
@@ -250,6 +255,7 @@ static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
         const bool gpu = i % 2, wide = i / 2;
         s.model.gdn_key_dim = wide ? DELTA_KEYS_CUDA_MAX + 16 : DELTA_KEYS_CUDA_MAX;
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
         struct plan_lay_args args = {.use = PLAN_TRAIN,
@@ -258,7 +264,7 @@ static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
                                      .positions = 8,
                                      .kind = gpu ? DEV_CUDA : DEV_CPU};
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
         if (gpu && wide) assert_non_null(strstr(status_message(), "model.gdn_key_dim 272"));
         activations_fini(&a);
         decoder_fini(&d);
@@ -276,13 +282,14 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
     snprintf(spec.layers, sizeof spec.layers, "mla");
     for (int wide = 0; wide < 2; wide++) {
         struct decoder d;
+        struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
         struct plan_lay_args args = {
             .use = PLAN_TRAIN, .dt = DTYPE_BF16, .tokens = 8, .positions = 8, .kind = DEV_CUDA};
         spec.mla_kv_rank += wide;
         assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
         if (wide) assert_non_null(strstr(status_message(), "a row of the cache, = 577"));
         activations_fini(&a);
         decoder_fini(&d);

@@ -51,10 +51,11 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                 const struct mesh mesh = mesh_place(&shape, 1);
                 struct plan_lay_args args = plan_args(&s, &mesh);
                 struct decoder d;
+                struct rank_state rank;
                 struct activations a = {0}, counted = {0};
                 struct memory m, plan = {0};
                 assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-                assert_int_equal(plan_lay(&plan, &d, &counted, &args), STATUS_OK);
+                assert_int_equal(plan_lay(&plan, &d, &rank, &counted, &args), STATUS_OK);
                 activations_fini(&counted);
                 const struct params *p = &d.params;
                 const struct bytes want = formula(precision, zero, shards);
@@ -81,7 +82,7 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                         fail_msg("precision %d, stage %d of %d, arena %d: %.0f bytes, not %.0f to %.0f",
                                  precision, zero, shards, i, got[i], least[i], least[i] + slack[i]);
                 assert_true(padding < (double)p->unit_count * shards * PARAMS_GRID + 256. * p->count);
-                assert_int_equal(plan_reserve(&m, &d, &a, &args), STATUS_OK);
+                assert_int_equal(plan_reserve(&m, &d, &rank, &a, &args), STATUS_OK);
 #define X(field, category, text) assert_int_equal(m.field.size, plan.field.peak);
                 MEMORY_LIST(X)
 #undef X
@@ -104,10 +105,11 @@ static void parts_make_up_the_whole(void **state)
         const struct mesh mesh = mesh_place(&shape, rank);
         struct plan_lay_args args = plan_args(&s, &mesh);
         struct decoder d;
+        struct rank_state rank_state;
         struct activations a = {0};
         struct memory m = {0};
         assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &a, &args), STATUS_OK);
+        assert_int_equal(plan_lay(&m, &d, &rank_state, &a, &args), STATUS_OK);
         rows = d.params.count;
         assert_true(rows <= 256);
         for (int i = 0; i < rows; i++) {

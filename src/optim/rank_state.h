@@ -1,0 +1,36 @@
+/* rank_state: what a rank keeps for a training step beside its parameters and activations.
+ *
+ * Each member owns buffers in the run's arenas. rank_state_lay() lays out all of them, and is the only function that does: the planner
+ * calls it with counting arenas, the trainer with real ones. Opening and closing (streams, events) stay with each member. */
+#ifndef INGOT_OPTIM_RANK_STATE_H
+#define INGOT_OPTIM_RANK_STATE_H
+#include "optim/grad_norm.h"
+#include "optim/offload.h"
+#include "parallel/sparse_grad.h"
+#include "parallel/sync.h"
+#include "parallel/tp_grad.h"
+#include "parallel/zero.h"
+
+struct rank_state {
+    struct sync sync;               /* gradient accumulation, and the all-reduce over data-parallel ranks */
+    struct sparse_grad sparse_grad; /* gradients of n-gram tables, as rows */
+    struct tp_grad tp_grad;         /* all-reduce over tensor-parallel ranks */
+    struct grad_norm grad_norm;     /* norm of the whole model's gradient */
+    struct zero zero;               /* buffers of FSDP units */
+    struct offload offload;         /* device slots for optimizer state in host memory */
+};
+
+struct rank_state_lay {
+    const struct mesh *mesh;        /* NULL: one rank */
+    bool train;                     /* false: weights alone (FSDP units under ZeRO 3) */
+    bool muon;                      /* muon's work area, in `scratch`, which forward and backward no longer use then */
+    int64_t gradient_groups;        /* train.gradient_groups */
+    int64_t table_reads;            /* n-gram rows that a micro-batch reads */
+    int64_t step_micros;            /* micro-batches of a step, of all data-parallel ranks */
+    int end, stores;                /* of struct zero_lay, */
+    bool stays;                     /* as this one */
+    struct arena *param, *grad, *optim, *scratch;
+};
+/* Lays out everything, after the parameters and before the activations; also the optimizer's tables in `p`. */
+void rank_state_lay(struct rank_state *s, struct params *p, const struct rank_state_lay *l);
+#endif
