@@ -207,7 +207,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     for (int i = 0; i < count; i++)
         printf("  %-20s %5.1f %%  %8.3f s\n", stages[i].name, stages[i].percent, stages[i].seconds);
     if (m->breakdown.steps) breakdown_print(stdout, &m->breakdown, median);
-    pipeline_tell(&t->pipeline);
+    pipeline_log(&t->pipeline);
 }
 
 /* Some more steps, recorded: the timed ones are not, since recording costs time. */

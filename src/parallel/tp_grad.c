@@ -1,4 +1,5 @@
 #include "parallel/tp_grad.h"
+#include "base/scope.h"
 #include "dev/dev.h"
 
 /* What is summed of what this rank answers for: the end of its part of the row. */
@@ -53,6 +54,7 @@ static status move(const struct tp_grad *s, const struct params *p, enum way way
 status tp_grad_all_reduce(const struct tp_grad *s, const struct params *p, struct stream *stream)
 {
     if (s->count == 0) return STATUS_OK;
+    SCOPE("train.share", -1);
     TRY(move(s, p, PACK, stream));
     TRY(comm_sum(s->comm, "gradients in parts", s->flat, s->count, DTYPE_F32, s->scratch, stream));
     return move(s, p, UNPACK, stream);

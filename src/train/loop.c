@@ -462,7 +462,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
             observe_stages(l->observe, seconds);
             if (st == STATUS_OK || st == STATUS_STOPPED) forecast_tell(&l->forecast, &l->trainer, l->observe);
         }
-        pipeline_tell(&l->trainer.pipeline);
+        pipeline_log(&l->trainer.pipeline);
         memory_facts(l);
         epoch_facts(l);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);

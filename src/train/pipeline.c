@@ -223,7 +223,7 @@ static status backward(struct turn *w, const struct pipe_action *a)
     return halves && !by_units(t) ? STATUS_OK : group_end(w, a->chunk, a->micro);
 }
 
-status pipeline_run(struct trainer *t, int micro_count)
+status pipeline_fwd_bwd(struct trainer *t, int micro_count)
 {
     struct pipeline *p = &t->pipeline;
     struct turn w = {.t = t,
@@ -277,8 +277,9 @@ static status add_halves(struct trainer *t)
     return STATUS_OK;
 }
 
-status pipeline_sums(struct trainer *t)
+status pipeline_reduce(struct trainer *t)
 {
+    if (t->mesh.pp == NULL) return STATUS_OK;
     TRY(add_halves(t));
     TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES,
                      t->exec.stream));
@@ -346,7 +347,7 @@ static double simulated(const struct pipeline *p, bool equal)
     return out.bubble;
 }
 
-void pipeline_tell(const struct pipeline *p)
+void pipeline_log(const struct pipeline *p)
 {
     static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb_h1"};
     char waits[PIPE_RANKS_MAX * 8] = "";

@@ -30,13 +30,13 @@ struct trainer;
 status pipeline_open(struct trainer *t) WARN_UNUSED;
 void pipeline_close(struct trainer *t);
 /* The micro-batches of a step, forward and backward: gradients and losses of this rank's stages. */
-status pipeline_run(struct trainer *t, int micro_count) WARN_UNUSED;
+status pipeline_fwd_bwd(struct trainer *t, int micro_count) WARN_UNUSED;
 /* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses. */
-status pipeline_sums(struct trainer *t) WARN_UNUSED;
+status pipeline_reduce(struct trainer *t) WARN_UNUSED;
 /* When a step is over: its bubble, and, where it `counts`, its times among those of the run. Collective over the pipeline. */
 status pipeline_times(struct trainer *t, bool counts) WARN_UNUSED;
 /* Evaluation of the batch in the feed: loss_sum and hits, on the last rank. */
 status pipeline_loss(struct trainer *t) WARN_UNUSED;
 /* Logs the bubble of the run so far beside the schedule's. */
-void pipeline_tell(const struct pipeline *p);
+void pipeline_log(const struct pipeline *p);
 #endif

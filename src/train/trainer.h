@@ -9,30 +9,38 @@
 #include "train/checkpoint.h"
 #include "train/pipeline.h"
 
-/* The whole step as one graph of the GPU: the first step runs op by op (libraries load, algorithms are chosen), the second is captured,
- * the others replay it. */
-enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER /* from then on: CPU, train.graph=false, not capturable */ };
+/* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph, and replays it from
+ * then on. EAGER: every further step runs op by op (CPU, train.graph=false, or a step that cannot be captured). */
+enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER };
 
 struct tokenizer; /* data/tokenizer/tokenizer.h */
 struct trainer {
-    struct spec spec; /* as given, with train.micro_batch known */
+    struct spec spec; /* as given, with train.micro_batch resolved */
+
+    /* The device and this rank's place in the run. */
     struct dev dev;
-    struct stream stream; /* of a GPU; run.stream is NULL on the CPU */
+    struct stream stream; /* of a GPU; exec.stream is NULL on the CPU */
     struct ops ops;
-    struct decoder decoder;
-    struct rank_state rank; /* gradient sums, ZeRO, offload: what the step needs beside them */
-    struct activations acts;
+    struct mesh mesh;
+    char gemm_cache[SPEC_TEXT + 64]; /* path of the file of measured GEMM algorithms; empty: none */
+
+    /* The model and all memory. */
     struct memory memory;
-    struct exec exec;
+    struct decoder decoder;
+    struct activations acts;
+    struct rank_state rank; /* gradient sums, ZeRO, optimizer offload */
     struct feed feed;
-    struct mesh mesh; /* the ranks of the run, and this one's place */
+
+    /* How a step runs. */
+    struct exec exec;
     struct side_stream side_stream;
-    struct sp_overlap sp_overlap;
-    struct grad_overlap grad_overlap;
+    struct sp_overlap sp_overlap;     /* of tensor parallelism: communication that overlaps GEMMs */
+    struct grad_overlap grad_overlap; /* of data parallelism: the all-reduce that overlaps the backward */
     struct pipeline pipeline;
     struct graph graph;
     enum step_mode mode; /* of the next step */
-    char gemm_cache[SPEC_TEXT + 64];
+
+    /* Progress. */
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
