@@ -4,6 +4,6 @@
 #ifndef INGOT_MODEL_INIT_H
 #define INGOT_MODEL_INIT_H
 #include "model/decoder.h"
-/* Master weights and what is read of them, in the run's memory; under ZeRO zero_gather is due behind that. Queued. */
+/* Master weights and what is read of them, in the run's memory; under ZeRO zero_all_gather_weights is due behind that. Queued. */
 status init_weights(struct decoder *d, const struct exec *r, uint64_t seed) WARN_UNUSED;
 #endif

@@ -4,7 +4,7 @@
 #define INGOT_MODEL_MASTER_WEIGHTS_H
 #include "parallel/exec.h"
 
-/* The master weights of this rank become `from`, which may be params.master itself, and what is read follows them; under ZeRO zero_gather is
+/* The master weights of this rank become `from`, which may be params.master itself, and what is read follows them; under ZeRO zero_all_gather_weights is
  * due behind that. Queued; `from` has been read. */
 status master_weights_put(const struct exec *r, const float *from) WARN_UNUSED;
 /* Of one row alone, stored as halves: what is here of it. */

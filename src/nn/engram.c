@@ -231,9 +231,9 @@ static status dense_bwd(const struct engram *m, const struct engram_saved *s, co
 static status sparse_bwd(const struct engram *m, struct engram_saved *s, const struct exec *r)
 {
     const int64_t reads = tensor_count(s->ids);
-    const struct table_reads to = sparse_grad_reads(r->tables, m->table, r->micro);
-    CHECK(reads == r->tables->reads, "%lld reads, %lld planned", (long long)reads,
-          (long long)r->tables->reads);
+    const struct table_reads to = sparse_grad_reads(r->sparse_grad, m->table, r->micro);
+    CHECK(reads == r->sparse_grad->reads, "%lld reads, %lld planned", (long long)reads,
+          (long long)r->sparse_grad->reads);
     s->de = s->e;
     s->de.data = to.grads, s->de.dt = DTYPE_F32;
     return dev_copy(r->stream, to.ids, s->ids.data, (size_t)reads * sizeof *to.ids);

@@ -12,7 +12,7 @@
  *   nk, nh, x [T, D]    dt     act; scratch from selective  norms of k, h, u
  *   delta    [T]        A      act; scratch under full
  *   sum, out [T, D]     dt     scratch                      h + u and the convolution's part: the next norm adds them
- *   dx, dk, dh, dv, de  scratch of backward; de in A, because two GEMMs add up in it; with params.sparse it lies in run.tables
+ *   dx, dk, dh, dv, de  scratch of backward; de in A, because two GEMMs add up in it; with params.sparse it lies in exec.sparse_grad
  *   table    [rows, dh]        param of role TABLE          the rows' gradients are summed in token order
  *
  * With t ranks that share it a rank has dh / t columns of the tables and of what k and v make of them, for all tokens; k and v are sums over

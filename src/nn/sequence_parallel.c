@@ -57,20 +57,22 @@ struct tensor sp_local_rows(struct tensor all, const struct exec *r)
 /* All of w->out was sent as it was formed: what has come is added up. */
 static status end_sum(struct tensor part, const struct exec *r)
 {
-    struct sp_overlap *way = r->way;
-    const struct sp *w = way->leaving;
-    CHECK(way->formed == way->ranks, "%d of %d parts of a sum are formed", way->formed, way->ranks);
-    CHECK(way->coming[0].all.data == NULL && way->coming[1].all.data == NULL, "nobody waited for rows");
-    way->leaving = NULL;
-    TRY(side_stream_join(way->side_stream));
+    struct sp_overlap *overlap = r->sp_overlap;
+    const struct sp *w = overlap->leaving;
+    CHECK(overlap->formed == overlap->ranks, "%d of %d parts of a sum are formed", overlap->formed,
+          overlap->ranks);
+    CHECK(overlap->coming[0].all.data == NULL && overlap->coming[1].all.data == NULL,
+          "nobody waited for rows");
+    overlap->leaving = NULL;
+    TRY(side_stream_join(overlap->side_stream));
     return comm_add_terms(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
-                          part.dt, r->stream);
+                       part.dt, r->stream);
 }
 
 status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r)
 {
     if (w->out.rank == 0) return STATUS_OK;
-    if (r->way && r->way->leaving == w) return end_sum(part, r);
+    if (r->sp_overlap && r->sp_overlap->leaving == w) return end_sum(part, r);
     const int64_t count = tensor_count(part);
     CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->parts),
           "no room for %lld sums", (long long)count);
@@ -115,24 +117,24 @@ void sp_overlap_reset(struct sp_overlap *w)
     w->leaving = NULL;
 }
 
-static struct tensor rows_behind(struct tensor all, int k, const struct sp_overlap *way)
+static struct tensor rows_behind(struct tensor all, int k, const struct sp_overlap *overlap)
 {
-    return rows_of(all, (way->rank + way->ranks - k) % way->ranks, way->ranks);
+    return rows_of(all, (overlap->rank + overlap->ranks - k) % overlap->ranks, overlap->ranks);
 }
 
-/* The first `steps` steps are under way. */
+/* The first `steps` steps of the all-gather have arrived. */
 static status come(struct sp_gather *c, int steps, const struct exec *r)
 {
-    struct sp_overlap *way = r->way;
+    struct sp_overlap *overlap = r->sp_overlap;
     const size_t bytes = bytes_of(c->part);
     dev_stream s;
-    TRY(side_stream_fork(way->side_stream, &s));
+    TRY(side_stream_fork(overlap->side_stream, &s));
     for (; c->begun < steps; c->begun++) {
         const int k = c->begun + 1;
-        void *to = rows_behind(c->all, k, way).data;
-        TRY(k < way->ranks ? comm_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
-                           : dev_copy(s, to, c->part.data, bytes));
-        TRY(side_stream_record(way->side_stream, &c->came[c->begun]));
+        void *to = rows_behind(c->all, k, overlap).data;
+        TRY(k < overlap->ranks ? comm_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
+                               : dev_copy(s, to, c->part.data, bytes));
+        TRY(side_stream_record(overlap->side_stream, &c->came[c->begun]));
     }
     return STATUS_OK;
 }
@@ -140,63 +142,63 @@ static status come(struct sp_gather *c, int steps, const struct exec *r)
 status sp_all_gather_begin(struct tensor to, struct tensor part, enum sp_mode how, struct tensor *all,
                            const struct exec *r)
 {
-    struct sp_overlap *way = r->way;
-    if (to.rank == 0 || way == NULL || how == SP_BLOCKING) return sp_all_gather(to, part, all, r);
-    struct sp_gather *c = way->coming[0].all.data ? &way->coming[1] : &way->coming[0];
-    CHECK(c->all.data == NULL && bytes_of(to) == bytes_of(part) * (size_t)way->ranks,
+    struct sp_overlap *overlap = r->sp_overlap;
+    if (to.rank == 0 || overlap == NULL || how == SP_BLOCKING) return sp_all_gather(to, part, all, r);
+    struct sp_gather *c = overlap->coming[0].all.data ? &overlap->coming[1] : &overlap->coming[0];
+    CHECK(c->all.data == NULL && bytes_of(to) == bytes_of(part) * (size_t)overlap->ranks,
           "rows of others come too early");
     c->all = *all = to;
     c->part = part;
     c->begun = 0;
-    return r->stream ? come(c, way->ranks, r) : STATUS_OK;
+    return r->stream ? come(c, overlap->ranks, r) : STATUS_OK;
 }
 
 struct tensor sp_reduce_scatter_begin(const struct sp *w, struct tensor part, enum sp_mode how,
                                       const struct exec *r)
 {
-    if (w->out.rank && r->way && how == SP_OVERLAP) {
-        CHECK(r->way->leaving == NULL, "two sums at a time");
-        r->way->leaving = w;
-        r->way->formed = 0;
+    if (w->out.rank && r->sp_overlap && how == SP_OVERLAP) {
+        CHECK(r->sp_overlap->leaving == NULL, "two sums at a time");
+        r->sp_overlap->leaving = w;
+        r->sp_overlap->formed = 0;
     }
     return sp_out(w, part);
 }
 
 static struct sp_gather *coming(struct tensor x, const struct exec *r)
 {
-    for (int i = 0; i < 2 && r->way; i++)
-        if (x.data && r->way->coming[i].all.data == x.data) return &r->way->coming[i];
+    for (int i = 0; i < 2 && r->sp_overlap; i++)
+        if (x.data && r->sp_overlap->coming[i].all.data == x.data) return &r->sp_overlap->coming[i];
     return NULL;
 }
 static bool leaves(struct tensor y, const struct exec *r)
 {
-    return r->way && r->way->leaving && r->way->leaving->out.data == y.data;
+    return r->sp_overlap && r->sp_overlap->leaving && r->sp_overlap->leaving->out.data == y.data;
 }
 
 int sp_blocks(struct tensor x, struct tensor y, const struct exec *r)
 {
-    return coming(x, r) || leaves(y, r) ? r->way->ranks : 1;
+    return coming(x, r) || leaves(y, r) ? r->sp_overlap->ranks : 1;
 }
 
 static status wait_for(struct sp_gather *c, int steps, const struct exec *r)
 {
     if (c->begun < steps) TRY(come(c, steps, r));
-    return side_stream_wait(r->way->side_stream, &c->came[steps - 1]);
+    return side_stream_wait(r->sp_overlap->side_stream, &c->came[steps - 1]);
 }
 
 status sp_wait(struct tensor x, const struct exec *r)
 {
     struct sp_gather *c = coming(x, r);
     if (c == NULL) return STATUS_OK;
-    TRY(wait_for(c, r->way->ranks, r));
+    TRY(wait_for(c, r->sp_overlap->ranks, r));
     c->all.data = NULL;
     return STATUS_OK;
 }
 
 /* The rows of block k, in the order in which they come, or else leave. */
-static int block_of(int k, const struct sp_gather *c, const struct sp_overlap *way)
+static int block_of(int k, const struct sp_gather *c, const struct sp_overlap *overlap)
 {
-    return (c ? way->rank + way->ranks - k : way->rank + 1 + k) % way->ranks;
+    return (c ? overlap->rank + overlap->ranks - k : overlap->rank + 1 + k) % overlap->ranks;
 }
 
 status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct exec *r)
@@ -204,7 +206,7 @@ status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct ex
     struct sp_gather *c = coming(*x, r);
     if (sp_blocks(*x, *y, r) == 1) return STATUS_OK;
     CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
-    const int block = block_of(k, c, r->way), ranks = r->way->ranks;
+    const int block = block_of(k, c, r->sp_overlap), ranks = r->sp_overlap->ranks;
     if (c && k > 0) TRY(wait_for(c, k, r));
     *x = c && k == 0 ? c->part : rows_of(*x, block, ranks);
     *y = rows_of(*y, block, ranks);
@@ -213,15 +215,15 @@ status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct ex
 
 status sp_block_end(int k, struct tensor x, struct tensor y, const struct exec *r)
 {
-    struct sp_overlap *way = r->way;
-    const bool last = way && k == way->ranks - 1;
+    struct sp_overlap *overlap = r->sp_overlap;
+    const bool last = overlap && k == overlap->ranks - 1;
     dev_stream s;
     if (!leaves(y, r)) return last ? sp_wait(x, r) : STATUS_OK;
-    CHECK(way->formed == k, "block %d of a sum is formed again", k);
-    way->formed++;
+    CHECK(overlap->formed == k, "block %d of a sum is formed again", k);
+    overlap->formed++;
     if (last) return STATUS_OK; /* this rank's own */
-    const struct tensor sent = rows_of(y, block_of(k, NULL, way), way->ranks);
-    TRY(side_stream_fork(way->side_stream, &s));
+    const struct tensor sent = rows_of(y, block_of(k, NULL, overlap), overlap->ranks);
+    TRY(side_stream_fork(overlap->side_stream, &s));
     return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
-                      rows_behind(way->leaving->parts, k + 1, way).data, bytes_of(sent), s);
+                      rows_behind(overlap->leaving->parts, k + 1, overlap).data, bytes_of(sent), s);
 }

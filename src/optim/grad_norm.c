@@ -7,25 +7,25 @@ void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l)
     const struct params *p = l->params;
     const struct mesh_shape *s = l->mesh ? &l->mesh->shape : &one;
     struct arena *a = l->arena;
-    *q = (struct grad_norm){.mesh = l->mesh, .tables = l->tables};
+    *q = (struct grad_norm){.mesh = l->mesh, .sparse_grad = l->sparse_grad};
     if (s->tp == 1 && s->pp == 1 && s->zero == 0 && !p->sparse) return;
-    q->slice = p->chunks_model + l->tables->chunks_model;
+    q->slice = p->chunks_model + l->sparse_grad->chunks_model;
     q->count = s->tp * q->slice;
-    q->own = arena_take(a, (size_t)(p->chunk_count + l->tables->chunk_count) * sizeof *q->own,
+    q->own = arena_take(a, (size_t)(p->chunk_count + l->sparse_grad->chunk_count) * sizeof *q->own,
                         "squares of pieces");
     q->all = arena_take(a, (size_t)q->count * sizeof *q->all, "squares of all pieces");
-    q->scratch =
-        arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64), "squares on their way");
+    q->scratch = arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64),
+                            "scratch of the gradient norm");
 }
 
 status grad_norm_sum(const struct grad_norm *q, const struct params *p, const struct ops *ops, double *sum,
                      dev_stream stream)
 {
     const struct mesh *m = q->mesh;
-    const struct sparse_grad *t = q->tables;
+    const struct sparse_grad *t = q->sparse_grad;
     double *all = q->all + (m ? m->tp_rank * q->slice : 0);
     TRY(dev_zero(stream, q->all, (size_t)q->count * sizeof *q->all));
-    /* Of ranks that have the same sums the first one answers: of gradients of rows, which ZeRO does not share out, one of all. */
+    /* Of ranks with equal sums the first one contributes. Sparse gradients are not sharded by ZeRO: one of all ranks. */
     for (int u = 0; u < p->unit_count && (m == NULL || mesh_replica(m) == 0); u++) {
         const struct param_unit *unit = &p->units[u];
         TRY(dev_copy(stream, all + unit->chunk_place, q->own + unit->chunk_first,

@@ -17,7 +17,7 @@ static struct param_matrix matrix_of(const struct params *p, struct param_ref re
     return params_matrix(&p->rows[ref.row], ref.matrix);
 }
 
-/* FLOPs up to a factor. */
+/* FLOPs, up to a constant factor. */
 static double cost(struct param_matrix m)
 {
     const double n = (double)shorter(m), k = (double)(m.rows + m.cols) - n;
@@ -36,7 +36,7 @@ static int by_cost(const void *a, const void *b)
     return x->ref.matrix < y->ref.matrix ? -1 : x->ref.matrix > y->ref.matrix;
 }
 
-/* The costliest first. */
+/* Most expensive first. */
 static status list_matrices(struct params *p, int64_t count)
 {
     struct weighed *all = malloc((size_t)(count + 1) * sizeof *all);
@@ -73,8 +73,8 @@ status muon_claim(struct params *p)
     return list_matrices(p, count);
 }
 
-/* What one of the ranks that share a layer has of a matrix: elements [local, local + count) of its slice of the row, in lines of `width`,
- * which in the matrix begin at `at` and are `stride` apart. */
+/* A slab: the part of a matrix on one tensor-parallel rank. Elements [local, local + count) of its slice of the row, in
+ * lines of `width`, which start at `at` in the matrix and are `stride` apart. */
 struct slab {
     int64_t local, count, at, width, stride;
 };
@@ -94,7 +94,7 @@ static struct slab slab_by(const struct params *p, struct param_ref ref, int sli
                          b->width, b->width};
 }
 
-/* What one of the ranks that share out the state has of such a slab: elements [from, from + count) of it. */
+/* The ZeRO shard of a slab on one rank: elements [from, from + count) of it. */
 struct span {
     int64_t from, count;
 };
@@ -115,7 +115,7 @@ struct muon_span muon_span(const struct params *p, int64_t k)
     return (struct muon_span){h.master + slab_by(p, ref, p->slice).local + span.from - h.from, span.count};
 }
 
-/* The most that one rank has of one of `count` matrices. */
+/* The largest shard of one of `count` matrices on one rank. */
 static int64_t largest_span(const struct params *p, const struct param_ref *refs, int64_t count)
 {
     int64_t most = 0;
@@ -147,9 +147,9 @@ struct muon_most muon_most(const struct params *p)
     return most;
 }
 
-/* Places of the largest matrix and of the largest square: two of each, in turn input and output of a GEMM. A gradient that comes
- * together; slabs that ranks of a layer exchange in a round; parts of slabs that ranks which share out the state exchange, or what those
- * that have everything gather. */
+/* Buffers: two of the largest matrix and two of the largest square, alternately input and output of a GEMM; a gradient
+ * that is being collected; slabs that tensor-parallel ranks exchange in a round; shards of slabs that ZeRO ranks exchange,
+ * or the updates that ranks without ZeRO all-gather. */
 struct work {
     void *x[2], *square[2], *round;
     float *whole;
@@ -208,7 +208,7 @@ void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a)
     p->work = arena_take(a, muon_bytes(&most, p->dt, &by), "products of muon");
 }
 
-/* One round: from w->x[0] to w->x[1]. */
+/* One Newton-Schulz iteration: from w->x[0] to w->x[1]. */
 static status refine(const struct exec *r, const struct work *w, struct param_matrix m)
 {
     const dtype dt = r->params->dt;
@@ -249,7 +249,7 @@ static status refine(const struct exec *r, const struct work *w, struct param_ma
                         r->stream);
 }
 
-/* X of a matrix, from its g, into w->x[0]. */
+/* Computes X of a matrix from its g, into w->x[0]. */
 static status orthogonalise(const struct exec *r, struct work *w, struct param_matrix m, const float *g)
 {
     TRY(r->ops->ortho_unit(
@@ -265,14 +265,14 @@ static status orthogonalise(const struct exec *r, struct work *w, struct param_m
     return STATUS_OK;
 }
 
-/* Of one optimizer step. */
+/* State of one optimizer step. */
 struct step {
     const struct exec *run;
     const struct run_spec *spec;
     struct offload *offload;
 };
 
-/* From an element of this rank's slab on. */
+/* Updates weights from an element of this rank's slab on. */
 static const float *gradient(const struct params *p, struct param_ref ref, int64_t from)
 {
     const struct param_held h = params_held(p, ref.row);
@@ -280,7 +280,7 @@ static const float *gradient(const struct params *p, struct param_ref ref, int64
     return (const float *)p->grad + (p->zero < 2 ? p->rows[ref.row].offset + at : h.at + at - h.from);
 }
 
-/* The step of what is here of a matrix: x [span.count]; at once, or as its master weights come. */
+/* Updates this rank's elements of a matrix by x [span.count]: at once, or piece by piece as offload copies master weights. */
 static status apply(const struct step *q, struct param_ref ref, struct span span, const void *x)
 {
     const struct exec *r = q->run;
@@ -294,7 +294,7 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
         const int64_t into = at + done - h.from;
         float *master = params_halves(p) ? NULL : (float *)p->master + h.master + into;
         count = span.count - done;
-        if (away) TRY(offload_take(q->offload, r, &master, &count));
+        if (away) TRY(offload_acquire(q->offload, r, &master, &count));
         TRY(r->ops->ortho_step(
             &(struct ortho_step_args){.x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
                                       .p = master,
@@ -306,13 +306,13 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
                                       .scalars = r->scalars,
                                       .dt = p->dt},
             r->stream));
-        if (away) TRY(offload_give(q->offload, r));
+        if (away) TRY(offload_release(q->offload, r));
     }
     return STATUS_OK;
 }
 
-/* Matrices of the list: one for each of `ranks`, or for each rank and slice, those of a slice one behind the other; the last round may have
- * none for some. */
+/* A round: one matrix per rank, or per rank and slice, with those of a slice contiguous. The last round may have none for
+ * some ranks. */
 struct round {
     const struct param_ref *refs; /* [count] */
     int64_t count;
@@ -327,14 +327,14 @@ static struct round of_slice(const struct round *t, int slice)
     part.count = left < 0 ? 0 : left < t->ranks ? left : t->ranks;
     return part;
 }
-/* The one of this rank; NULL: none. */
+/* This rank's matrix; NULL: none. */
 static const struct param_ref *own(const struct round *t)
 {
     const int rank = comm_rank(t->comm);
     return rank < t->count ? t->refs + rank : NULL;
 }
 
-/* This rank's slab of the gradient of its matrix, from the parts that all have of it. */
+/* Collects this rank's slab of the gradient of its matrix from the shards of all ranks. */
 static status bring_together(const struct exec *r, const struct work *w, const struct round *t, float *slab)
 {
     const struct params *p = r->params;
@@ -356,7 +356,7 @@ static status bring_together(const struct exec *r, const struct work *w, const s
     return STATUS_OK;
 }
 
-/* The parts that this rank has of all steps, from the ranks that have their slabs: applied. */
+/* Returns updates to the ranks that hold shards of the weights, and applies them. */
 static status deal_out(const struct step *q, const struct work *w, const struct round *t, const char *slab)
 {
     const struct exec *r = q->run;
@@ -375,7 +375,7 @@ static status deal_out(const struct step *q, const struct work *w, const struct 
     return STATUS_OK;
 }
 
-/* The same where every rank has all of the slabs, and moves all. */
+/* The same without ZeRO: every rank holds and updates all slabs. */
 static status gather(const struct step *q, const struct work *w, const struct round *t, const void *slab)
 {
     const struct exec *r = q->run;
@@ -389,7 +389,7 @@ static status gather(const struct step *q, const struct work *w, const struct ro
     return STATUS_OK;
 }
 
-/* Between a matrix and a slab of it. */
+/* Copies between a matrix and a slab of it. */
 enum way { INTO_MATRIX, FROM_MATRIX };
 static status move_slab(const struct exec *r, const struct slab *b, char *matrix, char *slab, size_t element,
                         enum way way)
@@ -406,8 +406,8 @@ static status move_slab(const struct exec *r, const struct slab *b, char *matrix
     return dev_copy_lines(r->stream, &l);
 }
 
-/* Ranks of a layer: slabs of the gradients of `t`, one for each slice, become the whole gradient of this slice's; and its step becomes the
- * slabs of all steps. */
+/* Tensor-parallel ranks: slabs of the gradients of `t`, one per slice, become the whole gradient of this slice's matrix; its
+ * update becomes slabs of all updates. */
 static status join(const struct exec *r, const struct work *w, const struct param_ref *mine, size_t piece)
 {
     const struct params *p = r->params;
@@ -428,7 +428,7 @@ static status cut(const struct exec *r, const struct work *w, const struct param
     return comm_all_to_all(r->tp, "slices of muon's steps", w->slabs, w->others, piece, r->stream);
 }
 
-/* The gradient of this rank's matrix of a round, whole. */
+/* The whole gradient of this rank's matrix of a round. */
 static status gradient_of(const struct exec *r, const struct work *w, const struct round *t, const float **g)
 {
     const struct params *p = r->params;

@@ -16,7 +16,7 @@ static void add_array(struct offload *o, enum offload_what what, void *host, dty
         (struct offload_array){.what = what, .host = host, .bytes = dtype_bytes(dt), .block = block};
 }
 
-/* Entries of an array that belong to so many elements; elements begin with a block, or blocks are single elements. */
+/* Bytes of an array for so many elements, which start at a block (a block may be one element). */
 static size_t array_bytes(const struct offload_array *a, int64_t elements)
 {
     return (size_t)((elements + a->block - 1) / a->block) * a->bytes;
@@ -26,10 +26,10 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
 {
     *o = (struct offload){.on = p->host_state};
     if (!o->on) return;
-    o->room = round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
-    if (o->room < PARAMS_GRID) o->room = PARAMS_GRID;
-    if (o->room > OFFLOAD_PIECE) o->room = OFFLOAD_PIECE;
-    /* A counting pass has no arrays: what there will be follows from the types. */
+    o->capacity = round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
+    if (o->capacity < PARAMS_GRID) o->capacity = PARAMS_GRID;
+    if (o->capacity > OFFLOAD_PIECE) o->capacity = OFFLOAD_PIECE;
+    /* A counting pass has no arrays yet: the dtypes decide which there will be. */
     if (params_host_master(p)) add_array(o, OFFLOAD_MASTER, p->master, DTYPE_F32, 1);
     for (int i = 0; i < p->moments; i++) {
         const enum offload_what what = i == 0 ? OFFLOAD_FIRST : OFFLOAD_SECOND;
@@ -39,22 +39,22 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
     }
     for (int i = 0; i < o->array_count; i++) {
         struct offload_array *array = &o->arrays[i];
-        array->slot_bytes = array_bytes(array, o->room);
-        array->slots = arena_take(a, OFFLOAD_SLOTS * array->slot_bytes, "pieces on their way");
+        array->slot_bytes = array_bytes(array, o->capacity);
+        array->slots = arena_take(a, OFFLOAD_SLOTS * array->slot_bytes, "offload slots");
     }
 }
 
-/* Master weights of matrices, where they are the host's; `pieces` NULL: counted. */
+/* Pieces of matrices' master weights, if those are on the host; `pieces` NULL: only counts. */
 static int64_t cut_steps(const struct offload *o, const struct params *p, struct offload_piece *pieces)
 {
     int64_t n = 0;
     for (int64_t k = 0; k < p->ortho_count && params_host_master(p); k++) {
         const struct muon_span span = muon_span(p, k);
         const int64_t end = span.master + span.count;
-        for (int64_t at = span.master; at < end; at += o->room, n++)
+        for (int64_t at = span.master; at < end; at += o->capacity, n++)
             if (pieces)
                 pieces[n] = (struct offload_piece){
-                    .use = OFFLOAD_STEP, .begin = at, .end = end - at < o->room ? end : at + o->room};
+                    .use = OFFLOAD_STEP, .begin = at, .end = end - at < o->capacity ? end : at + o->capacity};
     }
     return n;
 }
@@ -64,10 +64,10 @@ static enum offload_use use_of(const struct update_chunk *c)
     return c->flags & UPDATE_MOMENTUM ? OFFLOAD_MOMENTUM : OFFLOAD_RULE;
 }
 
-/* Chunks of one use alone, and of RULE with second moments that lie as they do. */
-static bool fits(const struct offload_piece *piece, const struct update_chunk *c, int64_t room)
+/* A piece has chunks of one use; of RULE, with one offset of second moments. */
+static bool fits(const struct offload_piece *piece, const struct update_chunk *c, int64_t capacity)
 {
-    return c->begin + c->count - piece->begin <= room && use_of(c) == piece->use &&
+    return c->begin + c->count - piece->begin <= capacity && use_of(c) == piece->use &&
            (piece->use == OFFLOAD_MOMENTUM || c->no_v == piece->no_v);
 }
 static void cut_chunks(struct offload *o, const struct params *p, const struct update_chunk *table)
@@ -78,7 +78,7 @@ static void cut_chunks(struct offload *o, const struct params *p, const struct u
         const int64_t begin = table[c].begin, end = begin + table[c].count;
         CHECK(piece == NULL || begin >= piece->end, "chunk %lld begins at %lld, behind one that ends at %lld",
               (long long)c, (long long)begin, (long long)piece->end);
-        bool next = piece == NULL || !fits(piece, &table[c], o->room);
+        bool next = piece == NULL || !fits(piece, &table[c], o->capacity);
         while (p->zero && c >= p->units[unit].chunk_first + p->units[unit].chunk_count) unit++, next = true;
         if (next) {
             piece = &o->pieces[o->piece_count++];
@@ -108,11 +108,11 @@ static status open_streams(struct offload *o, const struct dev *d)
 {
     TRY(dev_stream_open(d, &o->up));
     TRY(dev_stream_open(d, &o->down));
-    TRY(dev_fence_open(d, &o->begun));
+    TRY(dev_fence_open(d, &o->step_begun));
     for (int i = 0; i < OFFLOAD_SLOTS; i++) {
-        TRY(dev_fence_open(d, &o->there[i]));
-        TRY(dev_fence_open(d, &o->moved[i]));
-        TRY(dev_fence_open(d, &o->back[i]));
+        TRY(dev_fence_open(d, &o->uploaded[i]));
+        TRY(dev_fence_open(d, &o->updated[i]));
+        TRY(dev_fence_open(d, &o->downloaded[i]));
     }
     return STATUS_OK;
 }
@@ -126,25 +126,25 @@ void offload_close(struct offload *o)
 {
     const struct dev *d = o->up.dev;
     for (int i = 0; i < OFFLOAD_SLOTS && d; i++) {
-        dev_event_close(d, &o->there[i]);
-        dev_event_close(d, &o->moved[i]);
-        dev_event_close(d, &o->back[i]);
+        dev_event_close(d, &o->uploaded[i]);
+        dev_event_close(d, &o->updated[i]);
+        dev_event_close(d, &o->downloaded[i]);
     }
-    if (d) dev_event_close(d, &o->begun);
+    if (d) dev_event_close(d, &o->step_begun);
     dev_stream_close(&o->up);
     dev_stream_close(&o->down);
     free(o->pieces);
     *o = (struct offload){0};
 }
 
-/* ---- the walk. On the host all streams are NULL, and everything has happened when its call returns. */
+/* ---- copies and updates. On the host all streams are NULL, and every call has finished when it returns. */
 
 static struct stream *side(struct stream *s)
 {
     return s->queue ? s : NULL;
 }
 
-static status mark(struct stream *s, struct event *e)
+static status record(struct stream *s, struct event *e)
 {
     return s ? dev_event_record(s, e) : STATUS_OK;
 }
@@ -159,50 +159,50 @@ static char *slot_at(const struct offload_array *a, int64_t k)
     return a->slots + (size_t)(k % OFFLOAD_SLOTS) * a->slot_bytes;
 }
 
-static bool travels(const struct offload_array *a, const struct offload_piece *piece)
+static bool is_copied(const struct offload_array *a, const struct offload_piece *piece)
 {
     return piece->use == OFFLOAD_RULE ||
            a->what == (piece->use == OFFLOAD_STEP ? OFFLOAD_MASTER : OFFLOAD_FIRST);
 }
 
-/* From an array's beginning to a piece's. */
-static size_t place_in(const struct offload_array *a, const struct offload_piece *piece)
+/* Byte offset of a piece in an array. */
+static size_t offset_in(const struct offload_array *a, const struct offload_piece *piece)
 {
     return array_bytes(a, piece->begin - (a->what == OFFLOAD_SECOND ? piece->no_v : 0));
 }
 
-static status send_up(struct offload *o, int64_t k)
+static status upload_piece(struct offload *o, int64_t k)
 {
     const struct offload_piece *piece = &o->pieces[k];
     struct stream *up = side(&o->up);
-    if (k >= OFFLOAD_SLOTS) TRY(wait_for(up, &o->back[k % OFFLOAD_SLOTS]));
+    if (k >= OFFLOAD_SLOTS) TRY(wait_for(up, &o->downloaded[k % OFFLOAD_SLOTS]));
     for (int i = 0; i < o->array_count; i++) {
         const struct offload_array *a = &o->arrays[i];
-        if (!travels(a, piece)) continue;
-        TRY(dev_upload(up, slot_at(a, k), a->host + place_in(a, piece),
+        if (!is_copied(a, piece)) continue;
+        TRY(dev_upload(up, slot_at(a, k), a->host + offset_in(a, piece),
                        array_bytes(a, piece->end - piece->begin)));
     }
-    return mark(up, &o->there[k % OFFLOAD_SLOTS]);
+    return record(up, &o->uploaded[k % OFFLOAD_SLOTS]);
 }
 
-static status send_back(struct offload *o, int64_t k)
+static status download_piece(struct offload *o, int64_t k)
 {
     const struct offload_piece *piece = &o->pieces[k];
     struct stream *down = side(&o->down);
-    TRY(wait_for(down, &o->moved[k % OFFLOAD_SLOTS]));
+    TRY(wait_for(down, &o->updated[k % OFFLOAD_SLOTS]));
     for (int i = 0; i < o->array_count; i++) {
         const struct offload_array *a = &o->arrays[i];
-        if (!travels(a, piece)) continue;
-        TRY(dev_download(down, a->host + place_in(a, piece), slot_at(a, k),
+        if (!is_copied(a, piece)) continue;
+        TRY(dev_download(down, a->host + offset_in(a, piece), slot_at(a, k),
                          array_bytes(a, piece->end - piece->begin)));
     }
-    return mark(down, &o->back[k % OFFLOAD_SLOTS]);
+    return record(down, &o->downloaded[k % OFFLOAD_SLOTS]);
 }
 
-/* Where an array would begin whose piece lies in the slot: chunks count from the beginning of the whole. */
+/* The base address that makes chunk offsets, which count from the start of the array, point into the slot. */
 static void *shifted(const struct offload_array *a, const struct offload_piece *piece, int64_t k)
 {
-    return (void *)((uintptr_t)slot_at(a, k) - place_in(a, piece));
+    return (void *)((uintptr_t)slot_at(a, k) - offset_in(a, piece));
 }
 
 static struct update_args piece_args(const struct offload *o, const struct params *p,
@@ -226,7 +226,7 @@ static struct update_args piece_args(const struct offload *o, const struct param
     return a;
 }
 
-/* What blocks read in fp32, out of the piece that passes. */
+/* Copies what blocks read in fp32 out of the piece that is on the GPU. */
 static status copy_exact(const struct exec *r, const struct offload_piece *piece, const float *master)
 {
     const struct params *p = r->params;
@@ -242,24 +242,25 @@ static status copy_exact(const struct exec *r, const struct offload_piece *piece
     return STATUS_OK;
 }
 
-status offload_begin(struct offload *o, const struct exec *r)
+status offload_prefetch(struct offload *o, const struct exec *r)
 {
     if (!o->on) return STATUS_OK;
     SCOPE("optim.offload", -1);
-    TRY(mark(r->stream, &o->begun));
-    TRY(wait_for(side(&o->up), &o->begun));
+    TRY(record(r->stream, &o->step_begun));
+    TRY(wait_for(side(&o->up), &o->step_begun));
     o->step = o->step_first;
-    for (int64_t k = 0; k < OFFLOAD_SLOTS && k < o->piece_count; k++) TRY(send_up(o, k));
+    for (int64_t k = 0; k < OFFLOAD_SLOTS && k < o->piece_count; k++) TRY(upload_piece(o, k));
     return STATUS_OK;
 }
 
-/* What is queued moves piece k: it goes back, and its place is another one's. Copies back run in order: the last is the end of all. */
-static status pass_on(struct offload *o, const struct exec *r, int64_t k)
+/* After the update of piece k is queued: queues its copy back and the upload of the next piece into its slot. Copies back
+ * run in order, so the last one ends the step. */
+static status return_piece(struct offload *o, const struct exec *r, int64_t k)
 {
-    TRY(mark(r->stream, &o->moved[k % OFFLOAD_SLOTS]));
-    TRY(send_back(o, k));
-    if (k + OFFLOAD_SLOTS < o->piece_count) TRY(send_up(o, k + OFFLOAD_SLOTS));
-    return k + 1 == o->piece_count ? wait_for(r->stream, &o->back[k % OFFLOAD_SLOTS]) : STATUS_OK;
+    TRY(record(r->stream, &o->updated[k % OFFLOAD_SLOTS]));
+    TRY(download_piece(o, k));
+    if (k + OFFLOAD_SLOTS < o->piece_count) TRY(upload_piece(o, k + OFFLOAD_SLOTS));
+    return k + 1 == o->piece_count ? wait_for(r->stream, &o->downloaded[k % OFFLOAD_SLOTS]) : STATUS_OK;
 }
 
 status offload_update(struct offload *o, const struct exec *r, const struct update_args *all)
@@ -269,16 +270,16 @@ status offload_update(struct offload *o, const struct exec *r, const struct upda
         SCOPE("optim.piece", k);
         const struct offload_piece *piece = &o->pieces[k];
         const struct update_args a = piece_args(o, p, all, k);
-        TRY(wait_for(r->stream, &o->there[k % OFFLOAD_SLOTS]));
+        TRY(wait_for(r->stream, &o->uploaded[k % OFFLOAD_SLOTS]));
         TRY(r->ops->update(&a, r->stream));
         if (params_host_master(p) && piece->use == OFFLOAD_RULE)
             TRY(copy_exact(r, piece, (const float *)(const void *)slot_at(&o->arrays[0], k)));
-        TRY(pass_on(o, r, k));
+        TRY(return_piece(o, r, k));
     }
     return STATUS_OK;
 }
 
-status offload_take(struct offload *o, const struct exec *r, float **master, int64_t *count)
+status offload_acquire(struct offload *o, const struct exec *r, float **master, int64_t *count)
 {
     CHECK(o->step < o->piece_count, "more steps of matrices than pieces");
     const struct offload_piece *piece = &o->pieces[o->step];
@@ -286,12 +287,12 @@ status offload_take(struct offload *o, const struct exec *r, float **master, int
           "piece %lld holds other weights", (long long)o->step);
     *master = (float *)(void *)slot_at(&o->arrays[0], o->step);
     *count = piece->end - piece->begin;
-    return wait_for(r->stream, &o->there[o->step % OFFLOAD_SLOTS]);
+    return wait_for(r->stream, &o->uploaded[o->step % OFFLOAD_SLOTS]);
 }
 
-status offload_give(struct offload *o, const struct exec *r)
+status offload_release(struct offload *o, const struct exec *r)
 {
-    return pass_on(o, r, o->step++);
+    return return_piece(o, r, o->step++);
 }
 
 double offload_bytes(const struct offload *o)
@@ -299,7 +300,7 @@ double offload_bytes(const struct offload *o)
     double sum = 0;
     for (int64_t k = 0; k < o->piece_count; k++)
         for (int i = 0; i < o->array_count; i++)
-            if (travels(&o->arrays[i], &o->pieces[k]))
+            if (is_copied(&o->arrays[i], &o->pieces[k]))
                 sum += (double)array_bytes(&o->arrays[i], o->pieces[k].end - o->pieces[k].begin);
     return sum;
 }

@@ -1,73 +1,78 @@
-/* offload: the optimizer's state in host memory (memory.offload_optimizer), for models beyond the GPU.
+/* offload: the optimizer's state in pinned host memory (memory.offload_optimizer), for models larger than GPU memory.
+ * Copies overlap compute.
  *
- * Master weights, moments and their scales lie in one pinned arena of the host; the weights that GEMMs read and the gradients stay on
- * the GPU. A step first forms the norm of all gradients (UPDATE_NORM), which needs no state, then walks the arrays in pieces:
+ * Master weights, moments and their scales are in one pinned arena of the host. The weights that GEMMs read, and the
+ * gradients, stay on the GPU. A step first computes the gradient norm (UPDATE_NORM), which needs no state, then
+ * processes the arrays in pieces:
  *
- *     up      | 0 | 1 | 2 | 3 | 4 | ...          a stream of copies to the GPU
- *     step                 |0| |1| |2| ...       the step's own stream: UPDATE_RULE
- *     down                   | 0 | 1 | ...       a stream of copies back
+ *     up      | 0 | 1 | 2 | 3 | 4 | ...          stream of host-to-device copies
+ *     step                 |0| |1| |2| ...       the step's stream: UPDATE_RULE
+ *     down                   | 0 | 1 | ...       stream of device-to-host copies
  *
- * through OFFLOAD_SLOTS places on the GPU; events order the three, so that a captured step holds them, too. The first pieces go up when
- * the step begins, behind its forward and backward passes (offload_begin). A piece is a run of the optimizer's chunks: each element sees
- * the operations that it sees without, so the bits are the same.
+ * OFFLOAD_SLOTS device buffers hold the pieces in flight. Events order the three streams, so a captured graph contains
+ * them. The first pieces are prefetched when the step begins, during its forward and backward passes
+ * (offload_prefetch). A piece is a run of the optimizer's chunks. Each element sees the same operations as without
+ * offload, so the bits are the same.
  *
- * Of Muon's matrices momentum alone travels then, in pieces of their own: what it makes of the gradient stays on the GPU, in the gradient's
- * place. Behind these pieces come their master weights, which the steps move: in the order of muon_step, cut where they are longer than a
- * slot. They are on their way while GEMMs make the steps.
+ * Muon: of its matrices only the momentum is copied, in pieces of their own; the update direction stays on the GPU, in
+ * the gradient's buffer. After these pieces come the master weights of the matrices, in the order of muon_step, cut
+ * where they exceed a slot. They are copied while the GEMMs of the step run.
  *
- * In fp32 and tf32 master weights are the weights: moments alone travel. What is read in fp32 beside a bf16 copy (params: derived) is
- * copied out of each piece on its way. On the host, where a stream is NULL, all of it happens at once: for tests. */
+ * In fp32 and tf32 the master weights are the weights: only moments are copied. What is read in fp32 in addition to a
+ * bf16 copy (params: derived) is copied out of each piece while it is on the GPU. On the host (stream NULL) every call
+ * runs at once: for tests. */
 #ifndef INGOT_OPTIM_OFFLOAD_H
 #define INGOT_OPTIM_OFFLOAD_H
 #include "dev/dev.h"
 #include "parallel/exec.h"
 
 enum { OFFLOAD_SLOTS = 3, OFFLOAD_ARRAYS = 5 };
-/* Elements of a piece, at most: 32 MiB of an fp32 array. Small models have smaller ones, so that they have several. */
+/* Elements of a piece, at most: 32 MiB of an fp32 array. Small models use smaller pieces, to have several. */
 enum { OFFLOAD_PIECE = 1 << 23, OFFLOAD_PIECES = 16 };
-enum offload_what { OFFLOAD_MASTER, OFFLOAD_FIRST, OFFLOAD_SECOND }; /* master weights, moments; scales are their moment's */
+enum offload_what { OFFLOAD_MASTER, OFFLOAD_FIRST, OFFLOAD_SECOND }; /* a scale belongs to its moment */
 struct offload_array {
     enum offload_what what;
     char *host, *slots;         /* slots: [OFFLOAD_SLOTS][slot_bytes] on the device */
     size_t slot_bytes, bytes;   /* bytes: of an entry */
-    int64_t block;              /* elements of a parameter that share an entry: 1, or PARAM_ALIGN */
+    int64_t block;              /* elements of a parameter per entry: 1, or PARAM_ALIGN for scales */
 };
 enum offload_use { OFFLOAD_RULE, OFFLOAD_MOMENTUM, OFFLOAD_STEP }; /* all arrays; the first moment; master weights */
 struct offload_piece {
     enum offload_use use;
     int64_t chunk, chunk_count; /* of params.chunks; of a STEP none */
-    int64_t begin, end;         /* elements of the flat arrays; of arrays of parts with ZeRO, */
-    int64_t no_v;               /* in second moments so many further in front, */
-    int unit;                   /* and with ZeRO of one unit, as arrays that are whole lie elsewhere for each */
+    int64_t begin, end;         /* elements of the flat arrays; under ZeRO of the sharded arrays */
+    int64_t no_v;               /* subtract from these in second moments */
+    int unit;                   /* under ZeRO: the one unit that the piece belongs to (optim_shift) */
 };
 struct offload {
     bool on;
-    int64_t room;               /* elements of a slot */
+    int64_t capacity;           /* elements of a slot */
     int array_count;
     struct offload_array arrays[OFFLOAD_ARRAYS];
     struct offload_piece *pieces; /* [piece_count], owned; those of use STEP come last */
     int64_t piece_count, step_first;
-    int64_t step;               /* the one that offload_take gives next */
-    struct stream up, down;     /* of a GPU */
-    struct event begun, there[OFFLOAD_SLOTS], moved[OFFLOAD_SLOTS], back[OFFLOAD_SLOTS];
+    int64_t step;               /* the piece that offload_acquire returns next */
+    struct stream up, down;     /* of a GPU: host to device, device to host */
+    struct event step_begun, uploaded[OFFLOAD_SLOTS], updated[OFFLOAD_SLOTS], downloaded[OFFLOAD_SLOTS];
 };
 
-/* Takes the slots, counting or real, after params_lay: nothing without host_state. */
+/* Allocates the slots, from counting or real arenas, after params_lay. Nothing without host_state. */
 void offload_lay(struct offload *o, const struct params *p, struct arena *a);
-/* Cuts the pieces out of a host copy of params.chunks, which lie in ascending order, and after muon_claim out of its matrices. */
+/* Cuts params.chunks (a host copy, in ascending order) into pieces, and, after muon_claim, its matrices. */
 status offload_cut(struct offload *o, const struct params *p, const struct update_chunk *table) WARN_UNUSED;
-/* Streams and events beside a step's stream, NULL on the host. */
+/* Opens the copy streams and events for a step's stream; NULL on the host. */
 status offload_open(struct offload *o, struct stream *s) WARN_UNUSED;
 void offload_close(struct offload *o);
 
-/* Queues the first pieces' way up: at the beginning of a step. */
-status offload_begin(struct offload *o, const struct exec *r) WARN_UNUSED;
-/* Queues UPDATE_RULE over all pieces, as `all` says it of the flat arrays; the run's stream goes on when everything is back, STEP's, too. */
+/* At the beginning of a step: queues the copies of the first pieces to the GPU. */
+status offload_prefetch(struct offload *o, const struct exec *r) WARN_UNUSED;
+/* Queues UPDATE_RULE for all pieces; `all` describes the flat arrays. The step's stream waits for the last copy back,
+ * including STEP's. */
 status offload_update(struct offload *o, const struct exec *r, const struct update_args *all) WARN_UNUSED;
-/* Then for each STEP in turn: where the GPU has the master weights that begin at *master of the host, and how many of *count; and, when what
- * moves them is queued, their way back. */
-status offload_take(struct offload *o, const struct exec *r, float **master, int64_t *count) WARN_UNUSED;
-status offload_give(struct offload *o, const struct exec *r) WARN_UNUSED;
+/* Then for each STEP piece in order. acquire: *master becomes the device address of the weights that start at *master
+ * on the host, *count how many of them are there. release: after their update is queued, queues the copy back. */
+status offload_acquire(struct offload *o, const struct exec *r, float **master, int64_t *count) WARN_UNUSED;
+status offload_release(struct offload *o, const struct exec *r) WARN_UNUSED;
 /* Bytes per step, each way. */
 double offload_bytes(const struct offload *o);
 #endif

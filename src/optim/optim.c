@@ -24,20 +24,20 @@ dtype optim_moment_dt(enum optim_state state)
 
 static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
 
-/* Whether something is rounded by random bits. */
-static bool draws(const struct params *p)
+/* Whether the update uses stochastic rounding. */
+static bool rounds_randomly(const struct params *p)
 {
     return p->moment_dt != DTYPE_F32 || p->masterless;
 }
 
-/* Where a slice is made of several parts a piece ends with its part: it has one place in the whole row, which matters where random bits are
- * drawn, and one rank that answers for it. */
+/* If a slice has several parts, a chunk ends with its part. So it has one position in the whole row, which stochastic
+ * rounding needs, and one rank that owns it. */
 static bool is_cut(const struct params *p, const struct param *row)
 {
-    return p->slices > 1 && (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && draws(p)));
+    return p->slices > 1 && (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && rounds_randomly(p)));
 }
 
-/* Elements of the piece of a row that begins at its element `at`: to the next line of the unit's grid. */
+/* Elements of the chunk that starts at element `at` of a row: up to the next multiple of the unit's alignment. */
 static int64_t piece_at(const struct params *p, int index, int64_t at)
 {
     const struct param *row = &p->rows[index];
@@ -47,14 +47,14 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
     if (is_cut(p, row)) end = at + params_line(p, index, p->slice, at).count;
     return end - at < most ? end - at : most;
 }
-/* Of elements [from, to) of a row, which begin and end with pieces. */
+/* Chunks of elements [from, to) of a row; both are chunk boundaries. */
 static int64_t pieces(const struct params *p, int index, int64_t from, int64_t to)
 {
     const struct param *row = &p->rows[index];
     if (from == to) return 0;
     const int64_t first = piece_at(p, index, from);
     if (first >= to - from) return 1;
-    /* Of a model that no machine holds there are more than can be counted one by one. */
+    /* Plans of very large models have too many chunks to count one by one. */
     const int64_t whole = p->units[row->unit].grid;
     if (!is_cut(p, row)) return 1 + (to - from - first + whole - 1) / whole;
     int64_t count = 0;
@@ -79,7 +79,7 @@ void optim_lay(struct params *p, struct arena *a)
         p->chunk_count += pieces(p, i, held.from, held.to);
         unit->chunk_count = p->chunk_count - unit->chunk_first;
     }
-    p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of pieces");
+    p->chunks = arena_take(a, (size_t)p->chunk_count * sizeof *p->chunks, "optimizer's table of chunks");
     p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
 }
 
@@ -103,7 +103,7 @@ static bool decays(const struct run_spec *spec, enum role role)
     return false;
 }
 
-/* Where a piece of a slice stands in the whole row. */
+/* Sets the position of a chunk of a slice in the whole row. */
 static void place_piece(const struct params *p, int index, int64_t at, struct update_chunk *c)
 {
     struct param_block blocks[PARAM_PARTS];
@@ -116,7 +116,7 @@ static void place_piece(const struct params *p, int index, int64_t at, struct up
     c->width = (int32_t)blocks[0].width;
 }
 
-/* Of its random bits. */
+/* Key of its random bits. */
 static uint64_t row_key(const struct param *row)
 {
     return XXH64(row->name, strlen(row->name), 0);
@@ -143,10 +143,10 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
     return c;
 }
 
-/* A piece is moved by sixteen elements at once, and random bits are drawn for four. */
+/* An update processes sixteen elements at once, and draws random bits for four. */
 static status check_pieces(const struct params *p, const struct update_chunk *c, const struct param *row)
 {
-    if (c->begin % 16 == 0 && (!draws(p) || (c->first | c->stride | c->width | c->into) % 4 == 0))
+    if (c->begin % 16 == 0 && (!rounds_randomly(p) || (c->first | c->stride | c->width | c->into) % 4 == 0))
         return STATUS_OK;
     return FAIL(STATUS_CONFIG, "parallel.tensor %d cuts %s between elements that move together; use %s",
                 p->slices, row->name,
@@ -154,13 +154,13 @@ static status check_pieces(const struct params *p, const struct update_chunk *c,
                                           : "optim.state: fp32 and optim.master: fp32");
 }
 
-/* Routers' biases move where blocks read them, in fp32 on the device; else where the master weights are. */
+/* Whether routers' biases are updated in the fp32 copy that blocks read, on the device, instead of the master weights. */
 static bool biases_apart(const struct params *p)
 {
     return params_halves(p) || (params_host_master(p) && p->zero == 0);
 }
 
-/* Where its loads lie among gradients, and from there its biases. */
+/* Offset of its loads in the gradients; no_v: distance from there to its biases. */
 static struct update_chunk router_of(const struct params *p, const struct param *row,
                                      const struct param_held *held)
 {
@@ -178,7 +178,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
     struct update_chunk *table = malloc((size_t)count * sizeof *table), *c = table;
     if (table == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's table");
     status st = STATUS_OK;
-    struct update_chunk *b = table + p->chunk_count; /* routers stand behind the pieces */
+    struct update_chunk *b = table + p->chunk_count; /* routers follow the chunks */
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         if (!p->units[row->unit].here || params_sparse(p, row->unit)) continue;
@@ -247,7 +247,7 @@ static struct update_args update_args_of(const struct exec *r, const struct run_
                                 .sdt = p->moment_dt};
 }
 
-/* From a place in the arrays of parts to that in arrays that are whole. */
+/* Distance from an offset in sharded arrays to the same element in whole arrays. */
 static int64_t shift_of(const struct params *p, const struct param_unit *u)
 {
     return u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
@@ -261,7 +261,7 @@ void optim_shift(const struct params *p, struct update_args *a, int unit)
     if (p->zero < 3 && !a->w) a->p += shift;
 }
 
-/* Of a unit, of which this rank has a part. */
+/* The arguments of a unit of which this rank holds a shard. */
 static struct update_args update_args_unit(const struct params *p, struct update_args a, int unit)
 {
     const struct param_unit *u = &p->units[unit];
@@ -272,7 +272,7 @@ static struct update_args update_args_unit(const struct params *p, struct update
     return a;
 }
 
-/* The rows of a table that the step has read. `of`: as the table's unit has it. */
+/* Updates the rows of a table that the step has read. `of`: the arguments of the table's unit. */
 static status update_table(const struct exec *r, const struct update_args *of, const struct table *t)
 {
     const struct params *p = r->params;
@@ -296,23 +296,23 @@ static status update_table(const struct exec *r, const struct update_args *of, c
                                r->stream);
 }
 
-/* Of one unit, or -1: of all. */
+/* The tables of one unit; -1: all. */
 static status update_tables(const struct exec *r, const struct update_args *of, int unit)
 {
-    for (int i = 0; r->params->sparse && i < r->tables->count; i++) {
-        const struct table *t = &r->tables->list[i];
+    for (int i = 0; r->params->sparse && i < r->sparse_grad->count; i++) {
+        const struct table *t = &r->sparse_grad->list[i];
         if (unit < 0 || r->params->rows[t->row].unit == unit) TRY(update_table(r, of, t));
     }
     return STATUS_OK;
 }
 
-/* A unit's new weights are told of as soon as they are there, unless muon's steps follow. */
+/* Calls the hook `moved` after each unit, so its all-gather overlaps the rest; not under Muon, whose updates follow. */
 static status update(const struct exec *r, const struct run_spec *spec, enum update_half half,
                      double *squares)
 {
     const struct params *p = r->params;
     const struct update_args all = update_args_of(r, spec, half, squares);
-    const bool rule = half == UPDATE_RULE, tell = p->hooks && rule && spec->optim_name != OPTIM_MUON;
+    const bool rule = half == UPDATE_RULE, notify = p->hooks && rule && spec->optim_name != OPTIM_MUON;
     if (p->zero == 0) {
         TRY(r->ops->update(&all, r->stream));
         return rule ? update_tables(r, &all, -1) : STATUS_OK;
@@ -321,25 +321,24 @@ static status update(const struct exec *r, const struct run_spec *spec, enum upd
         const struct update_args part = update_args_unit(p, all, u);
         if (p->units[u].here && !params_sparse(p, u)) TRY(r->ops->update(&part, r->stream));
         if (p->units[u].here && rule) TRY(update_tables(r, &part, u));
-        if (tell) TRY(p->hooks->moved(p->hooks->ctx, u));
+        if (notify) TRY(p->hooks->moved(p->hooks->ctx, u));
     }
     return STATUS_OK;
 }
 
-/* Sums of squares of all pieces here. */
-static status update_squares(const struct exec *r, const struct run_spec *spec,
-                             const struct grad_norm *squares)
+/* Sums of squares of this rank's chunks. */
+static status update_squares(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm)
 {
-    const struct sparse_grad *t = r->tables;
-    TRY(update(r, spec, UPDATE_SQUARES, squares->own));
+    const struct sparse_grad *t = r->sparse_grad;
+    TRY(update(r, spec, UPDATE_SQUARES, norm->own));
     if (!r->params->sparse) return STATUS_OK;
-    struct update_args rows = update_args_of(r, spec, UPDATE_SQUARES, squares->own + r->params->chunk_count);
+    struct update_args rows = update_args_of(r, spec, UPDATE_SQUARES, norm->own + r->params->chunk_count);
     rows.g = t->sums, rows.chunks = t->chunks, rows.chunk_count = t->chunk_count;
     return r->ops->update(&rows, r->stream);
 }
 
-/* The master weights of routers' biases follow those that moved; of what else is read in fp32 the copies follow the halves. What passes through
- * the device in pieces has left its copies there (offload.c), and under ZeRO ranks bring them together (parallel/zero.h). */
+/* Keeps fp32 copies and master weights equal after the update: of routers' biases from the copy to the master, of the rest
+ * from the split master to the copy. Offload makes the copies itself (offload.c); ZeRO gathers them (parallel/zero.h). */
 static status keep_exact(const struct exec *r)
 {
     const struct params *p = r->params;
@@ -362,7 +361,7 @@ static status keep_exact(const struct exec *r)
     return STATUS_OK;
 }
 
-/* The rule, over what lies on the device or piece by piece. */
+/* The update: in place on the device, or piece by piece through offload. */
 static status move_weights(const struct exec *r, const struct run_spec *spec, struct offload *o,
                            bool has_norm)
 {
@@ -372,18 +371,18 @@ static status move_weights(const struct exec *r, const struct run_spec *spec, st
     return offload_update(o, r, &all);
 }
 
-status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *squares,
+status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm,
                   struct offload *o, double balance_rate)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
     const bool apart = biases_apart(p);
-    if (squares->own) {
-        TRY(update_squares(r, spec, squares));
-        TRY(grad_norm_sum(squares, p, r->ops, &r->scalars->grad_squares, r->stream));
+    if (norm->own) {
+        TRY(update_squares(r, spec, norm));
+        TRY(grad_norm_sum(norm, p, r->ops, &r->scalars->grad_squares, r->stream));
     }
-    TRY(move_weights(r, spec, o, squares->own != NULL));
-    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, squares->mesh, o));
+    TRY(move_weights(r, spec, o, norm->own != NULL));
+    if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, norm->mesh, o));
     if (p->balance_count > 0)
         TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->derived[DERIVED_F32].data : p->master,
                                                    .load = p->grad,
@@ -395,7 +394,7 @@ status optim_step(const struct exec *r, const struct run_spec *spec, const struc
     return keep_exact(r);
 }
 
-/* The summed gradient of what this rank holds of a row. */
+/* The reduced gradient of this rank's part of a row. */
 struct summed {
     const float *grad;
     int64_t count;
@@ -404,8 +403,8 @@ static struct summed summed(const struct exec *r, int row)
 {
     const struct params *p = r->params;
     const struct param_held held = params_held(p, row);
-    for (int i = 0; p->sparse && i < r->tables->count; i++) {
-        const struct table *t = &r->tables->list[i];
+    for (int i = 0; p->sparse && i < r->sparse_grad->count; i++) {
+        const struct table *t = &r->sparse_grad->list[i];
         if (t->row == row) return (struct summed){t->sums, t->slots * t->width};
     }
     if (held.to == held.from) return (struct summed){0};

@@ -1,33 +1,37 @@
-/* One optimizer step over the parameter table: global norm, clip, AdamW or Lion by role, in one op over the flat arrays. What changes
- * from step to step lies in run.scalars, so that a captured step is every step. */
+/* optim: one optimizer step over the parameter table: global norm, clip, then AdamW or Lion, by role, as one op over
+ * flat arrays; then Muon's matrices (muon.h). What changes from step to step is in exec.scalars, so a captured CUDA
+ * graph serves every step. */
 #ifndef INGOT_OPTIM_OPTIM_H
 #define INGOT_OPTIM_OPTIM_H
 #include "parallel/exec.h"
 #include "optim/offload.h"
 #include "optim/grad_norm.h"
 
-/* Moments that an optimizer keeps per parameter: 2 (AdamW) or 1 (Lion). Their type, by optim.state. */
+/* Moments per parameter: 2 (AdamW) or 1 (Lion). Their dtype, by optim.state. */
 int optim_moments(enum optim kind);
 dtype optim_moment_dt(enum optim_state state);
 
-/* Takes the tables of pieces and of routers (params.chunks, params.balance): counting or real. */
+/* Allocates the tables of chunks and of routers (params.chunks, params.balance), from counting or real arenas. */
 void optim_lay(struct params *p, struct arena *a);
-/* Fills it, once: matrices decay; embeddings, positions and head when optim.decay_embeddings says so; norms and biases never. What is
- * not `stored` leaves the step with gradients of zero, unless activations take their place (params.overlaid). Tables move row by row, at optim.table_rate. `o`: cut into pieces, too, where the state
+/* Fills them, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms and
+ * biases never. Gradients that are not `stored` are zeroed by the step, unless they overlay activations
+ * (params.overlaid). N-gram tables are updated row by row, at optim.table_rate. `o`: also cut into pieces, if the state
  * is in host memory; NULL: it is not. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 
-/* With ZeRO pieces are counted by the arrays of parts: arrays that are whole are moved to where they count so, for the pieces of a unit. */
+/* Under ZeRO, chunks are indexed in the sharded arrays. Offsets the pointers of arrays that are whole, for the chunks
+ * of a unit. */
 void optim_shift(const struct params *p, struct update_args *a, int unit);
 
-/* What the host knows of step `step` (counts from 0): the corrections and the step's number. */
+/* The scalars of step `step` (from 0) that the host computes: bias corrections and the step's number. */
 void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalars *s);
-/* Queues the step: reads lr and the corrections from run.scalars, writes the gradient norm and the clip factor min(1, clip / (norm +
- * 1e-6)), as torch's clip_grad_norm_; the norm is that of the whole model, whatever ranks share it. When a gradient is not finite, neither is the norm, and nothing is changed.
- * Then each router's bias moves by balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
-status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *squares, struct offload *o, double balance_rate)
-    WARN_UNUSED;
-/* After such a step: STATUS_NUMERIC that names the first parameter, of all ranks, with a gradient that is not finite. Waits for the device;
- * collective over `world` (NULL: one rank). */
+/* Queues the step. It reads lr and the corrections from exec.scalars and writes the gradient norm and the clip factor
+ * min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. The norm is that of the whole model over all ranks. If a
+ * gradient is not finite, the norm is not finite, and nothing is updated. Last, each router's bias moves by
+ * balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
+status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
+                  double balance_rate) WARN_UNUSED;
+/* After such a step: STATUS_NUMERIC that names the first parameter, over all ranks, whose gradient is not finite. Waits
+ * for the device; collective over `world` (NULL: one rank). */
 status optim_blame(const struct exec *r, struct comm *world) WARN_UNUSED;
 #endif

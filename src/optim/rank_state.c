@@ -11,7 +11,7 @@ static void lay_zero(struct zero *z, struct params *p, const struct rank_state_l
                                 .train = l->train,
                                 .end = l->end,
                                 .stores = l->stores,
-                                .stays = l->stays});
+                                .embedding_resident = l->embedding_resident});
 }
 
 static void lay_sparse_grad(struct sparse_grad *t, struct params *p, const struct rank_state_lay *l)

@@ -1,7 +1,8 @@
-/* rank_state: what a rank keeps for a training step beside its parameters and activations.
+/* rank_state: what a rank keeps for a training step in addition to parameters and activations.
  *
- * Each member owns buffers in the run's arenas. rank_state_lay() lays out all of them, and is the only function that does: the planner
- * calls it with counting arenas, the trainer with real ones. Opening and closing (streams, events) stay with each member. */
+ * Each member owns buffers in the run's arenas. rank_state_lay() lays out all of them, and is the only function that
+ * does: the planner calls it with counting arenas, the trainer with real ones. Opening and closing (streams, events)
+ * stay with each member. */
 #ifndef INGOT_OPTIM_RANK_STATE_H
 #define INGOT_OPTIM_RANK_STATE_H
 #include "optim/grad_norm.h"
@@ -28,7 +29,7 @@ struct rank_state_lay {
     int64_t table_reads;            /* n-gram rows that a micro-batch reads */
     int64_t step_micros;            /* micro-batches of a step, of all data-parallel ranks */
     int end, stores;                /* of struct zero_lay, */
-    bool stays;                     /* as this one */
+    bool embedding_resident;        /* as this one */
     struct arena *param, *grad, *optim, *scratch;
 };
 /* Lays out everything, after the parameters and before the activations; also the optimizer's tables in `p`. */

@@ -9,7 +9,7 @@ static status enter(void *ctx, int unit, enum unit_use use)
     return STATUS_OK;
 }
 
-/* The unit's place in the tree of this rank's groups, then that of the ranks. */
+/* Adds the unit to the tree of this rank's groups, then starts its all-reduce over ranks. */
 static status sum(struct grad_overlap *b, int unit)
 {
     const struct param_unit *u = &b->params->units[unit];
@@ -20,7 +20,7 @@ static status sum(struct grad_overlap *b, int unit)
     TRY(sync_fold_part(b->sync, b->group, &part, &(struct sync_sums){.grad = b->sums->grad}, b->ops,
                        b->side_stream->main));
     TRY(unit > 0 ? side_stream_fork(b->side_stream, &s) : side_stream_join(b->side_stream));
-    return sync_unit(b->sync, b->params, unit, s);
+    return sync_reduce_unit(b->sync, b->params, unit, s);
 }
 
 static status leave(void *ctx, int unit)

@@ -1,39 +1,43 @@
-/* beside: the sums of gradients over ranks while the backward goes on.
+/* grad_overlap: the data-parallel gradient all-reduce, overlapped with the backward pass.
  *
- * In the last micro-batch of a step each unit of the parameter table is complete when its backward is done: from then on its sum over the
- * data-parallel ranks is under way (parallel/side_stream.h) beside the backward of the units in front of it. The embedding's
- * has nothing beside it, and goes on the step's stream. The order of all sums is that of sync.h: the bits of a run do not depend on it.
+ * In the last micro-batch of a step, a unit's gradient is final when the unit's backward ends. Its all-reduce then
+ * starts on the side stream (parallel/side_stream.h) while the backward of earlier units computes. The embedding comes
+ * last, has nothing to overlap with, and uses the step's stream. The order of sums is that of sync.h, so overlap does
+ * not change a bit.
  *
- * On a GPU, where no other collectives are in the backward: those of two streams could wait for each other. */
+ * Only on a GPU, and only if the backward has no collectives of its own: collectives on two streams could wait for each
+ * other. */
 #ifndef INGOT_PARALLEL_GRAD_OVERLAP_H
 #define INGOT_PARALLEL_GRAD_OVERLAP_H
 #include "parallel/side_stream.h"
 #include "parallel/sync.h"
 
 struct grad_overlap {
-    const struct sync *sync;    /* not owned, as the others; NULL: nothing goes on beside */
+    const struct sync *sync;    /* not owned, as the others; NULL: no overlap */
     struct params *params;
     const struct ops *ops;
     struct side_stream *side_stream;
-    struct unit_hooks hooks;
+    struct unit_hooks hooks;    /* during the last micro-batch */
     const struct unit_hooks *outer; /* at other times */
     const struct sync_sums *sums;
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
-/* Nothing to do, and nothing to close, where sums do not go on beside: on the host, where the backward has collectives, with segments
- * (only the last one's backward completes a unit, and the hooks do not say which it is). */
+/* Turns overlap off, and owns nothing, on the host, where the backward has collectives (tensor, pipeline, ZeRO 2 and
+ * 3), and with several segments: a unit is complete after the last segment's backward, which the hooks cannot
+ * identify. */
 struct grad_overlap_args {
     const struct sync *sync;
     struct params *params;
     const struct ops *ops;
     struct side_stream *side_stream;
-    int64_t segments;           /* of a micro-batch (model_segments): with several, a unit's first backward leaves it incomplete */
+    int64_t segments;           /* of a micro-batch (model_segments) */
 };
 status grad_overlap_open(struct grad_overlap *b, const struct grad_overlap_args *a) WARN_UNUSED;
 void grad_overlap_close(struct grad_overlap *b);
-/* Before the last micro-batch of the last group: its units are summed as they are left. */
+/* Before the last micro-batch of the last group: each unit is all-reduced when its backward ends. */
 void grad_overlap_begin(struct grad_overlap *b, const struct sync_sums *sums);
-/* After it: what is queued from now on sees all sums of gradients. *all false: sums do not go on beside, and are still to be formed. */
+/* After that micro-batch: work queued from now on sees all sums. *all false: no overlap; the caller must reduce the
+ * gradients. */
 status grad_overlap_end(struct grad_overlap *b, bool *all) WARN_UNUSED;
 #endif

@@ -37,7 +37,7 @@ static status check_tensor(const struct model_spec *m, int tp)
     return STATUS_OK;
 }
 
-/* What a pipeline asks of the model; how many micro-batches its schedule needs is known later (pipe_build). */
+/* Limits of a pipeline on the model. pipeline_schedule_build checks the number of micro-batches later. */
 static status check_pipeline(const struct model_spec *m, const struct mesh_shape *shape)
 {
     const int64_t stages = (int64_t)shape->pp * shape->chunks;
@@ -58,7 +58,7 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
     return STATUS_OK;
 }
 
-/* parallel.stages: a number of layers for each stage, all layers in all. */
+/* parallel.stages: the number of layers of each stage; the sum must be all layers. */
 static status read_stages(const struct spec *s, struct mesh_shape *m)
 {
     const char *text = s->run.parallel_stages;
@@ -90,7 +90,7 @@ static status read_stages(const struct spec *s, struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* What of a run does not go with tensor parallelism. */
+/* What tensor parallelism does not support. */
 static status check_tensor_run(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
@@ -110,7 +110,7 @@ static status check_tensor_run(const struct spec *s)
     return STATUS_OK;
 }
 
-/* What does not go together with sharing out a copy. */
+/* What ZeRO does not support. */
 static status check_zero(const struct spec *s, const struct mesh_shape *m)
 {
     if (m->zero == 0) return STATUS_OK;
@@ -172,7 +172,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->log_sample_prompt[0] && out->pp > 1)
         return FAIL(STATUS_CONFIG, "log.sample_prompt: no rank of a pipeline has the model to continue it; "
                                    "leave it empty");
-    if (out->shard == 1) out->zero = 0; /* there is nobody to share with */
+    if (out->shard == 1) out->zero = 0; /* one rank per copy: nothing to shard */
     TRY(mesh_check(s, out));
     TRY(check_tensor_run(s));
     return read_stages(s, out);

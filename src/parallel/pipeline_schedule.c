@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add(struct pipe_rank *r, enum pipe_what what, int micro, int chunk)
+static void add(struct pipeline_rank *r, enum pipeline_pass what, int micro, int chunk)
 {
-    r->actions[r->count++] = (struct pipe_action){.what = what, .micro = micro, .chunk = chunk};
+    r->actions[r->count++] = (struct pipeline_action){.what = what, .micro = micro, .chunk = chunk};
 }
 
-static void order_gpipe(struct pipe_schedule *s, struct pipe_rank *r)
+static void order_gpipe(struct pipeline_schedule *s, struct pipeline_rank *r)
 {
     for (int j = 0; j < s->micros; j++) add(r, PIPE_F, j, 0);
     for (int j = 0; j < s->micros; j++) add(r, PIPE_B, j, 0);
@@ -20,30 +20,31 @@ static int at_most(int n, int limit)
     return n < limit ? n : limit;
 }
 
-/* The k-th of a rank's m v turns: groups of N micro-batches pass chunk after chunk. What is left at the end is a group of its own. */
-static struct pipe_action turn(const struct pipe_schedule *s, enum pipe_what what, int k)
+/* The k-th of a rank's m v passes. A group of N micro-batches runs through all chunks before the next group starts. The
+ * remainder is a group of its own. */
+static struct pipeline_action nth_pass(const struct pipeline_schedule *s, enum pipeline_pass what, int k)
 {
     const int whole = s->group * s->chunks, first = k / whole * s->group, left = s->micros - first,
               group = at_most(s->group, left), u = k % whole;
     const int chunk = u / group;
-    return (struct pipe_action){
+    return (struct pipeline_action){
         .what = what, .micro = first + u % group, .chunk = what == PIPE_F ? chunk : s->chunks - 1 - chunk};
 }
 
 /* 1F1B is the interleaved schedule with one chunk. */
-static void order_interleaved(struct pipe_schedule *s, struct pipe_rank *r, int rank)
+static void order_interleaved(struct pipeline_schedule *s, struct pipeline_rank *r, int rank)
 {
     const int total = s->micros * s->chunks, late = s->ranks - rank - 1;
     const int warm = at_most(s->chunks > 1 ? 2 * late + (s->chunks - 1) * s->group : late, total);
-    for (int k = 0; k < warm; k++) r->actions[r->count++] = turn(s, PIPE_F, k);
+    for (int k = 0; k < warm; k++) r->actions[r->count++] = nth_pass(s, PIPE_F, k);
     for (int k = 0; k < total; k++) {
-        if (warm + k < total) r->actions[r->count++] = turn(s, PIPE_F, warm + k);
-        r->actions[r->count++] = turn(s, PIPE_B, k);
+        if (warm + k < total) r->actions[r->count++] = nth_pass(s, PIPE_F, warm + k);
+        r->actions[r->count++] = nth_pass(s, PIPE_B, k);
     }
 }
 
 /* Rank i has p - i micro-batches between F and BI, and i between BI and W. */
-static void order_zb_h1(struct pipe_schedule *s, struct pipe_rank *r, int rank)
+static void order_zb_h1(struct pipeline_schedule *s, struct pipeline_rank *r, int rank)
 {
     const int warm = at_most(s->ranks - rank - 1, s->micros);
     for (int j = 0; j < warm; j++) add(r, PIPE_F, j, 0);
@@ -55,7 +56,7 @@ static void order_zb_h1(struct pipe_schedule *s, struct pipe_rank *r, int rank)
     for (int j = s->micros - at_most(rank, s->micros); j < s->micros; j++) add(r, PIPE_W, j, 0);
 }
 
-/* The smallest group that leaves nothing, or enough to keep all ranks busy. */
+/* The smallest group without a remainder, or with one that keeps all ranks busy. */
 static int group_of(int ranks, int micros)
 {
     int n = ranks;
@@ -63,9 +64,9 @@ static int group_of(int ranks, int micros)
     return n;
 }
 
-status pipe_build(struct pipe_schedule *s, enum pipe kind, int ranks, int micros, int chunks)
+status pipeline_schedule_build(struct pipeline_schedule *s, enum pipe kind, int ranks, int micros, int chunks)
 {
-    *s = (struct pipe_schedule){.kind = kind, .ranks = ranks, .micros = micros, .chunks = chunks};
+    *s = (struct pipeline_schedule){.kind = kind, .ranks = ranks, .micros = micros, .chunks = chunks};
     CHECK(ranks > 0 && micros > 0 && chunks > 0, "a pipeline of %d ranks, %d micro-batches, %d chunks", ranks,
           micros, chunks);
     if (ranks > PIPE_RANKS_MAX)
@@ -82,7 +83,7 @@ status pipe_build(struct pipe_schedule *s, enum pipe kind, int ranks, int micros
                     micros, ranks);
     s->group = chunks > 1 ? group_of(ranks, micros) : micros;
     for (int i = 0; i < ranks; i++) {
-        struct pipe_rank *r = &s->rank[i];
+        struct pipeline_rank *r = &s->rank[i];
         r->actions = calloc((size_t)micros * (size_t)chunks * 3, sizeof *r->actions);
         if (r->actions == NULL)
             return FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", micros);
@@ -93,27 +94,27 @@ status pipe_build(struct pipe_schedule *s, enum pipe kind, int ranks, int micros
         case PIPE_ZB_H1: order_zb_h1(s, r, i); break;
         }
     }
-    return pipe_check(s);
+    return pipeline_schedule_check(s);
 }
 
-void pipe_free(struct pipe_schedule *s)
+void pipeline_schedule_free(struct pipeline_schedule *s)
 {
     for (int i = 0; i < s->ranks && i < PIPE_RANKS_MAX; i++) free(s->rank[i].actions);
-    *s = (struct pipe_schedule){0};
+    *s = (struct pipeline_schedule){0};
 }
 
-/* How far a chunk is: the next micro-batch of each kind. */
+/* Progress of a chunk: the next micro-batch of each pass. */
 struct progress {
     int forward, back, dgrad, wgrad; /* back: B and BI; dgrad: BI alone; wgrad: W */
 };
-/* Who has what: numbers from 0, the lowest free one first. */
+/* Allocates numbers from 0, the lowest free one first. */
 struct pool {
-    int *of;    /* [chunks][micros]: what a micro-batch has */
+    int *of;    /* [chunks][micros]: the number of each micro-batch */
     bool *used; /* [chunks * micros] */
-    int most;   /* that were used at once */
+    int most;   /* in use at once */
 };
 
-static int pool_take(struct pool *pool, int who)
+static int pool_acquire(struct pool *pool, int who)
 {
     int k = 0;
     while (pool->used[k]) k++;
@@ -122,7 +123,7 @@ static int pool_take(struct pool *pool, int who)
     return pool->of[who] = k;
 }
 
-static int pool_give(struct pool *pool, int who)
+static int pool_release(struct pool *pool, int who)
 {
     pool->used[pool->of[who]] = false;
     return pool->of[who];
@@ -134,16 +135,16 @@ static void pool_clear(struct pool *pool, size_t count)
     pool->most = 0;
 }
 
-/* The sets of activations and the stores of an action that may be done now. */
-static void deal(struct pipe_action *a, int who, struct pool *slots, struct pool *stores)
+/* Assigns a set of activations and a store to a valid action. */
+static void assign(struct pipeline_action *a, int who, struct pool *slots, struct pool *stores)
 {
-    if (a->what == PIPE_F) a->slot = pool_take(slots, who);
-    if (a->what == PIPE_B || a->what == PIPE_BI) a->slot = pool_give(slots, who);
-    if (a->what == PIPE_BI) a->store = pool_take(stores, who);
-    if (a->what == PIPE_W) a->store = pool_give(stores, who);
+    if (a->what == PIPE_F) a->slot = pool_acquire(slots, who);
+    if (a->what == PIPE_B || a->what == PIPE_BI) a->slot = pool_release(slots, who);
+    if (a->what == PIPE_BI) a->store = pool_acquire(stores, who);
+    if (a->what == PIPE_W) a->store = pool_release(stores, who);
 }
 
-static const char *check_action(struct progress *p, const struct pipe_action *a)
+static const char *check_action(struct progress *p, const struct pipeline_action *a)
 {
     int *next = a->what == PIPE_F ? &p->forward : a->what == PIPE_W ? &p->wgrad : &p->back;
     if (a->micro != *next) return a->micro < *next ? "is done a second time" : "comes before its turn";
@@ -156,18 +157,18 @@ static const char *check_action(struct progress *p, const struct pipe_action *a)
     return NULL;
 }
 
-static status check_rank(struct pipe_schedule *s, int rank, struct progress *p, struct pool pools[2])
+static status check_rank(struct pipeline_schedule *s, int rank, struct progress *p, struct pool pools[2])
 {
     static const char *const names[] = {"F", "B", "BI", "W"};
-    struct pipe_rank *r = &s->rank[rank];
+    struct pipeline_rank *r = &s->rank[rank];
     for (int i = 0; i < r->count; i++) {
-        struct pipe_action *a = &r->actions[i];
+        struct pipeline_action *a = &r->actions[i];
         const bool known = a->chunk >= 0 && a->chunk < s->chunks && a->micro >= 0 && a->micro < s->micros;
         const char *wrong = known ? check_action(&p[a->chunk], a) : "is of no chunk or micro-batch";
         if (wrong)
             return FAIL(STATUS_CONFIG, "schedule of rank %d: %s of micro-batch %d, chunk %d, %s", rank,
                         names[a->what], a->micro, a->chunk, wrong);
-        deal(a, a->chunk * s->micros + a->micro, &pools[0], &pools[1]);
+        assign(a, a->chunk * s->micros + a->micro, &pools[0], &pools[1]);
     }
     r->slots = pools[0].most, r->stores = pools[1].most;
     for (int c = 0; c < s->chunks; c++)
@@ -178,21 +179,21 @@ static status check_rank(struct pipe_schedule *s, int rank, struct progress *p, 
     return STATUS_OK;
 }
 
-status pipe_check(struct pipe_schedule *s)
+status pipeline_schedule_check(struct pipeline_schedule *s)
 {
-    const size_t turns = (size_t)s->micros * (size_t)s->chunks;
+    const size_t passes = (size_t)s->micros * (size_t)s->chunks;
     struct progress *p = malloc((size_t)s->chunks * sizeof *p);
     struct pool pools[2] = {0};
     status st = STATUS_OK;
     for (int k = 0; k < 2; k++) {
-        pools[k].of = malloc(turns * sizeof *pools[k].of);
-        pools[k].used = malloc(turns * sizeof *pools[k].used);
+        pools[k].of = malloc(passes * sizeof *pools[k].of);
+        pools[k].used = malloc(passes * sizeof *pools[k].used);
         if (!p || !pools[k].of || !pools[k].used)
             st = FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", s->micros);
     }
     for (int i = 0; i < s->ranks && st == STATUS_OK; i++) {
         memset(p, 0, (size_t)s->chunks * sizeof *p);
-        for (int k = 0; k < 2; k++) pool_clear(&pools[k], turns);
+        for (int k = 0; k < 2; k++) pool_clear(&pools[k], passes);
         st = check_rank(s, i, p, pools);
     }
     for (int k = 0; k < 2; k++) {

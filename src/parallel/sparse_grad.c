@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static int64_t pieces_of(int64_t elements)
+static int64_t chunk_count_of(int64_t elements)
 {
     return (elements + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
 }
@@ -13,7 +13,7 @@ static struct table table_of(const struct params *p, int row, int64_t reads)
 {
     const int64_t *shape = p->rows[row].shape, slots = shape[0] < reads ? shape[0] : reads;
     return (struct table){
-        .row = row, .width = shape[1], .slots = slots, .chunk_count = pieces_of(slots * shape[1])};
+        .row = row, .width = shape[1], .slots = slots, .chunk_count = chunk_count_of(slots * shape[1])};
 }
 
 void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l)
@@ -44,9 +44,10 @@ void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l)
     if (t->count == 0) return;
     t->sums = arena_take(l->grad, (size_t)elements * sizeof *t->sums, "gradients of rows");
     t->scratch = arena_take(l->grad, (size_t)reads * ROWS_UNIQUE_SCRATCH, "reads in order");
-    t->chunks = arena_take(l->optim, (size_t)t->chunk_count * sizeof *t->chunks, "table of rows' pieces");
+    t->chunks =
+        arena_take(l->optim, (size_t)t->chunk_count * sizeof *t->chunks, "chunks of sparse gradients");
     for (int i = 0; i < t->count && t->sums;
-         i++) /* rows are multiples of 16 elements, so pieces begin there */
+         i++) /* rows are multiples of 16 elements, so chunks begin there */
         t->list[i].sums =
             i == 0 ? t->sums : t->list[i - 1].sums + t->list[i - 1].slots * t->list[i - 1].width;
 }
@@ -55,7 +56,7 @@ status sparse_grad_open(struct sparse_grad *t, dev_stream s)
 {
     if (t->count == 0) return STATUS_OK;
     struct update_chunk *chunks = calloc((size_t)t->chunk_count, sizeof *chunks);
-    if (chunks == NULL) return FAIL(STATUS_FIT, "no memory for the table of rows' pieces");
+    if (chunks == NULL) return FAIL(STATUS_FIT, "no memory for the chunks of sparse gradients");
     int64_t elements = 0;
     for (int i = 0; i < t->count; i++) {
         const struct table *one = &t->list[i];
@@ -82,8 +83,8 @@ struct table_reads sparse_grad_reads(const struct sparse_grad *t, int row, int64
     return (struct table_reads){0};
 }
 
-/* Micro-batches are dealt to ranks in turn; under ZeRO 2 and 3 each rank has some that follow one another (data/load/loader.h). */
-static bool in_turn(const struct mesh *mesh)
+/* Micro-batches go to ranks round robin. Under ZeRO 2 and 3 each rank has consecutive ones (data/load/loader.h). */
+static bool round_robin(const struct mesh *mesh)
 {
     return mesh == NULL || mesh->shape.zero < 2;
 }
@@ -91,15 +92,15 @@ static bool in_turn(const struct mesh *mesh)
 int64_t sparse_grad_micro(const struct mesh *mesh, int64_t own, int64_t i)
 {
     if (mesh == NULL) return i;
-    return in_turn(mesh) ? i * mesh->shape.dp + mesh->dp_rank : mesh->dp_rank * own + i;
+    return round_robin(mesh) ? i * mesh->shape.dp + mesh->dp_rank : mesh->dp_rank * own + i;
 }
 
-/* What other ranks have read comes in between. */
+/* All-gathers ids and gradients: those of other ranks go between this rank's. */
 static status gather(const struct sparse_grad *t, const struct table *one, dev_stream s)
 {
     struct comm *dp = t->mesh ? t->mesh->dp : NULL;
     if (dp == NULL) return STATUS_OK;
-    const int64_t each = in_turn(t->mesh) ? t->reads : t->own * t->reads, ranks = t->mesh->shape.dp;
+    const int64_t each = round_robin(t->mesh) ? t->reads : t->own * t->reads, ranks = t->mesh->shape.dp;
     for (int64_t at = 0; at < t->micros * t->reads; at += ranks * each) {
         const int64_t mine = at + t->mesh->dp_rank * each;
         const size_t ids = (size_t)each * sizeof *one->ids,

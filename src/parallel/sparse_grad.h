@@ -1,14 +1,16 @@
-/* tables: gradients of tables of n-grams (nn/engram.h) as the rows that a step reads, where arrays as large as the tables would hold
- * little but zeros (params.sparse).
+/* sparse_grad: gradients of n-gram tables (nn/engram.h) as the rows that a step reads, instead of arrays as large as
+ * the tables (params.sparse). Dense arrays would be almost all zeros.
  *
- *   backward of micro-batch i   ids[i], grads[i] = the rows that its tokens read, and what they add to them
- *   after the last one          data-parallel ranks bring in those of theirs: i counts the micro-batches of the step;
- *                               rows = the ids, each once; ids = which of them;  sums[ids] += grads, in the order of the step's tokens
- *   the optimizer               moves `rows` by `sums`, and leaves zeros there (ops.h: rows_update)
+ *   backward of micro-batch i   stores ids[i], the rows that its tokens read, and grads[i], their gradients
+ *   after the last backward     data-parallel ranks all-gather ids and grads; i counts micro-batches of the whole step
+ *                               rows = the unique ids;  ids = positions in rows
+ *                               sums[ids] += grads, in the order of the step's tokens
+ *   optimizer                   updates `rows` by `sums`, and zeroes sums (ops.h: rows_update)
  *
- * Every data-parallel rank forms all sums, whatever ZeRO shares out, and moves the rows that are its own: their bits depend neither on the
- * number of ranks nor on train.gradient_groups. With tensor parallelism a rank has its columns. Bytes for each read of the step and
- * layer, with rows of width w: 4 (w + 1) as it was read and as much for the sum; 16 for the sorting, which all layers share. */
+ * Every data-parallel rank forms all sums, also under ZeRO, and updates the rows that it holds. So the bits depend
+ * neither on the number of ranks nor on train.gradient_groups. Under tensor parallelism a rank has its own columns.
+ * Memory for each read, with rows of width w: 4 (w + 1) bytes for the read and as much for the sum; 16 bytes for
+ * sorting, shared by all layers. */
 #ifndef INGOT_PARALLEL_SPARSE_GRAD_H
 #define INGOT_PARALLEL_SPARSE_GRAD_H
 #include "ops/ops.h"
@@ -17,28 +19,28 @@
 
 struct table {
     int row;                    /* of params */
-    int64_t width;              /* elements of a row that are here */
-    int64_t slots;              /* rows that a step may read, at most */
+    int64_t width;              /* elements of a row on this rank */
+    int64_t slots;              /* rows that a step reads, at most */
     int32_t *ids;               /* [micros][reads] */
     float *grads;               /* [micros][reads][width] */
     int32_t *rows;              /* [slots], ascending; then TOKEN_NONE */
     float *sums;                /* [slots][width] */
-    int64_t chunk_first, chunk_count, chunk_place; /* its pieces in `chunks`, and the first one's place among those of the whole model */
+    int64_t chunk_first, chunk_count, chunk_place; /* in `chunks`; index of the first in the whole model */
 };
 enum { TABLES_MAX = 64 };       /* as spec/ngram.c has it */
 struct sparse_grad {
     const struct mesh *mesh;    /* not owned; NULL: one rank */
-    int count;                  /* of those that are here */
+    int count;                  /* tables on this rank */
     struct table list[TABLES_MAX];
     int64_t reads;              /* of a micro-batch */
-    int64_t micros, own;        /* of a step: of all data-parallel ranks, and of this one */
+    int64_t micros, own;        /* micro-batches of a step: of all data-parallel ranks; of this one */
     void *scratch;              /* of rows_unique */
     float *sums;                /* of all tables */
-    struct update_chunk *chunks; /* the same in pieces: for the norm (UPDATE_SQUARES) */
-    int64_t chunk_count, chunks_model; /* here; in the whole model */
+    struct update_chunk *chunks; /* the sums in the optimizer's chunks, for the gradient norm (UPDATE_SQUARES) */
+    int64_t chunk_count, chunks_model; /* on this rank; in the whole model */
 };
 
-/* Takes the memory, counting or real, after params_lay: nothing unless params.sparse. */
+/* Allocates the buffers, from counting or real arenas, after params_lay. Nothing unless params.sparse. */
 struct sparse_grad_lay {
     const struct mesh *mesh;
     const struct params *params;
@@ -46,14 +48,15 @@ struct sparse_grad_lay {
     struct arena *grad, *optim;
 };
 void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l);
-/* Before the first step: the table of pieces, and sums of zero. */
+/* Before the first step: fills `chunks`, zeroes the sums. */
 status sparse_grad_open(struct sparse_grad *t, dev_stream s) WARN_UNUSED;
 
-/* Where a micro-batch of the step leaves what it reads of a row of params, and what it adds there. */
+/* Where a micro-batch of the step stores the ids and gradients that belong to a row of params. */
 struct table_reads { int32_t *ids; float *grads; };
 struct table_reads sparse_grad_reads(const struct sparse_grad *t, int row, int64_t micro);
-/* The number in the step of this rank's i-th micro-batch. */
+/* The index in the step of this rank's i-th micro-batch. */
 int64_t sparse_grad_micro(const struct mesh *mesh, int64_t own, int64_t i);
-/* After the last backward: rows and sums. */
-status sparse_grad_reduce(const struct sparse_grad *t, const struct params *p, const struct ops *ops, dev_stream s) WARN_UNUSED;
+/* After the last backward: all-gathers, then forms rows and sums. */
+status sparse_grad_reduce(const struct sparse_grad *t, const struct params *p, const struct ops *ops,
+                          dev_stream s) WARN_UNUSED;
 #endif

@@ -40,7 +40,7 @@ status sync_check(int64_t groups, int64_t micro_count, int ranks, enum sync_plac
     return STATUS_OK;
 }
 
-/* What the largest unit needs on its way. */
+/* Scratch of the reduction of the largest unit. */
 static size_t scratch_bytes(const struct mesh *mesh, const struct params *p)
 {
     size_t most = 0;
@@ -67,10 +67,10 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
         s->grads = arena_take(a, (size_t)(waiting * s->total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)waiting * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
-    if (ranks > 1) s->scratch = arena_take(a, scratch_bytes(mesh, p), "gradients on their way");
+    if (ranks > 1) s->scratch = arena_take(a, scratch_bytes(mesh, p), "scratch of gradient reductions");
 }
 
-/* Tree by tree; within one, the bits of k in reverse: groups that are added to each other come one after the other. */
+/* Tree by tree; within a tree the bits of k in reverse, so groups that are added to each other are consecutive. */
 int sync_group(const struct sync *s, int k)
 {
     int group = 0;
@@ -114,7 +114,7 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
     return sync_fold_part(s, k, &(struct sync_part){.count = s->total}, sums, ops, stream);
 }
 
-/* What is formed by adding alone begins the next step at zero; the optimizer sees to the part that is here. */
+/* Gradients that accumulate must be zero before the next step. The optimizer zeroes this rank's shard; this, the rest. */
 static status clear_others(const struct params *p, const struct param_unit *u, dev_stream stream)
 {
     for (int i = u->first; i < u->last; i++) {
@@ -127,7 +127,7 @@ static status clear_others(const struct params *p, const struct param_unit *u, d
     return STATUS_OK;
 }
 
-status sync_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream)
+status sync_reduce_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream)
 {
     const struct param_unit *u = &p->units[unit];
     if (!u->here || params_sparse(p, unit) || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
@@ -141,7 +141,7 @@ status sync_unit(const struct sync *s, const struct params *p, int unit, dev_str
     return p->zero == 1 && !p->overlaid ? clear_others(p, u, stream) : STATUS_OK;
 }
 
-status sync_losses(const struct sync *s, double *losses, dev_stream stream)
+status sync_reduce_losses(const struct sync *s, double *losses, dev_stream stream)
 {
     return s->mesh ? comm_sum_f64(s->mesh->dp, "losses", losses, SYNC_LOSSES, stream) : STATUS_OK;
 }

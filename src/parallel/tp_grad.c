@@ -2,7 +2,7 @@
 #include "base/scope.h"
 #include "dev/dev.h"
 
-/* What is summed of what this rank answers for: the end of its part of the row. */
+/* The elements that this rank all-reduces: the end of the part of the row that it holds. */
 static struct param_held summed(const struct params *p, int row)
 {
     struct param_held held = params_held(p, row);
@@ -25,18 +25,19 @@ void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *m
     }
     s->flat = arena_take(a, (size_t)s->count * sizeof *s->flat, "gradients in parts");
     s->scratch = arena_take(a, comm_sum_scratch(mesh->shape.tp, s->count, DTYPE_F32),
-                            "gradients in parts, on their way");
+                            "scratch of the TP gradient all-reduce");
 }
 
-/* The gradient of what the rank holds of a row: where it is formed, or among the parts that ranks of ZeRO 2 and 3 keep. */
+/* The gradient of this rank's part of a row: where backward wrote it, or, under ZeRO 2 and 3, in the sharded array. */
 static float *held_grad(const struct params *p, int row, const struct param_held *held)
 {
     if (p->zero >= 2) return (float *)p->grad + held->at;
     return (float *)params_grad(p, row) + held->from;
 }
 
-enum way { PACK, UNPACK };
-static status move(const struct tp_grad *s, const struct params *p, enum way way, struct stream *stream)
+enum direction { PACK, UNPACK };
+static status move(const struct tp_grad *s, const struct params *p, enum direction direction,
+                   struct stream *stream)
 {
     float *flat = s->flat;
     for (int i = 0; i < p->count; i++) {
@@ -44,7 +45,7 @@ static status move(const struct tp_grad *s, const struct params *p, enum way way
         const int64_t count = held.to - held.from;
         if (count == 0) continue;
         float *grad = held_grad(p, i, &held);
-        TRY(dev_copy(stream, way == PACK ? flat : grad, way == PACK ? grad : flat,
+        TRY(dev_copy(stream, direction == PACK ? flat : grad, direction == PACK ? grad : flat,
                      (size_t)count * sizeof *grad));
         flat += count;
     }

@@ -1,13 +1,14 @@
-/* share: the gradients of what every rank of a tensor-parallel group holds whole and forms in part.
+/* tp_grad: the all-reduce of gradients over tensor-parallel ranks, for parameters that each rank holds whole but whose
+ * gradient it computes in part (norm weights under sequence parallelism, biases).
  *
- *   split (params.h)   held by a rank   its gradient there               here               counted in the norm
- *   NONE               whole            whole, of the same data          nothing            on the first rank
- *   SUM                whole            of its own tokens or heads       summed over ranks  on the first rank
- *   OUT, IN            a slice          of the slice                     nothing            on each rank, its slice
- *   FIRST              both             its first part as OUT, the others as SUM
+ *   split (params.h)   weight on a rank   gradient on a rank                all-reduce here     counted in the norm
+ *   NONE               whole              whole, from the same data         no                  on the first rank
+ *   SUM                whole              from its own tokens or heads      yes                 on the first rank
+ *   OUT, IN            a slice            of the slice                      no                  on each rank, its slice
+ *   FIRST              both               the first part as OUT, the others as SUM
  *
- * The sums come last, once per step, after those over data-parallel ranks: so each rank adds up what does not depend on how many of
- * those there are, and, where those share out the state, its own part alone. All rows go in one call. */
+ * It runs once per step, after the data-parallel reduction. So its input does not depend on the number of data-parallel
+ * ranks, and under ZeRO each rank reduces its shard alone. One call covers all rows. */
 #ifndef INGOT_PARALLEL_TP_GRAD_H
 #define INGOT_PARALLEL_TP_GRAD_H
 #include "parallel/mesh.h"
@@ -15,17 +16,17 @@
 
 struct tp_grad {
     struct comm *comm;  /* not owned */
-    int64_t count;      /* elements of all such rows that the rank answers for; 0: nothing to do */
-    float *flat;        /* [count] one behind the other */
+    int64_t count;      /* elements to all-reduce, of the rows that this rank holds; 0: nothing to do */
+    float *flat;        /* [count] all of them, contiguous */
     void *scratch;
 };
-/* Takes the memory, counting or real, after params_lay. mesh NULL: one rank. */
+/* Allocates the buffers, from counting or real arenas, after params_lay. mesh NULL: one rank. */
 void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a);
-/* What it takes for `count` elements. */
+/* Bytes of the buffers for `count` elements. */
 static inline size_t tp_grad_bytes(int ranks, int64_t count)
 {
     return (size_t)count * sizeof(float) + comm_sum_scratch(ranks, count, DTYPE_F32);
 }
-/* The sums of these rows' gradients, on every rank. */
+/* Every rank gets the sums. */
 status tp_grad_all_reduce(const struct tp_grad *s, const struct params *p, struct stream *stream) WARN_UNUSED;
 #endif

@@ -4,7 +4,7 @@ status unit_grad_clear(const struct params *p, int first, int last, dev_stream s
 {
     const struct param_unit *u = &p->units[p->rows[first].unit];
     int64_t from =
-        p->rows[first].offset - u->begin; /* what nobody stores, up to the next row that is stored */
+        p->rows[first].offset - u->begin; /* rows that no GEMM stores, up to the next that one does */
     for (int i = first; i <= last; i++) {
         if (i < last && !p->rows[i].stored) continue;
         const int64_t to = i < u->last ? p->rows[i].offset - u->begin : u->count;

@@ -2,34 +2,34 @@
 #include "dev/dev.h"
 #include "parallel/unit_grad.h"
 
-enum { FIRST, END, TABLE, BLOCKS }; /* the latter: from there on */
+enum { FIRST, END, TABLE, BLOCKS }; /* BLOCKS: from there on */
 
-/* A block's is the one that has it, or the one that the unit at work has not. */
+/* Of a block: the slot that holds it, else the one that the current unit does not use. */
 static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int unit)
 {
     if (unit == 0) return &s->slot[FIRST];
-    if (unit == z->end) return &s->slot[z->stays ? END : FIRST];
+    if (unit == z->end) return &s->slot[z->embedding_resident ? END : FIRST];
     if (z->params->units[unit].of) return &s->slot[TABLE];
     for (int i = BLOCKS; i < ZERO_SLOTS; i++)
         if (s->slot[i].unit == unit) return &s->slot[i];
     return &s->slot[s->last == BLOCKS ? BLOCKS + 1 : BLOCKS];
 }
 
-/* The slot of the unit at work from now on. */
-static struct zero_slot *take(const struct zero *z, struct zero_slots *s, int unit)
+/* Makes a unit the current one; returns its slot. */
+static struct zero_slot *use_slot(const struct zero *z, struct zero_slots *s, int unit)
 {
     struct zero_slot *slot = slot_of(z, s, unit);
     if (slot - s->slot >= BLOCKS) s->last = (int)(slot - s->slot);
     return slot;
 }
 
-static void empty(struct zero_slots *s)
+static void invalidate(struct zero_slots *s)
 {
     s->last = BLOCKS;
     for (int i = 0; i < ZERO_SLOTS; i++) s->slot[i].unit = -1, s->slot[i].busy = false;
 }
 
-/* Elements of the rows that are kept of the blocks before `unit`. */
+/* Elements of the rows in `kept` of blocks before `unit`. */
 static int64_t kept_before(const struct params *p, int unit)
 {
     int64_t count = 0;
@@ -42,13 +42,14 @@ static int64_t kept_before(const struct params *p, int unit)
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
 {
     int64_t counts[ZERO_SLOTS] = {0};
-    *z = (struct zero){.mesh = l->mesh, .params = p, .end = l->end, .stays = l->stays};
-    empty(&z->weights);
-    empty(&z->grads);
+    *z = (struct zero){
+        .mesh = l->mesh, .params = p, .end = l->end, .embedding_resident = l->embedding_resident};
+    invalidate(&z->weights);
+    invalidate(&z->grads);
     if (p->zero > 0)
         z->scratch =
             arena_take(l->param, comm_sum_scratch(p->shards, p->derived[DERIVED_F32].count, DTYPE_F32),
-                       "weights in fp32, on their way");
+                       "scratch of fp32 weights");
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
@@ -68,43 +69,43 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
                              "gradients of halves");
 }
 
-/* Not where the passes have other exchanges, on the step's stream. */
-static bool is_aside(const struct zero *z)
+/* No overlap where tensor or pipeline parallelism has collectives on the step's stream. */
+static bool uses_side_stream(const struct zero *z)
 {
     return z->mesh->tp == NULL && z->mesh->pp == NULL;
 }
 
-static status exchange_on(const struct zero *z, dev_stream *s)
+static status collective_stream(const struct zero *z, dev_stream *s)
 {
     *s = z->side_stream->main;
-    return is_aside(z) ? side_stream_fork(z->side_stream, s) : STATUS_OK;
+    return uses_side_stream(z) ? side_stream_fork(z->side_stream, s) : STATUS_OK;
 }
 
 static status join(const struct zero *z)
 {
-    return is_aside(z) ? side_stream_join(z->side_stream) : STATUS_OK;
+    return uses_side_stream(z) ? side_stream_join(z->side_stream) : STATUS_OK;
 }
 
-static status leave_mark(const struct zero *z, struct event *mark, bool *busy)
+static status record(const struct zero *z, struct event *done, bool *busy)
 {
-    *busy = is_aside(z);
-    return *busy ? side_stream_record(z->side_stream, mark) : STATUS_OK;
+    *busy = uses_side_stream(z);
+    return *busy ? side_stream_record(z->side_stream, done) : STATUS_OK;
 }
 
-static status wait_for(const struct zero *z, const struct event *mark, bool *busy)
+static status wait_for(const struct zero *z, const struct event *done, bool *busy)
 {
     if (!*busy) return STATUS_OK;
     *busy = false;
-    return side_stream_wait(z->side_stream, mark);
+    return side_stream_wait(z->side_stream, done);
 }
 
-/* The embedding's, where nothing else takes its slot: filled when the weights are new, and from then on. */
-static bool stays_there(const struct zero *z, int unit)
+/* The embedding, if no other unit uses its slot: gathered once per step, when the weights are new. */
+static bool is_resident(const struct zero *z, int unit)
 {
-    return unit == 0 && z->stays && z->params->units[unit].here;
+    return unit == 0 && z->embedding_resident && z->params->units[unit].here;
 }
 
-/* Of arrays of parts. */
+/* This rank's shard of a unit's weights. */
 static const void *own_part(const struct params *p, int unit)
 {
     return (const char *)p->weight + (size_t)(p->units[unit].begin / p->shards) * dtype_bytes(p->dt);
@@ -115,7 +116,7 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
     const struct params *p = z->params;
     const size_t bytes = (size_t)(p->units[unit].count / p->shards) * dtype_bytes(p->dt);
     dev_stream s;
-    TRY(exchange_on(z, &s));
+    TRY(collective_stream(z, &s));
     return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
 }
 
@@ -154,13 +155,14 @@ static status clear_f32(const struct params *p, dev_stream s)
     return STATUS_OK;
 }
 
-/* Each rank brings the part that it holds, and zeros. Biases of routers move where they are read, so that their halves follow first. */
+/* All-reduces the fp32 copies: each rank contributes the part that it holds, and zeros. Routers' biases are updated in the
+ * copy, so their halves are split from it first. */
 static status gather_f32(struct zero *z)
 {
     const struct params *p = z->params;
     const struct param_copies *copies = &p->derived[DERIVED_F32];
     dev_stream s;
-    TRY(exchange_on(z, &s));
+    TRY(collective_stream(z, &s));
     for (int i = 0; i < p->count && params_halves(p); i++) {
         const struct param_held h = params_held(p, i);
         if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(z, i, HALVES_SPLIT, s));
@@ -192,13 +194,13 @@ static status gather_derived(struct zero *z)
     return STATUS_OK;
 }
 
-/* Whole weights of a unit of which this rank has changed its part, where they have a place of their own. */
+/* All-gathers the new weights of a unit that stays unsharded. */
 static status gather_own(struct zero *z, int unit)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
     const size_t part = (size_t)(u->count / p->shards) * dtype_bytes(p->dt);
-    if (!u->here || (p->zero == 3 && !stays_there(z, unit))) return STATUS_OK;
+    if (!u->here || (p->zero == 3 && !is_resident(z, unit))) return STATUS_OK;
     if (p->zero < 3) return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)p->shard * part);
     return gather_unit(z, unit, z->weights.slot[FIRST].data, own_part(p, unit));
 }
@@ -206,27 +208,27 @@ static status gather_own(struct zero *z, int unit)
 static status moved(void *ctx, int unit)
 {
     struct zero *z = ctx;
-    z->on_the_way = true;
+    z->gathering = true;
     return gather_own(z, unit);
 }
 
-status zero_gather(struct zero *z)
+status zero_all_gather_weights(struct zero *z)
 {
-    zero_begin(z);
+    zero_invalidate(z);
     if (z->params->zero == 0) return STATUS_OK;
-    for (int u = 0, all = z->params->unit_count; u < all && !z->on_the_way; u++) TRY(gather_own(z, u));
-    z->on_the_way = false;
+    for (int u = 0, all = z->params->unit_count; u < all && !z->gathering; u++) TRY(gather_own(z, u));
+    z->gathering = false;
     TRY(gather_derived(z));
     return join(z);
 }
 
-void zero_begin(struct zero *z)
+void zero_invalidate(struct zero *z)
 {
     for (int s = 0; s < ZERO_SLOTS && z->params->zero == 3; s++)
         if (z->weights.slot[s].unit >= 0) z->params->units[z->weights.slot[s].unit].weight = NULL;
-    empty(&z->weights);
-    empty(&z->grads);
-    if (z->params->zero == 3 && stays_there(z, 0)) z->weights.slot[FIRST].unit = 0;
+    invalidate(&z->weights);
+    invalidate(&z->grads);
+    if (z->params->zero == 3 && is_resident(z, 0)) z->weights.slot[FIRST].unit = 0;
     z->losses_busy = false;
 }
 
@@ -238,8 +240,8 @@ status zero_end(struct zero *z)
     return join(z);
 }
 
-/* The weights of a unit are on their way into its slot, unless they are there. */
-static status fetch(struct zero *z, int unit)
+/* Starts the all-gather of a unit's weights into its slot, unless it holds them. */
+static status prefetch(struct zero *z, int unit)
 {
     struct params *p = z->params;
     struct zero_slot *s = slot_of(z, &z->weights, unit);
@@ -247,45 +249,44 @@ static status fetch(struct zero *z, int unit)
     if (s->unit >= 0) p->units[s->unit].weight = NULL;
     TRY(gather_unit(z, unit, s->data, own_part(p, unit)));
     s->unit = unit;
-    return leave_mark(z, &s->mark, &s->busy);
+    return record(z, &s->done, &s->busy);
 }
 
-static status load(struct zero *z, int unit)
+static status load_unit(struct zero *z, int unit)
 {
-    TRY(fetch(z, unit));
-    struct zero_slot *s = take(z, &z->weights, unit);
+    TRY(prefetch(z, unit));
+    struct zero_slot *s = use_slot(z, &z->weights, unit);
     z->params->units[unit].weight = s->data;
-    return wait_for(z, &s->mark, &s->busy);
+    return wait_for(z, &s->done, &s->busy);
 }
 
-/* The unit that comes after this one, or -1: none, or not known here. A block whose weights are still there comes at no cost. Tables come
- * in the middle of their block. */
-static int next_of(const struct zero *z, int unit, enum unit_use use)
+/* The unit to prefetch after this one, or -1: none, or not known here. A block that its slot still holds costs nothing.
+ * N-gram tables run in the middle of their block. */
+static int next_unit(const struct zero *z, int unit, enum unit_use use)
 {
     const bool forward = use == UNIT_FORWARD;
     int next = forward ? unit + 1 : unit - 1;
     if (z->params->units[unit].of || (forward && unit == z->end))
-        return -1;                          /* extra predictions follow in a step alone */
-    if (!forward && next == z->end) next--; /* the end came before them */
-    if (!forward && next == 0 && z->group == z->sync->groups - 1)
-        return -1; /* there is no other micro-batch */
+        return -1;                          /* MTP modules follow, but only in training */
+    if (!forward && next == z->end) next--; /* the end ran before the MTP modules */
+    if (!forward && next == 0 && z->group == z->sync->groups - 1) return -1; /* no micro-batch follows */
     const bool is = next >= 0 && next < z->params->unit_count && z->params->units[next].of == 0;
     return is && z->params->units[next].here ? next : -1;
 }
 
-static status open_gradient(struct zero *z, int unit)
+static status begin_gradient(struct zero *z, int unit)
 {
     struct param_unit *u = &z->params->units[unit];
-    struct zero_slot *s = take(z, &z->grads, unit);
-    TRY(wait_for(z, &s->mark, &s->busy));
-    TRY(wait_for(z, &z->losses_mark, &z->losses_busy)); /* a backward adds to them */
+    struct zero_slot *s = use_slot(z, &z->grads, unit);
+    TRY(wait_for(z, &s->done, &s->busy));
+    TRY(wait_for(z, &z->losses_done, &z->losses_busy)); /* a backward adds to them */
     s->unit = unit;
     u->grad = s->data;
     return unit_grad_clear(z->params, u->first, u->last, z->side_stream->main);
 }
 
-enum way { KEEP, BRING };
-static status move_kept(const struct zero *z, int unit, enum way way)
+enum move { SAVE, RESTORE };
+static status move_kept(const struct zero *z, int unit, enum move what)
 {
     const struct params *p = z->params;
     float *kept = z->kept + z->store * kept_before(p, z->end) + kept_before(p, unit);
@@ -293,7 +294,7 @@ static status move_kept(const struct zero *z, int unit, enum way way)
         const size_t bytes = (size_t)p->rows[i].count * sizeof *kept;
         float *grad = params_grad(p, i);
         if (p->rows[i].linear) continue;
-        TRY(dev_copy(z->side_stream->main, way == KEEP ? kept : grad, way == KEEP ? grad : kept, bytes));
+        TRY(dev_copy(z->side_stream->main, what == SAVE ? kept : grad, what == SAVE ? grad : kept, bytes));
         kept += p->rows[i].count;
     }
     return STATUS_OK;
@@ -302,30 +303,32 @@ static status move_kept(const struct zero *z, int unit, enum way way)
 static status enter(void *ctx, int unit, enum unit_use use)
 {
     struct zero *z = ctx;
-    const bool again = use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* its GEMMs read no weights */
+    const bool weights_only =
+        use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* weight-gradient GEMMs read no weights */
     if (z->params->zero < 2) return STATUS_OK;
-    if (z->params->zero == 3 && !again) {
-        const int next = next_of(z, unit, use);
-        /* backward of the embedding does not read its table, nor that of n-grams theirs */
-        if (use == UNIT_FORWARD || (unit > 0 && z->params->units[unit].of == 0)) TRY(load(z, unit));
-        if (next >= 0) TRY(fetch(z, next));
+    if (z->params->zero == 3 && !weights_only) {
+        const int next = next_unit(z, unit, use);
+        /* the backward of embeddings and n-gram tables reads no weights */
+        if (use == UNIT_FORWARD || (unit > 0 && z->params->units[unit].of == 0)) TRY(load_unit(z, unit));
+        if (next >= 0) TRY(prefetch(z, next));
     }
-    if (use == UNIT_BACKWARD) TRY(open_gradient(z, unit));
-    return again ? move_kept(z, unit, BRING) : STATUS_OK;
+    if (use == UNIT_BACKWARD) TRY(begin_gradient(z, unit));
+    return weights_only ? move_kept(z, unit, RESTORE) : STATUS_OK;
 }
 
-/* The embedding's, of the last micro-batch, has nothing beside it, and goes on the step's stream. */
-static status sum(struct zero *z, int unit, struct zero_slot *slot)
+/* Reduce-scatters a unit's gradient and adds it to the tree. In the last micro-batch the embedding has nothing to overlap
+ * with, and uses the step's stream. */
+static status reduce_unit(struct zero *z, int unit, struct zero_slot *slot)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
     const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
     const bool last = unit == 0 && z->group == z->sync->groups - 1;
     dev_stream s = z->side_stream->main;
-    TRY(last ? join(z) : exchange_on(z, &s));
-    TRY(sync_unit(z->sync, p, unit, s));
+    TRY(last ? join(z) : collective_stream(z, &s));
+    TRY(sync_reduce_unit(z->sync, p, unit, s));
     TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
-    return leave_mark(z, &slot->mark, &slot->busy);
+    return record(z, &slot->done, &slot->busy);
 }
 
 static status leave(void *ctx, int unit)
@@ -335,22 +338,22 @@ static status leave(void *ctx, int unit)
     if (z->params->zero < 2) return STATUS_OK;
     struct zero_slot *slot = slot_of(z, &z->grads, unit);
     if (z->half == ZERO_INPUTS && unit > 0 && unit < z->end)
-        TRY(move_kept(z, unit, KEEP));
+        TRY(move_kept(z, unit, SAVE));
     else
-        TRY(sum(z, unit, slot));
+        TRY(reduce_unit(z, unit, slot));
     u->grad = NULL;
     slot->unit = -1;
     return STATUS_OK;
 }
 
-status zero_losses(struct zero *z, double *losses)
+status zero_reduce_losses(struct zero *z, double *losses)
 {
     const struct sync_part none = {0};
     dev_stream s;
-    TRY(exchange_on(z, &s));
-    TRY(sync_losses(z->sync, losses, s));
+    TRY(collective_stream(z, &s));
+    TRY(sync_reduce_losses(z->sync, losses, s));
     TRY(sync_fold_part(z->sync, z->group, &none, &(struct sync_sums){.losses = losses}, z->ops, s));
-    return leave_mark(z, &z->losses_mark, &z->losses_busy);
+    return record(z, &z->losses_done, &z->losses_busy);
 }
 
 status zero_open(struct zero *z, const struct zero_open *a)
@@ -361,10 +364,10 @@ status zero_open(struct zero *z, const struct zero_open *a)
     if (z->params->zero == 0) return STATUS_OK;
     z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave, .moved = moved};
     z->params->hooks = &z->hooks;
-    TRY(side_stream_event_open(z->side_stream, &z->losses_mark));
+    TRY(side_stream_event_open(z->side_stream, &z->losses_done));
     for (int s = 0; s < ZERO_SLOTS; s++) {
-        TRY(side_stream_event_open(z->side_stream, &z->weights.slot[s].mark));
-        TRY(side_stream_event_open(z->side_stream, &z->grads.slot[s].mark));
+        TRY(side_stream_event_open(z->side_stream, &z->weights.slot[s].done));
+        TRY(side_stream_event_open(z->side_stream, &z->grads.slot[s].done));
     }
     return STATUS_OK;
 }
@@ -372,9 +375,9 @@ status zero_open(struct zero *z, const struct zero_open *a)
 void zero_close(struct zero *z)
 {
     if (z->side_stream == NULL) return;
-    side_stream_event_close(z->side_stream, &z->losses_mark);
+    side_stream_event_close(z->side_stream, &z->losses_done);
     for (int s = 0; s < ZERO_SLOTS; s++) {
-        side_stream_event_close(z->side_stream, &z->weights.slot[s].mark);
-        side_stream_event_close(z->side_stream, &z->grads.slot[s].mark);
+        side_stream_event_close(z->side_stream, &z->weights.slot[s].done);
+        side_stream_event_close(z->side_stream, &z->grads.slot[s].done);
     }
 }

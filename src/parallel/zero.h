@@ -1,41 +1,45 @@
-/* zero: data-parallel ranks that share out one copy of a model's state instead of each holding all of it (Rajbhandari et al.,
- * arXiv:1910.02054), unit by unit of the parameter table: rank r of D has part r of each unit.
+/* zero: ZeRO and FSDP. Data-parallel ranks shard one copy of the model's state instead of replicating it (Rajbhandari
+ * et al., arXiv:1910.02054). The FSDP unit is a unit of the parameter table: rank r of D holds shard r of each unit.
  *
- *   stage  whole on each rank          part of each unit               moved
- *   1      weights, gradients          master weights, moments         gradients reduce-scattered once per step, weights gathered once
- *   2      weights                     gradients, too                  gradients of a unit after each of its backwards
- *   3      -                           weights, too                    weights of a unit before each of its forwards and backwards
+ *   stage      replicated           sharded                   communication
+ *   1          weights, gradients   master weights, moments   per step: reduce-scatter gradients, all-gather weights
+ *   2          weights              gradients, too            reduce-scatter a unit's gradient after each backward
+ *   3 (FSDP)   -                    weights, too              all-gather a unit's weights before each forward, backward
  *
- * What is not whole passes through slots: one for the embedding, one for what follows the blocks (the same one, where the embedding is
- * not needed again at the end), one for tables of n-grams, and two for blocks and extra predictions: one of the unit at work, and one of that which comes next, whose
- * weights are on their way meanwhile, or of that which came before, whose gradients are.
+ * An unsharded unit is held in a slot. There is one slot for the embedding, one for the head (the embedding's, if the
+ * embedding is not needed again at the end), one for n-gram tables, and two for blocks and MTP modules. Of these two,
+ * one holds the unit that computes; the other holds the next unit, whose weights are prefetched, or the previous one,
+ * whose gradient is reduce-scattered.
  *
- *   step's stream   wait w(u) | forward u       | wait w(u + 1)...     wait w(u) | backward u         | wait w(u - 1) | backward u - 1
- *   aside                     | w(u + 1)        |                                | w(u - 1)           | sum g(u), fold | w(u - 2)
+ *   forward    step's stream   wait w(u) | forward u       | wait w(u + 1) | forward u + 1   | ...
+ *              side stream               | gather w(u + 1) |               | gather w(u + 2) | ...
+ *   backward   step's stream   wait w(u) | backward u      | wait w(u - 1)     | backward u - 1  | ...
+ *              side stream               | gather w(u - 1) | reduce g(u), fold | gather w(u - 2) | ...
  *
- * All that ranks exchange here goes aside (parallel/side_stream.h), or in the same order on the step's stream where tensor parallelism or a
- * pipeline exchange there. What is under way is waited for before it is read, or its slot filled again; zero_end waits for all of it.
+ * All collectives use the side stream (parallel/side_stream.h). Under tensor or pipeline parallelism, which have
+ * collectives on the step's stream, they use that stream in the same order and do not overlap. A slot is read or
+ * refilled only after its collective has ended; zero_end waits for all of them.
  *
- * The sums are those of sync.h, in the same order: the bits of a run do not depend on the stage. Under stages 2 and 3 ranks are the deepest
- * level of the tree, so each takes consecutive micro-batches, and every micro-batch is a group of its own. */
+ * The sums are those of sync.h in the same order, so the stage does not change a bit. Under stages 2 and 3 ranks are
+ * the deepest level of the tree: each takes consecutive micro-batches, and every micro-batch is a group of its own. */
 #ifndef INGOT_PARALLEL_ZERO_H
 #define INGOT_PARALLEL_ZERO_H
 #include "parallel/side_stream.h"
 #include "parallel/sync.h"
 
 enum { ZERO_SLOTS = 5 };
-/* What a backward forms of a block's gradients: all; or, of schedules that put GEMMs off (pipeline_schedule.h: BI and W), first what is not put off,
- * which is kept until the rest joins it. */
+/* Which gradients of a block a backward computes: all; or, under schedules that delay the GEMMs of weight gradients
+ * (pipeline_schedule.h: BI and W), INPUTS first, whose gradients are saved until WEIGHTS adds the delayed ones. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
     void *data;
-    int unit;                   /* whose it is; -1: nobody's */
-    bool busy;                  /* until `mark` it is written, or read, aside */
-    struct event mark;
+    int unit;                   /* that it holds; -1: none */
+    bool busy;                  /* the side stream reads or writes it until `done` */
+    struct event done;
 };
 struct zero_slots {
     struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, tables, two of blocks */
-    int last;                   /* of the blocks' slots: that of the unit at work */
+    int last;                   /* of the blocks' slots: the one of the unit that computes */
 };
 struct zero {
     const struct mesh *mesh;    /* not owned, as the others */
@@ -45,32 +49,38 @@ struct zero {
     struct side_stream *side_stream;
     struct zero_slots weights, grads;
     struct unit_hooks hooks;
-    bool losses_busy;           /* until losses_mark they are summed aside */
-    struct event losses_mark;
-    bool on_the_way;            /* new weights of all units: the optimizer has told of them */
-    int group;                  /* under stages 2 and 3: the one at work, as sync_fold counts them */
+    bool losses_busy;           /* the side stream sums them until losses_done */
+    struct event losses_done;
+    bool gathering;             /* the all-gathers of new weights were queued during the optimizer step */
+    int group;                  /* under stages 2 and 3: the current one, as sync_fold counts them */
     enum zero_half half;
-    int store;                  /* of the halves: which of the rank's stores */
+    int store;                  /* with INPUTS and WEIGHTS: which of the rank's stores */
     float *kept;                /* [stores][elements of all rows of blocks that are no weights of linears] */
     int end;                    /* the unit that follows the blocks */
-    bool stays;                 /* the embedding is needed at the end, too: as the head, or by extra predictions; or the end at the beginning */
+    bool embedding_resident;    /* embedding and end have a slot each: both are needed at once (tied head, MTP, HRM) */
     void *scratch;              /* of derived F32 copies while they are gathered */
 };
 
-/* Takes the slots, counting or real, after the parameters. mesh NULL: one rank. */
-struct zero_lay { const struct mesh *mesh; struct arena *param, *grad; int train, end, stores; bool stays; };
+/* Allocates the slots, from counting or real arenas, after the parameters. mesh NULL: one rank. */
+struct zero_lay {
+    const struct mesh *mesh;
+    struct arena *param, *grad;
+    int train, end, stores;
+    bool embedding_resident;
+};
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
-/* From then on the decoder's passes over units move what they need, and so does the optimizer's. */
+/* Installs the unit hooks: passes of the decoder and of the optimizer then start the collectives of each unit. */
 struct zero_open { const struct sync *sync; const struct ops *ops; struct side_stream *side_stream; };
 status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;
 void zero_close(struct zero *z);
-/* Before the first pass of a step: what slots hold is not that of this step. */
-void zero_begin(struct zero *z);
-/* Under stages 2 and 3: the losses of the micro-batch at work take their place in the tree, as gradients do. */
-status zero_losses(struct zero *z, double *losses) WARN_UNUSED;
-/* After the last pass: what is queued from now on sees all sums. */
+/* Before the first pass of a step: marks all slots as empty. */
+void zero_invalidate(struct zero *z);
+/* Under stages 2 and 3: sums the losses of the current micro-batch over ranks and adds them to the tree, as its
+ * gradients were. */
+status zero_reduce_losses(struct zero *z, double *losses) WARN_UNUSED;
+/* After the last pass: work queued from now on sees all sums. */
 status zero_end(struct zero *z) WARN_UNUSED;
-/* After the own parts have changed: whole weights again, under stages 1 and 2, and under 3 of an embedding that has its slot for itself;
- * what the optimizer has called `moved` for is on its way already. */
-status zero_gather(struct zero *z) WARN_UNUSED;
+/* After the update of this rank's shards: all-gathers the weights under stages 1 and 2, and a resident embedding under
+ * 3. Units for which the optimizer called the hook `moved` are already in progress. */
+status zero_all_gather_weights(struct zero *z) WARN_UNUSED;
 #endif

@@ -48,7 +48,7 @@ void mesh_plan_close(struct mesh_plan *p)
 {
     if (p == NULL) return;
     for (int i = 0; i < p->share_count; i++) rank_share_close(p->shares[i]);
-    if (p->walk.schedule.ranks > 0) pipe_free(&p->walk.schedule);
+    if (p->walk.schedule.ranks > 0) pipeline_schedule_free(&p->walk.schedule);
     free(p->walk.times);
     free(p);
 }
@@ -465,7 +465,7 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
 
 static void forget_walk(struct mesh_walk *w)
 {
-    if (w->schedule.ranks > 0) pipe_free(&w->schedule);
+    if (w->schedule.ranks > 0) pipeline_schedule_free(&w->schedule);
     free(w->times);
     *w = (struct mesh_walk){0};
 }
@@ -473,19 +473,20 @@ static void forget_walk(struct mesh_walk *w)
 static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
 {
     const struct mesh_shape *m = &r->variant.mesh;
-    const struct pipe_schedule *s = &w->schedule;
+    const struct pipeline_schedule *s = &w->schedule;
     if (s->ranks == m->pp && s->micros == r->micros && s->chunks == m->chunks && s->kind == m->schedule)
         return STATUS_OK;
     forget_walk(w);
-    status st = pipe_build(&w->schedule, m->schedule, m->pp, r->micros, m->chunks);
-    if (st == STATUS_OK) st = pipe_check(&w->schedule);
-    if (st == STATUS_OK) st = pipe_depth(&w->schedule, &w->depth);
+    status st = pipeline_schedule_build(&w->schedule, m->schedule, m->pp, r->micros, m->chunks);
+    if (st == STATUS_OK) st = pipeline_schedule_check(&w->schedule);
+    if (st == STATUS_OK) st = pipeline_schedule_depth(&w->schedule, &w->depth);
     if (st != STATUS_OK) forget_walk(w);
     return st;
 }
 
 /* Takes `times`. */
-static status walk_schedule(struct mesh_walk *w, struct pipe_time *times, size_t count, double message)
+static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *times, size_t count,
+                            double message)
 {
     if (w->times && w->message == message && memcmp(w->times, times, count * sizeof *times) == 0) {
         free(times);
@@ -493,18 +494,18 @@ static status walk_schedule(struct mesh_walk *w, struct pipe_time *times, size_t
     }
     free(w->times);
     w->times = times, w->message = message;
-    struct pipe_simulated walked;
-    TRY(pipe_simulate(&w->schedule, &(struct pipe_simulate_args){.stages = times}, &walked));
+    struct pipeline_simulated walked;
+    TRY(pipeline_simulate(&w->schedule, &(struct pipeline_simulate_args){.stages = times}, &walked));
     w->without = walked.makespan;
-    TRY(pipe_simulate(&w->schedule, &(struct pipe_simulate_args){.stages = times, .message = message},
-                      &walked));
+    TRY(pipeline_simulate(&w->schedule, &(struct pipeline_simulate_args){.stages = times, .message = message},
+                          &walked));
     w->with = walked.makespan;
     return STATUS_OK;
 }
 
 /* Takes `times`. */
 static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct rank_share *s,
-                            struct pipe_time *times, double message, double *makespan)
+                            struct pipeline_stage_time *times, double message, double *makespan)
 {
     const struct mesh_shape *m = &r->variant.mesh;
     struct mesh_walk *w = &p->walk;
@@ -533,7 +534,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
                                                            traffic_stage_bytes(s->stream_bytes, v->mesh.tp))
                                           : 0;
     const double blocked = s->overlap ? 0 : message; /* who sends waits until it is read */
-    struct pipe_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
+    struct pipeline_stage_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
     if (times == NULL)
         return FAIL(STATUS_FIT, "no memory for the times of %d stages", v->mesh.pp * v->mesh.chunks);
     double slowest = 0, once = 0;
@@ -542,7 +543,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
         struct mesh_stage *stage = &r->stages[i];
         for (int c = 0; c < v->mesh.chunks; c++) {
             const struct passes t = rank_passes(v, i, s, c);
-            times[c * v->mesh.pp + i] = (struct pipe_time){
+            times[c * v->mesh.pp + i] = (struct pipeline_stage_time){
                 .forward = t.forward + blocked, .dgrad = t.backward - t.wgrad + blocked, .wgrad = t.wgrad};
             passes_add(&all, &t);
         }

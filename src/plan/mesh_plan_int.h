@@ -5,9 +5,9 @@
 
 /* The last walk of a pipeline: variants that differ in ZeRO alone come one after the other, and many have equal times. */
 struct mesh_walk {
-    struct pipe_schedule schedule; /* of the last shape; ranks 0: none */
+    struct pipeline_schedule schedule; /* of the last shape; ranks 0: none */
     int depth;                  /* of its mailboxes */
-    struct pipe_time *times;    /* [p v], owned: of the last walk; NULL: none */
+    struct pipeline_stage_time *times;    /* [p v], owned: of the last walk; NULL: none */
     double message, with, without; /* makespans, with messages that take their time and that do not */
 };
 /* Shares of a model are laid out once per tp, recompute policy and micro-batch. */

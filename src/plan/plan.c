@@ -42,22 +42,22 @@ struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct
                                                   .mail_ranks = shape->pp});
 }
 
-/* A rank of a pipeline keeps several micro-batches, each for a chunk of the layers. */
+/* A pipeline rank keeps activations of several micro-batches, each for a chunk of the layers. */
 static status count_sets(const struct plan_lay_args *args, struct lay *l, int *depth)
 {
-    struct pipe_schedule s;
+    struct pipeline_schedule s;
     const struct mesh *mesh = args->mesh;
     if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN) return STATUS_OK;
-    status st = pipe_build(&s, mesh->shape.schedule, mesh->shape.pp,
-                           args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
+    status st = pipeline_schedule_build(&s, mesh->shape.schedule, mesh->shape.pp,
+                                        args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
     l->sets = s.rank[mesh->pp_rank].slots;
     l->stores = s.rank[mesh->pp_rank].stores;
-    if (st == STATUS_OK) st = pipe_depth(&s, depth);
-    pipe_free(&s);
+    if (st == STATUS_OK) st = pipeline_schedule_depth(&s, depth);
+    pipeline_schedule_free(&s);
     return st;
 }
 
-/* Of a mesh whose ranks are there. */
+/* Counts communication buffers, if the ranks of the mesh exist. */
 static void count_room(struct memory *m, const struct decoder *d, const struct plan_lay_args *args, int depth)
 {
     const struct mesh *mesh = args->mesh;
@@ -73,21 +73,21 @@ static void lay_rank_state(struct rank_state *rank, struct memory *m, struct dec
                            const struct plan_lay_args *args)
 {
     const bool train = args->use == PLAN_TRAIN;
-    rank_state_lay(
-        rank, &d->params,
-        &(struct rank_state_lay){.mesh = args->mesh,
-                                 .train = train,
-                                 .muon = train && args->optim == OPTIM_MUON,
-                                 .gradient_groups = args->gradient_groups,
-                                 .table_reads = args->tokens * model_engram_rows(&d->spec),
-                                 .step_micros = args->step_micros,
-                                 .end = (int)d->spec.layer_count + 1,
-                                 .stores = stores,
-                                 .stays = d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm,
-                                 .param = &m->param,
-                                 .grad = &m->grad,
-                                 .optim = &m->optim,
-                                 .scratch = &m->scratch});
+    rank_state_lay(rank, &d->params,
+                   &(struct rank_state_lay){.mesh = args->mesh,
+                                            .train = train,
+                                            .muon = train && args->optim == OPTIM_MUON,
+                                            .gradient_groups = args->gradient_groups,
+                                            .table_reads = args->tokens * model_engram_rows(&d->spec),
+                                            .step_micros = args->step_micros,
+                                            .end = (int)d->spec.layer_count + 1,
+                                            .stores = stores,
+                                            .embedding_resident =
+                                                d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm,
+                                            .param = &m->param,
+                                            .grad = &m->grad,
+                                            .optim = &m->optim,
+                                            .scratch = &m->scratch});
 }
 
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,

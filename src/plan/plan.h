@@ -8,7 +8,7 @@
 #include "ops/choose.h"
 #include "optim/rank_state.h"
 
-/*  arena   category        what lies there */
+/*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
     X(param, "parameters", "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables")                                    \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
@@ -20,16 +20,17 @@ struct memory {
 #define X(name, category, text) struct arena name;
     MEMORY_LIST(X)
 #undef X
-    struct arena host; /* of a GPU run: state of the optimizer in pinned memory of the host (memory.offload_optimizer) */
-    struct comm_memory room; /* of exchanges, which the communicator takes, with the mailboxes of a pipeline */
-    enum dev_kind kind;    /* whose memory the arenas are */
+    struct arena host; /* of a GPU run: optimizer state in pinned host memory (memory.offload_optimizer) */
+    struct comm_memory room; /* communication buffers, which the communicator allocates, with the mailboxes of a pipeline */
+    enum dev_kind kind;    /* the device of the arenas */
 };
-/* The part of memory.room that lies where the arenas do. */
+/* The part of memory.room on the device of the arenas. */
 static inline size_t memory_exchange(const struct memory *m) { return m->kind == DEV_CUDA ? m->room.card : m->room.host; }
 
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
 
-/* Lays out weights, gradients, moments and the activations of one micro-batch of `tokens` tokens at positions < `positions`. */
+/* Lays out weights, gradients, moments, the rank's state (optim/rank_state.h) and the activations of one micro-batch of
+ * `tokens` tokens at positions < `positions`. The arenas of `m` may only count, or be real. */
 struct plan_lay_args {
     enum plan_use use;
     dtype dt;
@@ -41,26 +42,26 @@ struct plan_lay_args {
     int64_t tokens, positions;
     int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
     bool documents;            /* of any length: see feed_shape */
-    int micro_count;           /* micro-batches whose data is held at once; 0: 1 */
-    const struct mesh *mesh;   /* the place of the rank that is laid out; NULL: one rank */
+    int micro_count;           /* micro-batches in the feed at once; 0: 1 */
+    const struct mesh *mesh;   /* as the rank sees it; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
     bool sparse;               /* params.sparse */
-    int64_t step_micros;       /* micro-batches of a step, of all data-parallel ranks: read with `sparse` */
-    bool overlay;              /* gradients lie where activations were (grad_overlay.h): overlay_apart must allow it */
-    bool offload;              /* memory.offload_optimizer; a CPU has no such thing: STATUS_CONFIG */
-    const struct ops *ops;     /* whose scratch is laid out; NULL: the CPU's */
+    int64_t step_micros;       /* micro-batches of a step, over all data-parallel ranks; used with `sparse` */
+    bool overlay;              /* gradients reuse the memory of activations (grad_overlay.h), if overlay_apart allows it */
+    bool offload;              /* memory.offload_optimizer; on a CPU STATUS_CONFIG */
+    const struct ops *ops;     /* the op set that scratch is for; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
-    struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not here */
+    struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not present */
     double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                 const struct plan_lay_args *args) WARN_UNUSED;
-/* Reserves every arena with the bytes that a counting pass found, then lays out for real and seals. */
+/* Counts with a first plan_lay, reserves every arena with that size, lays out for real and seals the arenas. */
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
-size_t memory_peak(const struct memory *m); /* bytes, all arenas of the device, and what its exchanges take */
-/* What a rank of the mesh takes for exchanges; depth: of mailboxes (parallel/pipeline_schedule.h), whose messages have `message` bytes. */
+size_t memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
+/* Communication buffers of a rank of the mesh. `depth`: messages of `message` bytes that a pipeline mailbox holds. */
 struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */

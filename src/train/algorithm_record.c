@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes the lines of `other` out of a text. */
+/* Removes the lines of `other` from a text. */
 static void subtract(char *text, const char *other)
 {
     char *to = text;
@@ -22,7 +22,7 @@ static void subtract(char *text, const char *other)
     *to = 0;
 }
 
-/* *all: rank 0's text, everywhere; caller frees. */
+/* *all: rank 0's text, on every rank; caller frees. */
 static status first_text(struct comm *world, const char *mine, char **all)
 {
     int64_t bytes = mine ? (int64_t)strlen(mine) + 1 : 1;
@@ -33,7 +33,7 @@ static status first_text(struct comm *world, const char *mine, char **all)
     return comm_broadcast(world, "algorithms", *all, (size_t)bytes, NULL);
 }
 
-/* Texts of all ranks into `by_rank` of rank 0, the empty ones left out. */
+/* Puts the texts of all ranks into `by_rank` on rank 0, without empty ones. */
 static status gather_texts(struct comm *world, const char *mine, json_t *by_rank)
 {
     const int64_t length = (int64_t)strlen(mine);

@@ -50,7 +50,7 @@ static status sweep(const char *dir)
     return st == STATUS_OK ? io_sweep(dir, SWEEP_OWN) : st;
 }
 
-/* ---- the plan: where everything will lie ---- */
+/* ---- the layout of the file ---- */
 
 static status read_run_id(const char *dir, char id[33])
 {
@@ -198,7 +198,7 @@ static status discard(const char *dir, const char *path, int64_t step)
     return io_remove_tree(trash);
 }
 
-/* Puts the finished directory in its place. A checkpoint of this step may be there already, from a run that
+/* Moves the finished directory to its name. A checkpoint of this step may be there already, from a run that
  * was resumed below it: the two are exchanged, so that at no moment there is none. */
 static status place(const char *dir, const char *tmp, int64_t step)
 {
@@ -253,7 +253,7 @@ static status retain(const char *dir, int64_t step, int keep)
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- save ---- */
 
 static status check_space(const char *dir, int64_t bytes)
 {

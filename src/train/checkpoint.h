@@ -1,12 +1,12 @@
-/* Checkpoints: logical tensors with names, committed as a whole or not at all.
+/* checkpoint: saves and loads named logical tensors. A checkpoint is committed as a whole or not at all.
  *
  *   RUN/ckpt/step-00000500/manifest.json              written last; ends with its own hash
  *   RUN/ckpt/step-00000500/state-00000.safetensors    the data, readable by any safetensors reader
  *
- * Save: everything goes into .tmp-STEP-PID; each file: write, fsync, close checked; manifest last; fsync
- * directory; rename; fsync parent. So a directory named step-* is complete, or the disk lied, which the
- * CRC-32C of every chunk of 1 MiB shows. Load: newest directory whose manifest verifies; what is skipped is
- * said. Formats byte by byte: docs/FORMATS.md. */
+ * Save: write into .tmp-STEP-PID. For each file: write, fsync, check close; manifest last; fsync the directory; rename;
+ * fsync the parent. So a directory named step-* is complete. If the disk lost data all the same, the CRC-32C of each
+ * chunk of 1 MiB shows it. Load: the newest directory whose manifest verifies. Skipped ones are logged. Formats byte by
+ * byte: docs/FORMATS.md. */
 #ifndef INGOT_TRAIN_CHECKPOINT_H
 #define INGOT_TRAIN_CHECKPOINT_H
 #include "base/status.h"
@@ -16,11 +16,11 @@
 #include <stdint.h>
 
 struct ckpt_item;
-/* Of a tensor that does not lie in memory whole. Saving: fills `data` with it; called once, one tensor after the other, in the order of
+/* For a tensor that is not whole in memory. Saving: writes it to `data`. Called once per tensor, in the order of
  * checkpoint_order. */
 typedef status ckpt_fill_fn(void *ctx, const struct ckpt_item *item, void *data);
-/* Reading: takes what it wants of bytes [begin, end) of the tensor, and says whether that is anything; with `data` NULL it only says so, and
- * what nobody wants is not read. Called by several threads at once. */
+/* Loading: copies what it needs of bytes [begin, end) of the tensor; returns whether it needs any. With `data` NULL it
+ * only returns that, and bytes that are not needed are not read. Called by several threads at once. */
 typedef bool ckpt_take_fn(void *ctx, const struct ckpt_item *item, const void *data, int64_t begin, int64_t end);
 struct ckpt_item {              /* one logical tensor in memory */
     char name[128];             /* "master/layers.0.attn.qkv.weight", "m/...", "v/..." */
@@ -32,7 +32,7 @@ struct ckpt_item {              /* one logical tensor in memory */
     ckpt_take_fn *take;
     void *ctx;
     int tag;                    /* caller's */
-    bool optional;              /* reading: where the checkpoint has no such tensor, the memory becomes zeros */
+    bool optional;              /* loading: zeros if the checkpoint has no such tensor */
 };
 
 /* Writes ckpt/step-STEP below run_dir (one of the same step is replaced in one move), then deletes older
@@ -43,7 +43,7 @@ struct ckpt_item {              /* one logical tensor in memory */
 status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
                        const json_t *meta, int keep) WARN_UNUSED;
 
-/* Sorts as tensors lie in the file. */
+/* Sorts tensors into file order. */
 void checkpoint_order(struct ckpt_item *items, int count);
 
 /* A checkpoint whose manifest, file sizes and file headers have been checked; the data are checked as they
@@ -56,9 +56,9 @@ status checkpoint_open(struct checkpoint **c, const char *path, bool *found) WAR
 /* Reads the tensors named in items into their memory; every chunk that is read is checked. Name, dtype or shape that
  * differ, or damaged data: STATUS_CKPT; after damage the memory holds garbage. A missing tensor may be `optional`. */
 status checkpoint_read(const struct checkpoint *c, struct ckpt_item *items, int count) WARN_UNUSED;
-/* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped
- * with a warning. Tensors that do not match are an error at once: an older checkpoint would not help. Of several ranks (NULL: one), `agree`
- * is called after each attempt, and sets *damaged on all when it is set on one. */
+/* Both in one, for resuming: the newest checkpoint that opens and whose data pass; damaged ones are skipped with a
+ * warning. Tensors that do not match are an error at once: an older checkpoint would not help. `ranks` (NULL: one
+ * rank): `agree` is called after each attempt, and sets *damaged on all ranks if it is set on one. */
 struct ckpt_ranks {
     status (*agree)(void *ctx, bool *damaged);
     void *ctx;
@@ -75,7 +75,6 @@ const struct ckpt_item *checkpoint_item(const struct checkpoint *c, int i); /* d
 uint64_t checkpoint_item_hash(const struct checkpoint *c, int i); /* of the bytes */
 int checkpoint_find(const struct checkpoint *c, const char *name);          /* index, or -1 */
 
-/* Full check of one checkpoint directory: every byte of every file, and nothing in it that does not belong
- * there. */
+/* Full check of one checkpoint directory: every byte of every file, and that it contains no other files. */
 status checkpoint_verify(const char *dir) WARN_UNUSED;
 #endif

@@ -81,7 +81,7 @@ static status read_part(const char *path, int64_t bytes_want, int64_t bytes_read
     return st;
 }
 
-/* Size of every data file, and the checksum of its header: what opening can afford. */
+/* Checks the size of every data file and the checksum of its header: cheap enough for opening. */
 static status check_files(const struct checkpoint *c)
 {
     for (int i = 0; i < c->manifest.file_count; i++) {
@@ -285,7 +285,7 @@ static status match(const struct checkpoint *c, const struct ckpt_item *want, in
     return FAIL(STATUS_CKPT, "%s: tensor '%s' is %s; this run needs %s", c->path, want->name, a, b);
 }
 
-/* What the checkpoint does not have is zeros. */
+/* Zeroes tensors that the checkpoint does not have. */
 static status clear(const struct ckpt_item *item)
 {
     const int64_t bytes = ckpt_manifest_item_bytes(item);
@@ -300,7 +300,7 @@ static status clear(const struct ckpt_item *item)
     return STATUS_OK;
 }
 
-/* *damaged: the data did not pass, as against tensors that do not match. */
+/* *damaged: the data are damaged. False: tensors do not match. */
 static status read_items(const struct checkpoint *c, const struct ckpt_item *items, int count, bool *damaged)
 {
     int *which = calloc((size_t)count + 1, sizeof *which);
@@ -356,14 +356,15 @@ status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_i
         TRY(open_newest(c, dir, step, found));
         if (!*found)
             return FAIL(STATUS_CKPT,
-                        "none of the checkpoints in '%s' is sound; `ingot ckpt verify` tells more", dir);
+                        "none of the checkpoints in '%s' is sound; `ingot ckpt verify` shows the faults",
+                        dir);
     }
     return STATUS_OK;
 }
 
 /* ---- the full check ---- */
 
-/* The safetensors headers must tell the same story as the manifest, for whoever reads the files without it.
+/* The safetensors headers must agree with the manifest, for programs that read the files without it.
  * */
 static status check_header_agrees(const struct checkpoint *c, int file)
 {

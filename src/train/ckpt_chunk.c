@@ -1,4 +1,4 @@
-/* The bulk of a checkpoint on its way to and from the disk. A chunk is 1 MiB of one tensor, or up to 16; each is
+/* Reads and writes the bulk of a checkpoint. A chunk is 1 MiB of one tensor, or up to 16; each is
  * summed and moved in pieces that stay in the cache between the two, straight from and to the caller's
  * memory. */
 #include "base/hash.h"
@@ -84,7 +84,7 @@ static struct piece_of *list_chunks(const struct ckpt_manifest *m, const int *wh
     return list;
 }
 
-/* Where a chunk of a tensor ends in it. */
+/* The end of a chunk in its tensor. */
 static int64_t chunk_end(const struct ckpt_manifest *m, int tensor, int64_t chunk)
 {
     const int64_t end = (chunk + 1) * m->chunk_bytes, bytes = m->tensors[tensor].bytes;
@@ -109,7 +109,7 @@ static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor
     return STATUS_OK;
 }
 
-/* Tensors [first, end), which lie in memory. */
+/* Writes tensors [first, end), which are in memory. */
 static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int first, int end)
 {
     int *all = malloc(((size_t)(end - first) + 1) * sizeof *all);
@@ -133,7 +133,7 @@ static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int firs
     return result(&failure);
 }
 
-/* A tensor that is fetched first, and forgotten. */
+/* Writes a tensor that `fill` provides, from a temporary buffer. */
 static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tensor)
 {
     struct ckpt_manifest_tensor *t = &m->tensors[tensor];
@@ -161,7 +161,7 @@ status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
     return STATUS_OK;
 }
 
-/* Leaves out of the list what nobody wants anything of; how many are left. */
+/* Removes chunks that no item needs from the list; returns how many are left. */
 static int64_t keep_wanted(const struct ckpt_manifest *m, const int *which, const struct ckpt_item *const *to,
                            struct piece_of *list, int64_t chunks)
 {
@@ -175,7 +175,7 @@ static int64_t keep_wanted(const struct ckpt_manifest *m, const int *which, cons
     return kept;
 }
 
-/* `to`: of the tensor, or NULL; `spare`: PIECE bytes to read into where it has no memory of its own. */
+/* `to`: the tensor's item, or NULL; `spare`: PIECE bytes to read into if the tensor has no memory of its own. */
 static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t chunk,
                          const struct ckpt_item *to, char *spare, uint64_t *hash)
 {
@@ -200,7 +200,7 @@ static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t
     return STATUS_OK;
 }
 
-/* Descriptors of the files that the listed tensors lie in, -1 for the others; malloc'd. */
+/* Descriptors of the files that contain the listed tensors, -1 for the others; malloc'd. */
 static status open_files(const struct checkpoint *c, const int *which, int count, int **fds)
 {
     const struct ckpt_manifest *m = &c->manifest;

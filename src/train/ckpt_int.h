@@ -1,4 +1,4 @@
-/* What the checkpoint files of this directory share. */
+/* ckpt_int: shared by the source files of checkpoints (checkpoint.c, checkpoint_read.c, ckpt_chunk.c). */
 #ifndef INGOT_TRAIN_CKPT_INT_H
 #define INGOT_TRAIN_CKPT_INT_H
 #include "base/io.h"
@@ -18,9 +18,9 @@ struct checkpoint {
 uint32_t ckpt_chunk_header_crc(const struct ckpt_manifest *m, int file, const void *header, int64_t bytes);
 /* Writes all tensors, each tensor's `item.data`, at their offsets, and sets crcs and hashes. One file. */
 status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f) WARN_UNUSED;
-/* Reads the tensors listed in `which` to where the items `to` say, but for chunks that these want nothing of; comparing every
- * checksum. `to` NULL: reads all, only to check, the tensors' hashes too. STATUS_CKPT when something is damaged: nothing
- * of what was read is to be used. */
+/* Reads the tensors listed in `which` into the items `to`, and checks every checksum. Chunks that no item needs are
+ * skipped. `to` NULL: reads everything, only to check it, including the tensors' hashes. STATUS_CKPT on damage: do not
+ * use the data. */
 status ckpt_chunk_read(const struct checkpoint *c, const int *which, const struct ckpt_item *const *to,
                        int count) WARN_UNUSED;
 

@@ -65,7 +65,7 @@ char *ckpt_manifest_seal(const char *body, size_t bytes, size_t *sealed_bytes)
     return text;
 }
 
-/* ---- parsing: each function takes the part of the JSON that it is named after ---- */
+/* ---- parsing: each function parses the part of the JSON that it is named after ---- */
 
 static status get_count(const json_t *o, const char *key, int64_t *out, const char *what)
 {
@@ -185,7 +185,7 @@ static status parse_crcs(struct ckpt_manifest *m, const struct ckpt_manifest_ten
     return STATUS_OK;
 }
 
-/* Tensor i, which must lie at *at of file *file or begin the next file; both are moved to its end. */
+/* Tensor i, which must be at *at of file *file or begin the next file. Advances both to its end. */
 static status parse_tensor(struct ckpt_manifest *m, int i, const json_t *o, int *file, int64_t *at,
                            const char *what)
 {
@@ -295,7 +295,7 @@ static void print_tensor(FILE *out, const struct ckpt_manifest *m, const struct 
 
 static status print_body(FILE *out, const struct ckpt_manifest *m)
 {
-    /* 17 digits bring every double back as it was. */
+    /* 17 digits restore every double exactly. */
     char *meta =
         json_dumps(m->meta, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!meta)

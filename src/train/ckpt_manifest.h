@@ -1,8 +1,7 @@
-/* The manifest of a checkpoint: what docs/FORMATS.md describes, in memory and as text.
+/* ckpt_manifest: the manifest of a checkpoint (docs/FORMATS.md), in memory and as text.
  *
- * The text is JSON whose last line holds the SHA-256 of all bytes before that line, so that every changed
- * byte is noticed before anything in it is believed. ckpt_manifest_parse trusts nothing all the same: files
- * come from strangers. */
+ * The text is JSON. Its last line holds the SHA-256 of all bytes before it, so every changed byte is found before
+ * anything else is read. ckpt_manifest_parse still validates everything: files may come from strangers. */
 #ifndef INGOT_TRAIN_CKPT_MANIFEST_H
 #define INGOT_TRAIN_CKPT_MANIFEST_H
 #include "base/status.h"
@@ -47,14 +46,14 @@ struct ckpt_manifest {
     int64_t crc_count;
 };
 
-/* `text` need not be terminated. STATUS_CKPT says what is wrong; `what` names the file. */
+/* `text` need not be terminated. STATUS_CKPT names the fault; `what` names the file. */
 status ckpt_manifest_parse(struct ckpt_manifest *m, const char *text, size_t bytes,
                            const char *what) WARN_UNUSED;
 /* The complete text, malloc'd, NUL-terminated. */
 status ckpt_manifest_format(const struct ckpt_manifest *m, char **text, size_t *bytes) WARN_UNUSED;
 void ckpt_manifest_free(struct ckpt_manifest *m);
 
-/* Body plus last line, malloc'd; NULL without memory. For ckpt_manifest_format, and for tests that forge. */
+/* Body plus last line, malloc'd; NULL: no memory. For ckpt_manifest_format, and for tests that forge manifests. */
 char *ckpt_manifest_seal(const char *body, size_t bytes, size_t *sealed_bytes);
 /* Why no checkpoint may hold a tensor of this name ("is empty"); NULL: it may. */
 const char *ckpt_manifest_name_fault(const char *name);

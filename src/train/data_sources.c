@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is assumed of shards, and what may be a mistake. */
+/* Logs assumptions about the shards, and possible mistakes. */
 static void warn_of(const struct shard_set *set, const struct run_spec *r)
 {
     const char *path = set->shards[0].path;

@@ -31,7 +31,7 @@ double forecast_measured(const struct forecast *f)
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-/* The machine that the run is on: a GPU's row, or this host's own rates and, for each of its ranks, memory. */
+/* The machine of the run: a GPU's row, or this host's measured rates, with its memory divided among its ranks. */
 static status machine_of_run(const struct trainer *t, struct machine *m)
 {
     const int here = comm_job(t->mesh.world).here;
@@ -69,7 +69,7 @@ static status predict(const struct trainer *t, struct mesh_result *r)
     return st;
 }
 
-void forecast_tell(const struct forecast *f, const struct trainer *t, struct observe *o)
+void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o)
 {
     struct mesh_result r;
     char a[32], b[32];

@@ -21,14 +21,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long steps waited for data since the last verdict. */
+/* Time that steps waited for data since the last warning. */
 enum { WAIT_AFTER = 3, WAIT_STEPS = 20 };
 struct waiting {
     double seconds, waited;
     int64_t steps;
     int warnings;
 };
-/* What a run holds open. */
+/* State of a run. */
 struct loop {
     struct spec spec;
     struct data_sources train;
@@ -41,7 +41,7 @@ struct loop {
     FILE *log;
     int lock;
     double start_s;          /* of this process's first step */
-    struct eval_result eval; /* the last one; loss NaN before the first */
+    struct eval_result eval; /* the latest; loss NaN before the first */
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
@@ -101,8 +101,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     if (!o->resume && held)
         return FAIL(
             STATUS_CONFIG,
-            "%s already holds a run; add --resume to go on with it, or --run.name=OTHER to begin another",
-            dir);
+            "%s already holds a run; add --resume to continue it, or --run.name=OTHER to start another", dir);
     snprintf(path, sizeof path, "%s/log.txt", dir);
     l->log = fopen(path, "a");
     if (l->log == NULL) return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
@@ -149,7 +148,7 @@ static double rss_bytes(void)
     return strtod(end, NULL) * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* What arenas and exchanges really got from the system; memory_peak is what the layout asked for. */
+/* Bytes that arenas and communication buffers really got from the system; memory_peak is what the layout planned. */
 static size_t exchange_bytes(const struct trainer *t)
 {
     const struct comm_memory taken = comm_memory_used(t->mesh.world);
@@ -191,8 +190,8 @@ static void print_banner(const struct loop *l)
         log_info("ranks     %d = %d x %d x %d (parallel.pipeline x data x parallel.tensor)",
                  comm_ranks(l->comm), mesh->pp, mesh->dp, mesh->tp);
     if (mesh->zero > 0)
-        log_info("zero      stage %d: %d data-parallel ranks share out one copy of the model's state",
-                 mesh->zero, mesh->shard);
+        log_info("zero      stage %d: %d data-parallel ranks shard one copy of the model's state", mesh->zero,
+                 mesh->shard);
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
@@ -241,16 +240,16 @@ static status save(struct loop *l)
     return STATUS_OK;
 }
 
-/* What a step cost beside what it learnt. */
+/* What a step cost. */
 struct step_cost {
     double seconds, waited; /* waited: for its batch */
 };
 
-/* A step that waits for data wastes the machine: said when it is more than 1 % of a stretch of steps, each time twice as many. */
+/* Warns when steps wait for data for more than 1 % of their time. The interval doubles after each warning. */
 static void judge_waiting(struct loop *l, const struct step_cost *cost)
 {
     struct waiting *w = &l->waiting;
-    if (l->trainer.step - l->start_step <= WAIT_AFTER) return; /* nothing was read ahead yet */
+    if (l->trainer.step - l->start_step <= WAIT_AFTER) return; /* prefetch has not started yet */
     w->seconds += cost->seconds;
     w->waited += cost->waited;
     if (++w->steps < (int64_t)WAIT_STEPS << w->warnings || w->seconds < 1) return;
@@ -264,8 +263,8 @@ static void judge_waiting(struct loop *l, const struct step_cost *cost)
     *w = (struct waiting){.warnings = w->warnings};
 }
 
-/* Sources that begin another epoch in this step. */
-static void tell_epochs(struct loop *l)
+/* Logs sources that start another epoch in this step. */
+static void log_epochs(struct loop *l)
 {
     const struct run_spec *r = &l->spec.run;
     double now[MIXTURE_SOURCES], before[MIXTURE_SOURCES];
@@ -297,7 +296,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     const struct trainer *t = &l->trainer;
     judge_waiting(l, cost);
     forecast_step(&l->forecast, cost->seconds - cost->waited);
-    if (l->lead) tell_epochs(l);
+    if (l->lead) log_epochs(l);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
@@ -355,7 +354,7 @@ static void device_times_after(struct loop *l)
     if (kernels_record(false) != STATUS_OK) log_warn("%s", status_message());
 }
 
-/* Beside the trace, as JSON; and as facts, for the report. */
+/* Writes the breakdown next to the trace, as JSON, and as facts for the report. */
 static void device_times_close(struct loop *l, const char *path)
 {
     kernels_breakdown(&l->breakdown);
@@ -388,7 +387,7 @@ static status stop_asked(struct loop *l, int *number, bool *late)
     return STATUS_OK;
 }
 
-/* STATUS_STOPPED, with the reason, when the run was asked to stop. */
+/* STATUS_STOPPED, with the reason, if the run was asked to stop. */
 static status stop_reason(struct loop *l, const struct loop_options *o)
 {
     const struct trainer *t = &l->trainer;
@@ -460,7 +459,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     if (l->observe) {
         if (l->trainer.step > l->start_step) {
             observe_stages(l->observe, seconds);
-            if (st == STATUS_OK || st == STATUS_STOPPED) forecast_tell(&l->forecast, &l->trainer, l->observe);
+            if (st == STATUS_OK || st == STATUS_STOPPED) forecast_log(&l->forecast, &l->trainer, l->observe);
         }
         pipeline_log(&l->trainer.pipeline);
         memory_facts(l);
@@ -470,7 +469,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
         observe_close(l->observe);
         l->observe = NULL;
     }
-    if (l->log) { /* the run directory is ours, however far we came */
+    if (l->log) { /* this process holds the lock of the run directory */
         if (st != STATUS_OK) log_line_file(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", keep);
         if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
             log_warn("%s", status_message());
@@ -481,7 +480,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
 
 static void close_all(struct loop *l)
 {
-    loader_close(l->loader); /* its memory may be the device's */
+    loader_close(l->loader); /* before the device: its memory may be pinned */
     trainer_close(&l->trainer);
     data_sources_close(&l->train);
     shard_set_close(&l->val);
@@ -490,7 +489,7 @@ static void close_all(struct loop *l)
     runlock_release(&l->lock);
 }
 
-/* All ranks go on from the same place: they read the same checkpoint. */
+/* All ranks must resume from the same step: they read the same checkpoint. */
 static status same_step(const struct loop *l)
 {
     const int64_t mine = l->trainer.step;
@@ -500,7 +499,7 @@ static status same_step(const struct loop *l)
         if (all[r] != mine)
             return FAIL(
                 STATUS_COMM,
-                "rank %d goes on from step %lld, rank %d from step %lld: all ranks must see the same %s",
+                "rank %d resumes from step %lld, rank %d from step %lld: all ranks must see the same %s",
                 comm_rank(l->comm), (long long)mine, r, (long long)all[r], l->spec.run.run_dir);
     return STATUS_OK;
 }
@@ -525,7 +524,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(open_data(l));
     TRY(data_sources_mix(&l->train, &l->spec));
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
-    l->spec = t->spec; /* train.micro_batch=auto is a number now */
+    l->spec = t->spec; /* train.micro_batch=auto is resolved now */
     if (l->lead) TRY(open_run_dir(l, o));
     if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
@@ -533,7 +532,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(same_step(l));
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
-        log_info("all %lld steps are done; raise train.steps to go on", (long long)t->steps_total);
+        log_info("all %lld steps are done; raise train.steps to continue", (long long)t->steps_total);
     struct loader_config loader;
     TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
@@ -542,7 +541,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     return l->lead ? open_records(l) : STATUS_OK;
 }
 
-/* The steps, with trace and breakdown around them. */
+/* All steps, with trace and breakdown. */
 static status run(struct loop *l, const struct loop_options *o)
 {
     char path[SPEC_TEXT + 64];

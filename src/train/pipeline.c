@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Where a rank is in a step. */
-struct turn {
+/* State of a rank while it runs the schedule of a step. */
+struct schedule_run {
     struct trainer *t;
-    const struct pipe_rank *me;
-    int per_group;             /* micro-batches of a group of gradients */
-    int dgrads, wgrads;        /* BI and W that are done */
-    struct pipe_action before; /* the last action */
+    const struct pipeline_rank *me;
+    int per_group;                 /* micro-batches of a group of gradients */
+    int dgrads, wgrads;            /* BI and W that have run */
+    struct pipeline_action before; /* the last action */
 };
 
 static int stage_count(const struct pipeline *p)
@@ -22,14 +22,15 @@ static int stage_count(const struct pipeline *p)
     return p->schedule.ranks * p->schedule.chunks;
 }
 
-/* Each action has up to three borders, and W of groups that end early come beside those of the schedule. */
+/* Up to three time stamps per action; W passes of groups that end early come on top of the schedule. */
 static status open_laps(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
-    const int room = 1 + 3 * p->schedule.rank[t->mesh.pp_rank].count + p->schedule.micros;
-    p->laps = calloc((size_t)room, sizeof *p->laps);
-    if (p->laps == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d actions", room);
-    for (; p->lap_room < room; p->lap_room++) TRY(dev_event_open(&t->dev, &p->laps[p->lap_room].at));
+    const int capacity = 1 + 3 * p->schedule.rank[t->mesh.pp_rank].count + p->schedule.micros;
+    p->laps = calloc((size_t)capacity, sizeof *p->laps);
+    if (p->laps == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d actions", capacity);
+    for (; p->lap_capacity < capacity; p->lap_capacity++)
+        TRY(dev_event_open(&t->dev, &p->laps[p->lap_capacity].at));
     return STATUS_OK;
 }
 
@@ -39,8 +40,9 @@ status pipeline_open(struct trainer *t)
     const struct mesh_shape *shape = &t->mesh.shape;
     if (t->mesh.pp == NULL) return STATUS_OK;
     int depth;
-    TRY(pipe_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count, shape->chunks));
-    TRY(pipe_depth(&p->schedule, &depth));
+    TRY(pipeline_schedule_build(&p->schedule, shape->schedule, shape->pp, t->feed.shape.micro_count,
+                                shape->chunks));
+    TRY(pipeline_schedule_depth(&p->schedule, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
     if (t->exec.stream) TRY(open_laps(t));
     return comm_mail_open(t->mesh.pp, p->message, depth, t->exec.stream);
@@ -49,21 +51,22 @@ status pipeline_open(struct trainer *t)
 void pipeline_close(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
-    for (int i = 0; i < p->lap_room; i++) dev_event_close(&t->dev, &p->laps[i].at);
+    for (int i = 0; i < p->lap_capacity; i++) dev_event_close(&t->dev, &p->laps[i].at);
     free(p->laps);
-    pipe_free(&p->schedule);
+    pipeline_schedule_free(&p->schedule);
     *p = (struct pipeline){0};
 }
 
-/* The time since the last border was spent on `what`. */
+/* Attributes the time since the last time stamp to `what`. */
 static status lap(struct trainer *t, enum pipeline_spent what)
 {
     struct pipeline *p = &t->pipeline;
     if (t->exec.stream) {
-        struct pipeline_lap *border = &p->laps[p->lap_count++];
-        CHECK(p->lap_count <= p->lap_room, "%d borders in a step of %d", p->lap_count, p->lap_room);
-        border->what = what;
-        return dev_event_stamp(t->exec.stream, &border->at);
+        struct pipeline_lap *stamp = &p->laps[p->lap_count++];
+        CHECK(p->lap_count <= p->lap_capacity, "%d time stamps in a step of %d", p->lap_count,
+              p->lap_capacity);
+        stamp->what = what;
+        return dev_event_stamp(t->exec.stream, &stamp->at);
     }
     const double now = clock_s();
     p->spent[what] += now - p->last;
@@ -71,7 +74,7 @@ static status lap(struct trainer *t, enum pipeline_spent what)
     return STATUS_OK;
 }
 
-/* A step begins. */
+/* At the beginning of a step. */
 static status lap_begin(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
@@ -81,14 +84,14 @@ static status lap_begin(struct trainer *t)
     return t->exec.stream ? lap(t, SPENT_ELSE) : STATUS_OK;
 }
 
-/* The position of a micro-batch in the order of the step, in the step's numbers. */
-static int number_of(const struct turn *w, int position)
+/* The index in the feed of the micro-batch that the schedule runs as number `position`. */
+static int micro_number(const struct schedule_run *w, int position)
 {
     const struct sync *sync = &w->t->rank.sync;
     return sync_group(sync, position / w->per_group) + position % w->per_group * sync->groups;
 }
 
-static struct stage_at stage_of(struct trainer *t, const struct pipe_action *a)
+static struct stage_at stage_of(struct trainer *t, const struct pipeline_action *a)
 {
     return (struct stage_at){.decoder = &t->decoder, .acts = &t->acts, .chunk = a->chunk, .set = a->slot};
 }
@@ -100,14 +103,14 @@ static status receive(struct trainer *t, enum comm_way way, struct tensor to)
                      t->pipeline.message, t->exec.stream);
 }
 
-static status pass_on(struct trainer *t, enum comm_way way, struct tensor from)
+static status send(struct trainer *t, enum comm_way way, struct tensor from)
 {
     SCOPE("pipe.send", -1);
     return comm_send(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way,
                      from.data, t->pipeline.message, t->exec.stream);
 }
 
-static status forward(struct turn *w, const struct pipe_action *a)
+static status forward(struct schedule_run *w, const struct pipeline_action *a)
 {
     struct trainer *t = w->t;
     const struct stage_at s = stage_of(t, a);
@@ -115,10 +118,10 @@ static status forward(struct turn *w, const struct pipe_action *a)
     TRY(lap(t, SPENT_WAITED));
     {
         SCOPE("stage.fwd", a->micro);
-        TRY(stage_fwd(&s, &t->feed.micro[number_of(w, a->micro)], &t->exec));
+        TRY(stage_fwd(&s, &t->feed.micro[micro_number(w, a->micro)], &t->exec));
         TRY(lap(t, SPENT_FORWARD));
     }
-    return stage_last(&s) ? STATUS_OK : pass_on(t, COMM_NEXT, t->acts.x);
+    return stage_last(&s) ? STATUS_OK : send(t, COMM_NEXT, t->acts.x);
 }
 
 static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
@@ -131,36 +134,36 @@ static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
     return layer >= part->layers[chunk].begin && layer < part->layers[chunk].end;
 }
 
-/* Gradients of a unit go when it is left; ranks are the deepest level of the tree. */
-static bool by_units(const struct trainer *t)
+/* Each unit is reduce-scattered after its backward; ranks are the deepest level of the tree. */
+static bool is_zero23(const struct trainer *t)
 {
     return t->decoder.params.zero >= 2;
 }
 
-/* The chunk's gradients are those of the whole group now: they take their place in the tree. The losses go with the last chunk. */
-static status group_end(struct turn *w, int chunk, int position)
+/* At the end of a group: adds the chunk's gradients to the tree. The losses go with the last chunk. */
+static status group_end(struct schedule_run *w, int chunk, int position)
 {
     struct trainer *t = w->t;
     const struct params *p = &t->decoder.params;
     const int k = position / w->per_group;
     const struct sync_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
     if (position % w->per_group != w->per_group - 1) return STATUS_OK;
-    for (int u = 0; u < p->unit_count && !by_units(t); u++) {
+    for (int u = 0; u < p->unit_count && !is_zero23(t); u++) {
         const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
             TRY(sync_fold_part(&t->rank.sync, k, &part, &grads, &t->ops, t->exec.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
-    if (by_units(t)) return zero_losses(&t->rank.zero, losses.losses);
+    if (is_zero23(t)) return zero_reduce_losses(&t->rank.zero, losses.losses);
     return sync_fold_part(&t->rank.sync, k, &(struct sync_part){0}, &losses, &t->ops, t->exec.stream);
 }
 
-static void accumulate(struct turn *w, int position)
+static void accumulate(struct schedule_run *w, int position)
 {
     w->t->exec.accum = position % w->per_group == 0 ? ACCUM_STORE : ACCUM_ADD;
 }
 
-static int store_of(const struct turn *w, int micro)
+static int store_of(const struct schedule_run *w, int micro)
 {
     for (int i = 0; i < w->me->count; i++)
         if (w->me->actions[i].what == PIPE_BI && w->me->actions[i].micro == micro)
@@ -169,7 +172,7 @@ static int store_of(const struct turn *w, int micro)
     return 0;
 }
 
-static status weights(struct turn *w, int micro)
+static status weights(struct schedule_run *w, int micro)
 {
     SCOPE("stage.wgrad", micro);
     struct trainer *t = w->t;
@@ -189,16 +192,16 @@ static status weights(struct turn *w, int micro)
     deferred_empty(store);
     TRY(lap(t, SPENT_WGRAD));
     w->wgrads++;
-    return by_units(t) ? STATUS_OK : group_end(w, 0, micro);
+    return is_zero23(t) ? STATUS_OK : group_end(w, 0, micro);
 }
 
-static status backward(struct turn *w, const struct pipe_action *a)
+static status backward(struct schedule_run *w, const struct pipeline_action *a)
 {
     struct trainer *t = w->t;
     const struct stage_at s = stage_of(t, a);
-    const bool halves = a->what == PIPE_BI;
-    /* Another group of gradients must not begin before the one before has ended, where both are formed in one place. */
-    while (halves && !by_units(t) && a->micro % w->per_group == 0 && w->wgrads < w->dgrads)
+    const bool split = a->what == PIPE_BI;
+    /* Groups accumulate in the same buffer: all W of a group must run before the next group starts. */
+    while (split && !is_zero23(t) && a->micro % w->per_group == 0 && w->wgrads < w->dgrads)
         TRY(weights(w, w->wgrads));
     if (!stage_last(&s)) TRY(receive(t, COMM_PREV, t->acts.grad));
     TRY(lap(t, SPENT_WAITED));
@@ -208,34 +211,34 @@ static status backward(struct turn *w, const struct pipe_action *a)
                                       .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
-        t->exec.micro = sparse_grad_micro(&t->mesh, t->pipeline.schedule.micros, number_of(w, a->micro));
+        t->exec.micro = sparse_grad_micro(&t->mesh, t->pipeline.schedule.micros, micro_number(w, a->micro));
         t->rank.zero.group = a->micro / w->per_group;
-        t->rank.zero.half = halves ? ZERO_INPUTS : ZERO_WHOLE;
+        t->rank.zero.half = split ? ZERO_INPUTS : ZERO_WHOLE;
         t->rank.zero.store = a->store;
-        t->exec.defer = halves ? &t->acts.stages->stores[a->store] : NULL;
-        const status st = stage_bwd(&s, &t->feed.micro[number_of(w, a->micro)], &how, &t->exec);
+        t->exec.defer = split ? &t->acts.stages->stores[a->store] : NULL;
+        const status st = stage_bwd(&s, &t->feed.micro[micro_number(w, a->micro)], &how, &t->exec);
         t->exec.defer = NULL;
         TRY(st);
         TRY(lap(t, SPENT_DGRAD));
     }
-    if (!stage_first(&s)) TRY(pass_on(t, COMM_PREV, t->acts.grad));
-    w->dgrads += halves;
-    return halves && !by_units(t) ? STATUS_OK : group_end(w, a->chunk, a->micro);
+    if (!stage_first(&s)) TRY(send(t, COMM_PREV, t->acts.grad));
+    w->dgrads += split;
+    return split && !is_zero23(t) ? STATUS_OK : group_end(w, a->chunk, a->micro);
 }
 
 status pipeline_fwd_bwd(struct trainer *t, int micro_count)
 {
     struct pipeline *p = &t->pipeline;
-    struct turn w = {.t = t,
-                     .me = &p->schedule.rank[t->mesh.pp_rank],
-                     .per_group = micro_count / t->rank.sync.groups,
-                     .before = {.what = PIPE_W}};
+    struct schedule_run w = {.t = t,
+                             .me = &p->schedule.rank[t->mesh.pp_rank],
+                             .per_group = micro_count / t->rank.sync.groups,
+                             .before = {.what = PIPE_W}};
     CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
           p->schedule.micros);
     TRY(lap_begin(t));
-    zero_begin(&t->rank.zero);
+    zero_invalidate(&t->rank.zero);
     for (int i = 0; i < w.me->count; i++) {
-        const struct pipe_action *a = &w.me->actions[i];
+        const struct pipeline_action *a = &w.me->actions[i];
         switch (a->what) {
         case PIPE_F: TRY(forward(&w, a)); break;
         case PIPE_B:
@@ -245,14 +248,15 @@ status pipeline_fwd_bwd(struct trainer *t, int micro_count)
             break;
         }
         w.before = *a;
-        TRY(lap(t, SPENT_ELSE)); /* a message on its way, the sums of a group that ends */
+        TRY(lap(t, SPENT_ELSE)); /* sending, folding a group */
     }
     return zero_end(&t->rank.zero);
 }
 
-/* First and last rank are neighbours on the ring: piece by piece each sends its half and adds the other's. Where ranks share out the
- * state, the sums of others' parts are not here, and what the first stage adds to must stay as the sum over the ranks has left it. */
-static status add_halves(struct trainer *t)
+/* All-reduces a tied embedding between the first and the last rank, which are neighbours on the ring: in chunks each sends
+ * its gradient and adds the other's. Under ZeRO only this rank's shard: the buffer has no sums of the other shards, and what
+ * the first stage accumulates there must not change. */
+static status tied_grad_all_reduce(struct trainer *t)
 {
     const struct params *params = &t->decoder.params;
     const struct mesh *mesh = &t->mesh;
@@ -280,14 +284,14 @@ static status add_halves(struct trainer *t)
 status pipeline_reduce(struct trainer *t)
 {
     if (t->mesh.pp == NULL) return STATUS_OK;
-    TRY(add_halves(t));
+    TRY(tied_grad_all_reduce(t));
     TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES,
                      t->exec.stream));
     comm_mail_settle(t->mesh.pp);
     return STATUS_OK;
 }
 
-/* Of a GPU's step, which has run. */
+/* Reads the time stamps of a GPU's step after it has run. */
 static status read_laps(struct trainer *t)
 {
     struct pipeline *p = &t->pipeline;
@@ -321,28 +325,28 @@ status pipeline_times(struct trainer *t, bool counts)
 status pipeline_loss(struct trainer *t)
 {
     for (int c = 0; c < t->decoder.part.chunks; c++) {
-        const struct stage_at s = stage_of(t, &(struct pipe_action){.chunk = c});
+        const struct stage_at s = stage_of(t, &(struct pipeline_action){.chunk = c});
         if (!stage_first(&s)) TRY(receive(t, COMM_NEXT, t->acts.x));
         TRY(stage_fwd(&s, &t->feed.micro[0], &t->exec));
-        TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->exec) : pass_on(t, COMM_NEXT, t->acts.x));
+        TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->exec) : send(t, COMM_NEXT, t->acts.x));
     }
     comm_mail_settle(t->mesh.pp);
     return STATUS_OK;
 }
 
-/* The bubble of the schedule when all stages take the same time, and when each takes what was measured. */
+/* The bubble of the schedule: with equal stages, or with the measured times. */
 static double simulated(const struct pipeline *p, bool equal)
 {
-    struct pipe_time times[MESH_STAGES_MAX];
-    struct pipe_simulated out;
-    const bool halves = p->schedule.kind == PIPE_ZB_H1;
+    struct pipeline_stage_time times[MESH_STAGES_MAX];
+    struct pipeline_simulated out;
+    const bool split = p->schedule.kind == PIPE_ZB_H1;
     for (int i = 0; i < stage_count(p); i++) {
         const double *mine = p->total[i % p->schedule.ranks];
-        times[i] = equal ? (struct pipe_time){1, 1, 1}
-                         : (struct pipe_time){mine[SPENT_FORWARD], mine[SPENT_DGRAD],
-                                              halves ? mine[SPENT_WGRAD] : 0};
+        times[i] = equal ? (struct pipeline_stage_time){1, 1, 1}
+                         : (struct pipeline_stage_time){mine[SPENT_FORWARD], mine[SPENT_DGRAD],
+                                                        split ? mine[SPENT_WGRAD] : 0};
     }
-    if (pipe_simulate(&p->schedule, &(struct pipe_simulate_args){.stages = times}, &out) != STATUS_OK)
+    if (pipeline_simulate(&p->schedule, &(struct pipeline_simulate_args){.stages = times}, &out) != STATUS_OK)
         return NAN;
     return out.bubble;
 }

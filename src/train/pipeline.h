@@ -1,42 +1,49 @@
-/* pipeline: a rank's part of a step when the layers are cut into stages: the interpreter of the schedule of parallel/pipeline_schedule.h.
+/* pipeline: runs a rank's pipeline schedule (parallel/pipeline_schedule.h) in a step: receive, compute (model/stage.h),
+ * send.
  *
- * An action waits for its message, computes (model/stage.h), and sends. Micro-batches are taken in the order in which one rank takes them,
- * group by group (parallel/sync.h), so gradients and losses are the same sums; ranks agree on loss, norm and loads afterwards. A tied table
- * is stored by the first and by the last rank, each with its half of the gradient: they are exchanged and added once per step, so that both
- * copies stay the same. One rank adds to one table in turn, which rounds otherwise. */
+ * Micro-batches run in the order of one rank, group by group (parallel/sync.h). So gradients and losses are the same
+ * sums. Afterwards all ranks agree on loss, norm and loads.
+ *
+ * A tied embedding is stored by the first and by the last rank; each computes part of its gradient. They all-reduce it
+ * once per step, so both copies stay equal. One rank accumulates both parts in one buffer, which rounds differently. */
 #ifndef INGOT_TRAIN_PIPELINE_H
 #define INGOT_TRAIN_PIPELINE_H
 #include "dev/dev.h"
 #include "model/stage.h"
 #include "parallel/pipeline_schedule.h"
 
-enum pipeline_spent { SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_ELSE, SPENT_COUNT }; /* seconds; whole B: DGRAD */
-/* The border between two parts of a step, and which part it ends. On a GPU all are read when the step is over. */
+/* Where the seconds of a step go; SPAN: all of them. A backward that is not split counts as DGRAD. */
+enum pipeline_spent {
+    SPENT_SPAN, SPENT_WAITED, SPENT_FORWARD, SPENT_DGRAD, SPENT_WGRAD, SPENT_ELSE, SPENT_COUNT
+};
+/* A time stamp, and what the time since the previous one was spent on. On a GPU they are read after the step. */
 struct pipeline_lap { enum pipeline_spent what; struct event at; };
 struct pipeline {
-    struct pipe_schedule schedule;  /* ranks == 0: no pipeline */
+    struct pipeline_schedule schedule;  /* ranks == 0: no pipeline */
     size_t message;                 /* bytes */
-    double spent[SPENT_COUNT];      /* of this rank, in the step at hand */
-    double last;                    /* on the host: the last border */
-    struct pipeline_lap *laps;      /* [lap_room], owned; on a GPU: the borders of a step, the first one its beginning */
-    int lap_count, lap_room;
-    double bubble;                  /* of the last step, all ranks: part of their time, from the first action of any to the last, without work */
-    double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run began */
-    double span;                               /* of the longest of each step, likewise */
+    double spent[SPENT_COUNT];      /* by this rank, in the current step */
+    double last;                    /* on the host: the last time stamp */
+    struct pipeline_lap *laps;      /* [lap_capacity], owned; GPU: time stamps of a step; the first is its beginning */
+    int lap_count, lap_capacity;
+    double bubble;                  /* of the last step: fraction of all ranks' time without compute */
+    double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run started */
+    double span;                               /* sum of the slowest rank's time of each step */
 };
 
 struct trainer;
-/* For a laid out trainer; collective over its pipeline. Without one: nothing. */
+/* After the memory is laid out; collective over the pipeline. Without a pipeline: nothing. */
 status pipeline_open(struct trainer *t) WARN_UNUSED;
 void pipeline_close(struct trainer *t);
 /* The micro-batches of a step, forward and backward: gradients and losses of this rank's stages. */
 status pipeline_fwd_bwd(struct trainer *t, int micro_count) WARN_UNUSED;
-/* After the sums over data-parallel ranks: the two halves of a tied table's gradient; losses. */
+/* After the data-parallel reduction: all-reduces the tied embedding's gradient, and the losses. Without a pipeline:
+ * nothing. */
 status pipeline_reduce(struct trainer *t) WARN_UNUSED;
-/* When a step is over: its bubble, and, where it `counts`, its times among those of the run. Collective over the pipeline. */
+/* After a step: computes its bubble and, if it `counts`, adds its times to those of the run. Collective over the
+ * pipeline. */
 status pipeline_times(struct trainer *t, bool counts) WARN_UNUSED;
 /* Evaluation of the batch in the feed: loss_sum and hits, on the last rank. */
 status pipeline_loss(struct trainer *t) WARN_UNUSED;
-/* Logs the bubble of the run so far beside the schedule's. */
+/* Logs the measured bubble of the run and that of the schedule. */
 void pipeline_log(const struct pipeline *p);
 #endif

@@ -24,7 +24,7 @@ static status taken(const char *run_dir, int fd)
                 holder[0] ? holder : "it has not yet said who it is");
 }
 
-/* For people only: a failure here takes nothing from the lock. */
+/* Information for people; if it fails, the lock still holds. */
 static void sign(int fd)
 {
     char host[100] = "?", text[200];

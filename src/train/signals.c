@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A handler can reach nothing but file-scope state. */
+/* A signal handler can access file-scope state only. */
 static volatile sig_atomic_t pending;
 
 static void on_signal(int number)

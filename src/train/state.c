@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part, at once */
+enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part per message */
 
 static void list_arrays(struct state *s)
 {
@@ -68,25 +68,25 @@ status state_upload(const struct state *s)
         if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
-    TRY(zero_gather(&t->rank.zero));
+    TRY(zero_all_gather_weights(&t->rank.zero));
     return dev_sync(t->exec.stream);
 }
 
-/* ---- rows: what is where */
+/* ---- rows: which parts are where */
 
-/* Blocks that so many elements begin. */
+/* Blocks of so many elements, the last perhaps partial. */
 static int64_t blocks_of(const struct state_array *a, int64_t elements)
 {
     return (elements + a->block - 1) / a->block;
 }
 
-/* Whether array k has something of a row. */
+/* Whether array k has elements of a row. */
 static bool has_row(const struct state *s, int k, int row)
 {
     return s->arrays[k] && !(s->list[k].second && s->t->decoder.params.rows[row].ortho);
 }
 
-/* Where this rank's part of a row begins in array k. */
+/* The start of this rank's part of a row in array k. */
 static char *part_at(const struct state *s, int k, int row, const struct param_held *held)
 {
     const struct state_array *a = &s->list[k];
@@ -94,7 +94,7 @@ static char *part_at(const struct state *s, int k, int row, const struct param_h
     return (char *)s->arrays[k] + (size_t)(k == 0 ? held->master : at / a->block) * dtype_bytes(a->dt);
 }
 
-/* Elements that this rank answers for: of what several hold, the first one's. */
+/* Elements that this rank saves. If several ranks hold them, the first one does. */
 static struct state_answer answer_of(const struct trainer *t, int row)
 {
     const struct params *p = &t->decoder.params;
@@ -129,7 +129,7 @@ struct piece {
     int row, slice;
     int64_t from, count;
 };
-static void put_piece(const struct state *s, int k, const struct piece *m, const char *part, char *whole)
+static void store_piece(const struct state *s, int k, const struct piece *m, const char *part, char *whole)
 {
     const struct state_array *a = &s->list[k];
     const size_t element = dtype_bytes(a->dt);
@@ -141,15 +141,15 @@ static void put_piece(const struct state *s, int k, const struct piece *m, const
     }
 }
 
-/* ---- saving: a tensor on its way to rank 0 */
+/* ---- saving: tensors are sent to rank 0 */
 
-/* Elements of a part that are sent at once. */
+/* Elements of a part per message. */
 static int64_t piece_elements(const struct state_array *a)
 {
     return (int64_t)(PIECE_BYTES / dtype_bytes(a->dt)) * a->block;
 }
 
-/* ckpt_item.fill of a rank that saves; `whole` on rank 0 alone. */
+/* ckpt_item.fill on every rank that saves; `whole` on rank 0 only. */
 static status gather(void *ctx, const struct ckpt_item *item, void *whole)
 {
     struct state *s = ctx;
@@ -180,7 +180,7 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
                                     .from = from->from + at,
                                     .count = count};
             if (count > 0)
-                put_piece(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole);
+                store_piece(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole);
         }
     }
     return STATUS_OK;
@@ -194,9 +194,9 @@ status state_follow(struct state *s)
     return STATUS_OK;
 }
 
-/* ---- loading: the part of a tensor that is here */
+/* ---- loading: this rank's part of a tensor */
 
-/* The first element of what is held of a row that lies at `place` of the whole tensor or behind; their order is the same in both. */
+/* The first element of this rank's part of a row that is at `place` of the whole tensor or after it. Both have one order. */
 static int64_t held_from(const struct params *p, int row, const struct param_held *held, int64_t place)
 {
     int64_t low = held->from, high = held->to;
@@ -237,7 +237,7 @@ static bool take(void *ctx, const struct ckpt_item *item, const void *data, int6
 
 /* ---- the list of tensors */
 
-/* All of the tensor is in this rank's memory, and, when it is saved, no other answers for it. */
+/* The whole tensor is in this rank's memory and, when saving, no other rank saves it. */
 static bool all_here(const struct state *s, int row, enum state_use use)
 {
     const struct trainer *t = s->t;
@@ -316,7 +316,7 @@ void state_close(struct state *s)
     *s = (struct state){0};
 }
 
-/* ---- what is not saved */
+/* ---- the finite check */
 
 static bool all_finite(const void *data, int64_t n, dtype dt)
 {
@@ -333,7 +333,7 @@ static bool all_finite(const void *data, int64_t n, dtype dt)
     return !bad;
 }
 
-/* The tag of the first tensor of which this rank holds something that is not finite, or one behind the last. */
+/* The tag of the first tensor with an element on this rank that is not finite, or one past the last. */
 static int64_t first_bad(const struct state *s)
 {
     const struct params *p = &s->t->decoder.params;

@@ -6,7 +6,7 @@
  *         forward_backward    all micro-batches
  *         reduce_gradients    over ranks
  *         optim_step          norm, clip, update
- *         zero_gather         all-gather of the new weights */
+ *         zero_all_gather_weights         all-gather of the new weights */
 #include "base/log.h"
 #include "base/scope.h"
 #include "train/step_stats.h"
@@ -61,7 +61,7 @@ static status exec_step(struct trainer *t, int micro_count)
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
         TRY(dev_graph_launch(&t->stream, &t->graph));
-        zero_begin(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
+        zero_invalidate(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
         return STATUS_OK;
     }
     if (t->mode == STEP_FIRST)
@@ -73,12 +73,12 @@ static status exec_step(struct trainer *t, int micro_count)
 static status queue_step(struct trainer *t, int micro_count)
 {
     bool overlapped = false;
-    TRY(offload_begin(&t->rank.offload, &t->exec));
+    TRY(offload_prefetch(&t->rank.offload, &t->exec));
     TRY(forward_backward(t, micro_count, &overlapped));
     TRY(reduce_gradients(t, overlapped));
     TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
                    t->spec.model.moe_balance_rate));
-    return zero_gather(&t->rank.zero);
+    return zero_all_gather_weights(&t->rank.zero);
 }
 
 /* Gradients and losses of this rank's micro-batches. *overlapped: the gradients were already all-reduced over data-parallel ranks. */
@@ -127,12 +127,12 @@ static status zero23_fwd_bwd(struct trainer *t, int micro_count)
     struct zero *zero = &t->rank.zero;
     const struct sync *sync = &t->rank.sync;
     CHECK(sync->groups == micro_count, "%d micro-batches in %d groups", micro_count, sync->groups);
-    zero_begin(zero);
+    zero_invalidate(zero);
     t->exec.accum = ACCUM_STORE;
     for (int k = 0; k < sync->groups; k++) {
         zero->group = k;
         TRY(micro_batch_fwd_bwd(t, micro_count, sync_group(sync, k)));
-        TRY(zero_losses(zero, sums_of(t).losses));
+        TRY(zero_reduce_losses(zero, sums_of(t).losses));
     }
     return zero_end(zero);
 }
@@ -151,8 +151,8 @@ static status dp_all_reduce(struct trainer *t, bool overlapped)
     if (t->mesh.dp == NULL || p->zero >= 2) return STATUS_OK;
     SCOPE("train.sync", -1);
     for (int u = 0; u < p->unit_count && !overlapped; u++)
-        TRY(sync_unit(&t->rank.sync, p, u, t->exec.stream));
-    return sync_losses(&t->rank.sync, sums_of(t).losses, t->exec.stream);
+        TRY(sync_reduce_unit(&t->rank.sync, p, u, t->exec.stream));
+    return sync_reduce_losses(&t->rank.sync, sums_of(t).losses, t->exec.stream);
 }
 
 /* Where this rank's gradients and losses are summed. */

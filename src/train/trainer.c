@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The file that remembers GEMMs; a machine without a home remembers nothing. */
+/* Path of the file of measured GEMM algorithms. Without HOME there is none. */
 static status cache_path(struct trainer *t)
 {
     const char *dir = t->spec.run.machine_cache_dir, *home = getenv("HOME");
@@ -24,7 +24,7 @@ static status cache_path(struct trainer *t)
         snprintf(path, sizeof path, "%s/.cache/ingot", home);
     status st = io_make_dirs(path);
     if (st != STATUS_OK && dir[0]) return st;
-    if (st != STATUS_OK) return STATUS_OK; /* nobody asked for it */
+    if (st != STATUS_OK) return STATUS_OK; /* optional: the user did not set the directory */
     snprintf(t->gemm_cache, sizeof t->gemm_cache, "%s/gemm.txt", path);
     return STATUS_OK;
 }
@@ -41,7 +41,7 @@ static status open_device(struct trainer *t, const char *isa)
                               t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_DEVICES_NCCL
                                                                                : COMM_DEVICES_AUTO));
         if (t->mesh.world) dev_measure(&t->dev);
-        t->dev.bytes_free += comm_memory_used(t->mesh.world).card; /* which the plan counts */
+        t->dev.bytes_free += comm_memory_used(t->mesh.world).card; /* the plan counts it */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
@@ -50,7 +50,7 @@ static status open_device(struct trainer *t, const char *isa)
     return STATUS_OK;
 }
 
-/* Ranks that add up every micro-batch's gradients, unit by unit, form the same tree only when every micro-batch is a group. */
+/* ZeRO 2 and 3 reduce the gradients of every micro-batch, so every micro-batch must be a group: else the tree differs. */
 static status resolve_groups(struct trainer *t)
 {
     int64_t *groups = &t->spec.run.train_gradient_groups;
@@ -67,8 +67,8 @@ static status resolve_groups(struct trainer *t)
     return sync_check(*groups, micro_count, ranks, SYNC_FIRST);
 }
 
-/* What ranks on GPUs exchange lies in arenas: each is mapped by the others. */
-static status memory_share(struct trainer *t)
+/* Registers the arenas with the communicator: other GPUs map them for peer access. */
+static status register_arenas(struct trainer *t)
 {
 #define X(name, category, text)                                                                              \
     TRY(comm_devices_register(t->mesh.world, t->memory.name.base, t->memory.name.size));
@@ -94,10 +94,10 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     t->exec.scalars = t->feed.scalars;
     TRY(side_stream_open(&t->side_stream, t->mesh.world ? t->exec.stream : NULL));
     if (t->exec.stream) TRY(sp_overlap_open(&t->sp_overlap, &t->side_stream, t->mesh.tp));
-    t->exec.way = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
+    t->exec.sp_overlap = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
     TRY(zero_open(&t->rank.zero, &(struct zero_open){
                                      .sync = &t->rank.sync, .ops = &t->ops, .side_stream = &t->side_stream}));
-    TRY(memory_share(t));
+    TRY(register_arenas(t));
     TRY(grad_overlap_open(&t->grad_overlap,
                           &(struct grad_overlap_args){.sync = &t->rank.sync,
                                                       .params = &t->decoder.params,
@@ -112,12 +112,12 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     TRY(offload_open(&t->rank.offload, t->exec.stream));
     if (args.use == PLAN_TRAIN)
         TRY(optim_chunks(&t->decoder.params, &t->spec.run, &t->rank.offload, t->exec.stream));
-    t->exec.tables = &t->rank.sparse_grad;
+    t->exec.sparse_grad = &t->rank.sparse_grad;
     return sparse_grad_open(&t->rank.sparse_grad, t->exec.stream);
 }
 
-/* Of exchanges, too, what was taken is what was planned. */
-static void check_room(const struct trainer *t)
+/* Communication buffers must be as large as planned. */
+static void check_comm_memory(const struct trainer *t)
 {
     const struct comm_memory planned = t->memory.room, taken = comm_memory_used(t->mesh.world);
     CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the GPU, taken %zu", planned.card,
@@ -135,7 +135,7 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
         trainer_close(t);
         return st;
     }
-    check_room(t);
+    check_comm_memory(t);
     t->steps_total = spec_step_count(&t->spec);
     return STATUS_OK;
 }
@@ -148,7 +148,7 @@ status trainer_open(struct trainer *t, const struct spec *spec, const struct pla
     return open_all(t, args, isa);
 }
 
-/* Ranks that mean different runs would train a mixture of them. What may differ: where they run and what they tell. */
+/* Ranks with different specs would train a mixture of runs. They may differ in where they run and what they log. */
 static status same_run(struct comm *comm, const struct spec *spec)
 {
     const struct run_spec *run = &spec->run;
@@ -214,8 +214,8 @@ void trainer_close(struct trainer *t)
     dev_close(&t->dev);
 }
 
-/* The map of tokens on the device: of a tokenizer, or (NULL) every token itself. */
-static status put_map(struct trainer *t, const struct tokenizer *tokenizer, int32_t *distinct)
+/* Uploads the token map: of a tokenizer, or (NULL) the identity. */
+static status upload_token_map(struct trainer *t, const struct tokenizer *tokenizer, int32_t *distinct)
 {
     const struct tensor to = t->decoder.token_map;
     const int32_t vocab = (int32_t)to.shape[0];
@@ -234,7 +234,7 @@ status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer)
 {
     int32_t distinct;
     CHECK(t->decoder.token_map.data, "a map of tokens that is not laid out");
-    TRY(put_map(t, tokenizer, &distinct));
+    TRY(upload_token_map(t, tokenizer, &distinct));
     log_info("n-grams   of %d ids that %lld tokens share", distinct, (long long)t->spec.model.vocab_size);
     return STATUS_OK;
 }
@@ -242,13 +242,13 @@ status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer)
 status trainer_init_weights(struct trainer *t)
 {
     SCOPE("train.init", -1);
-    if (t->decoder.token_map.data) TRY(put_map(t, NULL, NULL)); /* until trainer_fold */
+    if (t->decoder.token_map.data) TRY(upload_token_map(t, NULL, NULL)); /* until trainer_fold */
     TRY(init_weights(&t->decoder, &t->exec, (uint64_t)t->spec.run.run_seed));
-    TRY(zero_gather(&t->rank.zero));
+    TRY(zero_all_gather_weights(&t->rank.zero));
     return dev_sync(t->exec.stream);
 }
 
-static json_t *describe(struct trainer *t, json_t *algorithms)
+static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
 {
     char *config = spec_dump_text(&t->spec);
     json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
@@ -274,7 +274,7 @@ status trainer_save(struct trainer *t, const char *run_dir)
     }
     if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
-        meta = describe(t, algorithms);
+        meta = checkpoint_metadata(t, algorithms);
         st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
                                     (int)t->spec.run.ckpt_keep)
                   : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
@@ -295,13 +295,13 @@ status trainer_write_config(const struct spec *spec, const char *run_dir)
     return st;
 }
 
-/* A checkpoint that `ingot ckpt import` made: weights alone, of no run yet. */
+/* A checkpoint of `ingot ckpt import`: weights alone, not yet part of a run. */
 static bool is_import(const struct checkpoint *c)
 {
     return json_is_true(json_object_get(checkpoint_meta(c), "imported"));
 }
 
-static status place_of(struct trainer *t, const struct checkpoint *c)
+static status read_progress(struct trainer *t, const struct checkpoint *c)
 {
     json_t *step = json_object_get(checkpoint_meta(c), "step"),
            *tokens = json_object_get(checkpoint_meta(c), "tokens");
@@ -313,7 +313,7 @@ static status place_of(struct trainer *t, const struct checkpoint *c)
     return STATUS_OK;
 }
 
-/* What a run may not change once it has begun; other changes are said. From an import no run has begun yet. */
+/* Rejects changes of frozen keys when a run resumes; logs the others. After an import every change is allowed. */
 static status config_check(const struct trainer *t, const struct checkpoint *c)
 {
     const char *text = json_string_value(json_object_get(checkpoint_meta(c), "config"));
@@ -351,12 +351,12 @@ static status check_moments(const struct trainer *t, const struct checkpoint *c,
 {
     for (int i = 0; i < s->count && !is_import(c); i++)
         if (s->items[i].tag >= t->decoder.params.count && checkpoint_find(c, s->items[i].name) < 0)
-            return FAIL(STATUS_CKPT, "%s: has no tensor '%s', and is no import: nothing to go on from",
+            return FAIL(STATUS_CKPT, "%s: has no tensor '%s', and is no import: cannot resume",
                         checkpoint_path(c), s->items[i].name);
     return STATUS_OK;
 }
 
-/* Its ids choose rows of tables. */
+/* Its ids index rows of tables: they must be in range. */
 static status check_map(const struct trainer *t, const struct checkpoint *c, const int32_t *map)
 {
     for (int64_t i = 0; map && i < t->spec.model.vocab_size; i++)
@@ -367,8 +367,8 @@ static status check_map(const struct trainer *t, const struct checkpoint *c, con
     return STATUS_OK;
 }
 
-/* The algorithms of GEMMs are part of a run's bits. */
-static status take_algorithms(struct trainer *t, const struct checkpoint *c)
+/* Restores the choice of GEMM algorithms, which is part of a run's bits. */
+static status restore_algorithms(struct trainer *t, const struct checkpoint *c)
 {
     char *text = algorithm_record_text(checkpoint_meta(c), comm_rank(t->mesh.world));
     if (text == NULL) return FAIL(STATUS_FIT, "no memory for the record of algorithms");
@@ -377,7 +377,7 @@ static status take_algorithms(struct trainer *t, const struct checkpoint *c)
     return st;
 }
 
-/* What one rank finds damaged, none goes on from. */
+/* If one rank finds the checkpoint damaged, all ranks skip it. */
 static status agree_damage(void *ctx, bool *damaged)
 {
     const struct trainer *t = ctx;
@@ -402,15 +402,15 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     checkpoint_close(c);
     c = NULL;
     TRY_OUT(state_open(&state, t, STATE_LOAD));
-    /* An import is weights alone: the moments begin at zero. Which checkpoint it will be is known only when its data have
-     * passed: behind a damaged one there may be the import that the run began with. */
+    /* An import has weights alone: moments start at zero. Which checkpoint is used is known only after its data have been
+     * checked: if the newest is damaged, the next may be the import that the run started from. */
     for (int i = 0; i < state.count; i++)
         state.items[i].optional = state.items[i].tag >= t->decoder.params.count;
     TRY_OUT(checkpoint_restore(&c, path, state.items, state.count, &ranks, found));
     TRY_OUT(check_moments(t, c, &state));
     TRY_OUT(check_map(t, c, state.map));
-    TRY_OUT(place_of(t, c));
-    TRY_OUT(take_algorithms(t, c));
+    TRY_OUT(read_progress(t, c));
+    TRY_OUT(restore_algorithms(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
 out:
@@ -451,7 +451,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
                               .vocab_size = t->spec.model.vocab_size,
                               .rank = comm_rank(t->mesh.dp),
                               .ranks = ranks};
-    /* Unshuffled, every target comes once, and the last batches are filled up with targets that do not count. */
+    /* Not shuffled: every target once; the last batches are padded with masked targets. */
     const int64_t windows = samples_rows(samples, 0), round = at_once * ranks;
     double sum = 0, hits = 0;
     int64_t valid = 0;
@@ -467,7 +467,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
             valid += all[r].valid;
         }
     }
-    double sums[] = {sum, hits}; /* of the last stage; zeros elsewhere */
+    double sums[] = {sum, hits}; /* from the last stage; other stages add zeros */
     TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2, NULL));
     sum = sums[0], hits = sums[1];
     if (valid == 0) {

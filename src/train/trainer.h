@@ -1,4 +1,4 @@
-/* A trainer: a model with its memory, its ops and its place in the run. */
+/* trainer: a model with its memory, its ops and its rank in the run; one optimizer step, evaluation, checkpoints. */
 #ifndef INGOT_TRAIN_TRAINER_H
 #define INGOT_TRAIN_TRAINER_H
 #include "data/load/loader.h"
@@ -9,8 +9,9 @@
 #include "train/checkpoint.h"
 #include "train/pipeline.h"
 
-/* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph, and replays it from
- * then on. EAGER: every further step runs op by op (CPU, train.graph=false, or a step that cannot be captured). */
+/* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph,
+ * and replays it from then on. EAGER: every further step runs op by op (CPU, train.graph=false, or a step that cannot
+ * be captured). */
 enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER };
 
 struct tokenizer; /* data/tokenizer/tokenizer.h */
@@ -46,46 +47,50 @@ struct trainer {
     int64_t steps_total;
 };
 
-/* Opens the spec's device with its op set and reserves all memory: for training as the spec says (`args` NULL), or as `args` say, of
- * which ops, device and limit are filled in here. `isa`: see ops_cpu. Weights are left zero: trainer_init_weights or trainer_restore
- * follows. */
+/* Opens the spec's device and op set and reserves all memory: for training as the spec says (`args` NULL), or for
+ * `args`, whose ops, device and limit are filled in here. `isa`: see ops_cpu. Weights are zero until
+ * trainer_init_weights or trainer_restore. */
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
-/* A rank of a run in several, for training as the spec says: the same spec on all of them, or STATUS_COMM. */
+/* One of several ranks, for training. STATUS_COMM when ranks have different specs. */
 status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm) WARN_UNUSED;
-/* Master weights alone, for files: on the host, whatever device, precision or backend the run asks for; t->spec is as given. */
+/* Master weights alone, to read or write files: on the host, for any device, precision or backend of the spec;
+ * t->spec stays as given. */
 status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 status trainer_init_weights(struct trainer *t) WARN_UNUSED;
-/* model.engram_fold: the map of tokens from the run's tokenizer, beside fresh weights; checkpoints hold it from then on. */
+/* model.engram_fold: makes the token map from the run's tokenizer, for fresh weights. Checkpoints store it. */
 status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer) WARN_UNUSED;
 
 struct step_result {
-    double loss, lr, grad_norm, grad_norm_clipped; /* loss: mean nats per valid token; of all ranks, like the rest */
-    double mtp_loss;                               /* mean over the extra predictions; NaN without them */
-    double halt_loss;                              /* of the head that halts, per document and segment; NaN without */
+    double loss, lr, grad_norm, grad_norm_clipped; /* over all ranks; loss: mean nats per valid token */
+    double mtp_loss;                               /* mean over the MTP modules; NaN without them */
+    double halt_loss;                              /* of the halting head, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
-    double bubble;                                 /* of a pipeline: part of the ranks' time without work; else, and on GPUs, NaN */
-    int64_t targets, padding;                      /* that counted; tokens of no document */
+    double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
+    int64_t targets, padding;                      /* targets in the loss; tokens of no document */
 };
-/* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is not finite; the weights are untouched then. */
+/* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
+ * not finite; the weights are then unchanged. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
 
-/* Mean loss over the validation stream in order: every target once, or the windows of the first `tokens` tokens. Bits per byte charge the mean
- * loss for each token of the text, also for the first one, which nothing predicts. */
+/* Mean loss over the validation shards in order: every target once, or the windows of the first `tokens` tokens. Bits
+ * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts. */
 struct eval_result {
     double loss, accuracy, bits_per_byte;
     int64_t tokens;
-}; /* accuracy: part of the targets that were the likeliest token; bits_per_byte NaN when the shards do not say their text bytes */
+}; /* accuracy: fraction of targets with the highest logit; bits_per_byte: NaN if the shards lack their text bytes */
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens,
                   struct eval_result *out) WARN_UNUSED;
 
-/* Saves weights, moments (when laid out for training), step and config below run_dir; keeps the newest spec.run.ckpt_keep. */
+/* Saves weights, moments (when laid out for training), step and config below run_dir; keeps the newest
+ * spec.run.ckpt_keep. */
 status trainer_save(struct trainer *t, const char *run_dir) WARN_UNUSED;
 /* Writes RUN/config.yaml: the resolved spec. */
 status trainer_write_config(const struct spec *spec, const char *run_dir) WARN_UNUSED;
-/* Weights (and, when laid out for training, moments, step and tokens) from the newest sound checkpoint of a run directory, or from one
- * checkpoint directory. *found = false when there is none. A frozen key that differs from the checkpoint's config is STATUS_CONFIG;
- * other differences are logged. A checkpoint that holds weights alone (ckpt import) begins a run at step 0. */
+/* Reads weights (and, for training, moments, step and tokens) from the newest sound checkpoint of a run directory, or
+ * from one checkpoint directory. *found = false when there is none. STATUS_CONFIG when a frozen key differs from the
+ * checkpoint's config; other differences are logged. A checkpoint of weights alone (ckpt import) starts a run at step
+ * 0. */
 status trainer_restore(struct trainer *t, const char *path, bool *found) WARN_UNUSED;
 #endif

@@ -99,7 +99,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
     if (side_stream_open(&w->side_stream, NULL) != STATUS_OK ||
         sp_overlap_open(&w->way, &w->side_stream, w->run.tp) != STATUS_OK)
         return false;
-    if (w->way.side_stream && v->how == SP_OVERLAP) w->run.way = &w->way;
+    if (w->way.side_stream && v->how == SP_OVERLAP) w->run.sp_overlap = &w->way;
     return init_weights(&w->d, &w->run, 7) == STATUS_OK;
 }
 

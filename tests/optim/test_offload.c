@@ -107,7 +107,7 @@ static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
     for (int64_t k = 0; k < held.to - held.from; k++) load[k] = p->zero ? 0 : (float)(k * (k + step) % 7);
     f->scalars = (struct step_scalars){.lr = 0.01};
     optim_scalars(r, step, &f->scalars);
-    assert_int_equal(offload_begin(&f->offload, &f->run), STATUS_OK);
+    assert_int_equal(offload_prefetch(&f->offload, &f->run), STATUS_OK);
     assert_int_equal(optim_step(&f->run, r, &(struct grad_norm){0}, &f->offload, 0.25), STATUS_OK);
 }
 
@@ -200,7 +200,7 @@ static void matrices_travel_without_second_moments(void **state)
         assert_true(offload_bytes(o) >= least && offload_bytes(o) < 1.01 * least);
         for (int64_t k = o->step_first; k < o->piece_count; k++) {
             assert_int_equal(o->pieces[k].use, OFFLOAD_STEP);
-            assert_true(o->pieces[k].end - o->pieces[k].begin <= o->room);
+            assert_true(o->pieces[k].end - o->pieces[k].begin <= o->capacity);
             steps += o->pieces[k].end - o->pieces[k].begin;
         }
         assert_int_equal(steps, half ? matrices : 0);
@@ -245,7 +245,7 @@ static void pieces_hold_every_chunk_once_and_fit_their_slots(void **state)
         at += (count + 255) / 256 * 256 + (i % 7 == 0 ? 512 : 0);
     }
     for (p.zero = 0; p.zero < 2; p.zero++) {
-        struct offload o = {.on = true, .room = 40000};
+        struct offload o = {.on = true, .capacity = 40000};
         int64_t next = 0;
         assert_int_equal(offload_cut(&o, &p, table), STATUS_OK);
         for (int64_t k = 0; k < o.piece_count; k++) {
@@ -255,12 +255,12 @@ static void pieces_hold_every_chunk_once_and_fit_their_slots(void **state)
             assert_int_equal(piece->chunk, next);
             assert_int_equal(piece->begin, table[next].begin);
             assert_int_equal(piece->end, last->begin + last->count);
-            assert_true(piece->end - piece->begin <= o.room);
+            assert_true(piece->end - piece->begin <= o.capacity);
             next += piece->chunk_count;
             if (p.zero) assert_true(next <= edge && piece->unit == (edge == 90 ? 0 : edge == 93 ? 2 : 3));
             /* the next chunk is another unit's, or did not fit */
             if (next < 200 && !(p.zero && next == edge))
-                assert_true(table[next].begin + table[next].count - piece->begin > o.room);
+                assert_true(table[next].begin + table[next].count - piece->begin > o.capacity);
         }
         assert_int_equal(next, 200);
         offload_close(&o);
@@ -283,7 +283,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     ((float *)params_grad(p, LAST))[5] = NAN;
     f.scalars = (struct step_scalars){.lr = 0.01};
     optim_scalars(&r, 0, &f.scalars);
-    assert_int_equal(offload_begin(&f.offload, &f.run), STATUS_OK);
+    assert_int_equal(offload_prefetch(&f.offload, &f.run), STATUS_OK);
     assert_int_equal(optim_step(&f.run, &r, &(struct grad_norm){0}, &f.offload, 0), STATUS_OK);
     assert_true(f.scalars.clip_factor == 0);
     assert_memory_equal(before, p->master, bytes);

@@ -37,16 +37,19 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
         mesh_place(&(struct mesh_shape){.pp = 1, .dp = 1, .tp = 1, .chunks = 1, .zero = 3, .shard = 1}, 0);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     sync_lay(&f->sync, &f->mesh, groups, &f->p, &f->grad);
-    zero_lay(
-        &f->zero, &f->p,
-        &(struct zero_lay){
-            .mesh = &f->mesh, .param = &f->param, .grad = &f->grad, .train = 1, .end = END, .stays = stays});
+    zero_lay(&f->zero, &f->p,
+             &(struct zero_lay){.mesh = &f->mesh,
+                                .param = &f->param,
+                                .grad = &f->grad,
+                                .train = 1,
+                                .end = END,
+                                .embedding_resident = stays});
     assert_int_equal(side_stream_open(&f->side_stream, NULL), STATUS_OK);
     assert_int_equal(
         zero_open(&f->zero,
                   &(struct zero_open){.sync = &f->sync, .ops = &f->ops, .side_stream = &f->side_stream}),
         STATUS_OK);
-    zero_begin(&f->zero);
+    zero_invalidate(&f->zero);
 }
 
 static void fixture_close(struct fixture *f)
@@ -91,9 +94,9 @@ static void weights_of_the_next_unit_are_on_their_way(void **state)
         struct fixture f;
         fixture_open(&f, stays, 2);
         for (int u = 0; u < UNITS; u++) own_is(&f, u, (float)u);
-        assert_int_equal(zero_gather(&f.zero), STATUS_OK);
+        assert_int_equal(zero_all_gather_weights(&f.zero), STATUS_OK);
         if (stays) own_is(&f, 0, -1); /* is there from then on */
-        zero_begin(&f.zero);
+        zero_invalidate(&f.zero);
         for (int k = 0; k < 2; k++) {
             f.zero.group = k;
             for (int u = 0; u <= END; u++) enter(&f, u, UNIT_FORWARD, u < END ? u + 1 : -1);
