@@ -66,7 +66,7 @@ static status end_sum(struct tensor part, const struct exec *r)
     overlap->leaving = NULL;
     TRY(side_stream_join(overlap->side_stream));
     return comm_add_terms(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
-                       part.dt, r->stream);
+                          part.dt, r->stream);
 }
 
 status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r)
