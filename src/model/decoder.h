@@ -4,7 +4,7 @@
  * The residual stream. Each norm also performs the pending residual add, so a block is
  *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
  *     s2 = s1 + a                                                        y2 = norm2(s2)      b = ffn(y2)
- * and the final norm adds the last b. Where the set's GEMMs add (ops.gemm_adds), a branch's last one forms the sum, and the norm reads it.
+ * and the final norm adds the last b. Where the set's GEMMs add (EPILOGUE_ADD), a branch's last one forms the sum, and the norm reads it.
  * Backward walks the same chain with one gradient G of the stream:
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *

@@ -124,6 +124,9 @@ static status wgrad(const struct linear *m, struct operand x, struct operand dy,
                                          .cdt = dtype_acc(x.dt)},
                      r->stream));
     if (m->b < 0) return STATUS_OK;
+    switch (dy.scales) { /* db sums values: of codes it needs the tensor that they were made from */
+    case SCALES_NONE: break;
+    }
     return r->ops->bias_bwd(
         &(struct bias_bwd_args){
             .dy = dy.data, .db = params_grad(r->params, m->b), .rows = rows, .n = m->out, .dt = dy.dt},

@@ -93,15 +93,7 @@ struct gemm_args {
     dtype cdt;              /* dt or A */
 };
 
-/* The dtype of both operands, for a set that knows no scales: another kind of scales needs a case here, or a set that handles it first. */
-static inline dtype gemm_dt(const struct gemm_args *g)
-{
-    switch (g->a.scales) {
-    case SCALES_NONE: break;
-    }
-    CHECK(g->a.dt == g->b.dt && g->a.scales == g->b.scales, "operands of different types: %s and %s", dtype_name(g->a.dt), dtype_name(g->b.dt));
-    return g->a.dt;
-}
+static inline dtype gemm_dt(const struct gemm_args *g) { return operands_dt(g->a, g->b); }
 /* The bias or the addend of a GEMM; NULL: it has none. */
 static inline const void *gemm_bias(const struct gemm_args *g) { return g->epilogue.kind == EPILOGUE_BIAS ? g->epilogue.bias : NULL; }
 static inline const void *gemm_addend(const struct gemm_args *g) { return g->epilogue.kind == EPILOGUE_ADD ? g->epilogue.add : NULL; }

@@ -96,6 +96,13 @@ struct expert_gemm_args {
     void *scratch;                  /* moe_scratch(MOE_PRODUCT) */
     dtype dt;
 };
+/* dt, after a check that both operands are of it: a set that reads their data asks this first. */
+static inline dtype expert_gemm_dt(const struct expert_gemm_args *a)
+{
+    const dtype dt = operands_dt(a->a, a->b);
+    CHECK(dt == a->dt, "operands of experts in %s, their GEMM in %s", dtype_name(dt), dtype_name(a->dt));
+    return dt;
+}
 
 /* m = w silu(gate) up per sorted row, up's row = [gate: f | up: f], w = weight[source[r]]. */
 struct expert_act_fwd_args {

@@ -1,10 +1,11 @@
 /* operand: what one side of a GEMM reads.
  *
  * Today: values of one dtype. A quantised operand will hold codes and, beside them, their scales along K: it becomes another value of enum
- * scales, `scale` gets its layout there, and every `switch (operand.scales)` of a backend refuses to compile until it has a case for it.
+ * scales, `scale` gets its layout there, and every `switch (operand.scales)` does not compile until it has a case: here, in ops and in nn/linear.c.
  * An operand never owns memory. */
 #ifndef INGOT_TENSOR_OPERAND_H
 #define INGOT_TENSOR_OPERAND_H
+#include "base/status.h"
 #include "tensor/tensor.h"
 #include <stdbool.h>
 
@@ -45,5 +46,15 @@ static inline struct operand operand_from(struct operand o, int64_t elements)
     }
     o.data = (const char *)o.data + (size_t)elements * dtype_bytes(o.dt);
     return o;
+}
+/* The dtype of both operands of a GEMM, for a set that knows no scales. Every op that takes operands asks it before it reads their data:
+ * another kind of scales needs a case here, or a set that handles it first. */
+static inline dtype operands_dt(struct operand a, struct operand b)
+{
+    switch (a.scales) {
+    case SCALES_NONE: break;
+    }
+    CHECK(a.dt == b.dt && a.scales == b.scales, "operands of different types: %s and %s", dtype_name(a.dt), dtype_name(b.dt));
+    return a.dt;
 }
 #endif

@@ -1,6 +1,6 @@
-/* Goal: SwiGLU at the end of the GEMMs beside it (ops.swiglu_gemm) is what GEMM and SwiGLU are apart. Method: forward's GEMM against
+/* Goal: SwiGLU as an epilogue (EPILOGUE_SWIGLU_FWD, _BWD) is what GEMM and SwiGLU are apart. Method: forward's GEMM against
  * sums in f64, its m against swiglu_fwd of the same gu, bit for bit; backward against gemm and swiglu_bwd; in place and again the same bits;
- * what lies around the results stays. Shapes: less than a tile, cut tiles, more tiles than multiprocessors; also what swiglu_gemm_serves
+ * what lies around the results stays. Shapes: less than a tile, cut tiles, more tiles than multiprocessors; also what gemm_supports
  * leaves to the ops apart because they are as fast. */
 #include "base/rng.h"
 #include "dev/dev.h"

@@ -1,4 +1,4 @@
-/* Goal: rotation at the end of the projection (ops.rope_gemm) gives what gemm and rope_fwd give apart, but for one rounding here and there:
+/* Goal: RoPE as the epilogue of the projection (EPILOGUE_ROPE) gives what gemm and rope_fwd give apart, but for one rounding here and there:
  * whole and cut tiles, heads of 64 and 128, positions of any order; nothing behind the rows is written.
  * And attention's backward that turns dq and dk back (ops.attn_bwd_supports) gives what attn_bwd and rope_bwd give apart, for cut tiles,
  * groups of heads, windows, documents and positions of any order; dv and what lies behind the rows keep their bits, and so does a second

@@ -20,6 +20,7 @@ static bool hopper_serves(const struct expert_gemm_args *a, dev_stream s)
 
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
+    CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
     CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
     CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     CHECK(a->align % MOE_ALIGN == 0, "experts begin at multiples of %lld rows", (long long)a->align);

@@ -249,7 +249,7 @@ static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
     (void)s;
-    check_dt(a->dt);
+    check_dt(expert_gemm_dt(a));
     CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
     CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     for (int64_t e = 0; e < a->experts; e++) {
