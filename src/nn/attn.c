@@ -26,7 +26,8 @@ static void *column(struct tensor t, int64_t at)
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
 }
 
-bool attn_rope_alone(const struct model_spec *spec)
+/* Between the projection and attention there is RoPE of whole heads and nothing else: an epilogue can do it. */
+static bool rope_alone(const struct model_spec *spec)
 {
     return spec->position == POS_ROPE && spec->rope_fraction == 1 && !spec->qk_norm;
 }
@@ -42,7 +43,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
                        .gate = spec->attention_gate,
                        .eps = spec->norm_eps,
                        .shift = spec->norm_zero_centered ? 1 : 0,
-                       .rope_alone = attn_rope_alone(spec),
+                       .rope_alone = rope_alone(spec),
                        .q_norm = -1,
                        .k_norm = -1};
     m->scale = 1 / sqrt((double)m->hd);
@@ -369,7 +370,15 @@ static struct mixer_flow flow(const struct model_spec *m)
 {
     return (struct mixer_flow){.query = (double)(m->head_count * head_dim(m)),
                                .key = (double)(heads_kv(m) * head_dim(m)),
-                               .head_dim = head_dim(m)};
+                               .head_dim = head_dim(m),
+                               .rope_fused = rope_alone(m) && !m->qkv_bias && !m->attention_gate};
+}
+
+/* The even number int(head_dim * rope_fraction). */
+static void rope_dims(const struct model_spec *m, struct rope_dims *dims)
+{
+    if (m->position != POS_ROPE) return;
+    dims->heads = (int64_t)((double)head_dim(m) * m->rope_fraction) / 2 * 2;
 }
 
 const struct layer_traits attn_traits = {.check = check,
@@ -377,4 +386,5 @@ const struct layer_traits attn_traits = {.check = check,
                                          .gemms = gemms,
                                          .core_flops = core_flops,
                                          .square_flops = square_flops,
-                                         .mixer_flow = flow};
+                                         .mixer_flow = flow,
+                                         .rope_dims = rope_dims};

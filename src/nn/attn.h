@@ -24,7 +24,7 @@ struct attn {
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
     int64_t heads, heads_kv, hd, window;
     bool gate;
-    bool rope_alone;                /* attn_rope_alone */
+    bool rope_alone;                /* RoPE of whole heads is between projection and attention, and nothing else */
     double eps, scale, shift;       /* shift: what is added to the weights of the QK-norm */
 };
 struct attn_saved {
@@ -35,8 +35,6 @@ struct attn_saved {
 };
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */
-/* Between the projection and attention there is RoPE of whole heads and nothing else, so an epilogue can do it. For run and plan. */
-bool attn_rope_alone(const struct model_spec *spec);
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);

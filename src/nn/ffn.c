@@ -82,10 +82,14 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
 
 bool ffn_adds(const struct ffn_block *m, const struct exec *r)
 {
-    return m->kind == FFN_MLP && linear_adds(&m->mlp.down, r);
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_adds(&m->type, r);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
 enum sp_mode ffn_how(const struct ffn_block *m)
 {
-    return m->kind == FFN_MLP ? SP_OVERLAP : SP_BLOCKING;
+    return ffn_traits(m->kind)->sp_overlap ? SP_OVERLAP : SP_BLOCKING;
 }

@@ -1,7 +1,9 @@
 /* ffn: the feed-forward part of a layer, one row per kind of model.layers. A new one is a file here with
  *
  *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h), but a forward sees no batch
- *   X_recompute                             what `policy` did not keep, computed again from y before X_bwd */
+ *   X_recompute   what `policy` did not keep, computed again from y before X_bwd
+ *   X_adds        its sink may have a sum
+ *   X_traits      as of a mixer */
 #ifndef INGOT_NN_FFN_H
 #define INGOT_NN_FFN_H
 #include "nn/mlp.h"

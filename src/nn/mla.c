@@ -414,10 +414,16 @@ static struct mixer_flow flow(const struct model_spec *m)
                                .head_dim = m->mla_nope_dim + m->mla_rope_dim};
 }
 
+static void rope_dims(const struct model_spec *m, struct rope_dims *dims)
+{
+    dims->tails = m->mla_rope_dim;
+}
+
 const struct layer_traits mla_traits = {.check = check,
                                         .check_gpu = check_gpu,
                                         .widths = widths,
                                         .gemms = gemms,
                                         .core_flops = core_flops,
                                         .square_flops = square_flops,
-                                        .mixer_flow = flow};
+                                        .mixer_flow = flow,
+                                        .rope_dims = rope_dims};

@@ -115,6 +115,11 @@ status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, st
     return linear_wgrad(&m->up, &s->up_saved, y, s->up, r);
 }
 
+bool mlp_adds(const struct mlp *m, const struct exec *r)
+{
+    return linear_adds(&m->down, r);
+}
+
 /* ---- from the spec alone */
 
 static status check(const struct model_spec *m)
@@ -140,8 +145,9 @@ static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
 static struct ffn_flow flow(const struct model_spec *m)
 {
     const double f = (double)m->ffn_size;
-    return m->activation == ACT_SWIGLU ? (struct ffn_flow){3 * f, 6 * f, 3 * f}
-                                       : (struct ffn_flow){2 * f, 3 * f, 2 * f};
+    return m->activation == ACT_SWIGLU ? (struct ffn_flow){3 * f, 6 * f, 3 * f, !m->mlp_bias}
+                                       : (struct ffn_flow){2 * f, 3 * f, 2 * f, !m->mlp_bias};
 }
 
-const struct layer_traits mlp_traits = {.check = check, .widths = widths, .gemms = gemms, .ffn_flow = flow};
+const struct layer_traits mlp_traits = {
+    .check = check, .widths = widths, .gemms = gemms, .ffn_flow = flow, .sp_overlap = true};

@@ -22,6 +22,7 @@ void mlp_rows(struct mlp_saved *s, int64_t rows);
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
 /* full: up. */
 status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
+bool mlp_adds(const struct mlp *m, const struct exec *r);
 /* dy may be of type A. */
 status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct exec *r) WARN_UNUSED;

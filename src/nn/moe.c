@@ -414,6 +414,14 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
                            r->stream);
 }
 
+/* The last op gathers the experts' outputs: no GEMM writes to the stream. */
+bool moe_adds(const struct moe *m, const struct exec *r)
+{
+    (void)m;
+    (void)r;
+    return false;
+}
+
 /* ---- from the spec alone */
 
 static status check_groups(const struct model_spec *m)
@@ -484,7 +492,7 @@ static struct ffn_flow flow(const struct model_spec *m)
 {
     const double k = (double)m->moe_top_k, d = (double)m->hidden_size, e = (double)m->moe_experts,
                  f = k * (double)m->moe_size + (double)m->moe_shared_size;
-    return (struct ffn_flow){3 * f + (k + 1) * d + 2 * e, 5 * f + 2 * (k + 1) * d + 2 * e, 3 * f};
+    return (struct ffn_flow){3 * f + (k + 1) * d + 2 * e, 5 * f + 2 * (k + 1) * d + 2 * e, 3 * f, false};
 }
 
 const struct layer_traits moe_traits = {

@@ -53,6 +53,7 @@ void moe_rows(struct moe_saved *s, int64_t rows);
 status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
 /* full: logits, up, the shared expert. */
 status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
+bool moe_adds(const struct moe *m, const struct exec *r);
 status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
                const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,28 +1,23 @@
 #include "nn/rope.h"
 #include "base/parallel.h"
 #include "dev/dev.h"
+#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 static const double PI = 3.14159265358979323846;
 
-static int64_t head_dim(const struct model_spec *m)
+/* What the mixers of the model rotate. */
+static struct rope_dims dims_of(const struct model_spec *m)
 {
-    return m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
-}
-
-/* Rotated dims R of a head of gqa and swa: the even number int(head_dim * rope_fraction), 0 without rope or such layers. */
-static int64_t rotated_dims(const struct model_spec *m)
-{
-    if (m->position != POS_ROPE) return 0;
-    if (model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) == 0) return 0;
-    return (int64_t)((double)head_dim(m) * m->rope_fraction) / 2 * 2;
-}
-
-static int64_t tail_dims(const struct model_spec *m)
-{
-    return model_mixer_count(m, MIXER_MLA) ? m->mla_rope_dim : 0;
+    struct rope_dims dims = {0};
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) > 0 && mixer_traits(prefix##_##value)->rope_dims)             \
+        mixer_traits(prefix##_##value)->rope_dims(m, &dims);
+    MIXER_WORDS(WORD)
+#undef WORD
+    return dims;
 }
 
 static void scale_llama3(const struct model_spec *m, double *inv, int64_t half)
@@ -143,6 +138,7 @@ static status table_lay(struct rope_table *t, int64_t dims, const struct model_s
 status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
 {
     *r = (struct rope){.positions = a->positions};
-    TRY(table_lay(&r->heads, rotated_dims(m), m, a));
-    return table_lay(&r->tails, tail_dims(m), m, a);
+    const struct rope_dims dims = dims_of(m);
+    TRY(table_lay(&r->heads, dims.heads, m, a));
+    return table_lay(&r->tails, dims.tails, m, a);
 }

@@ -1,5 +1,4 @@
 #include "plan/layer_time.h"
-#include "nn/attn.h"
 #include "ops/fusion.h"
 #include "ops/precision.h"
 #include "plan/plan.h"
@@ -59,8 +58,8 @@ struct fused {
     double stream; /* elements of the residual stream that forward does not move, per token */
 };
 
-static struct fused fused_of(const struct layer_shape *s, const struct layer_spec *l,
-                             const struct mixer_flow *w)
+static struct fused fused_of(const struct layer_shape *s, const struct mixer_flow *w,
+                             const struct ffn_flow *f)
 {
     static const double FUSED = 0.7;
     const struct model_spec *m = s->model;
@@ -68,17 +67,15 @@ static struct fused fused_of(const struct layer_shape *s, const struct layer_spe
     struct fused j = {1, 1, 1, 1, 0};
     if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
     if (!m->out_bias) j.stream += (double)d;
-    if (l->ffn == FFN_MLP && !m->mlp_bias) j.stream += (double)d;
+    if (f->adds) j.stream += (double)d;
     if (s->machine->sm != 90 || precision_of(s->precision).act != DTYPE_BF16 || s->tokens < FUSION_ROWS_MIN)
         return j;
     if (m->activation == ACT_SWIGLU && !m->mlp_bias) {
         if (fusion_swiglu_fwd(s->tokens, d)) j.act_forward = FUSED;
         if (fusion_swiglu_bwd(s->tokens, d)) j.act_backward = FUSED;
     }
-    const bool rope = (l->mixer == MIXER_GQA || l->mixer == MIXER_SWA) && attn_rope_alone(m) &&
-                      !m->qkv_bias && !m->attention_gate;
-    if (rope && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
-    if (rope && fusion_rope_bwd(w->head_dim, s->sequence)) j.rope_backward = FUSED;
+    if (w->rope_fused && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
+    if (w->rope_fused && fusion_rope_bwd(w->head_dim, s->sequence)) j.rope_backward = FUSED;
     return j;
 }
 
@@ -88,10 +85,10 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
                      struct layer_times *t)
 {
     const double bytes = element_bytes(s) / s->machine->stream_rate, n = (double)s->tokens;
-    const struct fused j = fused_of(s, l, w);
     const double stream = 8 * (double)s->model->hidden_size * (double)s->stream;
     const double ends = 2 * (w->query + w->key), scores = w->linear ? 0 : 2 * w->query;
     const struct ffn_flow f = ffn_traits(l->ffn)->ffn_flow(s->model);
+    const struct fused j = fused_of(s, w, &f);
     t->forward.memory = bytes * (stream + n * (j.rope_forward * ends + j.act_forward * f.forward - j.stream));
     t->backward.memory =
         bytes * (stream + n * (j.rope_backward * ends + scores + j.act_backward * f.backward));

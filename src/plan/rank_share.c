@@ -33,7 +33,7 @@ static void divide(struct model_spec *m, int tp)
 {
     if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
     struct layer_width widths[LAYER_WIDTHS_MAX];
-    int64_t *divided[8 * LAYER_WIDTHS_MAX];
+    int64_t *divided[LAYER_PARTS_MAX * LAYER_WIDTHS_MAX];
     int count = 0;
 #define WORD(prefix, name, word)                                                                             \
     for (int i = 0, n = mixer_traits(prefix##_##name)->widths(m, widths); i < n; i++)                        \

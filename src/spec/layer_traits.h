@@ -28,9 +28,20 @@ struct mixer_flow {
     double query, key;
     bool linear;                /* no softmax: a state */
     int64_t head_dim;           /* of softmax attention */
+    bool rope_fused;            /* RoPE alone is between the input projection and the core: a GEMM epilogue can do it */
 };
+/* Dimensions of a head that RoPE rotates, by table (nn/rope.h): of whole heads, and of the tails of mla's. 0: none. */
+struct rope_dims { int64_t heads, tails; };
 /* Elements that a feed-forward part's own ops move per token: forward, backward; and what selective recompute repeats. */
-struct ffn_flow { double forward, backward, recompute; };
+struct ffn_flow {
+    double forward, backward, recompute;
+    bool adds;                  /* its last GEMM can add the residual stream in its epilogue */
+};
+enum { LAYER_PARTS_MAX = 0
+#define WORD(prefix, value, word) + 1
+       MIXER_WORDS(WORD) FFN_WORDS(WORD)
+#undef WORD
+};
 
 struct layer_traits {
     /* STATUS_CONFIG in one line: what the keys of this part do not allow. Called where a layer has the part, or (moe) has_not. */
@@ -45,7 +56,9 @@ struct layer_traits {
     double (*core_flops)(const struct model_spec *m, int64_t layer, int64_t t);
     double (*square_flops)(const struct model_spec *m, int64_t t);
     struct mixer_flow (*mixer_flow)(const struct model_spec *m);
+    void (*rope_dims)(const struct model_spec *m, struct rope_dims *dims);  /* sets what it rotates; NULL: nothing */
     struct ffn_flow (*ffn_flow)(const struct model_spec *m);    /* feed-forward parts */
+    bool sp_overlap;            /* feed-forward parts: linears alone read y and dout and write out and dy (nn/sequence_parallel.h) */
 };
 const struct layer_traits *mixer_traits(enum mixer mixer);
 const struct layer_traits *ffn_traits(enum ffn ffn);
