@@ -21,5 +21,6 @@ golden_all >now
 [ $failed -eq 0 ] || exit 1
 ingot=$old
 golden_all >before
+[ $failed -eq 0 ] || { echo "failed: the old program, see above"; exit 1; }
 [ -s before ] || { echo "failed: no run has a name like '$golden_filter'"; exit 1; }
 diff before now && echo "golden: $(wc -l <now) lines are equal"

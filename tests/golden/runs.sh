@@ -4,6 +4,7 @@
 #   NAME  state SHA256                                                        weights, moments and scales of the last checkpoint
 #
 # Runs are capped at AVX2, so every x86-64-v3 machine computes the same bits. Sourced by test_same_bits.sh and golden.sh.
+golden_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 golden_model() {
     make_corpus
     cat >golden.yaml <<'YAML'
@@ -96,6 +97,9 @@ golden_all() {
     golden zero3-gdn 2 $bf16 --parallel.zero=3 "${gdn[@]}"
     golden zero3-moe 2 --parallel.zero=3 "${moe[@]}"
     golden zero3-engram 2 --parallel.zero=3 "${engram[@]}"
+    golden lion-bf16 1 $bf16 --optim.name=lion
+    golden threads 1 $bf16 --machine.threads=2
+    golden zero3-muon 2 --parallel.zero=3 --optim.name=muon
     golden zero2-muon 2 --parallel.zero=2 --optim.name=muon
     golden tp2 2 --parallel.tensor=2
     golden tp2-bf16 2 $bf16 --parallel.tensor=2
@@ -130,7 +134,7 @@ golden_all() {
         rm -rf runs/resume
     fi
 
-    # Plans.
+    # Plans, of presets and of the examples.
     local preset
     for preset in gpt2-124m llama-1b 7b-gqa 70b deltanet-mla-small swa-mla-medium engram-moe-small; do
         golden_plan "$preset" --model.preset=$preset --train.batch_tokens=1048576 --train.steps=1 --model.context_length=4096 --model.vocab_size=32000 --machine.memory_gib=4000 --machine.device=cpu --json
@@ -138,6 +142,10 @@ golden_all() {
     done
     for preset in qwen3-next-tiny deepseek-v3-tiny hrm-tiny; do
         golden_plan "$preset-2xH100" --model.preset=$preset --train.batch_tokens=65536 --train.steps=1 --model.vocab_size=4096 --machine 2xH100 --json
+    done
+    local example
+    for example in gpt2-124m llama-1b small nano-kjv; do
+        golden_plan "example-$example" "$golden_root/examples/$example.yaml" --model.vocab_size=32000 --machine 8xH100 --json
     done
     golden_plan 70b-mesh --model.preset=70b --train.batch_tokens=4194304 --train.steps=1 --machine 64xH100 --json --parallel.tensor=8 --parallel.pipeline=4 --parallel.schedule=interleaved --parallel.chunks=4
 }
