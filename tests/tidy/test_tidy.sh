@@ -199,6 +199,51 @@ rule_doc() {
     done
 }
 
+# An excerpt is true: a ```c block of a document whose first line is "// PATH" repeats lines of that file, in order and without gaps but for
+# lines with "..."; leading and trailing blanks do not count.
+rule_excerpt() {
+    awk '
+    function bare(line) { gsub(/^[ \t]+|[ \t]+$/, "", line); return line }
+    function source_open(path,   line) {
+        count = at = 0
+        while ((getline line < path) > 0) source[++count] = bare(line)
+        close(path)
+        return count > 0
+    }
+    # The first place behind `at` where all lines of a run are.
+    function run_find(   i, k) {
+        for (i = at + 1; i + lines - 1 <= count; i++) {
+            for (k = 1; k <= lines && source[i + k - 1] == run[k]; k++) { }
+            if (k > lines) { at = i + lines - 1; return 1 }
+        }
+        return 0
+    }
+    function run_check() {
+        if (lines > 0 && !run_find()) print FILENAME ":" first "\tnot in " path " (these lines, in this order): " run[1]
+        lines = 0
+    }
+    FNR == 1 { block = path = ""; lines = 0 }
+    /^```/ {
+        if (path != "") run_check()
+        block = block != "" ? "" : $0 == "```c" ? "c" : "other"
+        path = ""; fresh = block == "c"
+        next
+    }
+    fresh {
+        fresh = 0
+        if ($0 !~ /^\/\/ (src|tests)\/[^ ]+$/) {
+            if (FILENAME == "docs/TOUR.md") print FILENAME ":" FNR "\tbegin the excerpt with the path of its file: // src/..."
+            next
+        }
+        path = $2
+        if (!source_open(path)) { print FILENAME ":" FNR "\t" path " is not there"; path = "" }
+        next
+    }
+    path == "" { next }
+    index($0, "...") { run_check(); next }
+    { if (lines == 0) first = FNR; run[++lines] = bare($0) }' $(pick '^[A-Z]+\.md$|^docs/.*\.md$')
+}
+
 # What is committed must mean the same on every machine.
 rule_machine_path() {
     grep -InE '(^|[^A-Za-z0-9_.-])/(home|root|work|Users|mnt/[a-z]+)/[A-Za-z0-9_.]' "${files[@]}" |
@@ -217,12 +262,12 @@ rule_format() {
 
 # An exception needs an existing rule and a reason.
 rule_allow_list() {
-    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|call_cycle|header|mutable_data|dead_symbol|doc|machine_path|format)$/) {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|call_cycle|header|mutable_data|dead_symbol|doc|excerpt|machine_path|format)$/) {
         print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
 }
 
 failed=0
-for rule in allow_list include call function_length file_length symbol call_cycle header mutable_data dead_symbol doc machine_path format; do
+for rule in allow_list include call function_length file_length symbol call_cycle header mutable_data dead_symbol doc excerpt machine_path format; do
     while IFS= read -r line; do
         place=${line%%$'\t'*}
         grep -qF -- "$rule $place " $allow && continue
