@@ -32,19 +32,22 @@ static status take_path(int *argc, char **argv, const char *usage, const char **
 
 status cmd_config(int argc, char **argv)
 {
-    bool json = false, keys = false;
+    bool json = false, keys = false, markdown = false;
     const struct flag flags[] = {
         {"json", FLAG_SWITCH, &json, "one JSON object: value and origin of every key"},
         {"keys", FLAG_SWITCH, &keys, "every key with default, unit, range and meaning"},
+        {"markdown", FLAG_SWITCH, &markdown, "with --keys: the tables of docs/CONFIG.md"},
     };
-    const char *usage = "config [RUN.yaml] [--section.key=value ...] [--json]   |   config --keys";
+    const char *usage =
+        "config [RUN.yaml] [--section.key=value ...] [--json]   |   config --keys [--markdown]";
     int help;
     TRY(flags_parse(usage, flags, COUNT(flags), &argc, argv, 1, &help));
     if (help) return STATUS_OK;
     if (keys) {
-        spec_keys_print(stdout);
+        spec_keys_print(stdout, markdown ? KEYS_MARKDOWN : KEYS_TEXT);
         return STATUS_OK;
     }
+    if (markdown) return FAIL(STATUS_CONFIG, "--markdown goes with --keys; usage: ingot %s", usage);
     const char *path;
     TRY(take_path(&argc, argv, usage, &path));
     if (!path && argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);

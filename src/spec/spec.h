@@ -141,6 +141,8 @@ uint64_t spec_frozen_hash(const struct spec *s);
 /* Prints the keys in which two specs differ, "train.lr: 0.1 -> 0.2", one per line; frozen keys end in " (fixed once a run has begun)".
  * Returns the number of lines. */
 int spec_diff(const struct spec *a, const struct spec *b, FILE *out);
-/* One line per key: name, default, unit, range, meaning. What `ingot config --keys` prints. */
-void spec_keys_print(FILE *out);
+enum keys_form { KEYS_TEXT, KEYS_MARKDOWN };
+/* One row per key: name, default, unit, range, meaning. What `ingot config --keys` prints. KEYS_MARKDOWN: a heading and a
+ * table per section, which docs/CONFIG.md holds. */
+void spec_keys_print(FILE *out, enum keys_form form);
 #endif

@@ -126,19 +126,57 @@ int spec_diff(const struct spec *a, const struct spec *b, FILE *out)
     return lines;
 }
 
-void spec_keys_print(FILE *out)
+/* The row of a key that no table holds: the parser reads it before the others. */
+static const char *const PRESET_ROW[] = {"model.preset", "-", "-", "-",
+                                         "start from a preset (`ingot presets`), then change keys"};
+
+static void print_row(FILE *out, const char *const *cell)
 {
+    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", cell[0], cell[1], cell[2], cell[3], cell[4]);
+}
+
+/* A `|` ends a cell of a Markdown table unless a backslash stands before it. */
+static void print_cell(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|') fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void print_row_markdown(FILE *out, const char *const *cell)
+{
+    fputs("| `", out);
+    for (int i = 0; i < 5; i++) {
+        if (i) fputs(i == 1 ? "` | " : " | ", out);
+        print_cell(out, cell[i]);
+    }
+    fputs(" |\n", out);
+}
+
+static void begin_section(FILE *out, const char *section)
+{
+    fprintf(out, "\n## %s\n\n| key | default | unit | range | meaning |\n|---|---|---|---|---|\n", section);
+}
+
+void spec_keys_print(FILE *out, enum keys_form form)
+{
+    static const char *const header[] = {"key", "default", "unit", "range", "meaning"};
     char full[KEY_NAME], value[KEY_FORMAT];
     struct spec s = {0};
     model_spec_default(&s.model);
     run_spec_default(&s.run);
-    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", "key", "default", "unit", "range", "meaning");
-    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", "model.preset", "-", "-", "-",
-            "start from a preset (`ingot presets`), then change keys");
+    bool markdown = form == KEYS_MARKDOWN;
+    if (markdown)
+        begin_section(out, "model");
+    else
+        print_row(out, header);
+    (markdown ? print_row_markdown : print_row)(out, PRESET_ROW);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
-        fprintf(out, "%-28s %-11s %-11s %-12s %s\n", key_full_name(full, k),
-                key_format(k, &s, KEY_YAML, value), k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-",
-                k->text);
+        const char *cell[] = {key_full_name(full, k), key_format(k, &s, KEY_YAML, value),
+                              k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-", k->text};
+        if (markdown && i && starts_section(i)) begin_section(out, k->section);
+        (markdown ? print_row_markdown : print_row)(out, cell);
     }
 }

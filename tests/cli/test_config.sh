@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `ingot config` and `ingot presets` from outside: results on stdout, words on stderr, exit codes, and a dump that is a config again.
-presets=$(realpath "$(dirname "$0")/../../src/spec/presets.def")
+root=$(realpath "$(dirname "$0")/../..")
+presets=$root/src/spec/presets.def
 . "$(dirname "$0")/../shell.sh"
 
 printf 'model: {preset: nano}\ntrain:\n  steps: 10\n' >a.yaml
@@ -26,6 +27,11 @@ run 74 config missing.yaml
 run 0 config --help
 run 0 config --keys
 check "keys carry default, unit and range" grep -q '^optim.beta1  *0.9  *1  *\[0, 1)  *decay of the first moment$' out
+run 0 config --keys --markdown
+sed -n '/^## model$/,$p' "$root/docs/CONFIG.md" >is
+sed 1d out >was
+check "docs/CONFIG.md holds every key as the program prints it; its head says how to renew it" cmp is was
+run 2 config --markdown
 run 0 presets
 check "presets and a heading" [ "$(wc -l <out)" -eq $(($(grep -c '^PRESET(' "$presets") + 1)) ]
 check "exact parameter counts" grep -q '^llama-1b .* 1235814400 ' out
