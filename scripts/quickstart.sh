@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to a trained language model: installs what is needed, builds, runs `ingot demo`.
-# Arguments go to the demo (--minutes N, --text FILE). Ctrl-C saves; the same command goes on.
+# Arguments go to the demo (--minutes N, --text FILE). Ctrl-C saves; the same command resumes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh build demo

@@ -21,7 +21,7 @@
     X(DEVICE,   11, "device")                                                                                          \
     X(INTERNAL, 70, "internal error")                                                                                  \
     X(IO,       74, "file system: disk full, not readable or not writable")                                            \
-    X(STOPPED,  75, "saved and stopped early; the same command goes on")
+    X(STOPPED,  75, "saved and stopped early; the same command resumes it")
 
 typedef enum {
 #define X(name, code, text) STATUS_##name = (code),

@@ -19,7 +19,7 @@
 #define BUILD_USAGE                                                                                          \
     "data build INPUT... -o PREFIX --tokenizer DIR [--val-fraction X | --val-every-n N | --val-tail X]\n"    \
     "INPUT: text, JSONL, Parquet, each also in gzip or zstd, known by content; or token shards of any "      \
-    "format.\nA build that was stopped or killed goes on when the same command is given again."
+    "format.\nA build that was stopped or killed resumes when the same command is given again."
 
 enum { TERMINAL_MS = 200, LINE_MS = 10000, BAR_COLUMNS = 24 };
 

@@ -259,7 +259,7 @@ static status run(struct demo *d)
     TRY(configure(&spec, d, &resume));
     TRY(loop_run(&spec,
                  &(struct loop_options){.resume = resume,
-                                        .again = "the same command goes on",
+                                        .again = "the same command resumes it",
                                         .hooks = {.ctx = d, .sample = sample, .finish = facts}},
                  &r));
     printf("held-out text, bits per byte:   gzip -9  %.3f    xz -9  %.3f    this model  %.3f\n", d->gzip_bpb,

@@ -230,7 +230,7 @@ static status run_once(struct job *j)
     if (st != STATUS_OK) return st;
     if (j->code == STATUS_OK) return STATUS_OK;
     if (j->code == STATUS_STOPPED)
-        return FAIL(STATUS_STOPPED, "all ranks have stopped; the same command goes on");
+        return FAIL(STATUS_STOPPED, "all ranks have stopped; the same command resumes it");
     if (j->first < 0) return FAIL(STATUS_COMM, "%s", why[0] ? why : "the ranks lost each other");
     return FAIL(j->code, "%s first; the others were stopped", j->reason);
 }

@@ -76,7 +76,7 @@ status cmd_train(int argc, char **argv)
     TRY(cmd_load_spec("train", argc, argv, &spec));
     struct sampler sampler = {.spec = &spec.run};
     struct loop_options o = {
-        .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume goes on"};
+        .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume resumes it"};
     if (spec.run.log_sample_prompt[0]) {
         char dir[SPEC_TEXT];
         TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));

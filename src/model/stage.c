@@ -7,7 +7,7 @@
 static status store_lay(struct deferred *q, const struct decoder *d, const struct lay *l)
 {
     const struct param_unit *units = d->params.units;
-    CHECK(d->part.chunks == 1, "products are put off in %d chunks", d->part.chunks);
+    CHECK(d->part.chunks == 1, "weight gradients are deferred in %d chunks", d->part.chunks);
     return deferred_lay(q, &(struct deferred_lay){.params = &d->params,
                                                   .first = units[d->part.layers[0].begin + 1].first,
                                                   .last = units[d->part.layers[0].end].last,

@@ -124,7 +124,7 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
         s->gate = tensor_take(keep, "shared expert gate", acc, 2, l->n, (int64_t)1);
     }
     s->scratch_fwd = scratch_take(m, l, MOE_ROUTE_FWD, "router's scratch");
-    s->scratch_product = scratch_take(m, l, MOE_PRODUCT, "expert products' scratch");
+    s->scratch_product = scratch_take(m, l, MOE_PRODUCT, "scratch of expert GEMMs");
     if (s->train) backward_lay(m, s, l);
 }
 

@@ -23,12 +23,12 @@
 
 /*  part, key in JSON, text.  EXCHANGE: between ranks, where nothing is computed beside it. GAP is what is left of the step's wall time: nothing ran */
 #define KERNEL_PART_LIST(X)                                                                            \
-    X(PRODUCT, "products", "matrix products")                                                          \
+    X(PRODUCT, "products", "GEMMs")                                                                     \
     X(ATTENTION, "attention", "attention")                                                             \
     X(MEMORY, "memory_bound", "memory-bound")                                                          \
     X(OPTIMIZER, "optimizer", "optimizer")                                                             \
     X(COPY, "copies", "copies")                                                                        \
-    X(EXCHANGE, "exchanges", "exposed exchanges")                                                      \
+    X(EXCHANGE, "exchanges", "exposed communication")                                                  \
     X(GAP, "gaps", "gaps")
 enum kernel_part {
 #define X(part, key, text) KERNEL_##part,
@@ -43,7 +43,7 @@ enum kernel_part kernel_part_of(const char *name);
 /* "cublasLt::splitKreduce_kernel<32, 16, int, ...>" from a mangled name, without parameters; other names as they are. Cut to `size`. */
 void kernel_name_short(const char *name, char *out, size_t size);
 
-const char *kernel_part_text(enum kernel_part part);    /* "products" */
+const char *kernel_part_text(enum kernel_part part);    /* "GEMMs" */
 const char *kernel_part_key(enum kernel_part part);     /* "products" */
 
 /* Which way a copy goes between host and device. */

@@ -26,7 +26,7 @@ status sink_open(struct sink *s, const char *path, enum sink_mode mode)
 static void refused(struct sink *s, const char *doing)
 {
     if (s->failures++ == 0)
-        log_warn("%s while %s; training goes on, this file may lack records", status_message(), doing);
+        log_warn("%s while %s; training continues, this file may lack records", status_message(), doing);
 }
 
 void sink_append(struct sink *s, const void *data, size_t bytes)

@@ -268,7 +268,7 @@ status gemm_choice_file_read(struct gemm_choice_list *list, const struct gemm_pl
     status st = gemm_choice_list_read(list, here, data, bytes, &counts);
     free(data);
     if (st == STATUS_OK && counts.damaged)
-        log_warn("%s: %d damaged lines skipped; these products are timed again", path, counts.damaged);
+        log_warn("%s: %d damaged lines skipped; these GEMMs are timed again", path, counts.damaged);
     return st;
 }
 

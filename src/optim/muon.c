@@ -205,7 +205,7 @@ void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a)
 {
     const struct muon_most most = muon_most(p);
     const struct muon_ranks by = ranks_of(p, mesh);
-    p->work = arena_take(a, muon_bytes(&most, p->dt, &by), "products of muon");
+    p->work = arena_take(a, muon_bytes(&most, p->dt, &by), "GEMMs of muon");
 }
 
 /* One Newton-Schulz iteration: from w->x[0] to w->x[1]. */

@@ -8,7 +8,7 @@
 #include "plan/machine.h"
 #include "spec/layer_traits.h"
 
-#define LAYER_PARTS(X) X(products, "products") X(mixing, "attention, states") X(memory, "memory-bound ops")
+#define LAYER_PARTS(X) X(products, "GEMMs") X(mixing, "attention, states") X(memory, "memory-bound ops")
 struct layer_time {
 #define X(name, text) double name;
     LAYER_PARTS(X)

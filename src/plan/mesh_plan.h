@@ -34,7 +34,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_mome
 
 #define MESH_MEMORY(X)                                                                                       \
     X(weights, "weights") X(grads, "gradients") X(optim, "optimizer") X(act, "activations")                  \
-    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs") X(exchange, "exchanges")
+    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs") X(exchange, "comm")
 struct mesh_memory {
 #define X(name, text) double name;
     MESH_MEMORY(X)

@@ -42,7 +42,7 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
 
 /* What a step's seconds go to. */
 #define STEP_PARTS(X)                                                                                        \
-    X(products, "products", r->compute.products)                                                             \
+    X(products, "GEMMs", r->compute.products)                                                             \
     X(mixing, "attention, states", r->compute.mixing)                                                        \
     X(memory, "memory-bound ops", r->compute.memory)                                                         \
     X(optimizer, "optimizer", r->optim)                                                                      \
@@ -99,8 +99,8 @@ static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
            "zero", "schedule", "recompute", "micro", "m", "memory", "step ms", "tokens/s", "MFU", "bubble",
            "tp", "dp", "pp");
     for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
-    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what exchanges cost)");
-    printf("%93s\n", "(zero 3/8: copies of the state, each shared out by 8 neighbours: parallel.shard)");
+    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what communication costs)");
+    printf("%93s\n", "(zero 3/8: the state is sharded over groups of 8 ranks: parallel.shard)");
 }
 
 static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
@@ -145,7 +145,7 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
                "per step\n",
                text_bytes(a, most), text_bytes(b, sum));
     if (p->cluster.machine->kind == DEV_CUDA && r->room.host > 0)
-        printf("host memory  %s per rank at most: exchanges\n", text_bytes(a, (double)r->room.host));
+        printf("host memory  %s per rank at most: communication\n", text_bytes(a, (double)r->room.host));
 }
 
 static void print_details(const struct mesh_plan *p, const struct mesh_result *r)

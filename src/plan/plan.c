@@ -477,7 +477,7 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
         printf("  %-12s %12s   on %s; machine.memory_gib tells its memory\n", "sum",
                text_bytes(a, (double)memory_peak(m)), machine->name);
     if (m->host.peak > 0)
-        printf("  %-12s %12s   in the host's memory, beside the sum: master weights, moments "
+        printf("  %-12s %12s   in host memory, not in the sum: master weights, moments "
                "(memory.offload_optimizer)\n",
                "host", text_bytes(a, (double)m->host.peak));
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");

@@ -85,7 +85,7 @@ void forecast_log(const struct forecast *f, const struct trainer *t, struct obse
     log_info("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
              r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
              text_bytes(b, (double)memory_peak(&t->memory)),
-             t->dev.kind == DEV_CPU ? "; from this host's products" : "");
+             t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
     observe_fact(o, "predicted_step_s", r.step);
     observe_fact(o, "measured_step_s", measured);
     observe_fact(o, "predicted_bytes", mesh_result_bytes(&r));

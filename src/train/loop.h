@@ -21,7 +21,7 @@ struct loop_options {
     bool trace;      /* write RUN/trace/step-STEP.json; STEP is its first step */
     const char *isa; /* see ops_cpu; NULL: the best */
     struct comm *comm; /* NULL: one rank. Rank 0 writes and logs; all ranks train, evaluate and send what is saved */
-    const char *again;          /* text: how the user resumes after a stop: "the same command goes on" */
+    const char *again;          /* text: how the user resumes after a stop: "the same command resumes it" */
     struct loop_hooks hooks;
 };
 struct loop_result {

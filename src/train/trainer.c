@@ -120,9 +120,9 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 static void check_comm_memory(const struct trainer *t)
 {
     const struct comm_memory planned = t->memory.room, taken = comm_memory_used(t->mesh.world);
-    CHECK(planned.card == taken.card, "exchanges: planned %zu bytes of the GPU, taken %zu", planned.card,
+    CHECK(planned.card == taken.card, "communication: planned %zu bytes of the GPU, taken %zu", planned.card,
           taken.card);
-    CHECK(planned.host == taken.host, "exchanges: planned %zu bytes of the host, taken %zu", planned.host,
+    CHECK(planned.host == taken.host, "communication: planned %zu bytes of the host, taken %zu", planned.host,
           taken.host);
 }
 

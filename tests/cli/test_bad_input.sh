@@ -182,7 +182,7 @@ for k in 15 25 40 80 130 190 260; do
     INGOT_IO_FAULT=$k:ENOSPC "$ingot" data build corpus.txt --tokenizer tok --separator blank -o full/x >out 2>err
     code=$?
     [ $code -eq 0 ] || { [ $code -eq 74 ] && says "No space left on device"; } || fail "data build, full disk at call $k: exit code $code"
-    # Nothing is visible; either nothing is there at all, or what the same command goes on from.
+    # Nothing is visible; either nothing is there at all, or what the same command resumes it from.
     [ $code -eq 0 ] || check "data build, full disk at call $k: $(ls full 2>&1)" [ -z "$(find full -name '*.bin' -o -name '*.json' -o -name '*.tmp-*' 2>/dev/null)" ]
     if [ -e full/x_build.journal ]; then
         run 0 data build corpus.txt --tokenizer tok --separator blank -o full/x

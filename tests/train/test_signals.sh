@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Signals: SIGTERM, SIGUSR1 and SIGINT finish the step, save and exit with 75, and the same command with --resume goes on as if nothing
+# Signals: SIGTERM, SIGUSR1 and SIGINT finish the step, save and exit with 75, and the same command with --resume resumes it as if nothing
 # had been; a second SIGINT exits at once with 130. One run directory has one job.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
@@ -17,7 +17,7 @@ for signal in TERM USR1 INT; do
     code=$?
     [ $code -eq 75 ] || fail "SIG$signal: exit code $code, not 75"
     check "SIG$signal: a stop is no error" [ "$(grep -c '^error:' err)" -eq 0 ]
-    step=$(sed -n "s/^SIG$signal: saved at step \([0-9]*\) of 600; the same command with --resume goes on$/\1/p" err)
+    step=$(sed -n "s/^SIG$signal: saved at step \([0-9]*\) of 600; the same command with --resume resumes it$/\1/p" err)
     check "SIG$signal: the step that was saved" [ -d "runs/cut/ckpt/step-$(printf %08d "${step:-0}")" ]
     check "SIG$signal: exit.json" grep -q '"code": 75' runs/cut/exit.json
     check "SIG$signal: a report" [ -s runs/cut/report.html ]

@@ -94,7 +94,7 @@ static status write_slots(struct build *b, struct build_mark *mark)
         if (slot->st != STATUS_OK) return FAIL(slot->st, "%s", slot->message);
         for (int64_t i = 0; i < slot->group_count; i++) {
             status st = write_group(b, &slot->groups[i]);
-            if (st == STATUS_STOPPED) return FAIL(st, "stopped; the same command goes on");
+            if (st == STATUS_STOPPED) return FAIL(st, "stopped; the same command resumes it");
             TRY(st);
         }
         b->progress.bytes_done = slot->bytes_done;
@@ -103,7 +103,7 @@ static status write_slots(struct build *b, struct build_mark *mark)
         if (b->config->progress) b->config->progress(&b->progress, b->config->ctx);
         bool stop = must_stop(b);
         if (stop || is_due(b)) TRY(build_resume_save(b, *mark));
-        if (stop) return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
+        if (stop) return FAIL(STATUS_STOPPED, "stopped; the same command resumes it");
     }
     return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* PREFIX_build.journal: how far a build is, so that the same command goes on after a kill. Written as a whole
+/* PREFIX_build.journal: how far a build is, so that the same command resumes it after a kill. Written as a whole
  * (temporary, fsync, rename) after everything that it speaks of is on disk. docs/FORMATS.md. */
 #ifndef INGOT_DATA_BUILD_BUILD_JOURNAL_H
 #define INGOT_DATA_BUILD_BUILD_JOURNAL_H

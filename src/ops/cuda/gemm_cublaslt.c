@@ -153,7 +153,7 @@ static status make_room(struct gemm_choices *t)
     struct gemm_choices larger = *t;
     larger.capacity = t->capacity ? 2 * t->capacity : 64;
     larger.table = calloc((size_t)larger.capacity, sizeof *larger.table);
-    if (larger.table == NULL) return FAIL(STATUS_FIT, "no memory for %d matrix products", larger.capacity);
+    if (larger.table == NULL) return FAIL(STATUS_FIT, "no memory for %d GEMMs", larger.capacity);
     for (int i = 0; i < t->capacity; i++)
         if (t->table[i].taken) *slot_of(&larger, &t->table[i].choice.key) = t->table[i];
     free(t->table);
@@ -213,7 +213,7 @@ static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *fil
     const struct gemm_choice *old = gemm_choice_find(&t->cached, &e->choice.key);
     struct gemm_choice choice = e->choice;
     if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
-        log_warn("algorithms of matrix products that are chosen from here on are not kept: %s",
+        log_warn("algorithms of GEMMs that are chosen from here on are not kept: %s",
                  status_message());
         t->unkept = true; /* a lock that is held for long is waited for once */
     } else if (!take_known(t, e, &choice)) {
@@ -352,12 +352,12 @@ status cuda_gemm_open(struct cuda_set *set)
     TRY_CUDA(cudaGetDevice(&device));
     TRY_CUDA(cudaGetDeviceProperties(&prop, device));
     struct gemm_choices *t = set->gemm = calloc(1, sizeof *t);
-    if (t == NULL) return FAIL(STATUS_FIT, "no memory for the choices of matrix products");
+    if (t == NULL) return FAIL(STATUS_FIT, "no memory for the choices of GEMMs");
     TRY(make_room(t));
     TRY_LT(cublasLtCreate(&t->lt));
     gemm_choice_place(&t->here, prop.name, prop.multiProcessorCount, (int64_t)cublasLtGetVersion());
     if (cache_file(set) && gemm_choice_file_read(&t->cached, &t->here, cache_file(set)) != STATUS_OK)
-        log_warn("algorithms of matrix products are chosen anew: %s", status_message());
+        log_warn("algorithms of GEMMs are chosen anew: %s", status_message());
     return STATUS_OK;
 }
 
@@ -400,9 +400,9 @@ status cuda_gemm_choices_load(dev_stream s, const char *text)
     struct gemm_choice_counts counts;
     TRY(gemm_choice_list_read(&t->recorded, &t->here, text, strlen(text), &counts));
     if (counts.damaged)
-        return FAIL(STATUS_CKPT, "the record of matrix products has %d damaged lines", counts.damaged);
+        return FAIL(STATUS_CKPT, "the record of GEMMs has %d damaged lines", counts.damaged);
     if (counts.used == 0 && counts.foreign > 0)
-        log_warn("the algorithms of matrix products were recorded on another GPU or with another cuBLASLt "
+        log_warn("the algorithms of GEMMs were recorded on another GPU or with another cuBLASLt "
                  "than %s, %lld: they are chosen anew, and results may differ in their last bits",
                  t->here.gpu, (long long)t->here.library);
     return STATUS_OK;

@@ -236,7 +236,7 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
     e->choice.time_ns = (int64_t)(1e6 * x.ms[winner]);
     t->timed_count++;
     t->timed_s += clock_s() - begin;
-    log_debug("product %lld x %lld x %lld: algorithm %d of %d, %.1f us (the first: %.1f us); %d products in "
+    log_debug("GEMM %lld x %lld x %lld: algorithm %d of %d, %.1f us (the first: %.1f us); %d GEMMs in "
               "%.2f s",
               (long long)g->m, (long long)g->n, (long long)g->k, winner + 1, proposed, 1e3 * x.ms[winner],
               1e3 * x.ms[0], t->timed_count, t->timed_s);

@@ -376,7 +376,7 @@ static bool supports(const struct gemm_args *g, dev_stream s)
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no products in %s",
+    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no GEMMs in %s",
           dtype_name(g->a.dt));
     CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "product of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
