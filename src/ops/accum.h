@@ -1,4 +1,4 @@
-/* Whether a GEMM's result replaces what lies there or is added to it. */
+/* Whether a GEMM overwrites its result or adds to it. */
 #ifndef INGOT_OPS_ACCUM_H
 #define INGOT_OPS_ACCUM_H
 

@@ -1,11 +1,11 @@
-/* The ops between the GEMMs of Muon's step (optim/muon.h). Included by ops.h; its conventions hold. */
+/* Ops between the GEMMs of Muon's step (optim/muon.h). Included by ops.h, whose conventions apply. */
 #ifndef INGOT_OPS_OPS_MUON_H
 #define INGOT_OPS_OPS_MUON_H
 #include "tensor/dtype.h"
 
 struct step_scalars;
 
-/* x = g / (||g|| + eps), ||g||^2 = sum of g^2 in f64, in a fixed order. */
+/* x = g / (||g|| + eps); ||g||^2 = sum of g^2 in f64, in a fixed order. */
 struct ortho_unit_args {
     const void *g;          /* [count] A */
     void *x;                /* [count] dt = */
@@ -21,13 +21,13 @@ struct ortho_poly_args {
     double a, b, c;
     dtype dt;
 };
-/* p = p (1 - lr wd) - lr scale x;  w = bf16(p); w and low instead of p, as with `update`. lr is scalars->lr. Nothing happens when scalars->clip_factor is 0: `update` met a gradient
- * that is not finite. */
+/* p = p (1 - lr wd) - lr scale x; w = bf16(p). Split master weights (w and low) may replace p, as in `update`. lr is
+ * scalars->lr. Does nothing if scalars->clip_factor is 0: `update` found a gradient that is not finite. */
 struct ortho_step_args {
     const void *x;                      /* [count] dt */
-    float *p;                           /* [count]; NULL: `low` */
+    float *p;                           /* [count]; NULL: the master weights are w and low */
     bf16 *w;                            /* [count]; NULL in F32 training */
-    uint16_t *low;                      /* [count]; NULL: p holds all of it */
+    uint16_t *low;                      /* [count]; NULL: p has all bits */
     int64_t count;
     double scale, weight_decay;
     const struct step_scalars *scalars; /* in the set's memory */

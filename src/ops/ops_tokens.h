@@ -1,24 +1,26 @@
-/* Ops on token ids. Included by ops.h; its conventions hold. Nothing looks from one document into another. */
+/* Ops on token ids. Included by ops.h, whose conventions apply. No op reads across a document boundary. */
 #ifndef INGOT_OPS_OPS_TOKENS_H
 #define INGOT_OPS_OPS_TOKENS_H
 #include "tensor/dtype.h"
 #include <stdint.h>
 
-enum { TOKEN_NONE = -1 };   /* no token: without learned positions, embed_fwd makes zeros of it and embed_bwd passes it over */
+enum { TOKEN_NONE = -1 };   /* no token: without learned positions embed_fwd writes zeros for it and embed_bwd skips
+                               it */
 
-/* out[t] = in[t + k], or `none` where row t + k is not in the document of row t. Multi-token prediction looks ahead with it. */
+/* out[t] = in[t + k], or `none` if row t + k is not in the document of row t. Used by multi-token prediction. */
 struct ahead_args {
     const int32_t *in;          /* [rows] */
-    int32_t *out;               /* [rows] =; may not alias in */
+    int32_t *out;               /* [rows] =; must not alias in */
     int32_t none;
     const int32_t *cu_seqlens;  /* [docs+1] */
     int64_t k, docs, rows;      /* k >= 0 */
 };
 
-/* Rows of hashed n-gram tables (Engram, arXiv:2601.07372), for each token and order n = 2..order `heads` of them:
+/* Rows of hashed n-gram tables (Engram, arXiv:2601.07372): `heads` rows for each token and order n = 2..order.
  *   x_k = map[token t-k], or map[pad] from the first k on for which row t-k is not in the document of row t
- *   h_n = x_0 a_0 xor ... xor x_{n-1} a_{n-1};    rows[t][i] = h_n mod primes[i] + offsets[i],  i = (n-2) heads + j, head j
- * GEMMs stay below 2^63: a_k (largest x) does. */
+ *   h_n = x_0 a_0 xor ... xor x_{n-1} a_{n-1};    rows[t][i] = h_n mod primes[i] + offsets[i]
+ *   i = (n-2) heads + j for head j
+ * Products stay below 2^63, because a_k (largest x) does. */
 enum { NGRAM_ORDER_MAX = 8, NGRAM_ROWS_MAX = 128 };
 struct ngram_hash {
     int64_t multipliers[NGRAM_ORDER_MAX];   /* a_k */
@@ -28,16 +30,17 @@ struct ngram_hash {
 };
 struct ngram_args {
     const int32_t *tokens;      /* [rows] */
-    const int32_t *before;      /* generation: the order - 1 tokens before the first row of a single document, TOKEN_NONE before its
-                                   beginning; NULL: documents begin here */
-    const int32_t *map;         /* [vocab]; NULL: ids are hashed as they are */
+    const int32_t *before;      /* generation: the order - 1 tokens before the first row of a single document,
+                                   TOKEN_NONE before its start; NULL: the documents start here */
+    const int32_t *map;         /* [vocab]; NULL: ids are hashed directly */
     int32_t *out;               /* [rows, (order - 1) heads] = */
     const int32_t *cu_seqlens;
     int64_t docs, rows;
-    const struct ngram_hash *hash;  /* in the host's memory: read before the call returns */
+    const struct ngram_hash *hash;  /* in host memory: read before the call returns */
 };
 
-/* Engram's gate: delta = <a, b> / sqrt(d);  alpha = sigmoid(sign(delta) sqrt(max(|delta|, 1e-6)));  u = alpha v;  sum = h + u. */
+/* Engram's gate:
+ *   delta = <a, b> / sqrt(d);   alpha = sigmoid(sign(delta) sqrt(max(|delta|, 1e-6)));   u = alpha v;   sum = h + u */
 struct ngram_gate_fwd_args {
     const void *a, *b, *v, *h;  /* [rows, d] dt */
     void *u, *sum;              /* [rows, d] dt; sum may alias h */
@@ -45,9 +48,9 @@ struct ngram_gate_fwd_args {
     int64_t rows, d;
     dtype dt;
 };
-/* delta has no gradient where |delta| <= 1e-6. */
+/* delta has no gradient if |delta| <= 1e-6. */
 struct ngram_gate_bwd_args {
-    const void *du, *a, *b, *v; /* du: of u, that of sum included */
+    const void *du, *a, *b, *v; /* du: gradient of u, including that of sum */
     const void *delta;
     void *da, *db, *dv;         /* [rows, d] dt = */
     int64_t rows, d;

@@ -1,33 +1,33 @@
-/* Cross-entropy whose logits lie on several ranks: each holds `vocab` consecutive columns (vocabulary-parallel head; arXiv:1909.08053).
- * Included by ops.h; its conventions hold.
+/* Vocabulary-parallel cross-entropy: each rank holds `vocab` consecutive columns of the logits (arXiv:1909.08053).
+ * Included by ops.h, whose conventions apply.
  *
- *   xent_part   what a rank's columns say about a row:  {max, sum of e^(z - max), the target's logit, max of the others}
- *               all ranks get the parts of all
- *   xent_join   the row's loss and hit, the same bits on every rank, and the gradient of this rank's columns
+ *   xent_part   per row, of this rank's columns:  {max, sum of e^(z - max), the target's logit, max of the others}
+ *               the ranks then all-gather the parts
+ *   xent_join   the row's loss and hit, with equal bits on every rank, and the gradient of this rank's columns
  *
- * As xent and hits (ops.h) on the whole row, but for the order in which the sum is formed. */
+ * The result is that of xent and hits (ops.h) on the full row, except for the order of the sum. */
 #ifndef INGOT_OPS_OPS_VOCAB_H
 #define INGOT_OPS_OPS_VOCAB_H
 #include "tensor/dtype.h"
 #include <stdint.h>
 
-enum { XENT_MAX, XENT_SUM, XENT_TARGET, XENT_OTHERS, XENT_PARTS }; /* what a part consists of */
+enum { XENT_MAX, XENT_SUM, XENT_TARGET, XENT_OTHERS, XENT_PARTS }; /* the values of a part */
 struct xent_part_args {
-    const void *logits;     /* [rows, vocab] ldt: columns slice * vocab ... of the whole */
-    const int32_t *targets; /* [rows] ids of the whole vocabulary, or TARGET_IGNORE */
-    void *part;             /* [rows, XENT_PARTS] A =; zeros where the target is ignored; -inf is the largest of no columns, and the target's
-                               logit where it lies elsewhere */
+    const void *logits;     /* [rows, vocab] ldt: columns slice * vocab ... of the full row */
+    const int32_t *targets; /* [rows] ids of the full vocabulary, or TARGET_IGNORE */
+    void *part;             /* [rows, XENT_PARTS] A =; zeros if the target is ignored; -inf for the maximum of no
+                               columns, and for the target's logit if another rank has it */
     int64_t rows, vocab;
     int slice, slices;
-    dtype dt, ldt;          /* as xent */
+    dtype dt, ldt;          /* as in xent */
 };
 struct xent_join_args {
-    const void *logits;     /* as xent_part */
-    void *dlogits;          /* [rows, vocab] dt =; may alias logits when dt == ldt; NULL: loss only */
+    const void *logits;     /* as in xent_part */
+    void *dlogits;          /* [rows, vocab] dt =; may alias logits if dt == ldt; NULL: only the loss */
     const int32_t *targets;
     const void *parts;      /* [slices, rows, XENT_PARTS] A */
     void *loss;             /* [rows] A = */
-    void *hits;             /* [rows] A =; NULL: not wanted */
+    void *hits;             /* [rows] A =; NULL: not stored */
     int64_t rows, vocab;
     int slice, slices;
     const double *grad_scale;

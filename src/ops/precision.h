@@ -1,4 +1,5 @@
-/* What a word of train.precision means, for everyone who asks: one switch, without a default, so that a new precision is decided here. */
+/* The meaning of each train.precision, for all modules. One switch without a default: a new precision must be handled
+ * here. */
 #ifndef INGOT_OPS_PRECISION_H
 #define INGOT_OPS_PRECISION_H
 #include "spec/spec.h"
@@ -6,8 +7,8 @@
 
 struct precision_types {
     dtype act;              /* activations, and the weights that GEMMs read */
-    dtype master, grad;     /* what the optimizer updates, and reads */
-    bool split;             /* master weights are stored in two halves (ops/rounding.h) */
+    dtype master, grad;     /* what the optimizer updates; what it reads */
+    bool split;             /* split master weights: bf16 and a 16-bit residual (ops/rounding.h) */
     bool tf32;              /* F32 GEMMs round their operands to TF32 (GPU) */
     enum recipe recipe;     /* how GEMM operands are made from tensors (nn/linear.h) */
 };

@@ -1,13 +1,16 @@
-/* Optimizer moments in 8 bits: blocks of 256 elements, each with its largest magnitude in f32 and a code per element, a place on one of the
- * two dynamic maps of bitsandbytes (Dettmers et al., arXiv:2110.02861; the map: Dettmers, arXiv:1511.04561). C and CUDA.
+/* Optimizer moments in 8 bits. A block of 256 elements stores its largest magnitude in f32 and one code per element:
+ * an index into one of the two dynamic maps of bitsandbytes (Dettmers et al., arXiv:2110.02861; the map: Dettmers,
+ * arXiv:1511.04561). C and CUDA.
  *
- *   signed (first moment)      decade e = 0..6 has n = 2^e values, the middles of n equal parts of [0.1, 1] 10^(e - 6), of both signs; and
- *                              0 and +1. Code 127 is 0, 127 + u the u-th magnitude, 127 - u its negative, which has no 1 (u = 128).
- *   unsigned (second moment)   n = 2^(e + 1), positive alone; code 0 is 0, 255 is 1.
+ *   signed (first moment)      decade e = 0..6 has n = 2^e values: the middles of n equal parts of [0.1, 1] 10^(e - 6),
+ *                              with both signs; and 0 and +1. Code 127 is 0, 127 + u the u-th magnitude, 127 - u its
+ *                              negative. 1 (u = 128) has no negative.
+ *   unsigned (second moment)   n = 2^(e + 1), positive only; code 0 is 0, 255 is 1.
  *
- * Rounding is stochastic, by the same words as BF16 moments (rounding.h): up in magnitude with the probability that makes the mean exact.
- * To nearest, the moments of a row that shares its block with livelier ones would not decay below the distance of two codes. A second
- * moment above 0 never gets the code of 0: its element would move by m / eps when its gradient is 0. */
+ * Rounding is stochastic, with the random words of BF16 moments (rounding.h): up in magnitude with the probability
+ * that makes the mean exact. With rounding to nearest, the moments of a row that shares its block with larger ones
+ * would stop decaying once a step changes them by less than the distance of two codes. A second moment above 0 never
+ * gets the code of 0: its element would move by m / eps when its gradient is 0. */
 #ifndef INGOT_OPS_QUANT_H
 #define INGOT_OPS_QUANT_H
 #include "base/rng.h"
@@ -16,9 +19,9 @@
 enum { QUANT_BLOCK = 256, QUANT_DECADES = 8, QUANT_ZERO = 127 };
 enum quant_kind { QUANT_SIGNED, QUANT_UNSIGNED };
 
-/* Magnitudes. Decade e, the last of which is 1 alone: first[e] + k step[e]. For coding, the intervals d between the first values of
- * decades, from 0 on: low[d] + k / slope[d], k up to last[d], after which `stretch` fits what is left up to the next decade;
- * base[d] + k counts the magnitudes below. */
+/* Magnitudes. Decade e has values first[e] + k step[e]; the last decade has only 1. Encoding uses the intervals d
+ * between the first values of decades, starting from 0: low[d] + k / slope[d], with k up to last[d]. `stretch` scales
+ * the remaining gap to the next decade. base[d] + k counts the smaller magnitudes. */
 struct quant_map {
     float first[QUANT_DECADES], step[QUANT_DECADES];
     float low[QUANT_DECADES], slope[QUANT_DECADES], stretch[QUANT_DECADES], last[QUANT_DECADES], base[QUANT_DECADES];
@@ -28,7 +31,7 @@ static inline struct quant_map quant_map_of(enum quant_kind kind)
 {
     const int more = kind == QUANT_UNSIGNED;
     struct quant_map q = {{0}, {0}, {0}, {0}, {0}, {0}, {0}};
-    double top = 1e-6; /* of the decade */
+    double top = 1e-6; /* upper end of the decade */
     for (int e = 0; e < QUANT_DECADES - 1; e++, top *= 10) {
         const double n = (double)(1 << (e + more));
         q.first[e] = (float)((0.1 + 0.45 / n) * top);

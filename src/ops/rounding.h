@@ -1,16 +1,19 @@
-/* How the optimizer rounds. C and CUDA.
+/* Rounding in the optimizer. C and CUDA.
  *
- * Weights: an f32 is kept as two halves, which lose nothing: the bf16 that GEMMs read, and `low`, its lower 16 bits. The bf16 is the bits
- * plus 0x8000, shifted: the nearest one, and of two equally near the one further from 0, so that low as a signed number is what the bf16 is
- * off. (Of the nearest even, low could be +0x8000, which no int16 is.) All that makes weights of masters rounds so, that every way of storing
- * them trains the same bits.
+ * Split master weights. An f32 weight is stored without loss in two parts: the bf16 that GEMMs read, and `low`, its
+ * lower 16 bits. The bf16 is (bits + 0x8000) >> 16: the nearest one, and the one further from 0 for ties. low, as a
+ * signed number, is then the error of the bf16. (With ties to even, low could be +0x8000, which does not fit in an
+ * int16.) Every conversion from master weights to weights rounds this way, so all ways of storing them train the same
+ * bits.
  *
- * Weights without a master are that bf16 alone, and each step's result is rounded to it stochastically, as moments are.
+ * Weights without a master are stored only in bf16. The result of each step is rounded to bf16 stochastically, like
+ * moments.
  *
- * Moments: stochastic rounding to bf16: up with the probability that makes the mean exact, so that a change far below the last place of a
- * moment is not lost step after step. Philox gives 128 bits for each group of four elements of a row at (step, index / 4) of the stream RNG_ROUND: one word per element, its lower
- * half for the first moment and its upper half for the second. A weight alone takes what rounding_third makes of that word: half the arithmetic of a word of its own, which
- * would bound the optimizer. */
+ * Moments are rounded to bf16 stochastically: up with the probability that makes the mean exact. Repeated small
+ * changes, far below the last place of a moment, are therefore not lost. Philox gives 128 bits for each group of four
+ * elements of a row, at (step, index / 4) of the stream RNG_ROUND: one word per element. The lower half of the word
+ * rounds the first moment, the upper half the second. A weight without a master uses rounding_third of that word: a
+ * word of its own would double the arithmetic and make the optimizer compute bound. */
 #ifndef INGOT_OPS_ROUNDING_H
 #define INGOT_OPS_ROUNDING_H
 #include "base/rng.h"
@@ -19,20 +22,20 @@
 struct half_pair {
     uint16_t upper, low;
 };
-/* Of the f32 of these bits; NaN stays one, but loses its bits. */
+/* Splits the f32 of these bits. NaN stays NaN but loses its payload. */
 RNG_INLINE struct half_pair rounding_halves(uint32_t bits)
 {
     const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
     const struct half_pair h = {(uint16_t)(nan ? 0x7fc0u : (bits + 0x8000u) >> 16), (uint16_t)(nan ? 0u : bits)};
     return h;
 }
-/* The bits of the f32 of two halves. */
+/* The bits of the f32 that was split. */
 RNG_INLINE uint32_t rounding_joined(uint16_t upper, uint16_t low)
 {
     return ((uint32_t)upper << 16) + (uint32_t)(int16_t)low;
 }
 
-/* The words of four elements of a chunk, from its element k on, a multiple of 4. */
+/* The random words of four elements of a chunk, from its element k on; k is a multiple of 4. */
 RNG_INLINE struct rng_block rounding_words(uint64_t seed, uint64_t step, const struct update_chunk *c, int64_t k)
 {
     int64_t at = c->first + k;
@@ -43,14 +46,16 @@ RNG_INLINE struct rng_block rounding_words(uint64_t seed, uint64_t step, const s
     return rng_at(seed ^ c->key, RNG_ROUND, step, (uint64_t)at / 4);
 }
 
-/* 16 bits more of a word: with either half of it a pair that takes all values alike. Of a given lower half exactly, since an odd factor turns
- * the upper halves among each other; of a given upper half as nearly as multiples of 40503.47 fill [0, 2^16). */
+/* 16 more bits from a word. Together with either half of the word, the pair takes all values with equal probability:
+ * exactly for a given lower half, because an odd factor permutes the upper halves; for a given upper half as nearly
+ * as multiples of 40503.47 fill [0, 2^16). */
 RNG_INLINE uint32_t rounding_third(uint32_t word)
 {
     return (word * 0x9E3779B1u) >> 16;
 }
 
-/* The bf16 at or next to the f32 of these bits, for `random` uniform in [0, 2^16). Values that bf16 holds stay; NaN stays NaN. */
+/* Rounds the f32 of these bits to bf16, for `random` uniform in [0, 2^16). Values that bf16 represents do not change;
+ * NaN stays NaN. */
 RNG_INLINE uint16_t rounding_bf16(uint32_t bits, uint32_t random)
 {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;

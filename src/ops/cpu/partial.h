@@ -1,12 +1,13 @@
-/* Parameter gradients, sums over rows: the rows are cut into a number of chunks that depends on the shape alone, each chunk sums
- * into its own line of a buffer on the op's stack, and the lines are added in chunk order. */
+/* Sums over rows, for parameter gradients. The rows are cut into chunks, and the number of chunks depends on the
+ * shape alone. Each chunk sums into its own line of a buffer on the op's stack. The lines are then added in chunk
+ * order. */
 #ifndef INGOT_OPS_CPU_PARTIAL_H
 #define INGOT_OPS_CPU_PARTIAL_H
 #include <stdint.h>
 
-enum { PARTIAL_FLOATS = 131072, PARTIAL_CHUNKS = 32 }; /* at most: 512 KB; chunks while they fit */
+enum { PARTIAL_FLOATS = 131072, PARTIAL_CHUNKS = 32 }; /* maxima: 512 KB; as many chunks as fit in it */
 
-/* Left uninitialised by its owner: a chunk clears its line, and pages that no chunk uses are never touched. */
+/* The owner leaves it uninitialised: a chunk clears its own line, and pages of unused chunks are never touched. */
 struct partial_buffer {
     float at[PARTIAL_FLOATS] __attribute__((aligned(64)));
 };
@@ -17,16 +18,16 @@ struct partial {
     int64_t chunks, grain; /* chunk c has rows chunk_span(c, rows, grain) */
 };
 
-/* Columns rounded up to whole registers of any width. */
+/* Rounds columns up to a multiple of the widest register. */
 static inline int64_t partial_pad(int64_t d)
 {
     return (d + 15) / 16 * 16;
 }
 
-/* A line takes `width` floats, a multiple of 16. */
+/* `width`: floats per line, a multiple of 16. */
 struct partial partial_init(struct partial_buffer *b, int64_t rows, int64_t width);
-/* The line of chunk c, all zero. */
+/* The line of chunk c, set to zero. */
 float *partial_line(const struct partial *p, int64_t c);
-/* out[j] += sum over the lines of element offset + j, for j in [0, d). */
+/* out[j] += the sum over all lines of element offset + j, for j in [0, d). */
 void partial_merge(const struct partial *p, int64_t offset, float *out, int64_t d);
 #endif

@@ -1,21 +1,23 @@
-/* What packed documents need around cuDNN's attention: where each document begins in each operand, and a copy between rows of
- * different widths. */
+/* Helper kernels for packed documents in cuDNN attention: document offsets for each operand, and a copy between
+ * matrices of different row stride. */
 #ifndef INGOT_OPS_CUDA_ATTN_CUDNN_OFFSETS_H
 #define INGOT_OPS_CUDA_ATTN_CUDNN_OFFSETS_H
 #include "ops/cuda/set.h"
 
-/* offsets[i][d] = cu_seqlens[d] width[i] for d in [0, docs]; lengths[d] = cu_seqlens[d+1] - cu_seqlens[d]. One launch. */
+/* offsets[i][d] = cu_seqlens[d] width[i] for d in [0, docs]; lengths[d] = cu_seqlens[d+1] - cu_seqlens[d]. One
+ * launch. */
 enum { ATTN_OFFSETS_MAX = 8 };
 struct attn_offsets_args {
     const int32_t *cu_seqlens;              /* [docs+1] */
-    int64_t *offsets[ATTN_OFFSETS_MAX];     /* [docs+1] each; NULL: not wanted */
+    int64_t *offsets[ATTN_OFFSETS_MAX];     /* [docs+1] each; NULL: not written */
     int64_t width[ATTN_OFFSETS_MAX];        /* elements per row */
     int32_t *lengths;                       /* [docs] */
     int64_t docs;
 };
 status cuda_attn_offsets(const struct attn_offsets_args *a, dev_stream s) WARN_UNUSED;
 
-/* Two contiguous bf16 matrices of `rows` rows into rows of other strides. Widths, strides and pointers: multiples of 16 bytes. */
+/* Copies two contiguous bf16 matrices of `rows` rows to matrices with other row strides. Widths, strides and pointers
+ * are multiples of 16 bytes. */
 struct attn_spread_args {
     const void *from[2];
     void *to[2];

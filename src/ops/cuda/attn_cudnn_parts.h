@@ -1,38 +1,44 @@
-/* How one call of attn_fwd or attn_bwd becomes cuDNN cases, and what memory it takes: arithmetic alone, for the planner too.
+/* Converts a call of attn_fwd or attn_bwd to cuDNN cases and computes their memory. Pure arithmetic: the planner uses
+ * it too.
  *
- * Deterministic backward has a workspace of b h sq skv bf16 values (s rounded up to tiles), so it runs in parts of some sequences, or of
- * some kv heads of one sequence, whose workspace stays within SDPA_BUDGET. Documents of different lengths (ragged) run in one
- * part or not at all: the workspace counts the static maximum of documents, and an own kernel serves short documents better. */
+ * The deterministic backward has a workspace of b h sq skv bf16 values (s rounded up to tiles). It therefore runs in
+ * parts with a workspace of at most SDPA_BUDGET: some of the sequences, or some kv heads of one sequence. Documents
+ * of different lengths (ragged) must run in one part: their workspace is sized for the static maximum of documents. A
+ * custom kernel is faster for short documents. */
 #ifndef INGOT_OPS_CUDA_ATTN_CUDNN_PARTS_H
 #define INGOT_OPS_CUDA_ATTN_CUDNN_PARTS_H
 #include "ops/cuda/attn_cudnn_graph.h"
 
-#define SDPA_BUDGET ((size_t)1 << 30) /* 64 and 192 MiB, to keep dS in L2, were slower: docs/PERF.md */
-enum { SDPA_DOCS_MAX = 4096 };  /* and documents x heads < 65536: they are one dimension of a grid */
+#define SDPA_BUDGET ((size_t)1 << 30) /* 64 and 192 MiB, which keep dS in L2, were slower: docs/PERF.md */
+enum { SDPA_DOCS_MAX = 4096 };  /* also documents x heads < 65536, which is one grid dimension */
 
-/* All documents have len_max rows. */
+/* True if all documents have len_max rows. */
 bool sdpa_dense(const struct attn_shape *shape);
 
-/* Backward of `b` sequences, or of one sequence and `hk` of its kv heads, at a time; all of ragged ones. Both 0: one kv head alone is
- * beyond the budget. */
+/* One part of the backward: `b` sequences, or one sequence and `hk` of its kv heads. Ragged documents run in one
+ * part. Both are 0 if one kv head alone exceeds the budget. */
 struct sdpa_part { int64_t b, hk; };
 struct sdpa_part sdpa_part(const struct attn_shape *shape);
 
-/* Of a call; len_max as small as rows and docs say. The functions above and below take such shapes. */
+/* The shape of a call, with the smallest len_max that rows and docs allow. The functions above and below expect such
+ * a shape. */
 struct attn_shape sdpa_shape_fwd(const struct attn_fwd_args *a);
 struct attn_shape sdpa_shape_bwd(const struct attn_bwd_args *a);
 struct sdpa_case sdpa_case_fwd(const struct attn_fwd_args *a);
 struct sdpa_case sdpa_case_bwd(const struct attn_bwd_args *a, struct sdpa_part part);
-/* The same part with atomic adds: its accumulator takes this many bytes of the deterministic plan's workspace. 0: ragged documents have none. */
+/* Bytes of the atomic accumulator for the same part; it reuses the deterministic plan's workspace. 0 for ragged
+ * documents, which have no accumulator. */
 size_t sdpa_accumulator(const struct sdpa_case *c);
-/* With atomic adds the whole batch runs at once, if the deterministic scratch has room for its accumulator. */
+/* True if the deterministic scratch is large enough for the accumulator: the whole batch then runs at once with
+ * atomic adds. */
 bool sdpa_atomic_fits(const struct attn_shape *shape);
 
-/* Offsets into the scratch. Every size grows with rows, docs and len_max: a scratch for the largest call serves all. */
+/* Offsets into the scratch. Every size grows with rows, docs and len_max, so a scratch for the largest call fits all
+ * calls. */
 struct sdpa_layout {
-    size_t stats;       /* f32 [rows x heads]: lse that nobody asked for, delta in backward */
+    size_t stats;       /* f32 [rows x heads]: lse if the caller does not want it; delta in backward */
     size_t lengths;     /* i32 [docs] */
-    size_t offsets;     /* i64 [docs+1] per operand, one after the other */
+    size_t offsets;     /* i64 [docs+1] per operand, consecutive */
     size_t offsets_each;
     size_t plan, plan_bytes;            /* cuDNN's workspace */
     size_t k_full, v_full, dk, dv;      /* ragged backward with grouped heads */

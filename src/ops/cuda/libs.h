@@ -1,7 +1,8 @@
-/* cuBLASLt and cuDNN, loaded when the op set is opened and not before: a program built with CUDA starts as fast as one without (cuBLASLt
- * alone is half a gigabyte: 0.3 s), runs on machines that have neither, and says in one line what is missing.
+/* Loads cuBLASLt and cuDNN when the op set is opened. A CUDA build therefore starts as fast as a CPU build (cuBLASLt
+ * alone is half a gigabyte: 0.3 s) and runs on machines that have neither library; a missing library gives a one-line
+ * error.
  *
- * Included instead of <cublasLt.h> and <cudnn.h>: it redirects the functions below to what was loaded. */
+ * Include this file instead of <cublasLt.h> and <cudnn.h>: it redirects the functions below to the loaded libraries. */
 #ifndef INGOT_OPS_CUDA_LIBS_H
 #define INGOT_OPS_CUDA_LIBS_H
 #include "base/status.h"
@@ -26,7 +27,7 @@ struct cuda_libs {
 #undef X
 };
 
-/* Loads what is not loaded yet. STATUS_DEVICE names the library and the search path. Not for two threads at once. */
+/* Loads the libraries that are not loaded yet. STATUS_DEVICE names the library and the search path. Not thread-safe. */
 status cuda_libs_open(void) WARN_UNUSED;
 const struct cuda_libs *cuda_libs(void); /* after cuda_libs_open() */
 

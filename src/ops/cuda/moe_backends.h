@@ -1,12 +1,12 @@
-/* Kernels behind the slots of ops/cuda/moe.c. */
+/* Kernels for the slots of ops/cuda/moe.c. */
 #ifndef INGOT_OPS_CUDA_MOE_BACKENDS_H
 #define INGOT_OPS_CUDA_MOE_BACKENDS_H
 #include "ops/cuda/set.h"
 
-enum { MOE_ALIGN = 128 };           /* rows of a tile of Hopper's GEMMs; the plain ones divide it */
-enum { MOE_ROUTE_TOKENS = 64 };     /* of a block: their slots are counted and placed together */
+enum { MOE_ALIGN = 128 };           /* tile rows of the Hopper GEMMs; a multiple of the plain GEMMs' tile rows */
+enum { MOE_ROUTE_TOKENS = 64 };     /* tokens per block; a block counts and places their slots together */
 
-/* BF16, n and k multiples of 64, operands on 16-byte boundaries, fewer than 2^27 slots (moe_gemm_sm90.cu). */
+/* BF16; n and k multiples of 64; 16-byte aligned operands; fewer than 2^27 slots (moe_gemm_sm90.cu). */
 expert_gemm_fn cuda_hopper_expert_gemm;
 /* Any size, BF16 and F32, any GPU (moe_gemm_plain.cu). */
 expert_gemm_fn cuda_plain_expert_gemm;

@@ -1,4 +1,4 @@
-/* What the files of ops/cuda share. C and C++: the .cu files include it through device.cuh. */
+/* Declarations shared by the files of ops/cuda. C and C++: the .cu files include it through device.cuh. */
 #ifndef INGOT_OPS_CUDA_SET_H
 #define INGOT_OPS_CUDA_SET_H
 #include "ops/cuda/ops_cuda.h"
@@ -7,11 +7,11 @@ struct gemm_choices;    /* gemm_cublaslt.c */
 struct sdpa;            /* attn_cudnn.c: cuDNN's handle and plans */
 struct attn_choices;    /* ops/cuda/attn.c: the backend of each shape */
 
-/* stream.ops: the set's state on one stream. */
+/* The set's state on one stream: stream.ops. */
 struct cuda_set {
     struct cuda_options options;
     int sm, multiprocessors;
-    void *workspace;            /* shared by all ops of the stream, one after the other; 256-byte aligned */
+    void *workspace;            /* shared by all ops of the stream, one at a time; 256-byte aligned */
     size_t workspace_bytes;
     void *tensor_map_encode;    /* the driver's cuTensorMapEncodeTiled (tile_sm90.cuh); NULL before CUDA 12.0 */
     struct gemm_choices *gemm;
@@ -20,13 +20,14 @@ struct cuda_set {
 };
 static inline struct cuda_set *cuda_set(dev_stream s) { return (struct cuda_set *)s->ops; }
 
-/* After a launch: its error, or with stream.sync that of its execution. `op` is a literal. */
+/* Call it after a launch: returns the launch error or, with stream.sync, the execution error. `op` is a literal. */
 status cuda_set_launched(dev_stream s, const char *op) WARN_UNUSED;
-/* `bytes` of the workspace for one op, from its beginning. It holds CUDA_WORKSPACE bytes and 64 for each token; more is a CHECK. */
+/* The first `bytes` of the workspace, for one op. The workspace has CUDA_WORKSPACE bytes plus 64 per token; asking
+ * for more is a CHECK. */
 enum { CUDA_WORKSPACE = 64 << 20 };
 void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op);
-/* The libraries: opened with the stream. */
-/* GEMMs with the epilogues of SwiGLU and RoPE (gemm_epilogue_sm90.cu): for what it supports. */
+/* The libraries open with the stream. */
+/* GEMMs with fused SwiGLU and RoPE epilogues (gemm_epilogue_sm90.cu). */
 bool cuda_gemm_fused_supports(const struct gemm_args *a, dev_stream s);
 status cuda_gemm_fused(const struct gemm_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
@@ -34,11 +35,11 @@ void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
 void cuda_sdpa_close(struct cuda_set *set);
 void cuda_attn_close(struct cuda_set *set);
-/* ops.attn_scratch of a GPU; sm 0: of any. */
+/* ops.attn_scratch of a GPU; sm 0: of any GPU. */
 typedef size_t attn_scratch_fn(const struct attn_shape *shape, enum attn_pass pass);
 attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 
-/* Each file fills its slots. */
+/* Each file fills its own slots. */
 /* clang-format off */
 #define CUDA_FILES(X) \
     X(gemm) X(norm) X(rope) X(act) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \

@@ -1,5 +1,5 @@
-/* AMX building blocks: tile shape, and the packing of bf16 operands into tiles. Files of amx/ are compiled for x86-64-v4 with
- * AMX and AVX512_BF16 and run only when fast.c says so. */
+/* AMX building blocks: the tile shape, and packing of bf16 operands into tiles. Files of amx/ are compiled for
+ * x86-64-v4 with AMX and AVX512_BF16. fast.c selects them at run time on processors that have both. */
 #ifndef INGOT_OPS_CPU_AMX_AMX_H
 #define INGOT_OPS_CPU_AMX_AMX_H
 #include "tensor/dtype.h"
@@ -12,7 +12,7 @@ enum amx_side {
     AMX_B  /* [16 pairs of k][line] */
 };
 
-/* Eight full tiles of 16 x 64 bytes on this thread, until amx_end(). */
+/* Configures eight full tiles of 16 x 64 bytes on this thread; amx_end() releases them. */
 static inline void amx_begin(void)
 {
     static const struct {
@@ -29,7 +29,7 @@ static inline void amx_end(void)
     _tile_release();
 }
 
-/* 32 bf16 as two times 16 f32. */
+/* Converts 32 bf16 to two vectors of 16 f32. */
 static inline void amx_widen(__m512i x, __m512 *lo, __m512 *hi)
 {
     *lo = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(x)), 16));
@@ -51,7 +51,7 @@ static inline void amx_transpose(__m512i r[16])
         r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
         r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
     }
-    /* r[4 q + c] holds, in its 128-bit lane L, column 4 L + c of rows 4 q .. 4 q + 3. */
+    /* r[4 q + c] holds column 4 L + c of rows 4 q .. 4 q + 3 in its 128-bit lane L. */
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         __m512i lo = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x44),
@@ -78,7 +78,8 @@ static inline uint32_t amx_mask(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1u;
 }
 
-/* One tile of an operand whose memory runs along k: line l at src + l ld. Lines and k beyond the given counts are zeros. */
+/* Packs one tile of an operand that is contiguous along k: line l is at src + l ld. Lines and k beyond the given
+ * counts become zeros. */
 static inline void amx_pack_along(const bf16 *src, int64_t ld, int64_t lines, int64_t depth,
                                   enum amx_side side, bf16 *dst)
 {
@@ -95,7 +96,7 @@ static inline void amx_pack_along(const bf16 *src, int64_t ld, int64_t lines, in
     amx_put(dst, r);
 }
 
-/* The same for memory that runs along lines: index p of k at src + p ld. */
+/* Packs one tile of an operand that is contiguous along lines: index p of k is at src + p ld. */
 static inline void amx_pack_across(const bf16 *src, int64_t ld, int64_t lines, int64_t depth,
                                    enum amx_side side, bf16 *dst)
 {

@@ -1,7 +1,7 @@
-/* The oracle: every op in plain loops, all arithmetic in double, for F64, F32 and BF16. It is the definition
- * that fast kernels are tested against and the engine of gradient checks, so it prefers to be obviously
- * right: it rounds only where ops.h says that a tensor is stored, and one thread writes each element, its sum
- * taken in a fixed order. Each file fills the slots of its family. */
+/* The oracle: every op in plain loops, with all arithmetic in double, for F64, F32 and BF16. Fast kernels are tested
+ * against it, and gradient checks run on it, so it favours obvious correctness. It rounds only where ops.h stores a
+ * tensor. One thread writes each element and adds its sum in a fixed order. Each file fills the slots of its op
+ * family. */
 #ifndef INGOT_OPS_CPU_ORACLE_ORACLE_H
 #define INGOT_OPS_CPU_ORACLE_ORACLE_H
 #include "ops/ops.h"
@@ -27,7 +27,7 @@ void oracle_optim(struct ops *o);
 
 enum { ORACLE_HD_MAX = 1024 }; /* head width that fits the oracle's stack buffers */
 
-/* dtype_load and dtype_store with the switch in sight of the compiler, which lifts it out of the loops. */
+/* dtype_load and dtype_store with a switch that the compiler can hoist out of the loops. */
 static inline double get(const void *p, int64_t i, dtype dt)
 {
     if (dt == DTYPE_F64) return ((const double *)p)[i];
@@ -44,13 +44,14 @@ static inline void put(void *p, int64_t i, dtype dt, double v)
         dtype_store(p, i, dt, v);
 }
 
-/* The three types that an op computes in. */
+/* Checks that dt is one of the three types that ops compute in. */
 static inline void check_dt(dtype dt)
 {
     CHECK(dt == DTYPE_F64 || dt == DTYPE_F32 || dt == DTYPE_BF16, "ops do not compute in %s", dtype_name(dt));
 }
 
-/* `update` between its two passes: from the sum of squares to the factor of all gradients. False: change nothing. */
+/* The step of `update` between its two passes: computes the factor of all gradients from the sum of squares. Returns
+ * false when the norm is not finite and no array may change. */
 static inline bool update_factor(const struct update_args *a, double squares, double *factor)
 {
     double norm = sqrt(squares);
@@ -59,12 +60,12 @@ static inline bool update_factor(const struct update_args *a, double squares, do
     a->scalars->clip_factor = *factor;
     return isfinite(norm);
 }
-/* Of what is not a row of a table. */
+/* The learning rate of chunks without UPDATE_ROWS. */
 static inline double update_lr(const struct update_args *a)
 {
     return a->scalars->lr * (a->rate > 0 ? a->rate : 1);
 }
-/* Element i of weights that are p, or halves, or w alone. */
+/* Element i of master weights stored as p, as split master weights (w and low), or as w alone. */
 static inline float master_get(const float *p, const bf16 *w, const uint16_t *low, int64_t i)
 {
     float x;
@@ -73,7 +74,7 @@ static inline float master_get(const float *p, const bf16 *w, const uint16_t *lo
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* `low` and `w` may be NULL, and p is with `low`; not both p and low. */
+/* Stores a master weight. w and low may be NULL. At most one of p and low is given. */
 static inline void master_put(float *p, bf16 *w, uint16_t *low, int64_t i, float x)
 {
     uint32_t bits;
@@ -94,7 +95,7 @@ static inline bool update_untouched(const float *g, int64_t width)
     for (int64_t i = 0; i < width; i++) zero &= g[i] == 0;
     return zero;
 }
-/* Row rows[k] of rows_update as a piece; count 0: it is not here. */
+/* Row rows[k] of rows_update as a chunk; count 0: this rank does not store the row. */
 static inline struct update_chunk rows_chunk(const struct rows_update_args *a, int64_t k)
 {
     const int64_t r = a->rows[k];

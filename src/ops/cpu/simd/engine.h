@@ -1,10 +1,12 @@
-/* Small matmuls inside attention: c[m, n] (+)= A B in f32, with operands of `elem`. Two engines, one interface: f32 FMA on
- * any SIMD ISA, and bf16 tiles where this is compiled with AMX. Every size is a multiple of ENGINE_UNIT; callers pad with zeros.
+/* Small matmuls inside attention: c[m, n] (+)= A B in f32, with operands of type `elem`. Two engines share one
+ * interface: f32 FMA on any SIMD ISA, and bf16 tiles when compiled with AMX. Every size is a multiple of ENGINE_UNIT;
+ * callers pad with zeros.
  *
- * B is packed in panels of ENGINE_UNIT columns, panel p of a [k, n] operand at p * k * ENGINE_UNIT; A is read in place.
- *   engine_b_along    from memory that runs along k  [n, k]        engine_b_across    from memory that runs along n  [k, n]
- *   engine_along      A from [m, k]                                engine_across      A from [k, m]
- * `depth` is the k that B was packed with: a matmul over [from, from + k) of it takes B at from * ENGINE_NR. */
+ * B is packed in panels of ENGINE_UNIT columns; panel p of a [k, n] operand is at p * k * ENGINE_UNIT. A is read in
+ * place.
+ *   engine_b_along    B contiguous along k  [n, k]        engine_b_across    B contiguous along n  [k, n]
+ *   engine_along      A is [m, k]                         engine_across      A is [k, m]
+ * `depth` is the k that B was packed with. A matmul over [from, from + k) passes B + from * ENGINE_NR. */
 #ifndef INGOT_OPS_CPU_SIMD_ENGINE_H
 #define INGOT_OPS_CPU_SIMD_ENGINE_H
 #include "ops/cpu/simd/vec.h"
@@ -36,7 +38,8 @@ VEC_INLINE void engine_b_across(const elem *src, int64_t ld, int64_t n, int64_t 
     }
 }
 
-/* 32 rows of c; a0, a1: the first tiles of the upper and lower 16 rows, row stride `row` bytes, `next` elements to the next tile. */
+/* Computes 32 rows of c. a0, a1: the first tiles of the upper and lower 16 rows; `row`: row stride in bytes; `next`:
+ * elements from tile to tile. */
 VEC_INLINE void engine_rows(const elem *a0, const elem *a1, int64_t row, int64_t next, const elem *b,
                             float *c, int64_t ldc, int64_t n, int64_t k, int64_t depth, bool add)
 {
@@ -79,7 +82,7 @@ VEC_INLINE void engine_along(const elem *a, int64_t lda, const elem *b, float *c
 VEC_INLINE void engine_across(const elem *a, int64_t lda, const elem *b, float *c, int64_t ldc, int64_t m,
                               int64_t n, int64_t k, int64_t depth, bool add)
 {
-    enum { K_MAX = 64 }; /* query block */
+    enum { K_MAX = 64 }; /* rows of a query block */
     _Alignas(64) elem packed[K_MAX * 32];
     for (int64_t i = 0; i < m; i += 32) {
         for (int64_t p = 0; p < k; p += AMX_K) {
@@ -126,7 +129,7 @@ VEC_INLINE void engine_b_across(const elem *src, int64_t ld, int64_t n, int64_t 
     }
 }
 
-/* Row i, index p of A at a[i ra + p ca]. */
+/* Element (i, p) of A is a[i ra + p ca]. */
 VEC_INLINE void engine_micro(const elem *a, int64_t ra, int64_t ca, const elem *b, float *c, int64_t ldc,
                              int64_t k, bool add)
 {

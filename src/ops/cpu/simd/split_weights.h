@@ -1,9 +1,10 @@
-/* Weights that lie in p, or as the halves of ops/rounding.h in w and low, or in w alone. Their bits come and go as they are: what rounds would change them. */
+/* Loads and stores master weights: p in f32, split master weights in w and low (ops/rounding.h), or w alone. The
+ * functions copy bits unchanged; a rounding store would change them. */
 #ifndef INGOT_OPS_CPU_SIMD_SPLIT_WEIGHTS_H
 #define INGOT_OPS_CPU_SIMD_SPLIT_WEIGHTS_H
 #include "ops/cpu/simd/vec.h"
 
-/* The lower 16 bits of each lane, to elements [i, i + n). */
+/* Stores the lower 16 bits of each lane to elements [i, i + n). */
 VEC_INLINE void halves_store(uint16_t *p, int64_t i, int n, vu x)
 {
     const vh h = __builtin_convertvector(x, vh);
@@ -24,7 +25,7 @@ VEC_INLINE vf master_load(const float *p, const bf16 *w, const uint16_t *low, in
     return (vf)((upper - ((lower & 0x8000) << 1)) | lower);
 }
 
-/* w may be NULL where low is. */
+/* w may be NULL if low is. */
 VEC_INLINE void master_store(float *p, bf16 *w, uint16_t *low, int64_t i, int n, vf x)
 {
     const vf quiet = vec_select(x == x, x, (vf)((vu){0} + 0x7fc00000u)); /* as rounding_halves */

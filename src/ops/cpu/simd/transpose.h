@@ -1,4 +1,4 @@
-/* Blocks of eight by eight, transposed in registers: what packing of matmuls is made of. */
+/* Transposes 8 x 8 blocks in registers, for packing matmul operands. */
 #ifndef INGOT_OPS_CPU_SIMD_TRANSPOSE_H
 #define INGOT_OPS_CPU_SIMD_TRANSPOSE_H
 #include "tensor/dtype.h"
@@ -11,9 +11,9 @@ static inline __m256 load8(const void *p, int64_t i, dtype dt)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-/* `lines` rows of eight, at most eight, transposed: dst[j * ld + i] = src[i * stride + j]. Eight are written. */
-static inline __attribute__((always_inline)) void transpose8(const void *src, int64_t at, int64_t stride, int lines, float *dst, int64_t ld,
-                              dtype dt)
+/* Transposes `lines` <= 8 rows of eight: dst[j * ld + i] = src[i * stride + j]. Always writes eight rows. */
+static inline __attribute__((always_inline)) void transpose8(const void *src, int64_t at, int64_t stride, int lines,
+                                                             float *dst, int64_t ld, dtype dt)
 {
     __m256 r[8], t[8];
 #pragma GCC unroll 8

@@ -1,8 +1,10 @@
-/* The vocabulary of the SIMD files: one register of VEC floats, loaded from and stored to F32 or BF16, with the few functions that
- * C has no operator for. Include it only below src/ops/cpu/simd/: its types differ between the two compilations.
+/* Vector types and functions of the SIMD files: one register of VEC floats, loads and stores of F32 and BF16, and the
+ * few operations that C has no operator for. Include it only below src/ops/cpu/simd/, because its types differ
+ * between the two compilations.
  *
- * Loops read `for (j = 0; j < d; j += VEC) { int n = vec_n(d - j); ... }`: n == VEC but at the end of a row, where loads fill the
- * missing lanes with 0 and stores leave memory behind the row alone. The dtype is a constant where these functions are inlined. */
+ * Loops read `for (j = 0; j < d; j += VEC) { int n = vec_n(d - j); ... }`. n is VEC except at the end of a row.
+ * There, loads fill the missing lanes with 0 and stores write only n elements. The dtype is a constant where these
+ * functions are inlined. */
 #ifndef INGOT_OPS_CPU_SIMD_VEC_H
 #define INGOT_OPS_CPU_SIMD_VEC_H
 #include "tensor/dtype.h"
@@ -14,8 +16,8 @@ enum { VEC = 16 };
 #else
 enum { VEC = 8 };
 #endif
-/* Loops over long chains of arithmetic take VEC_SIDE vectors side by side: VEC_EACH(k) a[k] = f(a[k]); one vector alone would wait
- * for its own results. The compiler interleaves them (-fschedule-insns in CMakeLists.txt). */
+/* Loops with long dependency chains process VEC_SIDE vectors at once, VEC_EACH(k) a[k] = f(a[k]), because one vector
+ * would wait for its own results. The compiler interleaves them (-fschedule-insns in CMakeLists.txt). */
 enum { VEC_SIDE = 4 };
 #define VEC_EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < VEC_SIDE; k++)
 #define VEC_INLINE  static inline __attribute__((always_inline))
@@ -35,7 +37,7 @@ VEC_INLINE vf vec_set(float x)
     return x - (vf){0};
 }
 
-/* x as it is: a matmul that must be rounded before it is used, not fused into the sum that follows. */
+/* Returns x, and keeps the compiler from fusing a product into the sum that follows: the product is rounded first. */
 VEC_INLINE vf vec_rounded(vf x)
 {
     __asm__("" : "+v"(x));
@@ -47,7 +49,7 @@ VEC_INLINE vf vec_select(vi mask, vf yes, vf no)
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
-/* Lanes [0, n) of x, 0 elsewhere. */
+/* Keeps lanes [0, n) of x and sets the others to 0. */
 VEC_INLINE vf vec_keep(vf x, int n)
 {
     if (n == VEC) return x;
@@ -67,7 +69,7 @@ VEC_INLINE vf vec_widen(vh h)
 #endif
 }
 
-/* Moves of n < VEC elements stay out of line, so that the loops' registers stay in registers. */
+/* Partial loads and stores of n < VEC elements are out of line, which keeps the loops' values in registers. */
 static __attribute__((noinline, cold, unused)) vf vec_load_part(const void *p, int n, dtype dt)
 {
     if (dt == DTYPE_BF16) {
@@ -84,7 +86,7 @@ static __attribute__((noinline, cold, unused)) void vec_store_part(void *p, vu b
     memcpy(p, &bits, bytes);
 }
 
-/* Elements [i, i + n) of p. */
+/* Loads elements [i, i + n) of p. */
 VEC_INLINE vf vec_load(const void *p, int64_t i, int n, dtype dt)
 {
     if (dt == DTYPE_F32) {
@@ -101,7 +103,7 @@ VEC_INLINE vf vec_load(const void *p, int64_t i, int n, dtype dt)
     return vec_widen(h);
 }
 
-/* Round to nearest even, as bf16_from_f32; but the processor's own instruction makes subnormal numbers 0. */
+/* Rounds to nearest even, as bf16_from_f32. The hardware instruction also flushes subnormal numbers to 0. */
 VEC_INLINE vh vec_bf16(vf x)
 {
 #ifdef __AVX512BF16__
@@ -119,7 +121,7 @@ VEC_INLINE vh vec_bf16(vf x)
 #endif
 }
 
-/* Writes elements [i, i + n) of p; returns the values as a later load sees them. */
+/* Stores elements [i, i + n) of p; returns the values that a later load returns. */
 VEC_INLINE vf vec_store(void *p, int64_t i, int n, dtype dt, vf x)
 {
     if (dt == DTYPE_F32) {

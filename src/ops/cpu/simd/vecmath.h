@@ -1,10 +1,10 @@
-/* Functions of registers (vec.h): minimum, maximum, square root, sums over lanes, e^x, the logistic function. */
+/* Vector functions (vec.h): minimum, maximum, square root, sums over lanes, e^x, the logistic function. */
 #ifndef INGOT_OPS_CPU_SIMD_VECMATH_H
 #define INGOT_OPS_CPU_SIMD_VECMATH_H
 #include "ops/cpu/simd/vec.h"
 #include <stdbool.h>
 
-/* NaN in x stays NaN in vec_clamp. vec_max takes y where either is NaN. vec_swap: neighbours change places. */
+/* vec_clamp keeps NaN in x. vec_max returns y if either is NaN. vec_swap exchanges neighbouring lanes. */
 #ifdef __AVX512F__
 VEC_INLINE vf vec_sqrt(vf x)
 {
@@ -18,7 +18,7 @@ VEC_INLINE vf vec_clamp(vf x, float low, float high)
 {
     return (vf)_mm512_min_ps((__m512)vec_set(high), _mm512_max_ps((__m512)vec_set(low), (__m512)x));
 }
-/* x 2^n, n rounded down, rounded once where the result is subnormal. */
+/* x 2^n with n rounded down; a subnormal result is rounded once. */
 VEC_INLINE vf vec_scale(vf x, vf n)
 {
     return (vf)_mm512_scalef_ps((__m512)x, (__m512)n);
@@ -56,7 +56,7 @@ VEC_INLINE bool vec_any_above(vf x, float y)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)vec_set(y), _CMP_GT_OQ)) != 0;
 }
-/* In two steps, so that each power of two is a normal number for |n| <= 252. */
+/* Multiplies in two steps, because each power of two must be a normal number for |n| <= 252. */
 VEC_INLINE vf vec_scale(vf x, vf n)
 {
     vi k = (vi)_mm256_cvtps_epi32((__m256)n), half = k >> 1;
@@ -64,7 +64,7 @@ VEC_INLINE vf vec_scale(vf x, vf n)
 }
 #endif
 
-/* Sum and maximum over the lanes, halving: a fixed order. */
+/* Sum and maximum over the lanes, by halving: a fixed order. */
 VEC_INLINE float vec_sum(vf x)
 {
 #ifdef __AVX512F__
@@ -88,9 +88,9 @@ VEC_INLINE float vec_top(vf x)
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
 
-/* e^x for x in [-105, 89]: x = n ln 2 + r with |r| <= ln(2)/2; e^r = 1 + r + r^2 q(r), q of degree 4 (Chebyshev fit computed in
- * 40 digits, relative error of e^r below 1.2e-8); times 2^n. ln 2 is split so that n times its head is exact.
- * +inf above 88.73, subnormal below -87.34, 0 below -103.98, NaN for NaN. */
+/* e^x for x in [-105, 89]: x = n ln 2 + r with |r| <= ln(2)/2; e^x = 2^n e^r; e^r = 1 + r + r^2 q(r). q has degree 4
+ * (Chebyshev fit computed in 40 digits, relative error of e^r below 1.2e-8). ln 2 is split in two: n times its head
+ * is exact. +inf above 88.73, subnormal below -87.34, 0 below -103.98, NaN for NaN. */
 VEC_INLINE vf vec_exp_within(vf x)
 {
     const float round_at =
@@ -111,12 +111,12 @@ VEC_INLINE vf vec_exp(vf x)
     return vec_exp_within(vec_clamp(x, -105.f, 89.f));
 }
 
-/* 2^x for x in [-126, 127]: x = n + f, 2^f = 1 + f q(f), q of degree 5 (Chebyshev fit computed in 40 digits, relative error of 2^f
- * below 6e-9); times 2^n. NaN for NaN. */
+/* 2^x for x in [-126, 127]: x = n + f; 2^x = 2^n 2^f; 2^f = 1 + f q(f). q has degree 5 (Chebyshev fit computed in 40
+ * digits, relative error of 2^f below 6e-9). NaN for NaN. */
 VEC_INLINE vf vec_exp2_within(vf x)
 {
 #ifdef __AVX512F__
-    /* n is rounded down, as the instruction for 2^n does itself: f in [0, 1) */
+    /* n is x rounded down, as the hardware instruction for 2^n does: f is in [0, 1) */
     const vf f = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF);
     vf q = vec_set(2.08179150435e-4f);
     q = q * f + 1.26921660691e-3f;
@@ -126,7 +126,7 @@ VEC_INLINE vf vec_exp2_within(vf x)
     q = q * f + 6.93147170865e-1f;
     return vec_scale(q * f + 1.f, x);
 #else
-    /* n is the nearest: it ends in the low bits of x + 1.5 x 2^23, from where it is shifted into an exponent */
+    /* n is x rounded to nearest: the low bits of x + 1.5 x 2^23 hold it, and a shift makes it an exponent */
     const float round_at = 12582912.f;
     const vf t = x + round_at, f = x - (t - round_at);
     vf q = vec_set(1.54531629451e-4f);
@@ -139,7 +139,7 @@ VEC_INLINE vf vec_exp2_within(vf x)
 #endif
 }
 
-/* 1/x for x in [2^-126, 2^126], to the last bit or two: an estimate of 14 bits and a Newton step. */
+/* 1/x for x in [2^-126, 2^126], accurate to one or two units in the last place: a 14-bit estimate and a Newton step. */
 VEC_INLINE vf vec_reciprocal(vf x)
 {
 #ifdef __AVX512F__
@@ -150,8 +150,8 @@ VEC_INLINE vf vec_reciprocal(vf x)
 #endif
 }
 
-/* 1/(1 + e^-x) and its complement 1 - sigmoid(x), each without cancellation. Beyond |x| = SIGMOID_END callers hold x: there
- * both are still normal numbers. */
+/* 1/(1 + e^-x) and its complement 1 - sigmoid(x), each without cancellation. Callers clamp x to |x| <= SIGMOID_END,
+ * where both are still normal numbers. */
 static const float SIGMOID_END = 87.f;
 struct vec_sigmoid {
     vf yes, no;
