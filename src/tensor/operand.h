@@ -1,8 +1,8 @@
-/* operand: what one side of a GEMM reads.
+/* operand: one input matrix of a GEMM.
  *
- * Today: values of one dtype. A quantised operand will hold codes and, beside them, their scales along K: it becomes another value of enum
- * scales, `scale` gets its layout there, and every `switch (operand.scales)` does not compile until it has a case: here, in ops and in nn/linear.c.
- * An operand never owns memory. */
+ * Today an operand is an array of one dtype. A quantised operand will hold codes and their scales along K. It will be
+ * another value of enum scales with its own layout of `scale`. Every `switch (operand.scales)` then fails to compile
+ * until it has a case: here, in ops and in nn/linear.c. An operand never owns memory. */
 #ifndef INGOT_TENSOR_OPERAND_H
 #define INGOT_TENSOR_OPERAND_H
 #include "base/status.h"
@@ -10,17 +10,18 @@
 #include <stdbool.h>
 
 enum scales {
-    SCALES_NONE                 /* `data` holds the values themselves; scale is NULL */
+    SCALES_NONE                 /* `data` holds the values; scale is NULL */
 };
 struct operand {
     const void *data;           /* dt, row-major */
     dtype dt;
     enum scales scales;
     const float *scale;
-    bool trans;                 /* memory is the transpose of the matrix that the GEMM takes */
+    bool trans;                 /* memory is the transpose of the matrix that the GEMM reads */
 };
 
-/* How the operands of a model's GEMMs are made from tensors: ops/precision.h chooses it, nn/linear.c does it. */
+/* How the operands of a model's GEMMs are made from tensors. ops/precision.h selects the recipe, nn/linear.c applies
+ * it. */
 enum recipe {
     RECIPE_PLAIN                /* an operand is the tensor itself */
 };
@@ -38,7 +39,7 @@ static inline struct operand operand_trans(struct operand o)
     o.trans = !o.trans;
     return o;
 }
-/* The operand that begins `elements` further on. */
+/* The operand that begins `elements` later. */
 static inline struct operand operand_from(struct operand o, int64_t elements)
 {
     switch (o.scales) {
@@ -47,14 +48,15 @@ static inline struct operand operand_from(struct operand o, int64_t elements)
     o.data = (const char *)o.data + (size_t)elements * dtype_bytes(o.dt);
     return o;
 }
-/* The dtype of both operands of a GEMM, for a set that knows no scales. Every op that takes operands asks it before it reads their data:
- * another kind of scales needs a case here, or a set that handles it first. */
+/* The dtype of both operands, for a set without support for scales. Every op with operands calls this before it reads
+ * their data. A new kind of scales needs a case here, or a set that handles it first. */
 static inline dtype operands_dt(struct operand a, struct operand b)
 {
     switch (a.scales) {
     case SCALES_NONE: break;
     }
-    CHECK(a.dt == b.dt && a.scales == b.scales, "operands of different types: %s and %s", dtype_name(a.dt), dtype_name(b.dt));
+    CHECK(a.dt == b.dt && a.scales == b.scales, "operands of different types: %s and %s", dtype_name(a.dt),
+          dtype_name(b.dt));
     return a.dt;
 }
 #endif

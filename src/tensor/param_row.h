@@ -1,10 +1,10 @@
-/* One row of the parameter table (params.h): a weight's name, role, shape, place, and how ranks shard it. */
+/* One row of the parameter table (params.h): a weight's name, role, shape, location and sharding. */
 #ifndef INGOT_TENSOR_PARAM_ROW_H
 #define INGOT_TENSOR_PARAM_ROW_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Weight decay follows the role: matrices, embeddings and the head decay, the rest never does (optim/). */
+/* The role determines weight decay: matrices, embeddings and the head decay, the other roles do not (optim/). */
 #define ROLE_LIST(X)                                                                                                   \
     X(EMBED,      "embedding table, [V, D]")                                                                           \
     X(POSITION,   "learned positions, [T, D]")                                                                         \
@@ -16,7 +16,7 @@
     X(RATE,       "logarithm of decay rates, one per head")                                                            \
     X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
     X(NORM,       "norm weight or bias")                                                                               \
-    X(BIAS,       "bias of a matrix")                                                                                   \
+    X(BIAS,       "bias of a matrix")                                                                                  \
     X(BALANCE,    "bias of a router, moved by the loads of its experts, which its gradient counts; not a parameter of the model: `unique`")
 enum role {
 #define X(name, text) ROLE_##name,
@@ -25,46 +25,51 @@ enum role {
     ROLE_COUNT
 };
 
-/* What the ranks of a tensor-parallel group hold of a row. */
+/* What each rank of a tensor-parallel group stores of a row. */
 enum split {
-    SPLIT_NONE,                 /* all of it, and each forms the whole gradient, from the same data */
-    SPLIT_SUM,                  /* all of it, and each forms a part of the gradient, from its own tokens or heads: they are added up */
-    SPLIT_OUT,                  /* rows: of each of its parts an equal share, each time that they come */
-    SPLIT_FIRST,                /* rows: of its first part an equal share; of the others all, whose gradients are added up as of SUM */
-    SPLIT_IN,                   /* columns: an equal share of each row, or of each `columns` of it */
+    SPLIT_NONE,                 /* all of it; every rank computes the full gradient from the same data */
+    SPLIT_SUM,                  /* all of it; every rank computes a partial gradient from its own tokens or heads;
+                                   they are all-reduced */
+    SPLIT_OUT,                  /* sharded by rows: an equal share of each part, in every repetition of the parts */
+    SPLIT_FIRST,                /* sharded by rows: an equal share of the first part; the other parts are replicated
+                                   and their gradients all-reduced, as for SUM */
+    SPLIT_IN,                   /* sharded by columns: an equal share of each row, or of every `columns` columns */
 };
-/* Copies of master weights that follow the master after each step (zero.c gathers them, offload.c and optim.c update them). */
+/* Copies of master weights, updated after each step (zero.c all-gathers them, offload.c and optim.c update them). */
 enum derived {
-    DERIVED_F32,                /* whole rows in fp32: decay rates, step sizes, biases of routers (params_exact) */
+    DERIVED_F32,                /* full rows in fp32: decay rates, step sizes, router biases (params_exact) */
     DERIVED_COUNT
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
-enum { PARAM_ALIGN = 256 }; /* a block of moments in 8 bits belongs to one row */
+enum { PARAM_ALIGN = 256 }; /* a block of 8-bit moments belongs to one row */
 struct param {
     char name[112];             /* "layers.3.attn.qkv.weight" */
     enum role role;
     int rank;
-    int64_t shape[2];           /* of this rank's slice; matrices are [out, in] as HF's nn.Linear */
-    int64_t global[2];          /* of the whole */
-    int64_t count, offset;      /* elements of this rank's slice; offset: params_lay */
-    int64_t room;               /* that it takes in the arrays, with zeros behind it: at least count, if that is more (0) */
+    int64_t shape[2];           /* of this rank's shard; matrices are [out, in] as in HF's nn.Linear */
+    int64_t global[2];          /* of the full parameter */
+    int64_t count, offset;      /* elements of this rank's shard; params_lay sets offset */
+    int64_t room;               /* allocated elements, zeros after count; 0, or less than count: count */
     int unit;
     enum split split;
-    int part_count;             /* logical matrices that are stacked in it: q, k, v; gate, up; 0: it is one */
-    int64_t parts[PARAM_PARTS]; /* rows of each, of the whole; all of them come again until the rows end: of each expert */
-    int64_t columns;            /* of SPLIT_IN: so many at a time, which come again, are shared out; 0: all of them at once */
-    bool rowwise;               /* a matrix of which each row is a direction of its own: routers, gates */
-    bool ortho;                 /* moved by its logical matrices, from a first moment alone (optim/muon.h): set before params_lay */
-    int64_t no_v;               /* elements of `ortho` rows before it that are here: what is here of its v begins so much further in front */
-    bool stored;                /* a GEMM forms the whole gradient and stores it in a step's first micro-batch; of the rest the
-                                   optimizer leaves zeros behind */
+    int part_count;             /* logical matrices stacked in the row: q, k, v; gate, up; 0: one */
+    int64_t parts[PARAM_PARTS]; /* rows of each part, of the full parameter; the list repeats to the end of the rows,
+                                   for example per expert */
+    int64_t columns;            /* SPLIT_IN: every `columns` columns are sharded separately; 0: all columns together */
+    bool rowwise;               /* a matrix whose rows are independent directions: routers, gates */
+    bool ortho;                 /* updated per logical matrix, with a first moment only (optim/muon.h); set before
+                                   params_lay */
+    int64_t no_v;               /* elements of this rank's `ortho` rows before this row; its v begins this much
+                                   earlier than its m */
+    bool stored;                /* a GEMM computes the full gradient and stores it in the first micro-batch of a
+                                   step; for all other rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
-    int64_t experts;            /* matrices of so many experts are stacked in it, of which a token passes some; 0: none */
-    bool derived[DERIVED_COUNT];        /* copies of it in other forms that blocks read, beside `weight` */
-    int64_t derived_at[DERIVED_COUNT];  /* where each begins in params.derived, in elements: params_lay */
-    bool zero;                  /* begins at 0, whatever its role */
-    float init_value;           /* constant initialisation: norms 1 or 0, biases 0; matrices are normal */
+    int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
+    bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
+    int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in elements; params_lay sets it */
+    bool zero;                  /* initialised to 0, for every role */
+    float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are normal */
 };
 
-struct param_ref { int row; int64_t matrix; };   /* the matrix-th logical matrix of a row */
+struct param_ref { int row; int64_t matrix; };   /* logical matrix number `matrix` of a row */
 #endif

@@ -12,10 +12,10 @@ struct tensor {
     int64_t shape[TENSOR_RANK_MAX];
 };
 
-/* A tensor taken from the arena; `what` is a literal. tensor_take(act, "qkv", DTYPE_BF16, 2, n, width) */
+/* Allocates a tensor from the arena; `what` is a literal. tensor_take(act, "qkv", DTYPE_BF16, 2, n, width) */
 struct tensor tensor_take(struct arena *a, const char *what, dtype dt, int rank, ...);
 int64_t tensor_count(struct tensor t);
-/* Sets the first dimension, of tensors that are there. */
+/* Sets the first dimension; does nothing for a tensor that was not allocated. */
 static inline void tensor_rows(struct tensor *t, int64_t rows)
 {
     if (t->rank) t->shape[0] = rows;

@@ -1,5 +1,6 @@
-/* Units of the parameter table: the embedding, each block, what follows the blocks, each extra prediction, and behind all of them each
- * block's table of n-grams. A unit's rows lie together in every array; what ranks share out, sum or gather goes unit by unit. */
+/* Units of the parameter table (FSDP units): the embedding, each block, the rows after the blocks (final norm, head),
+ * each MTP module, and last the n-gram table of each block. The rows of a unit are contiguous in every array.
+ * Sharding, reductions and all-gathers work per unit. */
 #ifndef INGOT_TENSOR_UNITS_H
 #define INGOT_TENSOR_UNITS_H
 #include "base/status.h"
@@ -8,21 +9,24 @@
 
 struct param_unit {
     int first, last;            /* rows [first, last) */
-    int of;                     /* of a table: the unit of the block that reads it; else 0 */
+    int of;                     /* for a table: the unit of the block that reads it; else 0 */
     bool here;                  /* this rank stores it */
-    bool copy;                  /* so does another, which answers for it in norms and checkpoints */
-    int64_t begin, count, grid; /* its elements of the flat arrays, padding included, and of a line of its grid: params_lay */
-    void *weight, *grad;        /* where they begin */
-    int64_t chunk_first, chunk_count; /* its part of `chunks` */
-    int64_t chunk_place;        /* of the first of them among the pieces of the whole model */
+    bool copy;                  /* another rank stores it too, and counts it in norms and checkpoints */
+    int64_t begin, count, grid; /* its elements in the flat arrays, with padding, and its chunk alignment; params_lay
+                                   sets them */
+    void *weight, *grad;        /* where its arrays begin */
+    int64_t chunk_first, chunk_count; /* its range of `chunks` */
+    int64_t chunk_place;        /* index of its first chunk among the chunks of the whole model */
 };
 
-/* What happens around the passes over units whose arrays are not whole. */
+/* Hooks around the passes over units whose arrays are sharded. */
 enum unit_use { UNIT_FORWARD, UNIT_BACKWARD };
 struct unit_hooks {
     void *ctx;
-    status (*enter)(void *ctx, int unit, enum unit_use use);    /* weights are there, and for BACKWARD a place for gradients */
-    status (*leave)(void *ctx, int unit);                       /* its gradients are complete for this micro-batch */
-    status (*moved)(void *ctx, int unit);                       /* the optimizer has made its weights, or this rank's part of them, new ones */
+    status (*enter)(void *ctx, int unit, enum unit_use use);    /* makes weights available and, for BACKWARD, memory
+                                                                   for gradients */
+    status (*leave)(void *ctx, int unit);                       /* gradients are complete for this micro-batch */
+    status (*moved)(void *ctx, int unit);                       /* the optimizer has updated the weights, or this
+                                                                   rank's shard of them */
 };
 #endif
