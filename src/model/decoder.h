@@ -115,9 +115,12 @@ void activations_fini(struct activations *a);
 
 /* Embedding and head, which see the rows of all ranks: from tokens to a->x, from a->grad to the table's gradient, and the loss of args.y,
  * of which, as of args.dy, this rank has its rows. */
-status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
-status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
-status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args, const struct exec *r) WARN_UNUSED;
+status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                         const struct exec *r) WARN_UNUSED;
+status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                         const struct exec *r) WARN_UNUSED;
+status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args,
+                    const struct exec *r) WARN_UNUSED;
 
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -153,27 +156,32 @@ status decoder_walk(const struct decoder *d, struct activations *a, const struct
 /* Visits of blocks in a forward. */
 int64_t decoder_visits(const struct model_spec *m);
 /* The parts of it: rows of all views, and the embedding; then one pass over layers (spec.h: model_pass), by block_fwd. */
-status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
-status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k, const struct exec *r) WARN_UNUSED;
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io, const struct exec *r) WARN_UNUSED;
+status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
+                     const struct exec *r) WARN_UNUSED;
+status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
+                    const struct exec *r) WARN_UNUSED;
+status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
+                 const struct exec *r) WARN_UNUSED;
 /* block_io.next of layer i of those before `end`, behind which the norm's sum is `last`. */
-struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end, struct tensor last);
+struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end,
+                         struct tensor last);
 /* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,
  * `layer` its place in model.layers. */
 void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec);
-void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name, int64_t layer);
+void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
+                int64_t layer);
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l);
 void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
 /* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
-status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c, struct tensor branch,
-                   const struct exec *r) WARN_UNUSED;
+status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
+                       struct tensor branch, const struct exec *r) WARN_UNUSED;
 /* g: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
                  const struct exec *r) WARN_UNUSED;
 /* Counting and real; and after block_fwd of rows of one document. */
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
-status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k, const struct cache_at *at,
-                        const struct exec *r) WARN_UNUSED;
+status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
+                        const struct cache_at *at, const struct exec *r) WARN_UNUSED;
 /* One more token of the sequence in `cache`, in the place of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
                   const struct cache_at *at, struct block_io *io, const struct exec *r) WARN_UNUSED;

@@ -31,7 +31,8 @@ struct feed {
 /* Bytes of device memory; 0 on the CPU. */
 size_t feed_bytes(enum dev_kind kind, const struct feed_shape *shape);
 /* `device`: feed_bytes() of the device's memory (NULL on the CPU). */
-status feed_open(struct feed *f, const struct dev *dev, struct stream *s, const struct feed_shape *shape, void *device) WARN_UNUSED;
+status feed_open(struct feed *f, const struct dev *dev, struct stream *s, const struct feed_shape *shape,
+                 void *device) WARN_UNUSED;
 void feed_close(struct feed *f);
 /* Makes f->micro[0..count) the given micro-batches, and *f->scalars the given scalars; queued. The arguments may be overwritten when it
  * returns, but blocks not before feed_read. Waits for nothing: the previous step was waited for (feed_read). */

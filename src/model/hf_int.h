@@ -78,7 +78,8 @@ struct hf_word { int value; const char *word; };    /* enum mixer or enum ffn */
 struct hf_layer_field { const char *name; enum hf_layer_part part; const struct hf_word *words; int count; };
 #define HF_WORDS(array) .words = array, .count = (int)(sizeof(array) / sizeof(array[0]))
 /* Where the field is absent the layers stay as they are. */
-void hf_layer_field_read(struct hf_reader *r, const struct hf_layer_field *f, struct layer_spec *layers, int64_t layer_count);
+void hf_layer_field_read(struct hf_reader *r, const struct hf_layer_field *f, struct layer_spec *layers,
+                         int64_t layer_count);
 void hf_layer_field_write(json_t *j, const struct model_spec *m, const struct hf_layer_field *f);
 
 /* ---- tensors */

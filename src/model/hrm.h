@@ -50,16 +50,20 @@ void hrm_rows(struct activations *a, int64_t rows);
 /* From a->x to x, once in a forward. */
 status hrm_begin(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;
 /* What pass k (spec.h: model_pass) reads: the stream and what is to be added to it. */
-status hrm_enter(const struct decoder *d, struct activations *a, int64_t k, struct block_io *io, const struct exec *r) WARN_UNUSED;
+status hrm_enter(const struct decoder *d, struct activations *a, int64_t k, struct block_io *io,
+                 const struct exec *r) WARN_UNUSED;
 /* From the stream behind L's last block to z_L; and its gradient in place, from z_L's to the stream's. */
-status hrm_low_fwd(const struct decoder *d, struct activations *a, const struct block_io *io, const struct exec *r) WARN_UNUSED;
+status hrm_low_fwd(const struct decoder *d, struct activations *a, const struct block_io *io,
+                   const struct exec *r) WARN_UNUSED;
 status hrm_low_bwd(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;
 /* a->grad from x's gradient to the embedding's. */
 status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;
 /* Training, before the first segment: which documents take part in which. Leaves states behind; pass 0 begins anew. */
-status hrm_look(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
+status hrm_look(const struct decoder *d, struct activations *a, const struct batch *b,
+                const struct exec *r) WARN_UNUSED;
 /* The targets of a segment, and whether the head halts: then the loss is to count hits. */
-const int32_t *hrm_targets(const struct decoder *d, const struct activations *a, const struct batch *b, int64_t segment);
+const int32_t *hrm_targets(const struct decoder *d, const struct activations *a, const struct batch *b,
+                           int64_t segment);
 static inline bool hrm_halts(const struct decoder *d) { return d->hrm && d->hrm->halt >= 0; }
 /* The head's loss behind a segment: run.scalars->halt_sum +=, a->dy and parameter gradients += of halt_sum * halt_scale. */
 status hrm_halt_bwd(const struct decoder *d, struct activations *a, const struct batch *b, int64_t segment,

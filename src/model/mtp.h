@@ -37,5 +37,6 @@ status mtp_lay(struct activations *a, const struct decoder *d, const struct lay 
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
 /* All modules forward and backward, after decoder_fwd and before the head's loss, with the units of embedding and head entered for backward: run.scalars->mtp_loss_sum +=, parameter gradients of
  * mtp_loss_sum * mtp_scale as decoder_fwd_bwd says, and a->grad = the gradient of a->s. */
-status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, const struct exec *r) WARN_UNUSED;
+status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+                   const struct exec *r) WARN_UNUSED;
 #endif

@@ -41,7 +41,8 @@ struct stage_bwd {
     double z_loss;
     bool fresh;
 };
-status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how, const struct exec *r) WARN_UNUSED;
+status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
+                 const struct exec *r) WARN_UNUSED;
 /* Evaluation, behind the last stage's stage_fwd: loss_sum and hits, as decoder_loss does. */
 status stage_loss(const struct stage_at *s, const struct batch *b, const struct exec *r) WARN_UNUSED;
 #endif

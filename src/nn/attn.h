@@ -1,19 +1,20 @@
-/* attn: the attention branch of a block: fused qkv projection, QK-norm and rope, causal attention, a gate where model.attention_gate
- * asks for it (Qwen3-Next; arXiv:2505.06708), output projection. G below is H with a gate, else 0.
+/* attn: the attention branch of a block: fused qkv projection, QK-norm and RoPE, causal attention, an output gate
+ * with model.attention_gate (Qwen3-Next; arXiv:2505.06708), output projection. G below is H with a gate, else 0.
  *
- *   tensor  shape              dtype  lives                      backward
+ *   tensor  shape              dtype  memory                     backward
  *   y       [N, D]             dt     act, by caller             dy =  (may be dout's memory: it is written last)
- *   qkv     [N, (H+2K+G) hd]   dt     act; scratch under full    rows are [q heads | k heads | v heads | gates of q's heads]
- *   rot     [N, (H+K) hd]      dt     the same; is qkv itself without QK-norm (rope works in place)
- *   qk_rstd [N, H+K]           A      the same; QK-norm only
+ *   qkv     [N, (H+2K+G) hd]   dt     act; scratch under full    rows: [q heads | k heads | v heads | gates of q heads]
+ *   rot     [N, (H+K) hd]      dt     the same                   is qkv itself without QK-norm (RoPE in place)
+ *   qk_rstd [N, H+K]           A      the same                   with QK-norm only
  *   o       [N, H hd]          dt     the same
  *   lse     [H, N]             A      the same
- *   gated   [N, H hd]          dt     scratch                    o sigmoid(gate), formed again in backward; is o itself without a gate
+ *   gated   [N, H hd]          dt     scratch                    o sigmoid(gate), recomputed in backward; else o
  *   out     [N, D]             dt     scratch, by caller         dout read
  *   dqkv, do_                  dt     scratch
- *   scratch_fwd, scratch_bwd   bytes  scratch                    as the op set asks (ops.attn_scratch)
+ *   scratch_fwd, scratch_bwd   bytes  scratch                    sized by the op set (ops.attn_scratch)
  *
- * FLOPs per token: 2 D (H+2K+G) hd + 2 H hd D + 4 H hd S_eff forward; backward twice the first two and 2.5 times the last. */
+ * FLOPs per token: 2 D (H+2K+G) hd + 2 H hd D + 4 H hd S_eff forward. Backward: 2 times the first two terms and 2.5
+ * times the last. */
 #ifndef INGOT_NN_ATTN_H
 #define INGOT_NN_ATTN_H
 #include "nn/linear.h"
@@ -24,13 +25,13 @@ struct attn {
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
     int64_t heads, heads_kv, hd, window;
     bool gate;
-    bool rope_alone;                /* RoPE of whole heads is between projection and attention, and nothing else */
-    double eps, scale, shift;       /* shift: what is added to the weights of the QK-norm */
+    bool rope_alone;                /* only RoPE of whole heads is between projection and attention */
+    double eps, scale, shift;       /* shift: added to the weights of the QK-norm */
 };
 struct attn_saved {
     struct tensor qkv, rot, qk_rstd, o, lse, gated;
     struct tensor dqkv, do_;                /* scratch of backward */
-    struct tensor scratch_fwd, scratch_bwd; /* what the op set asks for */
+    struct tensor scratch_fwd, scratch_bwd; /* sized by the op set */
     struct linear_saved qkv_saved, out_saved;
 };
 
@@ -40,24 +41,25 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct sink out,
                 const struct exec *r) WARN_UNUSED;
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-                const struct exec *r) WARN_UNUSED;
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+                struct tensor dy, const struct exec *r) WARN_UNUSED;
 
-/* Generation (attn_cache.c): keys and values [capacity, K hd], as rotated. */
+/* Generation (attn_cache.c): keys after RoPE, and values, [capacity, K hd]. */
 struct attn_cache {
     struct tensor k, v;
 };
 void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l);
-status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k, const struct cache_at *at,
-                       const struct exec *r) WARN_UNUSED;
-status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c, const struct cache_at *at,
-                 struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
+status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k,
+                       const struct cache_at *at, const struct exec *r) WARN_UNUSED;
+status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
+                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
-/* The projection and rotation alone: fills s->qkv and s->rot. */
-status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, const struct exec *r) WARN_UNUSED;
-/* The gate and the output projection, from s->o. */
+/* Projection and RoPE only: fills s->qkv and s->rot. */
+status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+                    const struct exec *r) WARN_UNUSED;
+/* Gate and output projection, from s->o. */
 status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct exec *r) WARN_UNUSED;
-/* Pointers to the q, k and v heads of the saved tensors; strides are elements from row to row. */
+/* The q, k and v heads of the saved tensors; strides are in elements from row to row. */
 struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);
 #endif

@@ -1,9 +1,9 @@
-/* ffn: the feed-forward part of a layer, one row per kind of model.layers. A new one is a file here with
+/* ffn: the feed-forward part of a layer, one row per kind in model.layers. A new kind is a file here with
  *
- *   X_init, X_lay, X_rows, X_fwd, X_bwd   as of a mixer (nn/mixer.h), but a forward sees no batch
- *   X_recompute   what `policy` did not keep, computed again from y before X_bwd
- *   X_adds        its sink may have a sum
- *   X_traits      as of a mixer */
+ *   X_init, X_lay, X_rows, X_fwd, X_bwd   as in a mixer (nn/mixer.h), but forward gets no batch
+ *   X_recompute   recomputes from y what `policy` did not keep, before X_bwd
+ *   X_adds        true if X_fwd supports a sink with a sum
+ *   X_traits      as in a mixer */
 #ifndef INGOT_NN_FFN_H
 #define INGOT_NN_FFN_H
 #include "nn/mlp.h"
@@ -31,15 +31,18 @@ struct ffn_saved {
     };
 };
 
-void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
+void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
+              int64_t layer);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
-status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
-status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
-/* Its sink may have a sum. */
+status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r) WARN_UNUSED;
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+               struct tensor dy, const struct exec *r) WARN_UNUSED;
+/* True if ffn_fwd supports a sink with a sum. */
 bool ffn_adds(const struct ffn_block *m, const struct exec *r);
-/* SP_OVERLAP: its y, out, dout and dy are read and written by its linears alone. */
+/* SP_OVERLAP: only its linears read and write y, out, dout and dy. */
 enum sp_mode ffn_how(const struct ffn_block *m);
 #endif

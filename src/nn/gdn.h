@@ -1,20 +1,21 @@
-/* gdn: Gated DeltaNet (Yang et al., arXiv:2412.06464) as Qwen3-Next and fla have it: one projection, a short causal convolution over
- * q, k and v, the gated delta rule per value head, a gated norm, the output projection.
+/* gdn: Gated DeltaNet (Yang et al., arXiv:2412.06464) as in Qwen3-Next and fla: one projection, a short causal
+ * convolution over q, k and v, the gated delta rule per value head, a gated norm, the output projection.
  *
- *   tensor   shape          dtype  lives                           backward
+ *   tensor   shape          dtype  memory                          backward
  *   y        [N, D]         dt     act, by caller                  dy =  (may be dout's memory: it is written last)
- *   in       [N, W]         dt     act; scratch under full         rows are [q Hk dk | k Hk dk | v Hv dv | z Hv dv | b Hv | a Hv]
- *   conv     [N, C]         dt     act; scratch from selective     C: the q, k and v columns after convolution and SiLU; formed again
+ *   in       [N, W]         dt     act; scratch under full         rows: [q Hk dk | k Hk dk | v Hv dv | z Hv dv |
+ *                                                                 b Hv | a Hv]
+ *   conv     [N, C]         dt     act; scratch from selective     C: q, k, v columns after conv and SiLU; recomputed
  *   g, beta  [N, Hv]        A      act; scratch under full
- *   saved    bytes          U8     act; scratch under full         what the op set keeps (ops.delta_bytes)
+ *   saved    bytes          U8     act; scratch under full         saved by the op set (ops.delta_bytes)
  *   o        [N, Hv dv]     dt     act; scratch under full
  *   rstd     [N, Hv]        A      the same
- *   gated    [N, Hv dv]     dt     act; scratch from selective     the output projection's input; formed again
+ *   gated    [N, Hv dv]     dt     act; scratch from selective     input of the output projection; recomputed
  *   out      [N, D]         dt     scratch, by caller              dout read
  *   din, dconv, do_, dg, dbeta     scratch                         gradients of the above
- *   A_log, dt_bias [Hv], conv.weight [C, K], norm.weight [dv]      param; the first two are read as masters: exp sees all their bits
+ *   A_log, dt_bias [Hv], conv.weight [C, K], norm.weight [dv]      param; A_log and dt_bias are read in fp32 for exp
  *
- * FLOPs per token: 2 D W + 2 Hv dv D + Hv (6 dk dv + 2C (3 dk + 2 dv) + 2 C^2 / 3), chunks of C = 64. */
+ * FLOPs per token: 2 D W + 2 Hv dv D + Hv (6 dk dv + 2C (3 dk + 2 dv) + 2 C^2 / 3), with chunks of C = 64. */
 #ifndef INGOT_NN_GDN_H
 #define INGOT_NN_GDN_H
 #include "nn/linear.h"
@@ -30,7 +31,7 @@ struct gdn_saved {
     struct tensor in, conv, g, beta, saved, o, rstd, gated;
     struct tensor din, dconv, do_, dg, dbeta;   /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd;
-    bool conv_kept;                             /* conv and gated lie in act */
+    bool conv_kept;                             /* conv and gated are kept in act */
     struct linear_saved in_saved, out_saved;
 };
 
@@ -40,8 +41,8 @@ void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
-status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-               const struct exec *r) WARN_UNUSED;
+status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+               struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* Generation (gdn_cache.c): the last rows before the convolution [K-1, C], and the state [Hv, dk, dv]. */
 struct gdn_cache {
@@ -50,10 +51,11 @@ struct gdn_cache {
 void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l);
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k, const struct cache_at *at,
                       const struct exec *r) WARN_UNUSED;
-status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c, const struct cache_at *at,
-                struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
+status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
+                const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
-/* The parts of forward that generation shares. `before`: rows before the convolution's first; state: in and out, or NULL. */
+/* The part of forward that generation shares. `before`: rows before the first row of the convolution; state_in,
+ * state_out: may be NULL. */
 struct gdn_carry {
     const void *before;
     const void *state_in;

@@ -1,4 +1,4 @@
-/* What every mixer is given beside its own tensors. */
+/* Inputs of every mixer besides its own tensors. */
 #ifndef INGOT_NN_MIX_H
 #define INGOT_NN_MIX_H
 #include "data/load/loader.h"
@@ -9,7 +9,7 @@ struct mix {
     const struct batch *batch;
 };
 
-/* Generation keeps one sequence of at most `capacity` tokens. */
+/* Generation: the cache of one sequence of at most `capacity` tokens. */
 struct cache_lay {
     int64_t capacity;
     dtype dt;
@@ -17,7 +17,7 @@ struct cache_lay {
 };
 struct cache_at {
     int64_t at, rows, capacity;  /* tokens [at, at + rows) are new */
-    const struct batch *batch;   /* of them */
+    const struct batch *batch;   /* the new tokens */
     const int32_t *length;       /* in the op set's memory: at + rows */
 };
 #endif

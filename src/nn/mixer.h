@@ -1,16 +1,17 @@
-/* mixer: what mixes tokens in a layer: attention, linear attention, state spaces. A new mixer is a file here with the functions below, its ops,
- * a word in spec/words.def, and a row in the two lists below. docs/howto/mixer.md.
+/* mixer: the part of a layer that mixes tokens: attention, linear attention, state spaces. A new mixer is a file here
+ * with the functions below, its ops, a word in spec/words.def, and a row in each of the two lists below. See
+ * docs/howto/mixer.md.
  *
  *   X_init         declares its parameters under NAME
- *   X_lay          allocates what forward and backward need from the arenas (parallel/exec.h)
- *   X_rows         sets the rows of its views: a batch may be shorter than what was laid out
- *   X_fwd          y [N, D] -> out [N, D], by linear_last of its `out`
+ *   X_lay          allocates memory for forward and backward from the arenas (parallel/exec.h)
+ *   X_rows         sets the rows of its views: a batch may be shorter than the allocation
+ *   X_fwd          y [N, D] -> out [N, D], with linear_last of its `out`
  *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (exec.accum)
- *                  With overlapped sequence parallelism rows of y and dout may still be arriving: nn/linear.h alone reads them and writes
- *                  out and dy (nn/sequence_parallel.h)
- *   X_cache_lay    generation: what one sequence keeps from token to token, from an arena
- *   X_cache_fill   after X_fwd of `rows` rows of one document that are tokens [at, at + rows) of the sequence
- *   X_step         one more row: as X_fwd, reading and extending the cache of `at` tokens
+ *                  With overlapped sequence parallelism, rows of y and dout may still be arriving: only nn/linear.h may
+ *                  read them and write out and dy (nn/sequence_parallel.h)
+ *   X_cache_lay    generation: allocates the cache of one sequence from an arena
+ *   X_cache_fill   call it after X_fwd of `rows` rows of one document, which are tokens [at, at + rows) of the sequence
+ *   X_step         one more row: as X_fwd; reads and extends the cache of `at` tokens
  *   X_traits       checks, widths, GEMMs and FLOPs from the spec alone, for meshes and plans (spec/layer_traits.h) */
 #ifndef INGOT_NN_MIXER_H
 #define INGOT_NN_MIXER_H
@@ -52,18 +53,19 @@ struct mixer_cache {
     };
 };
 
-void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name, const struct model_spec *spec, int64_t layer);
+void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
+                int64_t layer);
 void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l);
 void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows);
-status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct sink out,
-                 const struct exec *r) WARN_UNUSED;
-/* Its sink may have a sum. */
+status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
+                 struct sink out, const struct exec *r) WARN_UNUSED;
+/* True if mixer_fwd supports a sink with a sum. */
 bool mixer_adds(const struct mixer_block *m, const struct exec *r);
-status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
-                 const struct exec *r) WARN_UNUSED;
+status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
+                 struct tensor dout, struct tensor dy, const struct exec *r) WARN_UNUSED;
 void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l);
-status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k, const struct cache_at *at,
-                        const struct exec *r) WARN_UNUSED;
-status mixer_step(const struct mixer_block *m, struct mixer_saved *s, struct mixer_cache *k, const struct mix *c, const struct cache_at *at,
-                  struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
+status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s, struct mixer_cache *k,
+                        const struct cache_at *at, const struct exec *r) WARN_UNUSED;
+status mixer_step(const struct mixer_block *m, struct mixer_saved *s, struct mixer_cache *k, const struct mix *c,
+                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,9 +1,9 @@
 /* mlp: the feed-forward branch of a block: SwiGLU (Shazeer, arXiv:2002.05202) or GELU (GPT-2).
  *
- *   tensor  shape            dtype  lives                         backward
+ *   tensor  shape            dtype  memory                        backward
  *   y       [N, D]           dt     act, by caller                dy =
- *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up] of one GEMM; overwritten by its gradient
- *   m       [N, F]           dt     scratch                       formed again from up beside dm, and in its place
+ *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up], one GEMM; its gradient replaces it
+ *   m       [N, F]           dt     scratch                       recomputed from up together with dm, and replaces dm
  *   out     [N, D]           dt     scratch, by caller            dout read
  *
  * FLOPs per token: 6 D F (SwiGLU) or 4 D F (GELU) forward, twice that backward. */
@@ -19,11 +19,13 @@ extern const struct layer_traits mlp_traits; /* spec/layer_traits.h */
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
-/* full: up. */
-status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
-bool mlp_adds(const struct mlp *m, const struct exec *r);
-/* dy may be of type A. */
-status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
+/* Under full: recomputes up. */
+status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r) WARN_UNUSED;
+bool mlp_adds(const struct mlp *m, const struct exec *r);
+/* dy may have type A. */
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+               struct tensor dy, const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,26 +1,27 @@
-/* moe: a mixture of experts in the place of an mlp (Shazeer et al., arXiv:1701.06538): y_t = sum of w_te f_e(h_t) over the chosen e, and
- * of the shared expert, which all tokens pass, times sigmoid(<h, gate>) where model.moe_shared_gate asks for it (Qwen3-Next; DeepSeek's
- * has no gate). Experts are SwiGLU of width I. S: sorted rows of all experts; ops/ops_moe.h says in which order, and what the routing is.
+/* moe: a mixture of experts instead of an mlp (Shazeer et al., arXiv:1701.06538): y_t = sum of w_te f_e(h_t) over the
+ * chosen experts e, plus the shared expert, which processes every token. With model.moe_shared_gate its output is
+ * multiplied by sigmoid(<h, gate>) (Qwen3-Next; DeepSeek has no gate). Experts are SwiGLU of width I. S: sorted rows
+ * of all experts; ops/ops_moe.h defines the order and the routing.
  *
- *   tensor  shape          dtype  lives                      backward
+ *   tensor  shape          dtype  memory                     backward
  *   y       [N, D]         dt     act, by caller             dy =  (may be dout's memory: it is written last)
- *   logits  [N, E]         A      act; scratch under full    routers are GEMMs of dt with a result in A
- *   routing [N, k] ...     i32, A act                        never formed again: choices are the forward's
+ *   logits  [N, E]         A      act; scratch under full    the router is a GEMM of dt with a result in A
+ *   routing [N, k] ...     i32, A act                        never recomputed: backward uses the choices of forward
  *   up      [S, 2I]        dt     act; scratch under full    [gate | up] per row; overwritten by its gradient
- *   m       [S, I]         dt     scratch                    with the slot's weight inside, so that the experts' outputs need not be kept
- *   sorted  [S, D]         dt     scratch                    what experts give; in backward the gradients of their inputs
- *   shared  [N, 2 shared]  ...    as of an mlp
- *   shared_out [N, D]      dt     act; scratch under full    with a gate; becomes its gradient
+ *   m       [S, I]         dt     scratch                    includes the slot's weight: expert outputs are not kept
+ *   sorted  [S, D]         dt     scratch                    outputs of the experts; in backward their input gradients
+ *   shared  [N, 2 shared]  ...    as in an mlp
+ *   shared_out [N, D]      dt     act; scratch under full    with a gate; overwritten by its gradient
  *   gate    [N, 1]         A      act; scratch under full
  *   out     [N, D]         dt     scratch, by caller         dout read
- *   wide    [N, D]         A      scratch                    dy of router, shared expert and gate, summed before it is rounded
+ *   wide    [N, D]         A      scratch                    dy of router, shared expert and gate before rounding
  *
- * With tensor parallelism I and the shared width are those of a rank, and what it gives is a part of the sum; all rows are there, and all ranks
- * choose alike.
+ * With tensor parallelism, I and the shared width are those of a rank, and its output is a partial sum. Every rank
+ * has all rows and makes the same choices.
  *
- * Parameters under NAME: router.weight [E, D], router.bias [E] (role BALANCE), experts.up.weight [E 2I, D] (an expert's gate rows before
- * its up rows), experts.down.weight [E D, I], shared.up.weight, shared.down.weight, shared_gate.weight [1, D].
- * FLOPs per token: 2 D E + 6 D (k I + shared) forward, twice that backward. */
+ * Parameters under NAME: router.weight [E, D], router.bias [E] (role BALANCE), experts.up.weight [E 2I, D] (per
+ * expert: gate rows, then up rows), experts.down.weight [E D, I], shared.up.weight, shared.down.weight,
+ * shared_gate.weight [1, D]. FLOPs per token: 2 D E + 6 D (k I + shared) forward, twice that backward. */
 #ifndef INGOT_NN_MOE_H
 #define INGOT_NN_MOE_H
 #include "nn/mix.h"
@@ -40,9 +41,9 @@ struct moe_saved {
     struct mlp_saved shared;
     struct tensor shared_out, gate;
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
-    struct tensor scratch_fwd, scratch_bwd, scratch_product; /* what the op set asks for */
+    struct tensor scratch_fwd, scratch_bwd, scratch_product; /* sized by the op set */
     int64_t align, experts, top_k;
-    bool train;                     /* laid out for backward */
+    bool train;                     /* allocated for backward */
     struct linear_saved router_saved, gate_saved;
 };
 
@@ -50,10 +51,12 @@ extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out, const struct exec *r) WARN_UNUSED;
-/* full: logits, up, the shared expert. */
-status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y, const struct exec *r) WARN_UNUSED;
-bool moe_adds(const struct moe *m, const struct exec *r);
-status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout, struct tensor dy,
+status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
+/* Under full: recomputes logits, up and the shared expert. */
+status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
+                     const struct exec *r) WARN_UNUSED;
+bool moe_adds(const struct moe *m, const struct exec *r);
+status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+               struct tensor dy, const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,23 +1,27 @@
-/* whole: the rows of a micro-batch that the other ranks of a tensor-parallel group hold (sequence parallelism, arXiv:2205.05198).
+/* sequence_parallel: all-gather and reduce-scatter of the rows of a micro-batch within a tensor-parallel group
+ * (sequence parallelism, arXiv:2205.05198).
  *
- * Of t ranks, rank r holds rows [r n/t, (r + 1) n/t) of the residual stream: norms, residual adds and what backward keeps of them are of
- * these alone. Between the stream and the GEMMs of a branch lie two exchanges, the same forward and backward:
+ * Rank r of t holds rows [r n/t, (r + 1) n/t) of the residual stream. Norms, residual adds, and what backward keeps
+ * of them use only these rows. Two collectives connect the residual stream to the GEMMs of a branch, in forward and
+ * in backward:
  *
- *     y [n/t, D] -- sp_all_gather --> in [n, D] -- the branch, with this rank's heads or columns --> out [n, D] -- sp_reduce_scatter --> [n/t, D]
+ *     y [n/t, D] -- sp_all_gather --> in [n, D] -- branch with this rank's heads or columns --> out [n, D]
+ *     out [n, D] -- sp_reduce_scatter --> [n/t, D]
  *
- * out is a part of a sum: the ranks' parts are added up in F32, in an order that depends on t alone, rounded once, and each rank gets its
- * rows. What backward reads is the stream's part, which is gathered again.
+ * out is a partial sum. The reduction is in F32, in an order that depends only on t, and rounds once; each rank gets
+ * its rows. Backward keeps only the rank's rows and gathers them again.
  *
- * Where a device does both at once, exchanges go on beside the GEMMs of a branch that reads y and dout, and forms out and dy, by
- * nn/linear.h alone: a GEMM takes the rows of its own rank first, then those of the others as they come, and forms what is summed in the
- * order in which the others wait for it, its own rows last:
+ * Overlap. On a device that supports it, the collectives of a branch overlap its GEMMs, if only nn/linear.h reads y
+ * and dout and writes out and dy. A GEMM first processes the rows of its own rank, then those of the other ranks in
+ * order of arrival. It writes the sum's rows in the order in which the other ranks need them, its own rows last:
  *
- *     rank r    computes  rows r | r - 1 | r - 2 ...            rows r + 1 | r + 2 | ... | r
- *               beside    from r - 1 | from r - 2 ...                      | to r + 1 | to r + 2 ...  then all are added up
+ *     rank r    GEMM      rows r | r - 1 | r - 2 ...            rows r + 1 | r + 2 | ... | r
+ *               transfer  from r - 1 | from r - 2 ...                      | to r + 1 | to r + 2 ... then the reduction
  *
- * Backward gathers dout so, y behind it, for the gradient of the weights alone; that gradient is formed while the sums of dy travel.
+ * Backward gathers dout this way and y after it; y is only needed for the weight gradient, which is computed during
+ * the reduce-scatter of dy.
  *
- * One rank: there is nothing to exchange, and `in` and `out` are the stream's own tensors. */
+ * One rank: no communication; `in` and `out` are the residual stream's own tensors. */
 #ifndef INGOT_NN_SEQUENCE_PARALLEL_H
 #define INGOT_NN_SEQUENCE_PARALLEL_H
 #include "parallel/exec.h"
@@ -25,57 +29,61 @@
 
 struct sp {
     int shares;                 /* ranks */
-    struct tensor in, out;      /* [N, D] dt, scratch: not there with one rank */
-    struct tensor parts;        /* [N, D] what the others have formed of this rank's rows: beside `in`, which backward still reads; else there */
+    struct tensor in, out;      /* [N, D] dt, scratch: not allocated with one rank */
+    struct tensor parts;        /* [N, D] the other ranks' partial sums of this rank's rows. Separate from `in` if
+                                   backward still reads that; else the same memory */
 };
 
-/* Rows of the stream: `l` is of a micro-batch. */
+/* The layout of this rank's rows of the residual stream; `l` is of the full micro-batch. */
 struct lay sp_local_lay(const struct lay *l);
 void sp_lay(struct sp *w, int64_t d, const struct lay *l);
 void sp_rows(struct sp *w, int64_t rows);
 
-/* *all: the rows of all ranks, in `to` (w's in or out); `part` itself with one rank. */
+/* *all: the rows of all ranks, in `to` (w->in or w->out); with one rank, `part` itself. */
 status sp_all_gather(struct tensor to, struct tensor part, struct tensor *all, const struct exec *r) WARN_UNUSED;
-/* Where a branch stores what is summed into `part`. */
+/* Where a branch stores its output before the reduction to `part`. */
 static inline struct tensor sp_out(const struct sp *w, struct tensor part) { return w->out.rank ? w->out : part; }
-/* part = this rank's rows of the sum of the ranks' w->out. Overwrites w->parts. */
+/* part = this rank's rows of the sum of all ranks' w->out. Overwrites w->parts. */
 status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r) WARN_UNUSED;
-/* The same where all ranks have formed all of w->out. */
+/* part = this rank's rows of w->out, if every rank has computed all of w->out. */
 status sp_keep_local(const struct sp *w, struct tensor part, const struct exec *r) WARN_UNUSED;
 
-/* What all must have the same bits of: each rank forms its rows, sp_local_rows, of what is gathered in its place. */
+/* For values that must have equal bits on all ranks: each rank computes sp_local_rows, and an in-place all-gather
+ * collects them. */
 struct tensor sp_local_rows(struct tensor all, const struct exec *r);
 status sp_all_gather_in_place(struct tensor all, const char *name, const struct exec *r) WARN_UNUSED;
 
-/* ---- beside the GEMMs */
+/* ---- overlap with GEMMs */
 
-/* What is on its way, between a branch's beginning and its end. */
-enum { SP_RANKS_MAX = 32 };  /* more than that exchange before and behind */
+/* State of the transfers between the begin and the end of a branch. */
+enum { SP_RANKS_MAX = 32 };  /* larger groups do not overlap */
 struct sp_overlap {
     struct side_stream *side_stream;
     int rank, ranks;
     struct sp_gather {
-        struct tensor all, part;    /* all.data NULL: nothing */
-        int begun;                  /* steps: rows of rank - 1, rank - 2, ... and this rank's own */
-        struct event came[SP_RANKS_MAX];     /* by step */
+        struct tensor all, part;    /* all.data NULL: no gather is active */
+        int begun;                  /* steps that were started: rows of rank - 1, rank - 2, ..., and this rank's own */
+        struct event came[SP_RANKS_MAX];     /* by step: the rows have arrived */
     } coming[2];
-    const struct sp *leaving;    /* its `out` is sent as it is formed; NULL: nothing is */
-    int formed;                     /* blocks of it */
+    const struct sp *leaving;    /* its `out` is sent as it is computed; NULL: no reduction is active */
+    int formed;                     /* number of computed blocks */
 };
-/* One rank, or very many: nothing, and w->side_stream stays NULL. */
+/* With one rank, or more than SP_RANKS_MAX, this does nothing and w->side_stream stays NULL. */
 status sp_overlap_open(struct sp_overlap *w, struct side_stream *aside, const struct comm *tp) WARN_UNUSED;
 void sp_overlap_close(struct sp_overlap *w);
-/* Nothing is on its way any more: what was queued is thrown away. */
+/* Drops all queued transfers; none is active afterwards. */
 void sp_overlap_reset(struct sp_overlap *w);
 
-/* The two exchanges of a branch. BESIDE: *all is read, and what sp_reduce_scatter_begin returns is formed, by nn/linear.h alone; two gathers and one sum
- * at a time. On the host each step of them is done when somebody waits for it. */
+/* The two collectives of a branch. With SP_OVERLAP, only nn/linear.h may read *all and write the tensor that
+ * sp_reduce_scatter_begin returns. At most two gathers and one reduction are active. On the host, a step runs when
+ * its result is waited for. */
 enum sp_mode { SP_BLOCKING, SP_OVERLAP };
-status sp_all_gather_begin(struct tensor to, struct tensor part, enum sp_mode how, struct tensor *all, const struct exec *r) WARN_UNUSED;
+status sp_all_gather_begin(struct tensor to, struct tensor part, enum sp_mode how, struct tensor *all,
+                           const struct exec *r) WARN_UNUSED;
 struct tensor sp_reduce_scatter_begin(const struct sp *w, struct tensor part, enum sp_mode how, const struct exec *r);
 
-/* For nn/linear.h: a GEMM of rows of x to rows of y is one of sp_blocks of them, each between enter and leave; and what reads all of x
- * comes behind sp_wait. */
+/* For nn/linear.h: a GEMM from rows of x to rows of y is split in sp_blocks blocks, each between sp_block_begin and
+ * sp_block_end. Call sp_wait before reading all of x. */
 int sp_blocks(struct tensor x, struct tensor y, const struct exec *r);
 status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct exec *r) WARN_UNUSED;
 status sp_block_end(int k, struct tensor x, struct tensor y, const struct exec *r) WARN_UNUSED;

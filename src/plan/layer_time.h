@@ -32,7 +32,8 @@ struct layer_shape {
     int64_t stream;                 /* tokens of the residual stream on this rank: tokens / tp with sequence parallel */
 };
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
-struct layer_times layer_times_head(const struct layer_shape *s, int heads); /* head and loss, all in backward: 1 + the extra predictions */
+/* head and loss, all in backward: 1 + the extra predictions */
+struct layer_times layer_times_head(const struct layer_shape *s, int heads);
 struct layer_times layer_times_embed(const struct layer_shape *s);
 
 /* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */

@@ -45,6 +45,7 @@ double machine_host_both(const struct machine *m);
 double machine_peak(const struct machine *m, enum precision precision);  /* FLOP/s; 0: not known */
 /* FLOP/s of a GEMM whose smallest side is `width`; of attention over sequences of `tokens`. */
 double machine_gemm_rate(const struct machine *m, enum precision precision, double width);
-double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim, int64_t tokens, bool backward);
+double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim, int64_t tokens,
+                              bool backward);
 double machine_linear_rate(const struct machine *m, enum precision precision, bool backward);
 #endif

@@ -62,7 +62,8 @@ status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
 /* Communication buffers of a rank of the mesh. `depth`: messages of `message` bytes that a pipeline mailbox holds. */
-struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind, size_t message, int depth);
+struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind,
+                                    size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);

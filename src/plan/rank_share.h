@@ -48,7 +48,8 @@ struct rank_share_args {
     const struct ops *ops;
 };
 /* STATUS_CONFIG in one line when the model cannot be divided so. */
-status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a) WARN_UNUSED;
+status rank_share_open(struct rank_share **out, const struct mesh_variant *v,
+                       const struct rank_share_args *a) WARN_UNUSED;
 void rank_share_close(struct rank_share *s);
 bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v);
 #endif
