@@ -1,17 +1,21 @@
-/* The decoder: embedding, L pre-norm blocks, final norm, head. Built from a model spec; knows no training loop. With model.hrm_cycles the
- * blocks are gone through more than once (model/hrm.h).
+/* The decoder: embedding, L pre-norm blocks, final norm, head. Built from a model spec; independent of the training
+ * loop. With model.hrm_cycles the blocks run more than once (model/hrm.h).
  *
- * The residual stream. Each norm also performs the pending residual add, so a block is
+ * The residual stream. Each norm also does the pending residual add, so a block is
  *     s1 = x + b      (b: the previous block's feed-forward output)      y1 = norm1(s1)      a = mixer(y1)
  *     s2 = s1 + a                                                        y2 = norm2(s2)      b = ffn(y2)
- * and the final norm adds the last b. Where the set's GEMMs add (EPILOGUE_ADD), a branch's last one forms the sum, and the norm reads it.
- * Backward walks the same chain with one gradient G of the stream:
+ * and the final norm adds the last b. If the set's GEMMs support EPILOGUE_ADD, the last GEMM of a branch computes the
+ * sum and the norm reads it. Backward goes through the same chain in reverse with one gradient G of the residual
+ * stream:
  *     G <- G + norm2_bwd(ffn_bwd(G));   G <- G + norm1_bwd(mixer_bwd(G)).
  *
- * With tensor parallelism a rank holds some rows of the stream; mixer, ffn, embedding and head see all of them (nn/sequence_parallel.h).
+ * With tensor parallelism a rank holds a part of the residual stream's rows; mixer, ffn, embedding and head use all
+ * rows (nn/sequence_parallel.h).
  *
- * Kept for backward, per token and layer (recompute: none | selective | full), in elements:
- *     s1 D always;  s2 D, qkv (H+2K) hd, o H hd, up 2F   none, selective;  y1 D, y2 D   none. (gqa and mlp; the others say it in nn/.) */
+ * Kept for backward, in elements per token and layer, by recompute policy (gqa and mlp; see nn/ for the other kinds):
+ *     s1 D                                         none, selective, full
+ *     s2 D, qkv (H+2K) hd, o H hd, up 2F           none, selective
+ *     y1 D, y2 D                                   none */
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
 #include "nn/embed.h"
@@ -24,22 +28,22 @@
 #include "parallel/mesh.h"
 
 struct block {
-    bool remembers; /* has a memory of n-grams, which comes first */
+    bool remembers; /* has an n-gram memory (engram), which runs first */
     struct engram engram;
     struct norm_block norm1, norm2;
     struct mixer_block mixer;
     struct ffn_block ffn;
 };
 struct block_saved {
-    struct tensor s1, y1, s2, y2; /* [N, D]: of the stream's rows that are here */
+    struct tensor s1, y1, s2, y2; /* [N, D]: this rank's rows of the residual stream */
     struct norm_saved norm1, norm2;
     struct mixer_saved mixer;
     struct ffn_saved ffn;
     struct engram_saved engram;
     struct sp whole;
-    size_t act_mixer, act_end;    /* in the arena of activations: those of memory and mixer, and its own, end there */
+    size_t act_mixer, act_end;    /* offsets in the activation arena: the end of engram and mixer, and of the block */
 };
-/* Generation: what one sequence keeps in a block. */
+/* Generation: the cache of one sequence in a block. */
 struct block_cache {
     struct mixer_cache mixer;
     struct engram_cache engram;
@@ -52,13 +56,13 @@ struct hrm; /* model/hrm.h */
 struct hrm_saved;
 
 enum { PART_CHUNKS = 64 };
-/* What a rank of a pipeline holds: one or several runs of blocks, and what stands before the first and behind the last. */
+/* What a pipeline rank holds: one or several ranges of blocks, and the model's first and last parts. */
 struct part {
     int chunks;
     struct {
         int64_t begin, end;
-    } layers[PART_CHUNKS]; /* in the order of the model */
-    bool first, last;      /* the embedding; the final norm, the head, the extra predictions */
+    } layers[PART_CHUNKS]; /* in model order */
+    bool first, last;      /* first: the embedding; last: final norm, head, MTP modules */
 };
 
 struct decoder {
@@ -68,37 +72,39 @@ struct decoder {
     struct embed embed;
     struct block *blocks; /* [layer_count], owned */
     struct mtp *mtp;      /* [mtp_depth], owned */
-    struct hrm *hrm;      /* owned; NULL: layers come once */
-    struct tensor token_map; /* [vocab] I32, with model.engram_fold: data/tokenizer/token_map.h; whoever makes the weights fills it */
+    struct hrm *hrm;      /* owned; NULL: layers run once */
+    struct tensor token_map; /* [vocab] I32, with model.engram_fold: data/tokenizer/token_map.h; filled by the code
+                                that initialises or loads weights */
     struct norm_block norm;
     struct head head;
     struct rope rope;
 };
-/* The memory of one micro-batch of `n` tokens. */
+/* Memory for one micro-batch of `n` tokens. */
 struct activations {
-    struct lay lay;             /* as laid; its arenas are not used afterwards */
+    struct lay lay;             /* as passed to activations_lay; its arenas are not used afterwards */
     struct block_saved *blocks; /* [layer_count], owned */
     struct tensor x,
-        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With activations_once x, y and
-                           grad are one place, branch and dy another */
-    struct tensor grad; /* [N, D]: G, gradient of the residual stream */
-    struct tensor s, y, dy; /* [N, D]: final sum, norm, gradient */
+        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With
+                           activations_once x, y and grad share memory, and branch and dy share memory */
+    struct tensor grad; /* [N, D]: G, the gradient of the residual stream */
+    struct tensor s, y, dy; /* [N, D]: final sum, its norm, gradient of the norm's output */
     struct norm_saved norm;
     struct head_saved head;
     struct sp ends;       /* of embedding and head */
-    struct mtp_saved *mtp;   /* [mtp_depth], owned; training alone */
-    struct stages *stages;   /* owned, with lay.sets: instead of blocks */
-    struct hrm_saved *hrm;   /* owned; NULL without */
-    struct tensor workspace; /* the op set's */
-    size_t act_front;        /* in the arena of activations: what stands before the blocks, and is needed until the last backward, ends there */
+    struct mtp_saved *mtp;   /* [mtp_depth], owned; training only */
+    struct stages *stages;   /* owned, with lay.sets: replaces blocks */
+    struct hrm_saved *hrm;   /* owned; NULL: no HRM */
+    struct tensor workspace; /* of the op set */
+    size_t act_front;        /* offset in the activation arena: end of the tensors before the blocks, which are live
+                                until the last backward */
 };
 
-/* Declares all parameters of the model; those of other parts are not stored (params.h: units). `mesh` NULL: one rank. The spec and the
- * mesh's shape were checked. decoder_fini frees. */
+/* Declares all parameters of the model; those of other pipeline ranks are not stored (params.h: units). `mesh` NULL:
+ * one rank. The spec and the mesh shape were checked before. decoder_fini frees. */
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
 
-/* Takes weights (and gradients, moments) and the rope tables for `positions`; counting or real. */
+/* Allocates weights (and gradients, moments) and the RoPE tables for `positions`; the arenas count or are real. */
 struct decoder_lay_args {
     dtype dt, moment_dt;
     int with_grad, moments;
@@ -108,13 +114,13 @@ struct decoder_lay_args {
 };
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;
 
-/* Each block is gone through once forward, then once backward, and nothing else follows the blocks than norm and head. */
+/* True if each block runs once forward and once backward, and only norm and head follow the blocks. */
 static inline bool activations_once(const struct model_spec *m) { return m->mtp_depth == 0 && m->hrm_cycles == 0; }
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
 
-/* Embedding and head, which see the rows of all ranks: from tokens to a->x, from a->grad to the table's gradient, and the loss of args.y,
- * of which, as of args.dy, this rank has its rows. */
+/* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; and
+ * the loss of args.y. This rank holds its rows of args.y and args.dy. */
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                          const struct exec *r) WARN_UNUSED;
 status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -122,26 +128,29 @@ status decoder_embed_bwd(const struct decoder *d, struct activations *a, const s
 status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args,
                     const struct exec *r) WARN_UNUSED;
 
-/* Forward of a micro-batch to the final norm's output a->y. b->rows may be below the laid n. */
+/* Forward of a micro-batch to the final norm's output a->y. b->rows may be less than the allocated n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                    const struct exec *r) WARN_UNUSED;
-/* Loss alone: run.scalars->loss_sum += over valid targets, hits += likewise. */
+/* Loss only: run.scalars->loss_sum and hits += over valid targets. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct exec *r) WARN_UNUSED;
-/* Forward and backward: loss_sum likewise, of all segments (model_segments), and mtp_loss_sum of the extra predictions; parameter gradients of loss_sum *
- * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or += (run.accum), the rest += (params.h: `stored`). */
+/* Forward and backward. loss_sum += over all segments (model_segments), mtp_loss_sum += over the MTP modules.
+ * Parameter gradients are those of loss_sum * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or +=
+ * (run.accum), the rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct exec *r) WARN_UNUSED;
 
-/* The stream x + branch (data NULL: x), before a block and behind it. Behind it x is `next`, where the block adds the stream itself, and
- * else s2, and branch is `out`. LAY_FORWARD: all layers share the place of s2; the next norm reads it before it is overwritten, row by row. */
+/* The residual stream x + branch (data NULL: x) before and after a block. After the block, x is `next` if the block
+ * computes the residual add itself, else s2, and branch is `out`. LAY_FORWARD: all layers share the memory of s2; the
+ * next norm reads each row before it is overwritten. */
 struct block_io {
     struct tensor x, branch;
-    struct tensor out;  /* memory for a branch's output */
-    struct tensor next; /* where the stream behind the block is wanted, not what it reads: the sum of the norm there; data NULL: nowhere */
+    struct tensor out;  /* memory for the output of a branch */
+    struct tensor next; /* where the next reader wants the residual stream after the block: the sum of its norm. Not
+                           memory that the block reads; data NULL: none */
 };
-/* decoder_fwd with something else in the place of block_fwd: generation, which keeps keys and values. `index` counts the visits of
- * blocks in a forward from 0; model.hrm_cycles visits them more than once. */
+/* decoder_fwd with another function instead of block_fwd: generation, which caches keys and values. `index` counts
+ * the block visits of a forward from 0; with model.hrm_cycles a block is visited more than once. */
 struct visit {
     int64_t block, index;
     const struct mix *mix;
@@ -153,36 +162,38 @@ struct visitor {
 };
 status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b, const struct visitor *by,
                     const struct exec *r) WARN_UNUSED;
-/* Visits of blocks in a forward. */
+/* Number of block visits in a forward. */
 int64_t decoder_visits(const struct model_spec *m);
-/* The parts of it: rows of all views, and the embedding; then one pass over layers (spec.h: model_pass), by block_fwd. */
+/* Parts of decoder_fwd: decoder_begin sets the rows of all views and runs the embedding; decoder_pass runs one pass
+ * over layers (spec.h: model_pass) with block_fwd. */
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
                      const struct exec *r) WARN_UNUSED;
 status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
                     const struct exec *r) WARN_UNUSED;
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
                  const struct exec *r) WARN_UNUSED;
-/* block_io.next of layer i of those before `end`, behind which the norm's sum is `last`. */
+/* block_io.next of layer i in a range of layers that ends at `end`; `last` is the sum of the norm after the range. */
 struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end,
                          struct tensor last);
-/* The rest of a block, for the modules of model/mtp.h; a norm of the residual stream. `layer_name` is the prefix of its parameters,
- * `layer` its place in model.layers. */
+/* The remaining parts of a block, for the modules of model/mtp.h, and a norm of the residual stream. `layer_name`:
+ * prefix of its parameters; `layer`: index in model.layers. */
 void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec);
 void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
                 int64_t layer);
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l);
 void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
-/* What the policy did not keep, computed again from s1: the same ops on the same inputs give the same bits. */
+/* Recomputes from s1 what the policy did not keep: the same ops on the same inputs give the same bits. */
 status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
                        struct tensor branch, const struct exec *r) WARN_UNUSED;
-/* g: gradient of (s2 + b) in, of (x + b_previous) out. dy: memory for a branch's input gradient. */
+/* g: on input the gradient of (s2 + b), on output that of (x + b_previous). dy: memory for a branch's input
+ * gradient. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
                  const struct exec *r) WARN_UNUSED;
-/* Counting and real; and after block_fwd of rows of one document. */
+/* block_cache_lay counts or allocates; call block_cache_fill after block_fwd of rows of one document. */
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
                         const struct cache_at *at, const struct exec *r) WARN_UNUSED;
-/* One more token of the sequence in `cache`, in the place of block_fwd. */
+/* One more token of the sequence in `cache`, instead of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
                   const struct cache_at *at, struct block_io *io, const struct exec *r) WARN_UNUSED;
 #endif

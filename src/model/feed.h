@@ -1,10 +1,10 @@
-/* feed: the way of a step's data to the device and of its scalars back.
+/* feed: input staging: uploads a step's data to the device and reads its scalars back.
  *
- * One block of device memory, taken from an arena at start, with a pinned twin on the host:
- *     [step_scalars | micro-batch 0: tokens, targets, positions [rows], cu_seqlens [docs_max + 1] | micro-batch 1 | ...]
- * so that a step needs one upload, and a captured step finds its data at the same addresses every time. Micro-batches that the loader
- * laid out like this in pinned memory (batch.block) go up from there, past the twin. On the CPU the views are the loader's own memory
- * and nothing is copied. */
+ * The data is one block of device memory, allocated from an arena at start, with a pinned copy on the host:
+ *     step_scalars | micro-batch 0: tokens, targets, positions [rows], cu_seqlens [docs_max + 1] | micro-batch 1 | ...
+ * A step needs one upload, and a captured step reads its data at the same addresses every time. If the loader wrote
+ * micro-batches in this layout to pinned memory (batch.block), they are uploaded from there without the host copy. On
+ * the CPU the views are the loader's own memory and nothing is copied. */
 #ifndef INGOT_MODEL_FEED_H
 #define INGOT_MODEL_FEED_H
 #include "data/load/loader.h"
@@ -12,31 +12,31 @@
 #include "ops/ops.h"
 
 struct feed_shape {
-    int micro_count;    /* micro-batches that are held at once */
-    int64_t rows;       /* tokens of one, at most */
-    int64_t docs_max;   /* documents of one, at most */
-    bool documents;     /* of any length: the views then always hold docs_max documents, the last ones empty, so that all steps
-                           look alike. Else they have equal lengths */
+    int micro_count;    /* micro-batches held at once */
+    int64_t rows;       /* maximum tokens of a micro-batch */
+    int64_t docs_max;   /* maximum documents of a micro-batch */
+    bool documents;     /* documents of any length: the views then always have docs_max documents, the last ones
+                           empty, and all steps have the same shape. False: all documents have the same length */
 };
 struct feed {
     struct feed_shape shape;
     const struct dev *dev;
     struct stream *stream;          /* NULL on the CPU */
-    char *device, *host;            /* the block and its twin; NULL on the CPU */
+    char *device, *host;            /* the block and its host copy; NULL on the CPU */
     struct batch *micro;            /* [micro_count] views in the set's memory, owned */
     struct step_scalars *scalars;   /* in the set's memory */
-    struct step_scalars own;        /* the CPU's */
+    struct step_scalars own;        /* storage of *scalars on the CPU */
 };
 
 /* Bytes of device memory; 0 on the CPU. */
 size_t feed_bytes(enum dev_kind kind, const struct feed_shape *shape);
-/* `device`: feed_bytes() of the device's memory (NULL on the CPU). */
+/* `device`: feed_bytes() of device memory (NULL on the CPU). */
 status feed_open(struct feed *f, const struct dev *dev, struct stream *s, const struct feed_shape *shape,
                  void *device) WARN_UNUSED;
 void feed_close(struct feed *f);
-/* Makes f->micro[0..count) the given micro-batches, and *f->scalars the given scalars; queued. The arguments may be overwritten when it
- * returns, but blocks not before feed_read. Waits for nothing: the previous step was waited for (feed_read). */
+/* Queues the upload of f->micro[0..count) and *f->scalars. On return the arguments may be overwritten; batch blocks
+ * must stay unchanged until feed_read. Does not block: feed_read has waited for the previous step. */
 status feed_put(struct feed *f, const struct batch *micro, int count, const struct step_scalars *scalars) WARN_UNUSED;
-/* Waits until everything queued has run, and reads the scalars. */
+/* Waits until all queued work has run, and reads the scalars. */
 status feed_read(struct feed *f, struct step_scalars *out) WARN_UNUSED;
 #endif

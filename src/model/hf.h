@@ -1,38 +1,40 @@
-/* Hugging Face model directories: config.json and safetensors, read and written. A family (hf_int.h) is a model_type: gpt2, llama, ...,
- * and `ingot` for the models that transformers lacks.
+/* Reads and writes Hugging Face model directories: config.json and safetensors. A family (hf_int.h) is a model_type:
+ * gpt2, llama, ..., and `ingot` for models that transformers lacks.
  *
- * Tensors are rows of our parameters: q, k, v of the fused qkv matrix, gate and up of mlp.up, in groups of heads where the other side
- * interleaves them. config.json is read in the old style (rope_theta, rope_scaling, torch_dtype) and the new one (rope_parameters,
- * dtype); both are written. What a family cannot express is refused by name, never approximated. */
+ * Each tensor is a range of rows of our parameters: q, k, v of the fused qkv matrix, gate and up of mlp.up, in groups
+ * of heads if HF interleaves them. config.json is read in the old style (rope_theta, rope_scaling, torch_dtype) and
+ * the new one (rope_parameters, dtype); both are written. If a family cannot express something, the error names it;
+ * nothing is approximated. */
 #ifndef INGOT_MODEL_HF_H
 #define INGOT_MODEL_HF_H
 #include "model/decoder.h"
 
-/* The model spec that DIR/config.json describes. STATUS_CKPT names the key that ingot cannot do. */
+/* Reads the model spec from DIR/config.json. STATUS_CKPT names the key that ingot does not support. */
 status hf_config_read(struct model_spec *m, const char *dir) WARN_UNUSED;
-/* The same from text in memory; `name` stands for the path in messages. */
+/* The same from text in memory; `name` replaces the path in messages. */
 status hf_config_parse(struct model_spec *m, const char *name, const char *text, size_t bytes) WARN_UNUSED;
-/* The families by number, model_type of config.json; NULL behind the last. */
+/* Names of the families (model_type in config.json), by index; NULL after the last. */
 const char *hf_family_name(int i);
-/* The first family that holds this model exactly ("llama", ...; "ingot" where transformers has none). */
+/* The first family that represents this model exactly ("llama", ...; "ingot" if transformers has none). */
 status hf_family(const struct model_spec *m, const char **family) WARN_UNUSED;
-/* For people: which family of transformers is nearest to a model that none of them holds, and a key in which it differs. */
+/* For messages: the nearest family of transformers for a model that none represents, and one key that differs. */
 void hf_nearest(const struct model_spec *m, char text[128]);
-/* bos, eos: ids for these fields, -1: none. `dt` F32 or BF16: the type of the weights beside it. */
+/* bos, eos: ids for these fields; -1: none. `dt`: F32 or BF16, the type of the exported weights. */
 status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos,
                        int32_t eos) WARN_UNUSED;
-/* Its text alone; malloc'd, caller frees. */
+/* Only the text of config.json; malloc'd, the caller frees. */
 status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32_t bos,
                         int32_t eos) WARN_UNUSED;
 
-/* Reads all weights of DIR into the master arrays (F32 or F64) of a laid-out decoder. Missing, misshapen or unknown tensors are STATUS_CKPT. */
+/* Reads all weights of DIR into the master arrays (F32 or F64) of an allocated decoder. STATUS_CKPT: a tensor is
+ * missing, unknown or has a wrong shape. */
 status hf_weights_read(struct decoder *d, const char *dir) WARN_UNUSED;
-/* Writes the master weights as `dt`, in files of at most shard_bytes_max of data. config.json is separate. */
+/* Writes the master weights as `dt`, in files with at most shard_bytes_max of data. Does not write config.json. */
 status hf_weights_write(const struct decoder *d, const char *dir, dtype dt,
                         int64_t shard_bytes_max) WARN_UNUSED;
 
-/* One tensor of the other side: rows of parameter `param` (elements of a vector), in `groups` groups that each take the next `rows` of
- * every part: HF's q_proj with a gate is, head by head, [hd rows of q | hd rows of gate]. */
+/* One HF tensor: rows of parameter `param` (elements, for a vector). It has `groups` groups; each takes the next
+ * `rows` rows of every part. For example, HF's q_proj with a gate is, per head, [hd rows of q | hd rows of gate]. */
 enum { HF_PARTS_MAX = 4 };
 struct hf_tensor {
     char name[128];
@@ -42,8 +44,8 @@ struct hf_tensor {
     bool transposed;    /* stored [in, out] */
     bool channels;      /* stored [out, 1, in]: a depthwise convolution */
 };
-/* The row of the parameter that is row `row` of the tensor. */
+/* The parameter row for row `row` of the tensor. */
 int64_t hf_row(const struct hf_tensor *t, int64_t row);
-/* The tensors of a decoder in its family's names; malloc'd, caller frees. */
+/* The tensors of a decoder with the names of its family; malloc'd, the caller frees. */
 status hf_map(const struct decoder *d, struct hf_tensor **list, int *count) WARN_UNUSED;
 #endif

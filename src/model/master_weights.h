@@ -1,14 +1,15 @@
-/* Master weights in fp32, as a file or the host has them, and as a run stores them: whole; in bf16 as two halves (tensor/params.h); or in host
- * memory. In an array of the host they lie as in params.master, or as that would be: param_held.master. */
+/* Converts master weights between fp32 (as a file or the host stores them) and the run's storage: fp32, split master
+ * weights in bf16 (tensor/params.h), or host memory. A host array has the layout of params.master, or the layout that
+ * it would have: param_held.master. */
 #ifndef INGOT_MODEL_MASTER_WEIGHTS_H
 #define INGOT_MODEL_MASTER_WEIGHTS_H
 #include "parallel/exec.h"
 
-/* The master weights of this rank become `from`, which may be params.master itself, and what is read follows them; under ZeRO zero_all_gather_weights is
- * due behind that. Queued; `from` has been read. */
+/* Sets the master weights of this rank to `from`, which may be params.master itself, and updates the copies that
+ * GEMMs read. With ZeRO, call zero_all_gather_weights afterwards. Queued, but `from` has been read on return. */
 status master_weights_put(const struct exec *r, const float *from) WARN_UNUSED;
-/* Of one row alone, stored as halves: what is here of it. */
+/* The same for one row of split master weights: this rank's part. */
 status master_weights_put_row(const struct exec *r, int row, const float *from) WARN_UNUSED;
-/* And back; there when the call returns. */
+/* Reads the master weights; complete on return. */
 status master_weights_get(const struct exec *r, float *to) WARN_UNUSED;
 #endif

@@ -1,18 +1,19 @@
-/* stage: the decoder on a rank of a pipeline: a chunk of its blocks, forward and backward of one micro-batch apart.
+/* stage: the decoder on a pipeline rank: a chunk of its blocks, with forward and backward of a micro-batch as
+ * separate calls.
  *
- * Between stages travels the stream with what is pending added to it, s1 of the next block, in dt: norm_fwd rounds that sum before it reads
- * it, so the next stage sees the same bits with no branch pending. Back travels G, the gradient of the stream. So a chain of stages does
- * what decoder_fwd_bwd does, on the same numbers, in the same order.
+ * A stage sends the residual stream including the pending add, s1 of the next block, in dt. norm_fwd rounds that sum
+ * before it reads it, so the next stage has the same bits and no pending branch. Backward sends G, the gradient of
+ * the residual stream. A chain of stages therefore computes decoder_fwd_bwd on the same numbers in the same order.
  *
- * What backward reads is kept in sets: as many as there are micro-batches of a chunk between forward and backward at once. All chunks
- * of a rank share them. Scratch, and a micro-batch's transients, are there once. The loss is formed in backward, where its gradient
- * is needed: the last stage keeps the final sum. */
+ * Activations for backward are kept in sets, one per micro-batch and chunk that is between forward and backward. All
+ * chunks of a rank share the sets. Scratch and transient tensors exist once. The loss is computed in backward, which
+ * needs its gradient: the last stage keeps the final sum. */
 #ifndef INGOT_MODEL_STAGE_H
 #define INGOT_MODEL_STAGE_H
 #include "model/decoder.h"
 
 struct stage_set {
-    struct block_saved *blocks; /* [layer_count], owned; those of the rank are laid out */
+    struct block_saved *blocks; /* [layer_count], owned; only this rank's are allocated */
     struct tensor s;            /* [N, D]: the final sum, on the last stage */
 };
 struct stages {
@@ -21,7 +22,7 @@ struct stages {
     int set_count, store_count;
 };
 
-/* What activations_lay calls for lay.sets > 0. */
+/* activations_lay calls it if lay.sets > 0. */
 status stages_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void stages_fini(struct activations *a);
 
@@ -30,19 +31,19 @@ struct stage_at {
     struct activations *acts;
     int chunk, set;
 };
-/* Whether the embedding is in front of the stage, or the loss behind it. */
+/* stage_first: the embedding belongs to the stage. stage_last: the loss does. */
 bool stage_first(const struct stage_at *s);
 bool stage_last(const struct stage_at *s);
-/* From acts->x (first: from the tokens) to acts->x (last: to the final norm's output, acts->y). */
+/* From acts->x (first stage: from the tokens) to acts->x (last stage: to the final norm's output, acts->y). */
 status stage_fwd(const struct stage_at *s, const struct batch *b, const struct exec *r) WARN_UNUSED;
-/* From acts->grad (last: from the loss, which is added as decoder_fwd_bwd does) to acts->grad (first: to the embedding's gradient).
- * `fresh`: nothing was done since the set's stage_fwd. */
+/* From acts->grad (last stage: from the loss, added as in decoder_fwd_bwd) to acts->grad (first stage: to the
+ * embedding's gradient). `fresh`: no other call was made since stage_fwd of this set. */
 struct stage_bwd {
     double z_loss;
     bool fresh;
 };
 status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
                  const struct exec *r) WARN_UNUSED;
-/* Evaluation, behind the last stage's stage_fwd: loss_sum and hits, as decoder_loss does. */
+/* Evaluation, after the last stage's stage_fwd: loss_sum and hits, as in decoder_loss. */
 status stage_loss(const struct stage_at *s, const struct batch *b, const struct exec *r) WARN_UNUSED;
 #endif

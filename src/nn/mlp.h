@@ -2,7 +2,7 @@
  *
  *   tensor  shape            dtype  memory                        backward
  *   y       [N, D]           dt     act, by caller                dy =
- *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up], one GEMM; its gradient replaces it
+ *   up      [N, 2F | F]      dt     act; scratch under full       SwiGLU: [gate | up]; its gradient replaces it
  *   m       [N, F]           dt     scratch                       recomputed from up together with dm, and replaces dm
  *   out     [N, D]           dt     scratch, by caller            dout read
  *
