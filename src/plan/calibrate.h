@@ -1,4 +1,4 @@
-/* The rates of this host, for a prediction of a run on it: what machine.def says of hosts is one processor's. */
+/* Measures the rates of this host to predict a run on it. machine.def only has the rates of one processor. */
 #ifndef INGOT_PLAN_CALIBRATE_H
 #define INGOT_PLAN_CALIBRATE_H
 #include "ops/ops.h"
@@ -10,7 +10,8 @@ struct calibrate_args {
     enum precision precision;
     int64_t tokens;                 /* of a micro-batch */
 };
-/* *out = the host's row with its peaks scaled to a GEMM of the model (width x ffn_size, timed on this process's threads), attention
- * with them, and the bytes per second of one of its memory-bound ops. Takes some milliseconds. */
+/* *out = the host's row of machine.def. Its peaks are scaled by a timed GEMM of the model (width x ffn_size, on this
+ * process's threads), attention rates by the same factor, and the memory rate is that of one timed memory-bound op.
+ * Takes some milliseconds. */
 status calibrate_host(const struct calibrate_args *a, struct machine *out) WARN_UNUSED;
 #endif

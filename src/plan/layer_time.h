@@ -1,8 +1,8 @@
-/* How long a rank computes: seconds of a layer's forward and backward pass, by what bounds them.
+/* Predicts compute time: seconds of a layer's forward and backward pass, by limiting resource.
  *
- * GEMMs run at the rate that the machine attains at their smallest side; attention and the delta rule at theirs; norms, activations,
- * rotations and the loss move bytes. What a layer multiplies is a list, so that nothing here knows a rank from a whole model: the spec given
- * is the rank's own (heads and widths divided by tp). */
+ * GEMMs run at the rate that the machine reaches for their smallest side, attention and the delta rule at their own
+ * rates; norms, activations, RoPE and the loss are memory bound. The GEMMs of a layer are a list, and the spec is the
+ * rank's own (heads and widths divided by tp), so this code needs no knowledge of parallelism. */
 #ifndef INGOT_PLAN_LAYER_TIME_H
 #define INGOT_PLAN_LAYER_TIME_H
 #include "plan/machine.h"
@@ -17,28 +17,31 @@ struct layer_time {
 double layer_time_sum(const struct layer_time *t);
 void layer_time_add(struct layer_time *t, const struct layer_time *more, double times);
 
-/* Forward; backward; the part of backward's GEMMs that forms gradients of weights; what the recompute policy repeats before backward. */
+/* forward, backward: seconds of the passes; again: what the recompute policy recomputes before backward; wgrad: the
+ * part of backward's GEMMs that computes weight gradients. */
 struct layer_times {
     struct layer_time forward, backward, again;
     double wgrad;
-    struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* GEMMs that read the stream, and that write it; a branch's mean */
+    struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* GEMMs that read the residual stream, and
+                                                                         that write it; mean over the branches */
 };
 struct layer_shape {
-    const struct model_spec *model; /* the rank's */
+    const struct model_spec *model; /* the rank's own */
     const struct machine *machine;
     enum precision precision;
     enum recompute recompute;
-    int64_t tokens, sequence;       /* of a micro-batch; keys at most */
-    int64_t stream;                 /* tokens of the residual stream on this rank: tokens / tp with sequence parallel */
+    int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
+    int64_t stream;                 /* residual stream rows of this rank: tokens / tp with sequence parallelism */
 };
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
-/* head and loss, all in backward: 1 + the extra predictions */
+/* head and loss, all in backward; heads: 1 + MTP modules */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads);
 struct layer_times layer_times_embed(const struct layer_shape *s);
 
-/* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each, n the shorter side (optim/muon.h). */
+/* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each; n is the shorter side
+ * (optim/muon.h). */
 double layer_times_ortho(const struct layer_shape *s, int64_t layer);
 
-/* The GEMMs of a layer's mixer, then those of its feed-forward part. */
+/* The GEMMs of a layer's mixer, then those of its feed-forward part. Returns their number. */
 int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_GEMMS_MAX]);
 #endif

@@ -1,6 +1,6 @@
-/* The planner: memory by category and FLOPs by part, from the run's own layout code, without allocating anything.
+/* The planner: memory by category and FLOPs by part, from the run's own layout code, without allocating memory.
  *
- * plan_lay() is what the run calls with real arenas and the planner with counting ones: they cannot disagree. */
+ * The run calls plan_lay() with real arenas and the planner with counting arenas, so they cannot disagree. */
 #ifndef INGOT_PLAN_PLAN_H
 #define INGOT_PLAN_PLAN_H
 #include "model/decoder.h"
@@ -10,7 +10,7 @@
 
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
-    X(param, "parameters", "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables")                                    \
+    X(param, "parameters", "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables") \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
@@ -20,17 +20,20 @@ struct memory {
 #define X(name, category, text) struct arena name;
     MEMORY_LIST(X)
 #undef X
-    struct arena host; /* of a GPU run: optimizer state in pinned host memory (memory.offload_optimizer) */
-    struct comm_memory room; /* communication buffers, which the communicator allocates, with the mailboxes of a pipeline */
-    enum dev_kind kind;    /* the device of the arenas */
+    struct arena host; /* on a GPU: optimizer state in pinned host memory (memory.offload_optimizer) */
+    struct comm_memory room; /* communication buffers, which the communicator allocates, including pipeline mailboxes */
+    enum dev_kind kind;    /* device of the arenas */
 };
-/* The part of memory.room on the device of the arenas. */
-static inline size_t memory_exchange(const struct memory *m) { return m->kind == DEV_CUDA ? m->room.card : m->room.host; }
+/* The part of memory.room that is on the arenas' device. */
+static inline size_t memory_exchange(const struct memory *m)
+{
+    return m->kind == DEV_CUDA ? m->room.card : m->room.host;
+}
 
-enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation of a finished model */
+enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation */
 
-/* Lays out weights, gradients, moments, the rank's state (optim/rank_state.h) and the activations of one micro-batch of
- * `tokens` tokens at positions < `positions`. The arenas of `m` may only count, or be real. */
+/* Allocates weights, gradients, moments, the rank's state (optim/rank_state.h) and the activations of one micro-batch
+ * of `tokens` tokens at positions < `positions`. The arenas of `m` count or are real. */
 struct plan_lay_args {
     enum plan_use use;
     dtype dt;
@@ -40,67 +43,71 @@ struct plan_lay_args {
     enum optim_state state;
     bool masterless;           /* params.masterless */
     int64_t tokens, positions;
-    int64_t docs_max, len_max; /* documents of a micro-batch and the length of the longest; 0: `tokens` */
-    bool documents;            /* of any length: see feed_shape */
-    int micro_count;           /* micro-batches in the feed at once; 0: 1 */
-    const struct mesh *mesh;   /* as the rank sees it; NULL: one rank */
+    int64_t docs_max, len_max; /* maximum documents of a micro-batch, and maximum length; 0: `tokens` */
+    bool documents;            /* documents of any length: see feed_shape */
+    int micro_count;           /* micro-batches in the feed at once; 0 means 1 */
+    const struct mesh *mesh;   /* the mesh with this rank's position; NULL: one rank */
     int64_t gradient_groups;   /* train.gradient_groups */
     bool sparse;               /* params.sparse */
-    int64_t step_micros;       /* micro-batches of a step, over all data-parallel ranks; used with `sparse` */
-    bool overlay;              /* gradients reuse the memory of activations (grad_overlay.h), if overlay_apart allows it */
-    bool offload;              /* memory.offload_optimizer; on a CPU STATUS_CONFIG */
-    const struct ops *ops;     /* the op set that scratch is for; NULL: the CPU's */
+    int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
+    bool overlay;              /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
+    bool offload;              /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
+    const struct ops *ops;     /* the op set that scratch is sized for; NULL: the CPU's */
     enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
     struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not present */
-    double bytes_max; /* plan_reserve: STATUS_FIT above it; 0: no limit */
+    double bytes_max; /* for plan_reserve: STATUS_FIT above this; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                 const struct plan_lay_args *args) WARN_UNUSED;
-/* Counts with a first plan_lay, reserves every arena with that size, lays out for real and seals the arenas. */
+/* Counts with one plan_lay, reserves every arena with its size, allocates with a second plan_lay and seals the
+ * arenas. */
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
 size_t memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
-/* Communication buffers of a rank of the mesh. `depth`: messages of `message` bytes that a pipeline mailbox holds. */
+/* Communication buffers of a rank of the mesh. `depth`: messages of `message` bytes in a pipeline mailbox. */
 struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind,
                                     size_t message, int depth);
 
-/* Arguments of plan_lay for a rank of a resolved training spec; ops, dev and bytes_max are left to the caller. */
+/* Arguments of plan_lay for a rank of a resolved training spec; the caller sets ops, dev and bytes_max. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);
 struct feed_shape plan_feed(const struct plan_lay_args *args);
-/* Bytes that a rank may use: machine.memory_gib, or what the device has free, less what CUDA and its libraries take; on the host the
- * smaller of physical memory and the cgroup's limit, divided among the ranks that are there. 0: not known. `mesh` NULL: one rank. */
+/* Bytes that a rank may use: machine.memory_gib, or the device's free memory minus that of CUDA and its libraries. On
+ * the host: the smaller of physical memory and the cgroup limit, divided by the ranks of the host. 0: unknown. `mesh`
+ * NULL: one rank. */
 double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh *mesh);
-/* train.micro_batch=auto: the largest number of sequences that divides the step's and fits in bytes_max, on all ranks of the mesh.
- * STATUS_FIT when one sequence does not fit. Leaves a given number alone. */
+/* train.micro_batch=auto: sets the largest number of sequences that divides the step's number and fits in bytes_max
+ * on all ranks of the mesh. STATUS_FIT: one sequence does not fit. Does not change a given number. */
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,
                         const struct mesh *mesh) WARN_UNUSED;
-/* The device and the op set that a spec asks for. */
+/* The device and the op set of a spec. */
 enum dev_kind plan_device(const struct spec *s);
 struct choose_ops plan_ops(const struct spec *s, const char *isa);
 int64_t plan_micro_count(const struct spec *s); /* micro-batches per step, of all ranks */
 
-/*  FLOPs of the forward pass per token, by part; backward costs twice as much (attention: 2.5 times in hardware, 2 in the model convention) */
+/* FLOPs per token of the forward pass, by part. Backward costs twice as much (attention: 2.5 times in hardware, 2
+ * times in the model convention). */
 #define FLOP_LIST(X)                                                                                         \
     X(qkv, "mixer projections")                                                                              \
     X(scores, "scores and values, states")                                                                      \
-    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head") X(mtp, "input of extra predictions") X(engram, "n-gram memory")
+    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head")                                     \
+    X(mtp, "input of extra predictions") X(engram, "n-gram memory")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)
 #undef X
 };
-/* Of one layer; of the model. */
+/* FLOPs of one layer; of the model. */
 struct flops plan_layer_flops(const struct model_spec *m, int64_t layer, int64_t sequence_length);
 struct flops plan_flops(const struct model_spec *m, int64_t sequence_length);
-/* The same of training: 3 times forward; with model.hrm_cycles every visit of a block forward, and one per segment backward, which is twice
- * that. And how many times forward's a layer's are in it. */
+/* The same for training: 3 times forward. With model.hrm_cycles every block visit counts forward, and one per segment
+ * backward, which is twice forward. plan_training_times: training over forward FLOPs of a layer. */
 struct flops plan_training_flops(const struct model_spec *m, int64_t sequence_length);
 double plan_training_times(const struct model_spec *m, int64_t layer);
-/* Model FLOPs per trained token: the sum, nothing counted for recompute (PaLM, arXiv:2204.02311, appendix B, with the causal
- * half of attention counted once). */
+/* Model FLOPs per trained token: the sum, without recompute (PaLM, arXiv:2204.02311, appendix B, with the causal half
+ * of attention). */
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
 
-/* Prints the plan to stdout; STATUS_FIT when it does not fit. */
+/* Prints the plan to stdout; STATUS_FIT if it does not fit. */
 status plan_print(const struct spec *s, int json) WARN_UNUSED;
 #endif
