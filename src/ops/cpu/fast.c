@@ -1,4 +1,4 @@
-/* The fast CPU set: the oracle, overlaid by what this processor does well. */
+/* The fast CPU set: the oracle, overridden by the fast kernels of this processor. */
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"
 

@@ -1,6 +1,7 @@
-/* The GEMMs of experts by the set's own GEMM, expert by expert; rows that lie by token are first gathered into the scratch, in the
- * order of the experts. Many experts with few rows each are dealt to the threads whole: a GEMM of a few rows has too little work for a
- * team. What a GEMM gives does not depend on who computes it (its chunks are cut by its shape alone), so neither choice changes a bit. */
+/* Expert GEMMs with the set's own GEMM, one expert at a time. If rows are stored by token, they are first gathered
+ * into the scratch, in the order of the experts. Many experts with few rows each are distributed over the threads
+ * whole, because a GEMM of a few rows has too little work for all threads. The result of a GEMM does not depend on
+ * the thread that computes it (its chunks depend only on its shape), so neither choice changes a bit. */
 #include "base/parallel.h"
 #include "ops/cpu/fast.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Per thread and kept between calls, hence file-scope; a thread's end frees its buffers. */
+/* Per thread and kept between calls, hence file scope; the buffers of a thread are freed when it exits. */
 struct buffers {
     void *base[WORKSPACE_SLOTS];
     size_t bytes[WORKSPACE_SLOTS];

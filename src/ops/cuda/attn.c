@@ -1,8 +1,9 @@
-/* Attention's slots: which backend serves a shape. Both passes of a shape go to one backend, since the order of lse is the backend's own,
- * so the choice is made at the first call and kept: by the shape, and by the alignment and the strides of q, k, v and o, which both passes see.
+/* Attention's slots: choice of the backend for a shape. Both passes of a shape must use the same backend, because
+ * each backend has its own order of lse. The choice is made at the first call and kept. It depends on the shape, and
+ * on the alignment and strides of q, k, v and o, which both passes have.
  *
- *   auto   own on Hopper; else cuDNN, where it serves the shape; else own; else reference (own_is_faster says why)
- *   else   what was asked for, or STATUS_CONFIG with the reason */
+ *   auto   own on Hopper; else cuDNN if it supports the shape; else own; else reference (see own_is_faster)
+ *   else   the requested backend, or STATUS_CONFIG with the reason */
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/set.h"
 #include "ops/fusion.h"

@@ -1,7 +1,8 @@
-/* Attention through cuDNN: its handle, the plans built so far, and runs of them on the stream.
+/* Attention through cuDNN: its handle, the plans built so far, and their execution on the stream.
  *
- * A plan is built when a case is first met, which must not be while a graph is captured: the step before the capture meets all cases.
- * Plans are never thrown away, since captured graphs hold their kernels. All memory is the call's scratch. */
+ * A plan is built when a case first occurs. That must not happen during graph capture: the step before the capture
+ * uses all cases. Plans are never freed, because captured graphs use their kernels. All memory is the call's
+ * scratch. */
 #include "dev/cuda/cuda_int.h"
 #include "ops/cuda/attn_backends.h"
 #include "ops/cuda/attn_cudnn_offsets.h"

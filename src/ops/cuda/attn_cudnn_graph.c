@@ -1,15 +1,17 @@
-/* Attention as cuDNN operation graphs. The engines match a pattern of plain operations (GEMMs, pointwise, reductions), so
- * the order of operations, the types of what lies between and which of it is real memory are as the engines want them:
+/* Attention as cuDNN operation graphs. The engines match a pattern of plain operations (GEMMs, pointwise,
+ * reductions). The order of operations, the types of intermediate tensors, and which of them are in memory must be as
+ * the engines require:
  *
  *   scores   S0 = Q K^T; S1 = S0 scale; [ragged: S1 = -inf outside of the document]; [causal, window: -inf outside]
  *   forward  m = max S1; e = exp(S1 - m); l = sum e; LSE = m + log l; P = bf16(e / l); O = P V
  *   backward DELTA = sum(dO O); P = exp(S1 - LSE); dV = bf16(P)^T dO; dP = dO V^T; dS = (dP - DELTA) P scale;
  *            dK = bf16(dS)^T Q; dQ = dS K
  *
- * Backward masks the document before LSE is subtracted and the band after it. With grouped heads dV and dK are formed per query head
- * and then summed over the group; in ragged graphs the per-head gradients are real tensors whose offsets are those of dV and dK, which
- * the engine multiplies by the group. dQ straight from the GEMM is the deterministic form: through an f32 accumulator (a real
- * tensor) the engine adds with atomics. What the direct form costs is workspace of b h sq skv bf16 values: attn_cudnn.c runs it in parts. */
+ * Backward masks the document before LSE is subtracted and the band after it. With grouped heads, dV and dK are
+ * computed per query head and then summed over the group. In ragged graphs the per-head gradients are tensors in
+ * memory; their offsets are those of dV and dK, which the engine multiplies by the group. dQ directly from the GEMM
+ * is deterministic. With an f32 accumulator (a tensor in memory) the engine uses atomic adds. The direct form needs a
+ * workspace of b h sq skv bf16 values: attn_cudnn.c runs it in parts. */
 #include "ops/cuda/attn_cudnn_graph.h"
 
 #include "ops/cuda/libs.h"

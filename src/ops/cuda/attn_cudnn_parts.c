@@ -1,7 +1,7 @@
 #include "ops/cuda/attn_cudnn_parts.h"
 #include "ops/cuda/attn_backends.h"
 
-/* What plans of cuDNN 9.19 take beside the formulas: reported were up to 17 KiB and 512 bytes per document. */
+/* Workspace of cuDNN 9.19 plans in addition to the formulas: up to 17 KiB and 512 bytes per document were reported. */
 enum { SLACK = 64 << 10, SLACK_DOC = 512, ALIGN = 256 };
 /* Packed documents: slots x longest over rows. A training run has a slot for each token, since documents may be that short. */
 enum { SLOTS_EMPTY_MAX = 8 };

@@ -1,6 +1,6 @@
-/* The slots of Gated DeltaNet and Mamba-2. The delta rule has two backends: Hopper's own kernels where they serve, and those that run
- * everywhere. Both passes of a call go to one, since what forward keeps is the backend's own: the choice is made by the shape and by
- * where q, k and v lie, which both see. */
+/* The slots of Gated DeltaNet and Mamba-2. The delta rule has two backends: Hopper kernels, and portable kernels for
+ * everything that they do not support. Both passes of a call must use the same backend, because each saves other data
+ * in forward. The choice depends on the shape and on the alignment of q, k and v, which both passes have. */
 #include "ops/cuda/set.h"
 #include "ops/cuda/gdn_delta_sm90.h"
 #include "ops/cuda/gdn_kernels.h"

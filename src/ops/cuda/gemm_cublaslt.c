@@ -1,21 +1,23 @@
-/* GEMMs through cuBLASLt, each by an algorithm that was timed once.
+/* GEMMs through cuBLASLt, each with an algorithm that was timed once.
  *
- * Row-major c [m, n] is column-major c^T [n, m], so cuBLASLt computes c^T = op(b)^T op(a)^T: its A is our b, its B our a, its m our n.
- * A forward GEMM (trans_b) is its TN, dgrad its NN, wgrad (trans_a) its NT. A bias [n] runs along the rows of c^T, as the BIAS
- * epilogue wants it.
+ * Row-major c [m, n] is column-major c^T [n, m], so cuBLASLt computes c^T = op(b)^T op(a)^T: its A is our b, its B
+ * our a, its m our n. A forward GEMM (trans_b) is its TN, dgrad its NN, wgrad (trans_a) its NT. A bias [n] runs along
+ * the rows of c^T, as the BIAS epilogue requires.
  *
- *   key      shape, transpositions, types, accumulation, and how well the pointers are aligned (in classes: 256, 16, less)
- *   table    key -> descriptors and algorithm, made at the key's first GEMM; afterwards a call is a lookup and cublasLtMatmul
- *   choice   from the checkpoint's record, else from the cache file, else by gemm_cublaslt_search.c; never while a graph is captured
+ *   key      shape, transpositions, types, accumulation, and alignment classes of the pointers (256, 16, less)
+ *   table    key -> descriptors and algorithm, created at the key's first GEMM; later calls are a lookup and cublasLtMatmul
+ *   choice   from the checkpoint's record, else the cache file, else gemm_cublaslt_search.c; never during graph capture
  *
- * An algorithm decides the order of the sums, so the last bits: runs are equal bit for bit when they use the same choices. Timing may
- * choose otherwise the next time, and on another rank. Hence the cache file, where the first of several ranks that time a GEMM decides
- * for all before anyone uses it, the record in checkpoints, and cuda_options.gemm_candidates = 1 (the library's first proposal, untimed).
- * Nobody waits for another's timing: what is queued on its GPU may itself wait for the other rank. Excluded are reductions that round
- * partial sums to the type of c.
+ * An algorithm determines the order of the sums, and so the last bits: runs are bit-identical if they use the same
+ * choices. Timing may choose differently the next time, or on another rank. Three mechanisms fix the choice: the
+ * cache file, where the first of several ranks that time a GEMM decides for all before any rank uses it; the record
+ * in checkpoints; and cuda_options.gemm_candidates = 1 (the library's first proposal, untimed). No rank waits for
+ * another's timing, because work queued on that GPU may itself wait for this rank. Algorithms whose reductions round
+ * partial sums to the type of c are excluded.
  *
- * What the library does not offer takes gemm_plain.cu's kernel. On an H200 dgrad (NN) alone reaches 696 TFLOP/s where forward (TN) reaches 788
- * on the same sizes, but at the power limit both have 640 to 680: a transposed copy of the weights would gain nothing. */
+ * GEMMs that the library does not support use the kernel of gemm_plain.cu. On an H200 dgrad (NN) alone reaches 696
+ * TFLOP/s and forward (TN) 788 on the same sizes, but at the power limit both have 640 to 680: a transposed copy of
+ * the weights would gain nothing. */
 #include "dev/cuda/cuda_int.h"
 #include "ops/cuda/gemm_cublaslt_int.h"
 #include "ops/cuda/gemm_plain.h"

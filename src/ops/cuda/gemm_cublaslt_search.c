@@ -1,13 +1,16 @@
-/* The fastest algorithm for one GEMM: cuBLASLt proposes, the clock decides. Its first proposal is up to 20 % slower than the best.
+/* Finds the fastest algorithm for one GEMM: cuBLASLt proposes candidates, and timing decides. Its first proposal is
+ * up to 20 % slower than the best.
  *
- * Timed are the real operands in place (zeros would draw less power and run faster) on the real stream. With ACCUM_STORE c may be
- * written any number of times: the GEMM that follows writes it once more. With ACCUM_ADD every run would add again, so runs read c
- * and write their sum elsewhere: behind the library's part of the workspace, or into memory that is held for the search alone. Traffic
- * and arithmetic are those of the real GEMM. Where there is no such memory, the algorithm of the same GEMM with ACCUM_STORE is
- * taken, else the first proposal.
+ * The real operands are timed in place (zeros would draw less power and run faster) on the real stream. With
+ * ACCUM_STORE, c may be written any number of times, because the GEMM that follows overwrites it. With ACCUM_ADD
+ * every run would add once more, so the runs read c and write their sum elsewhere: behind the library's part of the
+ * workspace, or to memory that is allocated for the search only. Memory traffic and arithmetic are those of the real
+ * GEMM. If no such memory is available, the algorithm of the same GEMM with ACCUM_STORE is used, else the first
+ * proposal.
  *
- * Two rounds: every proposal twice, the first time to load its code; then the best few in turn, so that a change of clocks meets all
- * alike, the least mean of each deciding. Time is bounded: long GEMMs (tens of ms) try fewer. */
+ * There are two rounds. In the first, every proposal runs twice, the first time to load its code. In the second, the
+ * best few run alternately, so a clock change affects all equally; the smallest mean decides. Time is bounded: long
+ * GEMMs (tens of ms) try fewer candidates. */
 #include "dev/cuda/cuda_int.h"
 #include "ops/cuda/gemm_cublaslt_int.h"
 #include "base/clock.h"

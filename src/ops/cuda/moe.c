@@ -1,4 +1,4 @@
-/* The slots of mixtures of experts: which kernel takes a GEMM, and what the ops need beside their operands. */
+/* The slots of mixtures of experts: choice of the GEMM kernel, and the scratch of the ops. */
 #include "ops/cuda/moe_backends.h"
 
 #include <stdbool.h>

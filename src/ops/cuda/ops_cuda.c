@@ -11,7 +11,7 @@ static size_t workspace_bytes(int64_t tokens)
 
 static dtype logits_dt(dtype dt)
 {
-    return dt; /* logits in bf16: half the traffic; the loss reads them once and writes the gradient over them */
+    return dt; /* bf16 logits need half the traffic; the loss reads them once and overwrites them with the gradient */
 }
 
 /* From the driver that the runtime has loaded: the program does not link libcuda. */

@@ -1,13 +1,15 @@
-/* matmuls of bf16 on AMX: f32 sums of bf16 pairs in 16 x 16 tiles, four accumulators (32 x 32 of c) at a time.
+/* bf16 GEMMs on AMX: f32 sums of bf16 pairs in 16 x 16 tiles, with four accumulators (32 x 32 of c) at a time.
  *
- * A tile register is 16 rows of 64 bytes. Operand A is read as [line][32 k], operand B as [16 pairs of k][line], each entry a
- * pair (k, k+1). Both are packed into panels of 32 lines, [k / 32][2 tiles][16][16 pairs], zero-padded:
+ * A tile register has 16 rows of 64 bytes. Operand A is read as [line][32 k], operand B as [16 pairs of k][line];
+ * each entry is a pair (k, k+1). Both are packed into panels of 32 lines, [k / 32][2 tiles][16][16 pairs], padded
+ * with zeros:
  *
- *   packed B   shared: [k block][panel][k / 32]...     made once per call by all threads
- *   packed A   a worker's own: [panel][k / 32]...      made per chunk and k block
+ *   packed B   shared: [k block][panel][k / 32]...     packed once per call by all threads
+ *   packed A   per thread: [panel][k / 32]...          packed per chunk and k block
  *
- * One panel of B stays in L1 while the chunk's A streams from L2. The k blocks depend on k alone and an element's sum runs over
- * them in order, so neither threads nor the chunk grid change a bit. Subnormal inputs count as zero, as the instruction defines. */
+ * One panel of B stays in L1 while the chunk's A streams from L2. The k blocks depend only on k, and an element's sum
+ * goes through them in order. Neither threads nor the chunk grid therefore change a bit. Subnormal inputs count as
+ * zero, as the instruction defines. */
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/status.h"

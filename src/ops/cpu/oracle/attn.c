@@ -2,8 +2,7 @@
 #include "ops/cpu/oracle/oracle.h"
 #include <math.h>
 
-/* Nothing is kept between rows: a score is computed again wherever it is needed, so that each loop reads like
- * its formula. */
+/* Nothing is stored between rows: each loop recomputes the scores that it needs and reads like its formula. */
 
 static double dot(const void *x, int64_t x_at, const void *y, int64_t y_at, int64_t hd, dtype dt)
 {

@@ -1,4 +1,4 @@
-/* A head on the last row of each document; the oracle's loops are also the CPU's. */
+/* A halting head on the last row of each document. The CPU set uses the oracle's loops too. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "ops/cpu/oracle/oracle.h"

@@ -61,7 +61,7 @@ static status hits(const struct hits_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* This rank's column of a row's target, or -1; CHECK: the target is an id of the whole vocabulary. */
+/* This rank's column of a row's target, or -1. CHECK: the target is an id of the full vocabulary. */
 static int64_t column_here(int64_t target, int64_t vocab, int slice, int slices)
 {
     CHECK(target >= 0 && target < vocab * slices, "target %lld is outside [0, %lld)", (long long)target,

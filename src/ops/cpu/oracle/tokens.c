@@ -1,4 +1,4 @@
-/* Ops on token ids, and Engram's gate; the oracle's loops are also the CPU's. */
+/* Ops on token ids, and Engram's gate. The CPU set uses the oracle's loops too. */
 #include "base/parallel.h"
 #include "ops/cpu/oracle/oracle.h"
 

@@ -1,5 +1,5 @@
-/* Activations: SwiGLU, GELU and the plain gate. All use the logistic function: 1 + tanh(u) = 2 sigmoid(2u), which does not cancel
- * where tanh(u) is near -1. */
+/* Activations: SwiGLU, GELU and the elementwise gate. All use the logistic function: 1 + tanh(u) = 2 sigmoid(2u),
+ * which has no cancellation for tanh(u) near -1. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"

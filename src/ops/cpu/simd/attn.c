@@ -1,11 +1,13 @@
-/* Attention without a T x T matrix, after FlashAttention-2 (Dao, arXiv:2307.08691): blocks of BLOCK queries meet blocks of BLOCK
- * keys, a running maximum and sum per query make the softmax exact, and backward computes the scores again from the saved lse.
+/* Attention without a T x T matrix, after FlashAttention-2 (Dao, arXiv:2307.08691). It processes blocks of BLOCK
+ * queries against blocks of BLOCK keys. A running maximum and sum per query make the softmax exact, and backward
+ * recomputes the scores from the saved lse.
  *
- * One task is a document and a kv head, with all query heads of its group: it packs K and V once, and owns dK and dV of the whole
- * document and dQ, block by block, so every sum has one owner and a fixed order, and each score is formed once per direction.
- * Forward may cut a task by query blocks. Tasks are dealt out longest document first. Blocks that the mask hides are skipped;
- * only blocks that it cuts look at it.
- * Compiled a third time with AMX for BF16, where P and dS are rounded to bf16 before they are multiplied. */
+ * One task is a document and a kv head, with all query heads of its group. It packs K and V once. It owns dK and dV
+ * of the whole document, and dQ block by block. Every sum therefore has one owner and a fixed order, and each score
+ * is computed once per direction. Forward may split a task by query blocks. Tasks are distributed longest document
+ * first. Blocks that the mask hides are skipped; only blocks that it cuts apply it.
+ *
+ * Compiled a third time with AMX for BF16; P and dS are then rounded to bf16 before their matmuls. */
 #include "base/parallel.h"
 #include "base/status.h"
 #include "ops/cpu/simd/engine.h"

@@ -1,4 +1,5 @@
-/* Attention of one new token per sequence: memory bound, so one pass over K for the scores, one over V for their mean. */
+/* Attention of one new token per sequence. It is memory bound: one pass over K for the scores, one over V for their
+ * weighted mean. */
 #include "base/parallel.h"
 #include "base/status.h"
 #include "ops/cpu/simd/simd.h"

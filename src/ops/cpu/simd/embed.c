@@ -1,4 +1,4 @@
-/* The ops that mostly move memory: bias gradient, embedding. */
+/* Ops that mainly move memory: bias gradient, embedding. */
 #include "ops/cpu/oracle/oracle.h"
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"

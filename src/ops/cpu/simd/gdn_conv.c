@@ -1,5 +1,5 @@
-/* The short causal convolution with SiLU, and the gated norm: what stands around the delta rule. Rows are cut into chunks; vectors run
- * along the channels, with the taps turned into rows of their own beforehand. */
+/* The ops around the delta rule: the short causal convolution with SiLU, and the gated norm. Rows are cut into
+ * chunks. Vectors run along the channels; the taps are transposed to rows of their own beforehand. */
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"

@@ -1,13 +1,13 @@
-/* The gated delta rule, row after row. A state S [dk, dv] is kept transposed, one line of dk floats for each of its dv columns: columns
- * do not see each other, so a tile of TILE of them (8 KiB at dk 128) stays in the first-level cache while all rows pass by, and every
- * matmul runs along dk.
+/* The gated delta rule, row after row. A state S [dk, dv] is stored transposed: one line of dk floats for each of its
+ * dv columns. Columns are independent. A tile of TILE columns (8 KiB at dk 128) therefore stays in the L1 cache while
+ * all rows are processed, and every matmul runs along dk.
  *
- *   forward    unit: a document, a value head, a tile of columns
- *   backward   unit: a document, a key head, whose value heads and tiles follow each other, so that dq and dk have one writer. States
- *              are kept at the first row of every CHUNK; a chunk's own are formed again when the way back reaches it.
+ *   forward    task: a document, a value head, a tile of columns
+ *   backward   task: a document and a key head; its value heads and tiles run one after the other, so dq and dk have one
+ *              writer. States are saved at the first row of every CHUNK; backward recomputes the states within a chunk.
  *
- * Six matmuls along dk per column and row forward, where the chunked form needs eleven: with vectors of 8 or 16 there is no matrix
- * unit to feed. */
+ * Forward does six matmuls along dk per column and row, while the chunked form needs eleven: with vectors of 8 or 16
+ * there is no matrix unit that would make the chunked form faster. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"

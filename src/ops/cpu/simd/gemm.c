@@ -1,14 +1,15 @@
-/* matmuls in f32, for F32 and BF16 operands (BF16 is widened while packing), after BLIS (Van Zee & van de Geijn, TOMS
- * 2015): both operands are packed so that the micro-kernel, MR x NR accumulators in registers, reads them front to back.
+/* GEMMs in f32, for F32 and BF16 operands (BF16 is widened during packing), after BLIS (Van Zee & van de Geijn, TOMS
+ * 2015). Both operands are packed such that the micro-kernel, MR x NR accumulators in registers, reads them
+ * sequentially.
  *
- *   packed B   shared: [k block][panel of NR columns][k][NR]     made once per call by all threads
- *   packed A   a worker's own: [panel of MR rows][k][MR]         made per chunk and k block
+ *   packed B   shared: [k block][panel of NR columns][k][NR]     packed once per call by all threads
+ *   packed A   per thread: [panel of MR rows][k][MR]             packed per chunk and k block
  *
- * A panel of B (NR columns) stays in L1 while the chunk's A streams past it from L2. From both the micro-kernel runs near its
- * peak, so what counts is that nothing is cold when it is needed: packing asks for memory ahead, and a micro-kernel call begins by
- * asking for its part of c. k is cut into equal blocks of at most KC_MAX, by k alone, and the sum of an element runs over k in
- * order, whatever the chunk grid is: so threads, and even the grid, do not change a bit.
- * Few rows (generation) are memory bound: W is then read in place, once. */
+ * A panel of B (NR columns) stays in L1 while the chunk's A streams from L2. From both the micro-kernel runs near its
+ * peak, so the goal is to have data in the cache when it is needed: packing prefetches memory, and a micro-kernel
+ * call starts by prefetching its part of c. k is cut into equal blocks of at most KC_MAX, depending only on k, and
+ * the sum of an element goes through k in order, whatever the chunk grid. Neither threads nor the grid therefore
+ * change a bit. GEMMs of few rows (generation) are memory bound: W is then read in place, once. */
 #include "base/clock.h"
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"

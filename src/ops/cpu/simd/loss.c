@@ -1,6 +1,6 @@
-/* Cross-entropy of rows of logits. A row (200 KB for 50k columns) is read once for its maximum and sum, in blocks: a block's maximum
- * is taken first, and when it raises the row's, the sum so far is scaled down once. The second pass, which writes the gradient,
- * finds the row in the second-level cache. Blocks are summed in f32 lanes, the row in f64. */
+/* Cross-entropy of rows of logits. A row (200 KB for 50k columns) is read once, in blocks, for its maximum and sum.
+ * Each block's maximum is computed first; if it raises the row's maximum, the sum so far is rescaled once. The second
+ * pass writes the gradient and finds the row in the L2 cache. Blocks are summed in f32 lanes, the row in f64. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"

@@ -1,5 +1,6 @@
-/* The heads of multi-head latent attention: copies, and rotations of neighbours. Cosines and sines of a row are spread over its pairs once,
- * (c0 c0 c1 c1 ...) and (-s0 s0 -s1 s1 ...), so that a vector of pairs takes one shuffle and two matmuls; all heads take the same. */
+/* The heads of multi-head latent attention: copies, and RoPE on neighbouring pairs. The cosines and sines of a row
+ * are expanded over its pairs once, (c0 c0 c1 c1 ...) and (-s0 s0 -s1 s1 ...). A vector of pairs then needs one
+ * shuffle and two products, and all heads share the expanded values. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"

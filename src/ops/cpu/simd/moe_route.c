@@ -1,6 +1,6 @@
-/* Routers of mixtures of experts. A token's scores stay in the first-level cache; slots are sorted by counting: each chunk of tokens counts
- * its choices, the counts become places (a scan over experts, then over chunks), and each chunk places its own slots in order. So the order
- * is by expert and token, whatever the number of threads. */
+/* Routers of mixtures of experts. A token's scores stay in the L1 cache. Slots are sorted by counting: each chunk of
+ * tokens counts its choices, a scan over experts, then over chunks, converts counts to positions, and each chunk
+ * places its own slots in order. The order is therefore by expert and token for every number of threads. */
 #include "base/parallel.h"
 #include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"

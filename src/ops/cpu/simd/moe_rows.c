@@ -1,5 +1,5 @@
-/* What stands around the matmuls of experts: the activation with the weight of the slot, sums over a token's slots. Sorted rows are
- * independent; a token's rows are added in the order of its choices. */
+/* The ops around the expert GEMMs: the activation with the slot's weight, and sums over a token's slots. Sorted rows
+ * are independent; a token's rows are added in the order of its choices. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"

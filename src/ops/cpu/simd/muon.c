@@ -1,4 +1,4 @@
-/* What stands between the matmuls of Muon's step: passes over contiguous elements, each read and written once. */
+/* The ops between the GEMMs of Muon's step: passes over contiguous elements, each read and written once. */
 #include "base/parallel.h"
 #include "ops/cpu/simd/split_weights.h"
 #include "ops/cpu/simd/simd.h"

@@ -1,5 +1,6 @@
-/* RMSNorm and LayerNorm with the residual add. A row is read from memory once: what follows finds it in the first-level cache.
- * RMSNorm is LayerNorm with mean 0 and without bias; `kind` and `dt` are constants in every copy of the row functions. */
+/* RMSNorm and LayerNorm with the residual add. A row is read from memory once; later passes find it in the L1 cache.
+ * RMSNorm is computed as LayerNorm with mean 0 and no bias. `kind` and `dt` are constants in every copy of the row
+ * functions. */
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"

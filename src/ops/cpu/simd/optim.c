@@ -1,5 +1,5 @@
-/* The optimizer's step: one pass over the gradients for their norm, one over everything, each array read and written once. Elements
- * are independent; the order of the norm's sum hangs on the chunks alone. */
+/* The optimizer step: one pass over the gradients for their norm, one over all arrays; each array is read and written
+ * once. Elements are independent; the order of the norm's sum depends only on the chunks. */
 #include "base/parallel.h"
 #include "ops/cpu/oracle/oracle.h"
 #include "ops/cpu/simd/split_weights.h"

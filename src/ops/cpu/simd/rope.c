@@ -1,5 +1,5 @@
-/* QK-norm and rotary embedding, one head after the other: a head (512 bytes at most for the usual widths) stays in the first-level
- * cache between its norm and its rotation. */
+/* QK-norm and RoPE, one head after the other: a head (at most 512 bytes for the usual widths) stays in the L1 cache
+ * between its norm and its rotation. */
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"

@@ -1,5 +1,6 @@
-/* What stands before and behind the states of Mamba-2, all bound by memory: vectors run along a head's channels, what belongs to a row
- * and head is computed once, in double. Backward of the inputs sums over rows: chunks of rows, three lines of a float per head. */
+/* The memory-bound ops before and after the state recurrence of Mamba-2. Vectors run along a head's channels; values
+ * per row and head are computed once, in double. Backward of the inputs sums over rows: chunks of rows, with three
+ * lines of one float per head. */
 #include "base/parallel.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
