@@ -1,4 +1,4 @@
-/* config.json to and from a model spec, by the families' tables. */
+/* Converts config.json to a model spec and back, with the families' tables. */
 #include "base/io.h"
 #include "model/hf_int.h"
 

@@ -1,4 +1,4 @@
-/* DeepSeek-V3: multi-head latent attention, dense layers first, then mixtures of experts. */
+/* DeepSeek-V3: multi-head latent attention; dense layers first, then mixtures of experts. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>

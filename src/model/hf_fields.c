@@ -1,4 +1,4 @@
-/* Values of config.json, alone and by the tables of families. */
+/* Reads and writes values of config.json, singly and by the families' tables. */
 #include "model/hf_int.h"
 
 #include <math.h>

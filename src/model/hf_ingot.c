@@ -1,6 +1,6 @@
-/* model_type "ingot": every model that ingot can train, with transformers' fields and tensor names where it has them and with the keys of
- * model.def and our own names of parameters for the rest. transformers does not load it: it is for what no family there holds, and for
- * other readers that know the parts. docs/FORMATS.md lists both. */
+/* model_type "ingot" represents every model that ingot can train. It uses transformers' fields and tensor names where
+ * they exist, else the keys of model.def and ingot's parameter names. transformers does not load it. It is for models
+ * that no family of transformers represents, and for other readers that know the parts. docs/FORMATS.md lists both. */
 #include "model/hf_int.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Kinds of layers in config.json: one entry per layer there, a pattern here. */
+/* Kinds of layers: config.json has one entry per layer, ingot a pattern. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Llama, Mistral, Qwen2 and Qwen3: dense decoders with grouped attention, which differ in biases, norms of q and k, and windows. */
+/* Llama, Mistral, Qwen2 and Qwen3: dense decoders with grouped-query attention. They differ in biases, QK-norm and
+ * windows. */
 #include "model/hf_int.h"
 
 void hf_llama_read(struct hf_reader *r, struct model_spec *m)

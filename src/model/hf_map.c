@@ -1,4 +1,4 @@
-/* Which rows of which parameter each tensor of Hugging Face is. */
+/* Maps each Hugging Face tensor to rows of a parameter. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>

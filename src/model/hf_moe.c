@@ -1,5 +1,6 @@
-/* Tensors of a mixture of experts: one per expert and matrix there, one for all experts here. Qwen names the shared expert in the
- * singular and gates it, DeepSeek's shared experts are one of their joined width without a gate. */
+/* Tensors of a mixture of experts: HF has one per expert and matrix, ingot one for all experts. Qwen has one shared
+ * expert, named in the singular, with a gate. DeepSeek has several without a gate, stored as one expert of their
+ * joint width. */
 #include "model/hf_int.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Qwen3-MoE, and Qwen3-Next: Gated DeltaNet beside gated attention, norms around 0, a shared expert with a gate. */
+/* Qwen3-MoE, and Qwen3-Next: Gated DeltaNet and gated attention layers, norm weights stored around 0, a shared expert
+ * with a gate. */
 #include "model/hf_int.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Positions in config.json: {rope_type, rope_theta, ...} under rope_parameters, or rope_theta beside rope_scaling {type | rope_type, ...}.
- * Both are written. */
+/* RoPE in config.json: {rope_type, rope_theta, ...} under rope_parameters, or rope_theta and rope_scaling {type |
+ * rope_type, ...}. Both are written. */
 #include "model/hf_int.h"
 
 #include <math.h>

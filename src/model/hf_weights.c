@@ -1,4 +1,4 @@
-/* Weights between Hugging Face safetensors and the master arrays. */
+/* Converts between Hugging Face safetensors and the master arrays. */
 #include "base/parallel.h"
 #include "base/log.h"
 #include "model/hf_int.h"

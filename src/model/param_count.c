@@ -1,7 +1,7 @@
 #include "model/param_count.h"
 #include "model/decoder.h"
 
-/* Elements of a row that are counted: all of them, or those that one token passes. */
+/* Elements of a row that count: all, or those that one token uses. */
 static int64_t counted(const struct param *row, const struct model_spec *m, bool active)
 {
     if (row->role == ROLE_BALANCE) return 0;

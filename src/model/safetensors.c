@@ -1,6 +1,6 @@
-/* Reading safetensors. The header is copied before it is believed, so a file that changes under us cannot
- * pass the checks with other numbers than those that are used. Holes and overlaps are found by sorting the
- * tensors by place: each must begin where the one before it ends. */
+/* Reads safetensors. The header is copied before it is checked, so a file that changes during the read cannot pass
+ * the checks with other numbers than those that are used. Holes and overlaps are found by sorting the tensors by
+ * offset: each must begin where the previous one ends. */
 #include "model/safetensors.h"
 #include "base/io.h"
 

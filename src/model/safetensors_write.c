@@ -1,5 +1,5 @@
-/* Writing safetensors: the same bytes as the reference library for the same tensors (compact JSON, its
- * order, spaces up to a multiple of 8). */
+/* Writes safetensors: the same bytes as the reference library for the same tensors (compact JSON, the same order,
+ * spaces up to a multiple of 8). */
 #include "base/io.h"
 #include "model/safetensors.h"
 

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Odd numbers whose GEMMs with any id stay below 2^63. */
+/* Odd multipliers: their products with any id stay below 2^63. */
 static void draw_multipliers(struct ngram_hash *h, const struct model_spec *spec, int64_t layer)
 {
     const uint64_t half = (uint64_t)INT64_MAX / (uint64_t)spec->vocab_size / 2;

@@ -7,7 +7,8 @@ void engram_cache_lay(const struct engram *m, struct engram_cache *k, const stru
     k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, engram_look_back(m), m->d);
 }
 
-/* The last rows of what was kept and `rows` new ones, rows of `bytes` each; before the sequence's first row `blank` (NULL: zeros). */
+/* The last rows of the cached rows followed by `rows` new ones; a row has `bytes` bytes. Rows before the sequence are
+ * `blank` (NULL: zeros). */
 static status keep_last(struct tensor kept, const void *rows, size_t bytes, const void *blank,
                         const struct cache_at *at, const struct exec *r)
 {

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* A call of the kind's own function with its members of the unions. */
+/* Calls the function of the kind with its members of the unions. */
 #define DISPATCH(m, call)                                                                                    \
     switch ((m)->kind) {                                                                                     \
         FFN_TYPES(call)                                                                                      \

@@ -21,7 +21,7 @@ static void *column(struct tensor t, int64_t at)
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
 }
 
-/* Columns of `in` and of its gradient behind the channels of the convolution. */
+/* Columns of `in` and of its gradient after the channels of the convolution. */
 static int64_t z_at(const struct gdn *m)
 {
     return channels(m);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 static const double NORM_EPS =
-    1e-6; /* DeepSeek's modelling code gives these norms no epsilon of the configuration */
+    1e-6; /* DeepSeek's modelling code does not use the configured epsilon for these norms */
 
 static int64_t head_width(const struct mla *m)
 {

@@ -14,7 +14,7 @@ void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_
     k->o = tensor_take(l->memory, "latent output", l->dt, 2, m->heads, m->rank);
 }
 
-/* Forward has left c_normed, and the rotated tail in every head of k: here that of the first one is read. */
+/* Forward leaves c_normed, and the rotated tail in every head of k: the tail of the first head is read here. */
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k,
                       const struct cache_at *at, const struct exec *r)
 {

@@ -46,8 +46,9 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ex
         r->stream);
 }
 
-/* SwiGLU as the epilogue of the GEMM before it (FWD: up), or its backward as that of down's dgrad (BWD), where the set supports it and
- * nothing is between the two: no bias, no rows of other ranks. `in`: up's input, or down's output gradient. *done: it was. */
+/* SwiGLU fused as the epilogue of the GEMM before it (FWD: up), or its backward as the epilogue of down's dgrad
+ * (BWD). Needs a set that supports it, no bias, and no rows of other ranks. `in`: up's input, or down's output
+ * gradient. *done: true if it was fused. */
 static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *s, struct tensor in,
                     const struct exec *r, bool *done)
 {

@@ -8,7 +8,7 @@
 
 static const double PI = 3.14159265358979323846;
 
-/* What the mixers of the model rotate. */
+/* The widths that the model's mixers rotate. */
 static struct rope_dims dims_of(const struct model_spec *m)
 {
     struct rope_dims dims = {0};

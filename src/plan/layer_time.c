@@ -27,7 +27,8 @@ int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out
     return ffn_traits(l.ffn)->gemms(m, out, mixer_traits(l.mixer)->gemms(m, out, 0));
 }
 
-/* A GPU whose multiprocessors do not all get a tile of 128 x 128 is as slow as if they had; weight gradients are cut along the tokens. */
+/* A GPU with fewer 128 x 128 tiles than multiprocessors takes as long as with one tile for each; weight gradients are
+ * also split along the tokens. */
 static double filled(const struct layer_shape *s, double rows, double columns)
 {
     const double tiles = rows * columns / (128.0 * 128.0);

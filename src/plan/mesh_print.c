@@ -1,4 +1,4 @@
-/* The text and the JSON of a plan for many devices. */
+/* Prints a plan for many devices as text and JSON. */
 #include "model/param_count.h"
 #include "base/text.h"
 #include "plan/mesh_plan_int.h"

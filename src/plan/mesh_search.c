@@ -1,5 +1,5 @@
-/* All variants of all meshes of a cluster. What a variant needs is cheap to find (mesh_plan_one), so nothing is guessed or skipped but
- * micro-batches of more than MICRO_TOKENS tokens, which no schedule gains from. */
+/* All variants of all meshes of a cluster. A variant's needs are cheap to compute (mesh_plan_one), so the search
+ * skips only micro-batches of more than MICRO_TOKENS tokens, which benefit no schedule. */
 #include "plan/mesh_plan_int.h"
 
 #include <math.h>

@@ -20,7 +20,7 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
                                .documents = args->documents};
 }
 
-/* What a GPU's kernels cannot do, before a device is touched. */
+/* Rejects what a GPU's kernels do not support, before a device is used. */
 static status check_gpu(const struct model_spec *m)
 {
 #define WORD(prefix, value, word)                                                                            \

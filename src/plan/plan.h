@@ -10,7 +10,8 @@
 
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
-    X(param, "parameters", "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables") \
+    X(param, "parameters",                                                                                   \
+      "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables")           \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
