@@ -129,10 +129,12 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
         d->token_map = tensor_take(a->arenas.param, "map of tokens", DTYPE_I32, 1, d->spec.vocab_size);
     for (int64_t i = 0; i < d->spec.layer_count; i++)
         if (d->blocks[i].remembers) d->blocks[i].engram.map = d->token_map.data;
-    return rope_lay(
-        &d->rope, &d->spec,
-        &(struct rope_lay_args){
-            .positions = a->positions, .dt = a->dt, .perm = a->arenas.param, .stream = a->stream});
+    return rope_lay(&d->rope, &d->spec,
+                    &(struct rope_lay_args){.dims = mixer_rope_dims(&d->spec),
+                                            .positions = a->positions,
+                                            .dt = a->dt,
+                                            .perm = a->arenas.param,
+                                            .stream = a->stream});
 }
 
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)

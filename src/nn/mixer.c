@@ -20,6 +20,17 @@ const struct layer_traits *mixer_traits(enum mixer mixer)
     CHECK(false, "mixer %d", (int)mixer);
 }
 
+struct rope_dims mixer_rope_dims(const struct model_spec *m)
+{
+    struct rope_dims dims = {0};
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) > 0 && mixer_traits(prefix##_##value)->rope_dims)             \
+        mixer_traits(prefix##_##value)->rope_dims(m, &dims);
+    MIXER_WORDS(WORD)
+#undef WORD
+    return dims;
+}
+
 void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name,
                 const struct model_spec *spec, int64_t layer)
 {

@@ -19,6 +19,7 @@
 #include "nn/gdn.h"
 #include "nn/mla.h"
 #include "nn/mamba.h"
+#include "spec/layer_traits.h"
 
 /*  word of model.layers (spec/words.def)  its file */
 #define MIXER_TYPES(X) \
@@ -53,6 +54,8 @@ struct mixer_cache {
     };
 };
 
+/* Dimensions that the mixers of the model rotate: the widths of the RoPE tables (nn/rope.h). */
+struct rope_dims mixer_rope_dims(const struct model_spec *m);
 void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
                 int64_t layer);
 void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l);

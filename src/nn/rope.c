@@ -1,24 +1,11 @@
 #include "nn/rope.h"
 #include "base/parallel.h"
 #include "dev/dev.h"
-#include "spec/layer_traits.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 static const double PI = 3.14159265358979323846;
-
-/* The widths that the model's mixers rotate. */
-static struct rope_dims dims_of(const struct model_spec *m)
-{
-    struct rope_dims dims = {0};
-#define WORD(prefix, value, word)                                                                            \
-    if (model_mixer_count(m, prefix##_##value) > 0 && mixer_traits(prefix##_##value)->rope_dims)             \
-        mixer_traits(prefix##_##value)->rope_dims(m, &dims);
-    MIXER_WORDS(WORD)
-#undef WORD
-    return dims;
-}
 
 static void scale_llama3(const struct model_spec *m, double *inv, int64_t half)
 {
@@ -138,7 +125,6 @@ static status table_lay(struct rope_table *t, int64_t dims, const struct model_s
 status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
 {
     *r = (struct rope){.positions = a->positions};
-    const struct rope_dims dims = dims_of(m);
-    TRY(table_lay(&r->heads, dims.heads, m, a));
-    return table_lay(&r->tails, dims.tails, m, a);
+    TRY(table_lay(&r->heads, a->dims.heads, m, a));
+    return table_lay(&r->tails, a->dims.tails, m, a);
 }

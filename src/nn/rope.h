@@ -5,6 +5,7 @@
 #ifndef INGOT_NN_ROPE_H
 #define INGOT_NN_ROPE_H
 #include "parallel/exec.h"
+#include "spec/layer_traits.h"
 
 struct rope_table {
     int64_t half;               /* R/2: rotated pairs per head; 0: no rotation */
@@ -18,6 +19,7 @@ struct rope {
 
 /* Allocates the tables for `positions` rows from the arena and fills them if the arena is real. */
 struct rope_lay_args {
+    struct rope_dims dims; /* mixer_rope_dims */
     int64_t positions;
     dtype dt;
     struct arena *perm;

@@ -226,8 +226,7 @@ void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
         fprintf(out, "  without recording a step takes %.3f ms, of which gaps are %.3f ms (%.1f %%)\n",
                 plain_s * 1e3, plain_gaps(b, plain_s) * 1e3, 100 * plain_gaps(b, plain_s) / plain_s);
     if (b->exchange_s > 0)
-        fprintf(out,
-                "  communication takes %.3f ms, of which %.3f ms overlap with computing\n",
+        fprintf(out, "  communication takes %.3f ms, of which %.3f ms overlap with computing\n",
                 b->exchange_s * 1e3, (b->exchange_s - b->parts[KERNEL_EXCHANGE].seconds) * 1e3);
     print_links(out, b);
     if (b->lost) fprintf(out, "  %lld activities were lost: the gaps are too large\n", (long long)b->lost);

@@ -42,7 +42,7 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
 
 /* What a step's seconds go to. */
 #define STEP_PARTS(X)                                                                                        \
-    X(products, "GEMMs", r->compute.products)                                                             \
+    X(products, "GEMMs", r->compute.products)                                                                \
     X(mixing, "attention, states", r->compute.mixing)                                                        \
     X(memory, "memory-bound ops", r->compute.memory)                                                         \
     X(optimizer, "optimizer", r->optim)                                                                      \

@@ -89,8 +89,7 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
 {
     int64_t sorted[MOE_EXPERTS_MAX], gathered[MOE_EXPERTS_MAX];
     struct operands o = {.a = a->a.data, .b = a->b.data, .a_at = sorted, .b_at = sorted};
-    CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "expert GEMMs in %s",
-          dtype_name(a->dt));
+    CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "expert GEMMs in %s", dtype_name(a->dt));
     CHECK(a->experts <= MOE_EXPERTS_MAX, "%ld experts", (long)a->experts);
     for (int64_t e = 0; e < a->experts; e++) sorted[e] = a->offsets[e];
     count_rows(a, gathered);

@@ -215,8 +215,7 @@ static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *fil
     const struct gemm_choice *old = gemm_choice_find(&t->cached, &e->choice.key);
     struct gemm_choice choice = e->choice;
     if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
-        log_warn("algorithms of GEMMs that are chosen from here on are not kept: %s",
-                 status_message());
+        log_warn("algorithms of GEMMs that are chosen from here on are not kept: %s", status_message());
         t->unkept = true; /* a lock that is held for long is waited for once */
     } else if (!take_known(t, e, &choice)) {
         *e = found;
@@ -401,8 +400,7 @@ status cuda_gemm_choices_load(dev_stream s, const char *text)
     struct gemm_choices *t = cuda_set(s)->gemm;
     struct gemm_choice_counts counts;
     TRY(gemm_choice_list_read(&t->recorded, &t->here, text, strlen(text), &counts));
-    if (counts.damaged)
-        return FAIL(STATUS_CKPT, "the record of GEMMs has %d damaged lines", counts.damaged);
+    if (counts.damaged) return FAIL(STATUS_CKPT, "the record of GEMMs has %d damaged lines", counts.damaged);
     if (counts.used == 0 && counts.foreign > 0)
         log_warn("the algorithms of GEMMs were recorded on another GPU or with another cuBLASLt "
                  "than %s, %lld: they are chosen anew, and results may differ in their last bits",
