@@ -1,5 +1,5 @@
 /* What the ranks of a job move between them (on GPUs: collectives.c): every collective over a range of sizes, checked in every element, with the rates as
- * nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md):
+ * nccl-tests defines them (github.com/NVIDIA/nccl-tests: its page on performance):
  *
  *   op              S, bytes           algorithm bandwidth   bus bandwidth
  *   all_reduce      of the array       S / t                 S / t * 2 (n-1)/n

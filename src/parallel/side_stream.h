@@ -7,7 +7,7 @@
  *   - A collective on the step's stream must follow a side_stream_wait for everything queued here.
  *
  * Collectives here leave the multiprocessors to compute: copy engines move all but small messages
- * (comm/gpu/cuda/p2p.c). Ops may be queued here if they need no workspace; the workspace belongs to the step's stream.
+ * (comm/gpu/cuda/p2p_comm.c). Ops may be queued here if they need no workspace; the workspace belongs to the step's stream.
  *
  * On the host nothing overlaps: each call runs when it is made. */
 #ifndef INGOT_PARALLEL_SIDE_STREAM_H

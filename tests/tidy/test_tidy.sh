@@ -244,6 +244,57 @@ rule_excerpt() {
     { if (lines == 0) first = FNR; run[++lines] = bare($0) }' $(pick '^[A-Z]+\.md$|^docs/.*\.md$')
 }
 
+# Documents are read beside code: a line of text has at most 100 columns, a paragraph or list item at most 120 words. Tables, code blocks
+# and a line that is one link are left out.
+rule_doc_width() {
+    awk '
+    function paragraph_end() {
+        if (words > 120) print path ":" begin "\t" words " words in one paragraph, the limit is 120: split it, or make it a list"
+        words = 0
+    }
+    FNR == 1 { paragraph_end(); block = 0 }
+    { path = FILENAME }
+    /^[ \t]*```/ { paragraph_end(); block = !block; next }
+    block || /^[ \t]*\|/ { paragraph_end(); next }
+    length($0) > 100 && !/^    / && !/^[ \t]*([-*] )?\[[^]]*\]\([^ ]*\)[.,;:]?$/ { print FILENAME ":" FNR "\t" length($0) " columns, the limit is 100" }
+    NF == 0 || /^#/ { paragraph_end(); next }
+    /^[ \t]*([-*]|[0-9]+\.) / { paragraph_end() }
+    { if (words == 0) begin = FNR; words += NF }
+    END { paragraph_end() }' $(pick '^(README|CONTRIBUTING)\.md$|^docs/.*\.md$')
+}
+
+# A comment that names a file names one that is there: NAME.c, .h, .cu, .cuh or .md, with all or the last of its directories. Comments are
+# what follows // and what is between /* and */; strings are left out. `others`: files of other projects.
+rule_name() {
+    printf '%s\n' "${files[@]}" | awk '
+    BEGIN {
+        n = split("llm.c nvml.h cublasLt.h cudnn.h", others, " ")
+        for (i = 1; i <= n; i++) there[others[i]] = 1
+    }
+    FILENAME == "-" { for (path = $0; ; path = substr(path, at + 1)) { there[path] = 1; if (!(at = index(path, "/"))) next } }
+    FNR == 1 { inside = 0 }
+    {
+        line = $0; comment = ""
+        if (!inside) gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+        while (line != "") {
+            if (inside) {
+                end = index(line, "*/"); part = end ? substr(line, 1, end - 1) : line
+                line = end ? substr(line, end + 2) : ""; inside = !end
+            } else {
+                if (!match(line, /\/[\/*]/)) break
+                inside = substr(line, RSTART + 1, 1) == "*"; part = inside ? "" : substr(line, RSTART + 2)
+                line = inside ? substr(line, RSTART + 2) : ""
+            }
+            comment = comment " " part
+        }
+        while (match(comment, /[A-Za-z0-9_][A-Za-z0-9_\/.-]*\.(cuh|cu|c|h|md)([^A-Za-z0-9_]|$)/)) {
+            name = substr(comment, RSTART, RLENGTH); comment = substr(comment, RSTART + RLENGTH)
+            sub(/[^A-Za-z0-9_]$/, "", name)
+            if (!(name in there)) print FILENAME ":" name "\tline " FNR ": a comment names this file, and it is not there"
+        }
+    }' - $(pick '^src/.*\.(c|h|cu|cuh|def)$')
+}
+
 # What is committed must mean the same on every machine.
 rule_machine_path() {
     grep -InE '(^|[^A-Za-z0-9_.-])/(home|root|work|Users|mnt/[a-z]+)/[A-Za-z0-9_.]' "${files[@]}" |
@@ -262,12 +313,12 @@ rule_format() {
 
 # An exception needs an existing rule and a reason.
 rule_allow_list() {
-    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|call_cycle|header|mutable_data|dead_symbol|doc|excerpt|machine_path|format)$/) {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|symbol|call_cycle|header|mutable_data|dead_symbol|doc|doc_width|name|excerpt|machine_path|format)$/) {
         print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
 }
 
 failed=0
-for rule in allow_list include call function_length file_length symbol call_cycle header mutable_data dead_symbol doc excerpt machine_path format; do
+for rule in allow_list include call function_length file_length symbol call_cycle header mutable_data dead_symbol doc doc_width name excerpt machine_path format; do
     while IFS= read -r line; do
         place=${line%%$'\t'*}
         grep -qF -- "$rule $place " $allow && continue

@@ -1,4 +1,4 @@
-/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/p2p_schedule_launch.cu. */
+/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/p2p_kernels.cu. */
 #include "comm/gpu/p2p_schedule.h"
 
 static const char *const op_texts[] = {

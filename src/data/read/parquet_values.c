@@ -1,4 +1,4 @@
-/* The encodings of values and levels (apache/parquet-format, Encodings.md). Decoders keep their place, so that a page can be left in its
+/* The encodings of values and levels (apache/parquet-format: its page on encodings). Decoders keep their place, so that a page can be left in its
  * middle; each read is bounded by the bytes that are there, never by what a header claims. */
 #include "data/read/parquet_int.h"
 
