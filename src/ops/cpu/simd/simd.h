@@ -1,4 +1,4 @@
-/* The SIMD files. Each src/ops/cpu/simd/X.c is compiled once for x86-64-v3 (AVX2, FMA) and once for x86-64-v4
+/* The SIMD files. Each .c file here, X for short, is compiled once for x86-64-v3 (AVX2, FMA) and once for x86-64-v4
  * (AVX-512). It exports one function, `void SIMD(simd_X)(struct ops *o)`, which puts its ops into the table;
  * everything else in the file is static. Kernels support F32 and BF16. Code tests __AVX512F__ for vector width and
  * ISA differences. Add a new file to SIMD_FILES. */
