@@ -2,14 +2,11 @@
  * real models. One row drives the gradient checks, the comparison of every fast set with the oracle and the
  * thread tests; dtypes are the test's choice.
  *
- * A field means the same in every row; what an op does not use stays 0.
- *   rows, d      tokens, width (d also: f of swiglu)
- *   m, n, k      of gemm; bias_bwd has m rows of n
- *   vocab, used  columns, and columns that take part; embed: rows of the table, and ids when it has not all of them, from k on
- *   groups, k    of xent_part and xent_join: ranks, and which of them
- *   hd_v         of attention: 0: hd
- *   docs, len    documents and their lengths (attention); in decode, sequences and their cache lengths
- *   experts ...  of routers and what follows them; n, k of expert_gemm as in ops_moe.h, n: f of expert_act; balance: `rows` routers */
+ * Each family of ops has a struct for its rows, and a forward and its backward share one. What a row does not
+ * name is 0. These flags mean the same in every family that has them:
+ *   in_place    an output lies over an input, where ops.h allows it
+ *   in_place_2  the same with the other input, where ops.h allows two
+ *   gaps        rows are wider than their contents */
 #ifndef INGOT_TESTS_OPS_CASES_H
 #define INGOT_TESTS_OPS_CASES_H
 #include "ops/ops.h"
@@ -21,282 +18,527 @@ enum op_id {
         OP_COUNT
 };
 
-enum op_flag {
-    TRANS_A = 1,
-    TRANS_B = 2,
-    WITH_BIAS = 4,
-    ADD_TO = 8,     /* gemm: accum */
-    WIDE = 16,      /* gemm: c in A */
-    BRANCH = 32,    /* norms: x + branch; activations' backward: forward's result, too */
-    DRES = 64,      /* norms: gradient along the residual stream */
-    IN_PLACE = 128, /* the aliasing that ops.h allows for this op */
-    QK_NORM = 256,
-    NO_STATS = 512,   /* rstd, mean, lse, dlogits are NULL */
-    POSITIONS = 1024, /* embed: learned positions */
-    GAPS = 2048,      /* rows wider than their contents */
-    Z_LOSS = 4096,
-    LION = 8192,          /* update */
-    MOMENTS_BF16 = 16384, /* update */
-    NO_CLIP = 32768,      /* update */
-    MOMENTS_8 = 131072,   /* update */
-    IN_PLACE_2 = 65536,   /* the aliasing with the other input, where ops.h allows two */
-    NO_DELTA = 262144, /* delta: the rule of Mamba-2 */
-    SLOW = 524288,     /* delta: states are kept for hundreds of rows */
-    SHIFT = 2097152,      /* norms, rope: the weight is stored around 0 */
-    FUSED = 131072,       /* attention: q, k and v side by side in one row, and their gradients, as a model has them; decode: v in k's rows */
-    NO_TOKENS = 524288,   /* embed: some ids are TOKEN_NONE */
-    TABLE_ROWS = 4194304, /* update: rows of d, some of them untouched */
-    MAPPED = 1048576,     /* ngram: ids go through a map */
-    APART = 262144,       /* attention, forward: scores rise towards early keys, by more than exp of an f32 holds */
-    SIGMOID = 1 << 19,    /* routers: scores, else softmax */
-    NORMALIZE = 1 << 20,
-    AUX = 1 << 21,        /* routers: an auxiliary loss, by document with SEQUENCE */
-    SEQUENCE = 1 << 22,
-    HOT = 1 << 23,        /* an expert that all tokens choose */
-    EMPTY = 1 << 24,      /* experts that none chooses */
-    DGRAD = 1 << 25,      /* expert_gemm; else its forward */
-    WGRAD = 1 << 26,
-    GATHER_A = 1 << 27,
-    GATHER_B = 1 << 28,
-    GATED = 1 << 29,      /* combine */
+/* Documents that lie one behind the other. */
+struct case_docs {
+    int64_t count;
+    int32_t len[8];
 };
+#define DOCS(...) {.count = sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), .len = {__VA_ARGS__}}
+
+/* gemm: c[m, n] = a[m, k] b[k, n]. bias_bwd: the bias of such a gemm, from m rows of n. */
+struct case_gemm {
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+    bool with_bias;
+    bool add_to; /* c is added to */
+    bool wide;   /* c has the dtype of sums */
+};
+
+struct case_embed {
+    int64_t rows, d;
+    int64_t vocab;      /* rows of the table */
+    int64_t first, ids; /* the table has the rows from `first` of a vocabulary of `ids`; ids 0: it has them all */
+    bool positions;     /* learned positions are added */
+    bool no_tokens;     /* some ids are TOKEN_NONE */
+};
+
+/* rmsnorm, layernorm */
+struct case_norm {
+    int64_t rows, d;
+    bool branch;   /* forward is of x + branch */
+    bool dres;     /* forward stores its input as sum; backward adds the gradient of that sum */
+    bool no_stats; /* rstd and mean are NULL */
+    bool shift;    /* the weight is stored around 0 */
+    bool in_place, in_place_2, gaps;
+};
+
+/* swiglu, gelu, gate */
+struct case_act {
+    int64_t rows;
+    int64_t d;      /* width of the result */
+    bool recompute; /* backward gives the forward's result, too */
+    bool in_place, in_place_2, gaps;
+};
+
+/* sum, normal, halves, fold, ortho_unit, ortho_poly (d x d), ortho_step: rows * d elements; ngram_gate: rows of d */
+struct case_rows {
+    int64_t rows, d;
+    bool not_finite; /* ortho_step: the gradient was not finite */
+    bool in_place;
+};
+
+struct case_rope {
+    int64_t rows, heads, heads_kv, hd;
+    int64_t half; /* pairs that turn */
+    bool qk_norm;
+    bool shift; /* the weights of qk_norm are stored around 0 */
+    bool in_place, gaps;
+};
+
+/* Heads of multi-head latent attention. */
+struct case_latent {
+    int64_t rows, heads;
+    int64_t nope;        /* width of a head's part without position */
+    int64_t half;        /* pairs that turn, behind that part */
+    bool q_only, k_only; /* the other's pointer is NULL */
+    bool gaps;
+};
+
+/* attn_fwd, attn_bwd, attn_decode */
+struct case_attn {
+    int64_t heads, heads_kv, hd;
+    int64_t hd_v;          /* of values; 0: hd */
+    int64_t window;        /* 0: all keys */
+    struct case_docs docs; /* attn_decode: sequences with their cache lengths */
+    bool fused;            /* q, k and v side by side in one row, and their gradients; attn_decode: v is the front of k's rows */
+    bool apart;            /* scores rise towards early keys, by more than exp of an f32 holds */
+    bool no_stats;         /* lse is NULL */
+    bool gaps;
+};
+
+/* xent, hits */
+struct case_xent {
+    int64_t rows;
+    int64_t vocab, used; /* columns, and how many of them take part */
+    bool z_loss;
+    bool no_grad; /* dlogits is NULL */
+    bool in_place;
+};
+
+/* xent_part, xent_join: the vocabulary is cut over ranks. */
+struct case_slice {
+    int64_t rows;
+    int64_t vocab;         /* columns of one slice */
+    int64_t slices, slice; /* how many, and which of them */
+    bool z_loss;
+    bool no_grad; /* dlogits is NULL */
+    bool in_place;
+};
+
+/* Targets k tokens ahead. */
+struct case_ahead {
+    int64_t k;
+    struct case_docs docs;
+};
+
+struct case_ngram {
+    int64_t order, heads;
+    struct case_docs docs;
+    bool mapped; /* ids go through a map */
+    bool before; /* the ids before the first document are given */
+};
+
+struct case_halt {
+    int64_t d;
+    int64_t m;        /* halt_bwd: the segment, from 1 */
+    int64_t segments; /* halt_stop, halt_bwd */
+    struct case_docs docs;
+};
+
+struct case_conv {
+    int64_t channels, width;
+    int64_t dilation; /* 0: 1 */
+    struct case_docs docs;
+    bool with_bias;
+    bool before; /* the rows before the first document are given */
+    bool gaps;
+};
+
+/* gates, gated_norm, ssm_in, ssm_out */
+struct case_heads {
+    int64_t rows, heads;
+    int64_t d;      /* width of a head; gates have none */
+    bool with_skip; /* ssm_in_bwd: x goes around the rule, too */
+    bool in_place, gaps;
+};
+
+struct case_delta {
+    int64_t heads, heads_k, dk, dv;
+    struct case_docs docs;
+    bool qk_norm;
+    bool no_delta; /* the rule of Mamba-2 */
+    bool slow;     /* states are kept for hundreds of rows */
+    bool state;    /* forward goes on from a state and gives the last one */
+    bool gaps;
+};
+
+/* route, expert_gemm, expert_act, combine, combine_gate_bwd. All but the last route their rows first. */
+struct case_moe {
+    int64_t rows, experts, top_k, align;
+    int64_t groups, groups_kept; /* groups 0: one */
+    int64_t capacity;            /* 0: no limit */
+    int64_t n, k;                /* expert_gemm, as in ops_moe.h */
+    int64_t f;                   /* expert_act: width of its result */
+    int64_t d;                   /* combine: width of a row */
+    struct case_docs docs;       /* route, with `sequence` */
+    bool sigmoid;                /* scores; else softmax */
+    bool with_bias;              /* of scores, for the choice */
+    bool normalize;              /* weights of a token sum to 1 */
+    bool aux, sequence;          /* an auxiliary loss, and that by document */
+    bool z_loss;
+    bool no_stats; /* route_bwd: cost and load are NULL */
+    bool hot;      /* an expert that all tokens choose */
+    bool empty;    /* experts that none chooses */
+    bool dgrad, wgrad; /* expert_gemm; else its forward */
+    bool gather_a, gather_b;
+    bool add_to;    /* expert_gemm: c is added to */
+    bool with_base; /* combine: adds to a base */
+    bool wide;      /* combine: the base has the dtype of sums */
+    bool gated;     /* combine: the base has a gate */
+    bool in_place;
+};
+
+struct case_balance {
+    int64_t routers, experts;
+    bool not_finite; /* the norm of the gradients */
+};
+
+struct case_update {
+    int64_t rows, d; /* rows * d elements */
+    bool lion;       /* else AdamW */
+    bool moments_bf16, moments_8;
+    bool no_clip;    /* the norm is not clipped, and the rate is halved */
+    bool table_rows; /* pieces are rows of tables, some of them untouched */
+};
+
+struct case_unique {
+    int64_t count; /* ids */
+    int64_t vocab; /* they are below it */
+    bool no_tokens; /* some are TOKEN_NONE or too large */
+    bool in_place;
+};
+
+/* rows_update */
+struct case_table {
+    int64_t slots, used; /* rows of sums, and how many of them belong to a row of the table */
+    int64_t d;
+    int64_t vocab; /* rows of the whole table */
+    int64_t first; /* the rows before it are elsewhere */
+    bool lion, moments_bf16;
+    bool not_finite; /* the gradient was */
+};
+
+enum case_family {
+    CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
+    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe,
+    CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_FAMILIES
+};
+enum case_family case_family(enum op_id op);
 
 struct op_case {
     enum op_id op;
-    int64_t rows, d, m, n, k, vocab, used, heads, heads_kv, hd, hd_v, half, window;
-    int64_t experts, top_k, groups, groups_kept, capacity, align;
-    int64_t docs;
-    int32_t len[8];
-    unsigned flags; /* enum op_flag */
+    union { /* case_family(op) says which */
+        struct case_gemm gemm;
+        struct case_embed embed;
+        struct case_norm norm;
+        struct case_act act;
+        struct case_rows rows;
+        struct case_rope rope;
+        struct case_latent latent;
+        struct case_attn attn;
+        struct case_xent xent;
+        struct case_slice slice;
+        struct case_ahead ahead;
+        struct case_ngram ngram;
+        struct case_halt halt;
+        struct case_conv conv;
+        struct case_heads heads;
+        struct case_delta delta;
+        struct case_moe moe;
+        struct case_balance balance;
+        struct case_update update;
+        struct case_unique unique;
+        struct case_table table;
+    };
 };
 
-/* clang-format off */
-#define GEMM(m_, n_, k_, f_) {.op = OP_gemm, .m = m_, .n = n_, .k = k_, .flags = f_}
-#define TABLE(o, n, some, width, count, before, bits) {.op = OP_##o, .rows = n, .used = some, .d = width, .vocab = count, .k = before, .flags = bits}
-#define ROWS(op_, rows_, d_, f_) {.op = OP_##op_, .rows = rows_, .d = d_, .flags = f_}
-#define NORMS(op_) /* both directions share their shapes */ \
-    ROWS(op_##_fwd, 1, 1, 0), ROWS(op_##_fwd, 3, 7, BRANCH), ROWS(op_##_fwd, 5, 8, DRES), \
-    ROWS(op_##_fwd, 2, 15, NO_STATS), \
-    ROWS(op_##_fwd, 9, 17, BRANCH | IN_PLACE), ROWS(op_##_fwd, 4, 33, BRANCH | NO_STATS), \
-    ROWS(op_##_fwd, 67, 768, BRANCH), \
-    ROWS(op_##_fwd, 3, 2047, 0), ROWS(op_##_fwd, 130, 320, BRANCH | IN_PLACE), \
-    ROWS(op_##_fwd, 0, 16, BRANCH), ROWS(op_##_fwd, 11, 96, BRANCH | IN_PLACE_2), \
-    ROWS(op_##_bwd, 11, 96, DRES | IN_PLACE_2), ROWS(op_##_bwd, 6, 31, DRES | IN_PLACE_2), \
-    ROWS(op_##_bwd, 1, 1, 0), ROWS(op_##_bwd, 3, 7, DRES), ROWS(op_##_bwd, 5, 8, 0), \
-    ROWS(op_##_bwd, 2, 15, DRES | IN_PLACE), \
-    ROWS(op_##_bwd, 9, 17, IN_PLACE), ROWS(op_##_bwd, 67, 768, DRES), ROWS(op_##_bwd, 3, 2047, 0), \
-    ROWS(op_##_bwd, 130, 320, DRES | IN_PLACE), ROWS(op_##_bwd, 0, 16, 0)
-#define ROPE(op_, rows_, h_, kv_, hd_, half_, f_) \
-    {.op = OP_##op_, .rows = rows_, .heads = h_, .heads_kv = kv_, .hd = hd_, .half = half_, .flags = f_}
-#define ROPES(op_) \
-    ROPE(op_, 1, 1, 1, 2, 1, 0), ROPE(op_, 5, 2, 1, 6, 2, QK_NORM), ROPE(op_, 3, 3, 1, 16, 8, IN_PLACE), \
-    ROPE(op_, 7, 4, 2, 64, 32, QK_NORM | GAPS), ROPE(op_, 9, 4, 1, 80, 10, GAPS), \
-    ROPE(op_, 65, 6, 2, 128, 64, QK_NORM), \
-    ROPE(op_, 4, 2, 2, 64, 0, QK_NORM), ROPE(op_, 4, 2, 2, 18, 0, 0), ROPE(op_, 33, 5, 5, 34, 17, QK_NORM), \
-    ROPE(op_, 130, 4, 4, 64, 32, IN_PLACE), ROPE(op_, 0, 1, 1, 16, 8, 0)
-#define SHIFTED(way) \
-    ROWS(rmsnorm_##way, 9, 17, SHIFT), ROWS(rmsnorm_##way, 67, 768, DRES | SHIFT), ROWS(rmsnorm_##way, 5, 128, SHIFT), \
-    ROPE(rope_##way, 5, 2, 1, 6, 2, QK_NORM | SHIFT), ROPE(rope_##way, 33, 4, 2, 64, 8, QK_NORM | GAPS | SHIFT), \
-    ROPE(rope_##way, 7, 2, 2, 256, 32, QK_NORM | SHIFT)
-#define TAILS(op_, rows_, h_, nope_, half_, f_) \
-    {.op = OP_##op_, .rows = rows_, .heads = h_, .hd = nope_, .half = half_, .flags = f_}
-#define TAILED(op_) /* heads of multi-head latent attention: hd is the part without position */ \
-    TAILS(op_, 1, 1, 2, 1, 0), TAILS(op_, 5, 3, 6, 5, GAPS), TAILS(op_, 9, 4, 128, 32, 0), TAILS(op_, 3, 2, 16, 8, GAPS), \
-    TAILS(op_, 70, 2, 7, 3, GAPS), TAILS(op_, 4, 1, 0, 32, GAPS), TAILS(op_, 65, 6, 64, 16, 0), TAILS(op_, 0, 2, 8, 4, 0), \
-    TAILS(op_, 33, 5, 24, 20, GAPS), TAILS(op_, 6, 2, 8, 16, NO_STATS), TAILS(op_, 6, 3, 8, 64, 0)
-#define ATTN(op_, h_, kv_, hd_, w_, f_, docs_, ...) \
-    {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .flags = f_, .docs = docs_, \
-     .len = __VA_ARGS__}
-/* values of another width than keys */
-#define LATENT(op_, h_, kv_, hd_, hd_v_, w_, f_, docs_, ...) \
-    {.op = OP_##op_, .heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .flags = f_, .docs = docs_, \
-     .len = __VA_ARGS__}
-#define ATTNS(op_) \
-    ATTN(op_, 1, 1, 16, 0, 0, 1, {1}), ATTN(op_, 2, 1, 16, 0, GAPS, 3, {0, 1, 7}), \
-    ATTN(op_, 4, 1, 64, 0, GAPS, 4, {17, 0, 33, 0}), \
-    ATTN(op_, 2, 2, 80, 5, 0, 2, {31, 20}), ATTN(op_, 4, 2, 128, 16, GAPS, 2, {65, 3}), \
-    ATTN(op_, 2, 2, 64, 1, 0, 1, {19}), \
-    ATTN(op_, 2, 1, 64, 40, GAPS, 2, {129, 64}), ATTN(op_, 1, 1, 18, 0, 0, 2, {5, 6}), \
-    ATTN(op_, 3, 3, 64, 0, GAPS, 1, {257}), \
-    ATTN(op_, 2, 2, 64, 1000, 0, 5, {0, 40, 0, 0, 24}), ATTN(op_, 2, 1, 7, 3, 0, 2, {9, 2}), \
-    ATTN(op_, 1, 1, 16, 0, 0, 2, {0, 0}), ATTN(op_, 4, 2, 64, 0, FUSED, 3, {33, 70, 0}), \
-    ATTN(op_, 2, 2, 48, 9, FUSED, 1, {50}), \
-    LATENT(op_, 2, 2, 192, 128, 0, 0, 2, {67, 5}), LATENT(op_, 3, 1, 24, 16, 0, GAPS, 2, {65, 0}), \
-    LATENT(op_, 2, 1, 7, 40, 4, GAPS, 2, {9, 33}), LATENT(op_, 1, 1, 16, 80, 0, 0, 1, {130})
-#define XENT(rows_, vocab_, used_, f_) \
-    {.op = OP_xent, .rows = rows_, .vocab = vocab_, .used = used_, .flags = f_}
+/* A row's flags, behind its numbers: a family that has no such field does not compile. */
+#define TRANS_A .trans_a = true
+#define TRANS_B .trans_b = true
+#define WITH_BIAS .with_bias = true
+#define ADD_TO .add_to = true
+#define WIDE .wide = true
+#define IN_PLACE .in_place = true
+#define IN_PLACE_2 .in_place_2 = true
+#define GAPS .gaps = true
+#define POSITIONS .positions = true
+#define NO_TOKENS .no_tokens = true
+#define BRANCH .branch = true
+#define DRES .dres = true
+#define NO_STATS .no_stats = true
+#define SHIFT .shift = true
+#define RECOMPUTE .recompute = true
+#define NOT_FINITE .not_finite = true
+#define QK_NORM .qk_norm = true
+#define Q_ONLY .q_only = true
+#define K_ONLY .k_only = true
+#define FUSED .fused = true
+#define APART .apart = true
+#define Z_LOSS .z_loss = true
+#define NO_GRAD .no_grad = true
+#define MAPPED .mapped = true
+#define BEFORE .before = true
+#define WITH_SKIP .with_skip = true
+#define NO_DELTA .no_delta = true
+#define SLOW .slow = true
+#define STATE .state = true
+#define SIGMOID .sigmoid = true
+#define NORMALIZE .normalize = true
+#define AUX .aux = true
+#define SEQUENCE .sequence = true
+#define HOT .hot = true
+#define EMPTY .empty = true
+#define DGRAD .dgrad = true
+#define WGRAD .wgrad = true
+#define GATHER_A .gather_a = true
+#define GATHER_B .gather_b = true
+#define WITH_BASE .with_base = true
+#define GATED .gated = true
+#define LION .lion = true
+#define MOMENTS_BF16 .moments_bf16 = true
+#define MOMENTS_8 .moments_8 = true
+#define NO_CLIP .no_clip = true
+#define TABLE_ROWS .table_rows = true
 
-#define HITS(rows_, vocab_, used_) {.op = OP_hits, .rows = rows_, .vocab = vocab_, .used = used_}
-#define SLICED(op_, rows_, vocab_, slices_, slice_, f_) \
-    {.op = OP_##op_, .rows = rows_, .vocab = vocab_, .groups = slices_, .k = slice_, .flags = f_}
-#define AHEAD(k_, docs_, ...) {.op = OP_ahead, .k = k_, .docs = docs_, .len = __VA_ARGS__}
-#define CONV(op_, channels_, width_, f_, docs_, ...) \
-    {.op = OP_##op_, .d = channels_, .k = width_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+/* clang-format off */
+/* The last number and the flags arrive as __VA_ARGS__. */
+#define GEMM(m_, n_, ...) {.op = OP_gemm, .gemm = {.m = m_, .n = n_, .k = __VA_ARGS__}}
+#define BIAS(m_, n_, k_) {.op = OP_bias_bwd, .gemm = {.m = m_, .n = n_, .k = k_, WITH_BIAS}}
+#define EMBED(op_, rows_, d_, ...) {.op = OP_##op_, .embed = {.rows = rows_, .d = d_, .vocab = __VA_ARGS__}}
+#define UNIQUE(count_, ...) {.op = OP_rows_unique, .unique = {.count = count_, .vocab = __VA_ARGS__}}
+#define TABLE(slots_, used_, d_, vocab_, ...) \
+    {.op = OP_rows_update, .table = {.slots = slots_, .used = used_, .d = d_, .vocab = vocab_, .first = __VA_ARGS__}}
+#define UPDATE(rows_, ...) {.op = OP_update, .update = {.rows = rows_, .d = __VA_ARGS__}}
+#define ROWS(op_, rows_, ...) {.op = OP_##op_, .rows = {.rows = rows_, .d = __VA_ARGS__}}
+#define ACT(op_, rows_, ...) {.op = OP_##op_, .act = {.rows = rows_, .d = __VA_ARGS__}}
+#define NORM(op_, rows_, ...) {.op = OP_##op_, .norm = {.rows = rows_, .d = __VA_ARGS__}}
+#define NORMS(op_) /* both directions share their shapes */ \
+    NORM(op_##_fwd, 1, 1), NORM(op_##_fwd, 3, 7, BRANCH), NORM(op_##_fwd, 5, 8, DRES), \
+    NORM(op_##_fwd, 2, 15, NO_STATS), \
+    NORM(op_##_fwd, 9, 17, BRANCH, IN_PLACE), NORM(op_##_fwd, 4, 33, BRANCH, NO_STATS), \
+    NORM(op_##_fwd, 67, 768, BRANCH), \
+    NORM(op_##_fwd, 3, 2047), NORM(op_##_fwd, 130, 320, BRANCH, IN_PLACE), \
+    NORM(op_##_fwd, 0, 16, BRANCH), NORM(op_##_fwd, 11, 96, BRANCH, IN_PLACE_2), \
+    NORM(op_##_bwd, 11, 96, DRES, IN_PLACE_2), NORM(op_##_bwd, 6, 31, DRES, IN_PLACE_2), \
+    NORM(op_##_bwd, 1, 1), NORM(op_##_bwd, 3, 7, DRES), NORM(op_##_bwd, 5, 8), \
+    NORM(op_##_bwd, 2, 15, DRES, IN_PLACE), \
+    NORM(op_##_bwd, 9, 17, IN_PLACE), NORM(op_##_bwd, 67, 768, DRES), NORM(op_##_bwd, 3, 2047), \
+    NORM(op_##_bwd, 130, 320, DRES, IN_PLACE), NORM(op_##_bwd, 0, 16)
+#define ROPE(op_, rows_, h_, kv_, hd_, ...) \
+    {.op = OP_##op_, .rope = {.rows = rows_, .heads = h_, .heads_kv = kv_, .hd = hd_, .half = __VA_ARGS__}}
+#define ROPES(op_) \
+    ROPE(op_, 1, 1, 1, 2, 1), ROPE(op_, 5, 2, 1, 6, 2, QK_NORM), ROPE(op_, 3, 3, 1, 16, 8, IN_PLACE), \
+    ROPE(op_, 7, 4, 2, 64, 32, QK_NORM, GAPS), ROPE(op_, 9, 4, 1, 80, 10, GAPS), \
+    ROPE(op_, 65, 6, 2, 128, 64, QK_NORM), \
+    ROPE(op_, 4, 2, 2, 64, 0, QK_NORM), ROPE(op_, 4, 2, 2, 18, 0), ROPE(op_, 33, 5, 5, 34, 17, QK_NORM), \
+    ROPE(op_, 130, 4, 4, 64, 32, IN_PLACE), ROPE(op_, 0, 1, 1, 16, 8)
+#define SHIFTED(way) \
+    NORM(rmsnorm_##way, 9, 17, SHIFT), NORM(rmsnorm_##way, 67, 768, DRES, SHIFT), NORM(rmsnorm_##way, 5, 128, SHIFT), \
+    ROPE(rope_##way, 5, 2, 1, 6, 2, QK_NORM, SHIFT), ROPE(rope_##way, 33, 4, 2, 64, 8, QK_NORM, GAPS, SHIFT), \
+    ROPE(rope_##way, 7, 2, 2, 256, 32, QK_NORM, SHIFT)
+#define TAILS(op_, rows_, h_, nope_, ...) \
+    {.op = OP_##op_, .latent = {.rows = rows_, .heads = h_, .nope = nope_, .half = __VA_ARGS__}}
+#define TAILED(op_) \
+    TAILS(op_, 1, 1, 2, 1), TAILS(op_, 5, 3, 6, 5, GAPS), TAILS(op_, 9, 4, 128, 32), TAILS(op_, 3, 2, 16, 8, GAPS), \
+    TAILS(op_, 70, 2, 7, 3, GAPS), TAILS(op_, 4, 1, 0, 32, GAPS), TAILS(op_, 65, 6, 64, 16), TAILS(op_, 0, 2, 8, 4), \
+    TAILS(op_, 33, 5, 24, 20, GAPS), TAILS(op_, 6, 2, 8, 16, K_ONLY), TAILS(op_, 6, 3, 8, 64)
+#define ATTN(op_, h_, kv_, hd_, w_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .docs = __VA_ARGS__}}
+/* values of another width than keys */
+#define LATENT(op_, h_, kv_, hd_, hd_v_, w_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .docs = __VA_ARGS__}}
+#define ATTNS(op_) \
+    ATTN(op_, 1, 1, 16, 0, DOCS(1)), ATTN(op_, 2, 1, 16, 0, DOCS(0, 1, 7), GAPS), \
+    ATTN(op_, 4, 1, 64, 0, DOCS(17, 0, 33, 0), GAPS), \
+    ATTN(op_, 2, 2, 80, 5, DOCS(31, 20)), ATTN(op_, 4, 2, 128, 16, DOCS(65, 3), GAPS), \
+    ATTN(op_, 2, 2, 64, 1, DOCS(19)), \
+    ATTN(op_, 2, 1, 64, 40, DOCS(129, 64), GAPS), ATTN(op_, 1, 1, 18, 0, DOCS(5, 6)), \
+    ATTN(op_, 3, 3, 64, 0, DOCS(257), GAPS), \
+    ATTN(op_, 2, 2, 64, 1000, DOCS(0, 40, 0, 0, 24)), ATTN(op_, 2, 1, 7, 3, DOCS(9, 2)), \
+    ATTN(op_, 1, 1, 16, 0, DOCS(0, 0)), ATTN(op_, 4, 2, 64, 0, DOCS(33, 70, 0), FUSED), \
+    ATTN(op_, 2, 2, 48, 9, DOCS(50), FUSED), \
+    LATENT(op_, 2, 2, 192, 128, 0, DOCS(67, 5)), LATENT(op_, 3, 1, 24, 16, 0, DOCS(65, 0), GAPS), \
+    LATENT(op_, 2, 1, 7, 40, 4, DOCS(9, 33), GAPS), LATENT(op_, 1, 1, 16, 80, 0, DOCS(130))
+#define XENT(rows_, vocab_, ...) {.op = OP_xent, .xent = {.rows = rows_, .vocab = vocab_, .used = __VA_ARGS__}}
+#define HITS(rows_, vocab_, used_) {.op = OP_hits, .xent = {.rows = rows_, .vocab = vocab_, .used = used_}}
+#define SLICED(op_, rows_, vocab_, slices_, ...) \
+    {.op = OP_##op_, .slice = {.rows = rows_, .vocab = vocab_, .slices = slices_, .slice = __VA_ARGS__}}
+#define AHEAD(k_, ...) {.op = OP_ahead, .ahead = {.k = k_, .docs = __VA_ARGS__}}
+#define CONV(op_, channels_, width_, ...) {.op = OP_##op_, .conv = {.channels = channels_, .width = width_, .docs = __VA_ARGS__}}
 #define CONVS(op_) \
-    CONV(op_, 1, 2, 0, 1, {1}), CONV(op_, 7, 4, GAPS, 3, {5, 0, 2}), CONV(op_, 64, 4, 0, 2, {70, 33}), \
-    CONV(op_, 33, 8, GAPS | WITH_BIAS, 2, {3, 19}), CONV(op_, 12, 4, WITH_BIAS, 3, {1, 40, 9}), CONV(op_, 130, 3, 0, 1, {129}), CONV(op_, 8, 4, 0, 2, {0, 0})
-#define DILATE(op_, channels_, width_, dilation_, f_, docs_, ...) \
-    {.op = OP_##op_, .d = channels_, .k = width_, .m = dilation_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+    CONV(op_, 1, 2, DOCS(1)), CONV(op_, 7, 4, DOCS(5, 0, 2), GAPS), CONV(op_, 64, 4, DOCS(70, 33)), \
+    CONV(op_, 33, 8, DOCS(3, 19), GAPS, WITH_BIAS), CONV(op_, 12, 4, DOCS(1, 40, 9), WITH_BIAS), CONV(op_, 130, 3, DOCS(129)), \
+    CONV(op_, 8, 4, DOCS(0, 0))
+#define DILATE(op_, channels_, width_, dilation_, ...) \
+    {.op = OP_##op_, .conv = {.channels = channels_, .width = width_, .dilation = dilation_, .docs = __VA_ARGS__}}
 #define DILATED(op_) \
-    DILATE(op_, 7, 4, 3, GAPS, 3, {5, 0, 40}), DILATE(op_, 64, 4, 3, 0, 2, {70, 133}), DILATE(op_, 17, 8, 8, 0, 2, {3, 130})
-#define NGRAM(order_, heads_, f_, docs_, ...) {.op = OP_ngram, .k = order_, .heads = heads_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
-#define HALT(op_, d_, m_, segments_, docs_, ...) {.op = OP_##op_, .d = d_, .m = m_, .k = segments_, .docs = docs_, .len = __VA_ARGS__}
-#define HEADS(op_, rows_, heads_, d_, f_) {.op = OP_##op_, .rows = rows_, .heads = heads_, .d = d_, .flags = f_}
-#define DELTA(op_, h_, hk_, dk_, dv_, f_, docs_, ...) \
-    {.op = OP_##op_, .heads = h_, .heads_kv = hk_, .hd = dk_, .d = dv_, .flags = f_, .docs = docs_, .len = __VA_ARGS__}
+    DILATE(op_, 7, 4, 3, DOCS(5, 0, 40), GAPS), DILATE(op_, 64, 4, 3, DOCS(70, 133)), DILATE(op_, 17, 8, 8, DOCS(3, 130))
+#define NGRAM(order_, heads_, ...) {.op = OP_ngram, .ngram = {.order = order_, .heads = heads_, .docs = __VA_ARGS__}}
+#define HALT(op_, d_, m_, segments_, ...) {.op = OP_##op_, .halt = {.d = d_, .m = m_, .segments = segments_, .docs = __VA_ARGS__}}
+#define HEADS(op_, rows_, heads_, ...) {.op = OP_##op_, .heads = {.rows = rows_, .heads = heads_, .d = __VA_ARGS__}}
+#define DELTA(op_, h_, hk_, dk_, dv_, ...) \
+    {.op = OP_##op_, .delta = {.heads = h_, .heads_k = hk_, .dk = dk_, .dv = dv_, .docs = __VA_ARGS__}}
 #define DELTAS(op_) \
-    DELTA(op_, 1, 1, 4, 4, 0, 1, {1}), DELTA(op_, 2, 1, 16, 8, QK_NORM | GAPS, 3, {3, 0, 20}), \
-    DELTA(op_, 4, 2, 16, 16, QK_NORM, 2, {63, 65}), DELTA(op_, 2, 2, 32, 16, GAPS, 1, {64}), \
-    DELTA(op_, 4, 1, 16, 32, QK_NORM, 1, {150}), DELTA(op_, 2, 1, 16, 16, NO_DELTA, 2, {70, 5}), \
-    DELTA(op_, 1, 1, 7, 5, QK_NORM, 1, {9}), DELTA(op_, 1, 1, 16, 16, 0, 2, {0, 0})
-#define MOE(op_, rows_, experts_, top_k_, align_, f_, ...) \
-    {.op = OP_##op_, .rows = rows_, .experts = experts_, .top_k = top_k_, .align = align_, .flags = f_, __VA_ARGS__}
+    DELTA(op_, 1, 1, 4, 4, DOCS(1)), DELTA(op_, 2, 1, 16, 8, DOCS(3, 0, 20), QK_NORM, GAPS), \
+    DELTA(op_, 4, 2, 16, 16, DOCS(63, 65), QK_NORM), DELTA(op_, 2, 2, 32, 16, DOCS(64), GAPS), \
+    DELTA(op_, 4, 1, 16, 32, DOCS(150), QK_NORM), DELTA(op_, 2, 1, 16, 16, DOCS(70, 5), NO_DELTA), \
+    DELTA(op_, 1, 1, 7, 5, DOCS(9), QK_NORM), DELTA(op_, 1, 1, 16, 16, DOCS(0, 0))
+#define BALANCE(routers_, ...) {.op = OP_balance, .balance = {.routers = routers_, .experts = __VA_ARGS__}}
+#define MOE(op_, rows_, experts_, top_k_, ...) \
+    {.op = OP_##op_, .moe = {.rows = rows_, .experts = experts_, .top_k = top_k_, .align = __VA_ARGS__}}
 #define ROUTES(op_) \
-    MOE(op_, 1, 1, 1, 1, NORMALIZE), MOE(op_, 1, 4, 4, 1, 0), MOE(op_, 7, 5, 2, 8, SIGMOID | NORMALIZE | WITH_BIAS), \
-    MOE(op_, 33, 8, 3, 16, EMPTY | NORMALIZE | AUX), MOE(op_, 65, 16, 4, 1, HOT | SIGMOID | WITH_BIAS | AUX | Z_LOSS), \
-    MOE(op_, 40, 12, 5, 32, SIGMOID | NORMALIZE | WITH_BIAS, .groups = 4, .groups_kept = 2), \
-    MOE(op_, 29, 6, 2, 4, NORMALIZE | Z_LOSS, .groups = 6, .groups_kept = 3), \
-    MOE(op_, 50, 8, 2, 16, HOT | NORMALIZE | AUX, .capacity = 9), MOE(op_, 90, 6, 3, 1, NORMALIZE, .capacity = 100), \
-    MOE(op_, 31, 7, 3, 1, AUX | SEQUENCE | SIGMOID | NORMALIZE, .docs = 4, .len = {5, 0, 25, 1}), \
-    MOE(op_, 70, 9, 2, 64, AUX | SEQUENCE | EMPTY, .docs = 2, .len = {69, 1}), \
-    MOE(op_, 0, 4, 2, 128, NORMALIZE), MOE(op_, 300, 64, 8, 128, NORMALIZE | AUX | Z_LOSS), \
-    MOE(op_, 130, 256, 8, 128, SIGMOID | NORMALIZE | WITH_BIAS | AUX, .groups = 8, .groups_kept = 4), \
+    MOE(op_, 1, 1, 1, 1, NORMALIZE), MOE(op_, 1, 4, 4, 1), MOE(op_, 7, 5, 2, 8, SIGMOID, NORMALIZE, WITH_BIAS), \
+    MOE(op_, 33, 8, 3, 16, EMPTY, NORMALIZE, AUX), MOE(op_, 65, 16, 4, 1, HOT, SIGMOID, WITH_BIAS, AUX, Z_LOSS), \
+    MOE(op_, 40, 12, 5, 32, .groups = 4, .groups_kept = 2, SIGMOID, NORMALIZE, WITH_BIAS), \
+    MOE(op_, 29, 6, 2, 4, .groups = 6, .groups_kept = 3, NORMALIZE, Z_LOSS), \
+    MOE(op_, 50, 8, 2, 16, .capacity = 9, HOT, NORMALIZE, AUX), MOE(op_, 90, 6, 3, 1, .capacity = 100, NORMALIZE), \
+    MOE(op_, 31, 7, 3, 1, .docs = DOCS(5, 0, 25, 1), AUX, SEQUENCE, SIGMOID, NORMALIZE), \
+    MOE(op_, 70, 9, 2, 64, .docs = DOCS(69, 1), AUX, SEQUENCE, EMPTY), \
+    MOE(op_, 0, 4, 2, 128, NORMALIZE), MOE(op_, 300, 64, 8, 128, NORMALIZE, AUX, Z_LOSS), \
+    MOE(op_, 130, 256, 8, 128, .groups = 8, .groups_kept = 4, SIGMOID, NORMALIZE, WITH_BIAS, AUX), \
     MOE(op_, 3, 500, 16, 128, NO_STATS), MOE(op_, 1000, 3, 1, 128, HOT)
-#define PRODUCTS(f_) \
-    MOE(expert_gemm, 1, 1, 1, 1, f_, .n = 1, .k = 1), MOE(expert_gemm, 7, 5, 2, 8, (f_) | EMPTY, .n = 3, .k = 5), \
-    MOE(expert_gemm, 33, 8, 3, 1, (f_) | EMPTY, .n = 17, .k = 31), MOE(expert_gemm, 65, 4, 2, 16, (f_) | HOT, .n = 64, .k = 40), \
-    MOE(expert_gemm, 40, 6, 2, 32, (f_) | HOT, .n = 24, .k = 72, .capacity = 11), \
-    MOE(expert_gemm, 200, 3, 3, 1, f_, .n = 40, .k = 33), MOE(expert_gemm, 0, 3, 2, 128, f_, .n = 8, .k = 16), \
-    MOE(expert_gemm, 300, 16, 4, 128, f_, .n = 128, .k = 96), MOE(expert_gemm, 5, 64, 8, 1, f_, .n = 32, .k = 16)
-#define EXPERT_ACTS(op_, f_) \
-    MOE(op_, 1, 1, 1, 1, f_, .n = 1), MOE(op_, 7, 5, 2, 8, f_, .n = 7), MOE(op_, 33, 8, 3, 1, (f_) | EMPTY | SIGMOID, .n = 40), \
-    MOE(op_, 0, 4, 2, 128, f_, .n = 8), MOE(op_, 70, 6, 2, 128, (f_) | HOT | NORMALIZE, .n = 129)
-#define COMBINES(op_, f_) \
-    MOE(op_, 1, 1, 1, 1, f_, .d = 1), MOE(op_, 9, 5, 2, 8, f_, .d = 17), MOE(op_, 33, 8, 3, 1, f_, .d = 64), \
-    MOE(op_, 50, 6, 2, 128, (f_) | HOT, .d = 130, .capacity = 11), MOE(op_, 0, 4, 2, 1, f_, .d = 8)
+#define PRODUCTS(...) \
+    MOE(expert_gemm, 1, 1, 1, 1, .n = 1, .k = 1, __VA_ARGS__), MOE(expert_gemm, 7, 5, 2, 8, .n = 3, .k = 5, EMPTY, __VA_ARGS__), \
+    MOE(expert_gemm, 33, 8, 3, 1, .n = 17, .k = 31, EMPTY, __VA_ARGS__), \
+    MOE(expert_gemm, 65, 4, 2, 16, .n = 64, .k = 40, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 40, 6, 2, 32, .n = 24, .k = 72, .capacity = 11, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 200, 3, 3, 1, .n = 40, .k = 33, __VA_ARGS__), MOE(expert_gemm, 0, 3, 2, 128, .n = 8, .k = 16, __VA_ARGS__), \
+    MOE(expert_gemm, 300, 16, 4, 128, .n = 128, .k = 96, __VA_ARGS__), MOE(expert_gemm, 5, 64, 8, 1, .n = 32, .k = 16, __VA_ARGS__)
+#define EXPERT_ACTS(op_, ...) \
+    MOE(op_, 1, 1, 1, 1, .f = 1, __VA_ARGS__), MOE(op_, 7, 5, 2, 8, .f = 7, __VA_ARGS__), \
+    MOE(op_, 33, 8, 3, 1, .f = 40, EMPTY, SIGMOID, __VA_ARGS__), \
+    MOE(op_, 0, 4, 2, 128, .f = 8, __VA_ARGS__), MOE(op_, 70, 6, 2, 128, .f = 129, HOT, NORMALIZE, __VA_ARGS__)
+#define COMBINES(op_, ...) \
+    MOE(op_, 1, 1, 1, 1, .d = 1, __VA_ARGS__), MOE(op_, 9, 5, 2, 8, .d = 17, __VA_ARGS__), \
+    MOE(op_, 33, 8, 3, 1, .d = 64, __VA_ARGS__), \
+    MOE(op_, 50, 6, 2, 128, .d = 130, .capacity = 11, HOT, __VA_ARGS__), MOE(op_, 0, 4, 2, 1, .d = 8, __VA_ARGS__)
 
 static const struct op_case op_cases[] = {
-    GEMM(1, 1, 1, 0), GEMM(1, 1, 1, TRANS_B | WITH_BIAS), GEMM(3, 5, 7, 0), GEMM(3, 5, 7, TRANS_A),
+    GEMM(1, 1, 1), GEMM(1, 1, 1, TRANS_B, WITH_BIAS), GEMM(3, 5, 7), GEMM(3, 5, 7, TRANS_A),
     GEMM(3, 5, 7, TRANS_B),
-    GEMM(3, 5, 7, TRANS_A | TRANS_B), GEMM(17, 31, 33, TRANS_B | WITH_BIAS), GEMM(1, 257, 64, TRANS_B),
+    GEMM(3, 5, 7, TRANS_A, TRANS_B), GEMM(17, 31, 33, TRANS_B, WITH_BIAS), GEMM(1, 257, 64, TRANS_B),
     GEMM(2, 96, 15, TRANS_B),
-    GEMM(33, 16, 129, WIDE), GEMM(15, 63, 65, TRANS_A | WIDE | ADD_TO),
-    GEMM(64, 17, 31, TRANS_B | WIDE | ADD_TO),
-    GEMM(65, 127, 1, TRANS_A | WIDE | ADD_TO), GEMM(1, 300, 129, TRANS_B | WIDE | WITH_BIAS),
-    GEMM(0, 8, 4, 0), GEMM(40, 33, 1570, TRANS_B | WITH_BIAS), GEMM(33, 70, 1601, TRANS_A | WIDE | ADD_TO),
-    GEMM(192, 384, 768, TRANS_B | WITH_BIAS), GEMM(128, 768, 320, 0),
-    GEMM(320, 192, 257, TRANS_A | WIDE | ADD_TO),
-    GEMM(20, 50, 11000, TRANS_B | WIDE | WITH_BIAS), GEMM(9, 800, 5500, WIDE | ADD_TO),
-    {.op = OP_bias_bwd, .m = 1, .n = 1, .k = 2, .flags = WITH_BIAS},
-    {.op = OP_bias_bwd, .m = 7, .n = 17, .k = 3, .flags = WITH_BIAS},
-    {.op = OP_bias_bwd, .m = 130, .n = 63, .k = 3, .flags = WITH_BIAS},
-    {.op = OP_bias_bwd, .m = 333, .n = 768, .k = 1, .flags = WITH_BIAS},
+    GEMM(33, 16, 129, WIDE), GEMM(15, 63, 65, TRANS_A, WIDE, ADD_TO),
+    GEMM(64, 17, 31, TRANS_B, WIDE, ADD_TO),
+    GEMM(65, 127, 1, TRANS_A, WIDE, ADD_TO), GEMM(1, 300, 129, TRANS_B, WIDE, WITH_BIAS),
+    GEMM(0, 8, 4), GEMM(40, 33, 1570, TRANS_B, WITH_BIAS), GEMM(33, 70, 1601, TRANS_A, WIDE, ADD_TO),
+    GEMM(192, 384, 768, TRANS_B, WITH_BIAS), GEMM(128, 768, 320),
+    GEMM(320, 192, 257, TRANS_A, WIDE, ADD_TO),
+    GEMM(20, 50, 11000, TRANS_B, WIDE, WITH_BIAS), GEMM(9, 800, 5500, WIDE, ADD_TO),
+    BIAS(1, 1, 2), BIAS(7, 17, 3), BIAS(130, 63, 3), BIAS(333, 768, 1),
 
-    {.op = OP_embed_fwd, .rows = 1, .d = 1, .vocab = 1},
-    {.op = OP_embed_fwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
-    {.op = OP_embed_fwd, .rows = 130, .d = 320, .vocab = 97},
-    {.op = OP_embed_fwd, .rows = 65, .d = 768, .vocab = 50, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 1, .d = 1, .vocab = 1},
-    {.op = OP_embed_bwd, .rows = 9, .d = 17, .vocab = 5, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 300, .d = 33, .vocab = 3},
-    {.op = OP_embed_bwd, .rows = 130, .d = 320, .vocab = 97, .flags = POSITIONS},
-    {.op = OP_embed_fwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
-    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 40, .flags = NO_TOKENS},
-    {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .flags = NO_TOKENS},
-    {.op = OP_embed_fwd, .rows = 33, .d = 17, .vocab = 5, .k = 5, .used = 15},
-    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 20, .k = 60, .used = 80, .flags = POSITIONS},
-    {.op = OP_embed_fwd, .rows = 70, .d = 64, .vocab = 20, .used = 40, .flags = NO_TOKENS},
-    {.op = OP_embed_bwd, .rows = 33, .d = 17, .vocab = 5, .k = 5, .used = 15},
-    {.op = OP_embed_bwd, .rows = 300, .d = 64, .vocab = 20, .k = 60, .used = 80, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 70, .d = 64, .vocab = 20, .used = 40, .flags = NO_TOKENS},
-    {.op = OP_embed_bwd, .rows = 130, .d = 64, .vocab = 40, .flags = NO_TOKENS},
-    NGRAM(3, 8, 0, 3, {5, 0, 40}), NGRAM(2, 1, MAPPED, 4, {1, 2, 3, 1}), NGRAM(4, 8, MAPPED, 1, {70}), NGRAM(3, 2, BRANCH, 1, {1}),
-    NGRAM(4, 3, BRANCH | MAPPED, 1, {6}), NGRAM(8, 16, 0, 2, {9, 3}), NGRAM(3, 2, 0, 2, {0, 0}),
-    ROWS(ngram_gate_fwd, 1, 1, 0), ROWS(ngram_gate_fwd, 9, 17, 0), ROWS(ngram_gate_fwd, 65, 64, IN_PLACE), ROWS(ngram_gate_fwd, 0, 8, 0),
-    ROWS(ngram_gate_bwd, 1, 3, 0), ROWS(ngram_gate_bwd, 9, 17, 0), ROWS(ngram_gate_bwd, 65, 64, 0), ROWS(ngram_gate_bwd, 0, 8, 0),
-    HALT(halt_fwd, 1, 0, 0, 1, {1}), HALT(halt_fwd, 17, 0, 0, 4, {5, 0, 2, 40}), HALT(halt_fwd, 64, 0, 0, 2, {0, 0}),
-    HALT(halt_stop, 0, 0, 1, 1, {1}), HALT(halt_stop, 0, 0, 5, 4, {5, 0, 2, 40}), HALT(halt_stop, 0, 0, 3, 2, {0, 0}),
-    HALT(halt_bwd, 1, 1, 2, 1, {1}), HALT(halt_bwd, 17, 2, 4, 4, {5, 0, 2, 40}), HALT(halt_bwd, 64, 3, 3, 3, {9, 1, 1}), HALT(halt_bwd, 8, 1, 3, 2, {0, 0}),
-    AHEAD(1, 1, {1}), AHEAD(2, 4, {5, 0, 2, 40}), AHEAD(0, 2, {7, 70}), AHEAD(3, 5, {3, 300, 0, 0, 2}), AHEAD(1, 2, {0, 0}),
+    EMBED(embed_fwd, 1, 1, 1),
+    EMBED(embed_fwd, 9, 17, 5, POSITIONS),
+    EMBED(embed_fwd, 130, 320, 97),
+    EMBED(embed_fwd, 65, 768, 50, POSITIONS),
+    EMBED(embed_bwd, 1, 1, 1),
+    EMBED(embed_bwd, 9, 17, 5, POSITIONS),
+    EMBED(embed_bwd, 300, 33, 3),
+    EMBED(embed_bwd, 130, 320, 97, POSITIONS),
+    EMBED(embed_fwd, 33, 17, 5, NO_TOKENS),
+    EMBED(embed_fwd, 70, 64, 40, NO_TOKENS),
+    EMBED(embed_bwd, 33, 17, 5, NO_TOKENS),
+    EMBED(embed_fwd, 33, 17, 5, .first = 5, .ids = 15),
+    EMBED(embed_fwd, 70, 64, 20, .first = 60, .ids = 80, POSITIONS),
+    EMBED(embed_fwd, 70, 64, 20, .ids = 40, NO_TOKENS),
+    EMBED(embed_bwd, 33, 17, 5, .first = 5, .ids = 15),
+    EMBED(embed_bwd, 300, 64, 20, .first = 60, .ids = 80, POSITIONS),
+    EMBED(embed_bwd, 70, 64, 20, .ids = 40, NO_TOKENS),
+    EMBED(embed_bwd, 130, 64, 40, NO_TOKENS),
+    NGRAM(3, 8, DOCS(5, 0, 40)), NGRAM(2, 1, DOCS(1, 2, 3, 1), MAPPED), NGRAM(4, 8, DOCS(70), MAPPED), NGRAM(3, 2, DOCS(1), BEFORE),
+    NGRAM(4, 3, DOCS(6), BEFORE, MAPPED), NGRAM(8, 16, DOCS(9, 3)), NGRAM(3, 2, DOCS(0, 0)),
+    ROWS(ngram_gate_fwd, 1, 1), ROWS(ngram_gate_fwd, 9, 17), ROWS(ngram_gate_fwd, 65, 64, IN_PLACE), ROWS(ngram_gate_fwd, 0, 8),
+    ROWS(ngram_gate_bwd, 1, 3), ROWS(ngram_gate_bwd, 9, 17), ROWS(ngram_gate_bwd, 65, 64), ROWS(ngram_gate_bwd, 0, 8),
+    HALT(halt_fwd, 1, 0, 0, DOCS(1)), HALT(halt_fwd, 17, 0, 0, DOCS(5, 0, 2, 40)), HALT(halt_fwd, 64, 0, 0, DOCS(0, 0)),
+    HALT(halt_stop, 0, 0, 1, DOCS(1)), HALT(halt_stop, 0, 0, 5, DOCS(5, 0, 2, 40)), HALT(halt_stop, 0, 0, 3, DOCS(0, 0)),
+    HALT(halt_bwd, 1, 1, 2, DOCS(1)), HALT(halt_bwd, 17, 2, 4, DOCS(5, 0, 2, 40)), HALT(halt_bwd, 64, 3, 3, DOCS(9, 1, 1)),
+    HALT(halt_bwd, 8, 1, 3, DOCS(0, 0)),
+    AHEAD(1, DOCS(1)), AHEAD(2, DOCS(5, 0, 2, 40)), AHEAD(0, DOCS(7, 70)), AHEAD(3, DOCS(3, 300, 0, 0, 2)), AHEAD(1, DOCS(0, 0)),
 
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     SHIFTED(fwd), SHIFTED(bwd),
-    ATTN(attn_fwd, 2, 1, 32, 0, NO_STATS, 1, {21}),
+    ATTN(attn_fwd, 2, 1, 32, 0, DOCS(21), NO_STATS),
     /* long enough that few heads are shared out by query blocks */
-    ATTN(attn_fwd, 2, 1, 64, 0, APART, 1, {700}),
-    ATTN(attn_fwd, 2, 1, 18, 0, 0, 2, {70, 1045}), ATTN(attn_fwd, 1, 1, 16, 300, 0, 1, {1100}),
+    ATTN(attn_fwd, 2, 1, 64, 0, DOCS(700), APART),
+    ATTN(attn_fwd, 2, 1, 18, 0, DOCS(70, 1045)), ATTN(attn_fwd, 1, 1, 16, 300, DOCS(1100)),
     /* decode: document lengths are cache lengths */
-    ATTN(attn_decode, 1, 1, 16, 0, 0, 1, {1}), ATTN(attn_decode, 4, 1, 64, 0, 0, 3, {1, 17, 40}),
-    ATTN(attn_decode, 4, 2, 80, 5, 0, 2, {3, 33}), ATTN(attn_decode, 2, 2, 128, 16, 0, 2, {16, 100}),
-    ATTN(attn_decode, 6, 2, 18, 0, 0, 1, {9}), LATENT(attn_decode, 4, 2, 24, 16, 0, GAPS, 2, {5, 40}),
+    ATTN(attn_decode, 1, 1, 16, 0, DOCS(1)), ATTN(attn_decode, 4, 1, 64, 0, DOCS(1, 17, 40)),
+    ATTN(attn_decode, 4, 2, 80, 5, DOCS(3, 33)), ATTN(attn_decode, 2, 2, 128, 16, DOCS(16, 100)),
+    ATTN(attn_decode, 6, 2, 18, 0, DOCS(9)), LATENT(attn_decode, 4, 2, 24, 16, 0, DOCS(5, 40), GAPS),
     /* values are the front of the keys' rows, as in a compressed cache */
-    LATENT(attn_decode, 3, 1, 576, 512, 0, FUSED, 2, {1, 37}), LATENT(attn_decode, 4, 1, 20, 12, 6, FUSED, 1, {30}),
+    LATENT(attn_decode, 3, 1, 576, 512, 0, DOCS(1, 37), FUSED), LATENT(attn_decode, 4, 1, 20, 12, 6, DOCS(30), FUSED),
 
-    ROWS(swiglu_fwd, 1, 1, 0), ROWS(swiglu_fwd, 3, 7, 0), ROWS(swiglu_fwd, 5, 16, 0),
-    ROWS(swiglu_fwd, 7, 33, 0),
-    ROWS(swiglu_fwd, 66, 1031, 0), ROWS(swiglu_bwd, 1, 1, 0), ROWS(swiglu_bwd, 3, 7, IN_PLACE),
-    ROWS(swiglu_bwd, 5, 16, 0),
-    ROWS(swiglu_bwd, 7, 33, IN_PLACE), ROWS(swiglu_bwd, 66, 1031, 0),
-    ROWS(gelu_fwd, 1, 1, 0), ROWS(gelu_fwd, 3, 11, 0), ROWS(gelu_fwd, 70, 1025, 0), ROWS(gelu_fwd, 0, 4, 0),
-    ROWS(gelu_bwd, 1, 1, IN_PLACE), ROWS(gelu_bwd, 3, 11, 0), ROWS(gelu_bwd, 70, 1025, IN_PLACE),
-    ROWS(swiglu_bwd, 3, 7, BRANCH), ROWS(swiglu_bwd, 9, 64, BRANCH | IN_PLACE), ROWS(swiglu_bwd, 66, 1031, BRANCH | IN_PLACE),
-    ROWS(gelu_bwd, 3, 11, BRANCH), ROWS(gelu_bwd, 70, 1025, BRANCH | IN_PLACE), ROWS(gelu_bwd, 9, 64, BRANCH | IN_PLACE | IN_PLACE_2),
-    ROWS(gelu_bwd, 5, 21, IN_PLACE_2), ROWS(gelu_bwd, 9, 64, IN_PLACE_2),
-    TAILED(latent_fwd), TAILED(latent_bwd), TAILS(latent_fwd, 7, 2, 16, 8, BRANCH),
-    ROWS(rmsnorm_fwd, 5, 17, GAPS), ROWS(rmsnorm_fwd, 67, 256, GAPS), ROWS(rmsnorm_fwd, 9, 512, GAPS | SHIFT | NO_STATS),
-    ROWS(rmsnorm_bwd, 5, 17, GAPS), ROWS(rmsnorm_bwd, 67, 256, GAPS), ROWS(rmsnorm_bwd, 9, 512, GAPS | SHIFT),
-    ROWS(rmsnorm_bwd, 66, 96, GAPS | IN_PLACE), ROWS(rmsnorm_bwd, 3, 33, GAPS | IN_PLACE),
-    XENT(1, 1, 1, 0), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
-    XENT(9, 64, 63, Z_LOSS | IN_PLACE), XENT(33, 1031, 1000, 0),
-    XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_STATS),
-    ROWS(gate_fwd, 1, 1, 0), ROWS(gate_fwd, 7, 33, GAPS), ROWS(gate_fwd, 66, 1024, 0), ROWS(gate_fwd, 5, 48, GAPS),
-    ROWS(gate_fwd, 0, 8, 0), ROWS(gate_bwd, 1, 1, 0), ROWS(gate_bwd, 7, 33, GAPS), ROWS(gate_bwd, 66, 1024, BRANCH | IN_PLACE),
-    ROWS(gate_bwd, 5, 48, BRANCH | IN_PLACE_2), ROWS(gate_bwd, 9, 17, BRANCH | GAPS | IN_PLACE), ROWS(gate_bwd, 0, 8, 0),
-    SLICED(xent_part, 1, 1, 1, 0, 0), SLICED(xent_part, 9, 7, 3, 1, 0), SLICED(xent_part, 33, 1031, 2, 1, 0),
-    SLICED(xent_part, 20, 64, 4, 3, 0), SLICED(xent_part, 70, 2, 8, 0, 0),
-    SLICED(xent_join, 1, 1, 1, 0, 0), SLICED(xent_join, 9, 7, 3, 1, Z_LOSS), SLICED(xent_join, 33, 1031, 2, 1, IN_PLACE),
-    SLICED(xent_join, 20, 64, 4, 3, Z_LOSS | IN_PLACE), SLICED(xent_join, 70, 2, 8, 0, 0), SLICED(xent_join, 9, 33, 2, 0, NO_STATS),
+    ACT(swiglu_fwd, 1, 1), ACT(swiglu_fwd, 3, 7), ACT(swiglu_fwd, 5, 16),
+    ACT(swiglu_fwd, 7, 33),
+    ACT(swiglu_fwd, 66, 1031), ACT(swiglu_bwd, 1, 1), ACT(swiglu_bwd, 3, 7, IN_PLACE),
+    ACT(swiglu_bwd, 5, 16),
+    ACT(swiglu_bwd, 7, 33, IN_PLACE), ACT(swiglu_bwd, 66, 1031),
+    ACT(gelu_fwd, 1, 1), ACT(gelu_fwd, 3, 11), ACT(gelu_fwd, 70, 1025), ACT(gelu_fwd, 0, 4),
+    ACT(gelu_bwd, 1, 1, IN_PLACE), ACT(gelu_bwd, 3, 11), ACT(gelu_bwd, 70, 1025, IN_PLACE),
+    ACT(swiglu_bwd, 3, 7, RECOMPUTE), ACT(swiglu_bwd, 9, 64, RECOMPUTE, IN_PLACE), ACT(swiglu_bwd, 66, 1031, RECOMPUTE, IN_PLACE),
+    ACT(gelu_bwd, 3, 11, RECOMPUTE), ACT(gelu_bwd, 70, 1025, RECOMPUTE, IN_PLACE),
+    ACT(gelu_bwd, 9, 64, RECOMPUTE, IN_PLACE, IN_PLACE_2),
+    ACT(gelu_bwd, 5, 21, IN_PLACE_2), ACT(gelu_bwd, 9, 64, IN_PLACE_2),
+    TAILED(latent_fwd), TAILED(latent_bwd), TAILS(latent_fwd, 7, 2, 16, 8, Q_ONLY),
+    NORM(rmsnorm_fwd, 5, 17, GAPS), NORM(rmsnorm_fwd, 67, 256, GAPS), NORM(rmsnorm_fwd, 9, 512, GAPS, SHIFT, NO_STATS),
+    NORM(rmsnorm_bwd, 5, 17, GAPS), NORM(rmsnorm_bwd, 67, 256, GAPS), NORM(rmsnorm_bwd, 9, 512, GAPS, SHIFT),
+    NORM(rmsnorm_bwd, 66, 96, GAPS, IN_PLACE), NORM(rmsnorm_bwd, 3, 33, GAPS, IN_PLACE),
+    XENT(1, 1, 1), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
+    XENT(9, 64, 63, Z_LOSS, IN_PLACE), XENT(33, 1031, 1000),
+    XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_GRAD),
+    ACT(gate_fwd, 1, 1), ACT(gate_fwd, 7, 33, GAPS), ACT(gate_fwd, 66, 1024), ACT(gate_fwd, 5, 48, GAPS),
+    ACT(gate_fwd, 0, 8), ACT(gate_bwd, 1, 1), ACT(gate_bwd, 7, 33, GAPS), ACT(gate_bwd, 66, 1024, RECOMPUTE, IN_PLACE),
+    ACT(gate_bwd, 5, 48, RECOMPUTE, IN_PLACE_2), ACT(gate_bwd, 9, 17, RECOMPUTE, GAPS, IN_PLACE), ACT(gate_bwd, 0, 8),
+    SLICED(xent_part, 1, 1, 1, 0), SLICED(xent_part, 9, 7, 3, 1), SLICED(xent_part, 33, 1031, 2, 1),
+    SLICED(xent_part, 20, 64, 4, 3), SLICED(xent_part, 70, 2, 8, 0),
+    SLICED(xent_join, 1, 1, 1, 0), SLICED(xent_join, 9, 7, 3, 1, Z_LOSS), SLICED(xent_join, 33, 1031, 2, 1, IN_PLACE),
+    SLICED(xent_join, 20, 64, 4, 3, Z_LOSS, IN_PLACE), SLICED(xent_join, 70, 2, 8, 0), SLICED(xent_join, 9, 33, 2, 0, NO_GRAD),
     HITS(1, 1, 1), HITS(3, 7, 5), HITS(33, 1031, 1000), HITS(9, 64, 64), HITS(70, 4, 3),
-    ROWS(sum, 1, 1, 0), ROWS(sum, 3, 11, 0), ROWS(sum, 70, 1025, 0), ROWS(sum, 0, 4, 0),
-    ROWS(update, 1, 1, 0), ROWS(update, 3, 11, NO_CLIP), ROWS(update, 70, 1025, 0), ROWS(update, 0, 4, 0),
-    ROWS(update, 1, 1, LION), ROWS(update, 3, 11, LION), ROWS(update, 70, 1025, LION | NO_CLIP),
-    ROWS(update, 3, 11, MOMENTS_BF16), ROWS(update, 70, 1025, MOMENTS_BF16),
-    ROWS(update, 40, 16, TABLE_ROWS), ROWS(update, 300, 64, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 7, 32, TABLE_ROWS | LION), ROWS(update, 90, 272, TABLE_ROWS),
-    ROWS(update, 5, 13, MOMENTS_BF16 | LION), ROWS(update, 70, 1031, MOMENTS_BF16 | LION),
-    ROWS(update, 1, 1, MOMENTS_8), ROWS(update, 3, 11, MOMENTS_8), ROWS(update, 70, 1025, MOMENTS_8 | NO_CLIP), ROWS(update, 64, 512, MOMENTS_8),
-    ROWS(update, 5, 13, MOMENTS_8 | LION), ROWS(update, 70, 1031, MOMENTS_8 | LION),
-    TABLE(rows_unique, 1, 0, 0, 1, 0, 0), TABLE(rows_unique, 70, 0, 0, 9, 0, NO_TOKENS), TABLE(rows_unique, 300, 0, 0, 5000, 0, IN_PLACE),
-    TABLE(rows_unique, 5000, 0, 0, 700, 0, NO_TOKENS | IN_PLACE), TABLE(rows_unique, 0, 0, 0, 9, 0, 0),
-    TABLE(rows_update, 1, 1, 16, 1, 0, 0), TABLE(rows_update, 70, 40, 64, 90, 11, 0), TABLE(rows_update, 300, 299, 32, 5000, 700, MOMENTS_BF16),
-    TABLE(rows_update, 9, 9, 272, 9, 0, LION), TABLE(rows_update, 40, 33, 48, 77, 0, LION | MOMENTS_BF16), TABLE(rows_update, 9, 5, 16, 9, 3, NO_CLIP),
-    TABLE(rows_update, 0, 0, 16, 9, 0, 0), TABLE(rows_update, 9, 0, 16, 9, 0, 0),
-    ROWS(ortho_unit, 1, 1, 0), ROWS(ortho_unit, 3, 11, 0), ROWS(ortho_unit, 70, 1025, 0), ROWS(ortho_unit, 0, 4, 0),
-    ROWS(ortho_poly, 1, 1, 0), ROWS(ortho_poly, 1, 11, 0), ROWS(ortho_poly, 1, 67, IN_PLACE), ROWS(ortho_poly, 1, 320, 0),
-    ROWS(ortho_step, 1, 1, 0), ROWS(ortho_step, 3, 11, 0), ROWS(ortho_step, 70, 1025, 0), ROWS(ortho_step, 3, 11, NO_CLIP),
-    ROWS(normal, 1, 1, 0), ROWS(normal, 3, 11, 0), ROWS(normal, 70, 1025, 0), ROWS(normal, 0, 4, 0),
-    ROWS(halves, 1, 1, 0), ROWS(halves, 3, 11, 0), ROWS(halves, 0, 4, 0), ROWS(halves, 10, 65536, 0),
-    ROWS(fold, 1, 1, 0), ROWS(fold, 3, 11, 0), ROWS(fold, 70, 1025, 0), ROWS(fold, 0, 4, 0),
+    ROWS(sum, 1, 1), ROWS(sum, 3, 11), ROWS(sum, 70, 1025), ROWS(sum, 0, 4),
+    UPDATE(1, 1), UPDATE(3, 11, NO_CLIP), UPDATE(70, 1025), UPDATE(0, 4),
+    UPDATE(1, 1, LION), UPDATE(3, 11, LION), UPDATE(70, 1025, LION, NO_CLIP),
+    UPDATE(3, 11, MOMENTS_BF16), UPDATE(70, 1025, MOMENTS_BF16),
+    UPDATE(40, 16, TABLE_ROWS), UPDATE(300, 64, TABLE_ROWS, MOMENTS_BF16), UPDATE(7, 32, TABLE_ROWS, LION),
+    UPDATE(90, 272, TABLE_ROWS),
+    UPDATE(5, 13, MOMENTS_BF16, LION), UPDATE(70, 1031, MOMENTS_BF16, LION),
+    UPDATE(1, 1, MOMENTS_8), UPDATE(3, 11, MOMENTS_8), UPDATE(70, 1025, MOMENTS_8, NO_CLIP), UPDATE(64, 512, MOMENTS_8),
+    UPDATE(5, 13, MOMENTS_8, LION), UPDATE(70, 1031, MOMENTS_8, LION),
+    UNIQUE(1, 1), UNIQUE(70, 9, NO_TOKENS), UNIQUE(300, 5000, IN_PLACE),
+    UNIQUE(5000, 700, NO_TOKENS, IN_PLACE), UNIQUE(0, 9),
+    TABLE(1, 1, 16, 1, 0), TABLE(70, 40, 64, 90, 11), TABLE(300, 299, 32, 5000, 700, MOMENTS_BF16),
+    TABLE(9, 9, 272, 9, 0, LION), TABLE(40, 33, 48, 77, 0, LION, MOMENTS_BF16), TABLE(9, 5, 16, 9, 3, NOT_FINITE),
+    TABLE(0, 0, 16, 9, 0), TABLE(9, 0, 16, 9, 0),
+    ROWS(ortho_unit, 1, 1), ROWS(ortho_unit, 3, 11), ROWS(ortho_unit, 70, 1025), ROWS(ortho_unit, 0, 4),
+    ROWS(ortho_poly, 1, 1), ROWS(ortho_poly, 1, 11), ROWS(ortho_poly, 1, 67, IN_PLACE), ROWS(ortho_poly, 1, 320),
+    ROWS(ortho_step, 1, 1), ROWS(ortho_step, 3, 11), ROWS(ortho_step, 70, 1025), ROWS(ortho_step, 3, 11, NOT_FINITE),
+    ROWS(normal, 1, 1), ROWS(normal, 3, 11), ROWS(normal, 70, 1025), ROWS(normal, 0, 4),
+    ROWS(halves, 1, 1), ROWS(halves, 3, 11), ROWS(halves, 0, 4), ROWS(halves, 10, 65536),
+    ROWS(fold, 1, 1), ROWS(fold, 3, 11), ROWS(fold, 70, 1025), ROWS(fold, 0, 4),
 
-    CONVS(conv_fwd), CONVS(conv_bwd), DILATED(conv_fwd), DILATED(conv_bwd), DILATE(conv_fwd, 12, 4, 3, BRANCH, 1, {6}), CONV(conv_fwd, 12, 4, BRANCH | WITH_BIAS, 1, {6}), CONV(conv_fwd, 5, 4, BRANCH, 1, {1}),
-    HEADS(gates_fwd, 1, 1, 0, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0, 0),
-    HEADS(gates_bwd, 1, 1, 0, 0), HEADS(gates_bwd, 70, 6, 0, GAPS), HEADS(gates_bwd, 333, 16, 0, 0),
-    HEADS(gated_norm_fwd, 1, 1, 4, 0), HEADS(gated_norm_fwd, 9, 3, 17, GAPS), HEADS(gated_norm_fwd, 65, 4, 128, 0),
-    HEADS(gated_norm_bwd, 1, 1, 4, 0), HEADS(gated_norm_bwd, 9, 3, 17, GAPS), HEADS(gated_norm_bwd, 65, 4, 128, IN_PLACE),
-    HEADS(ssm_in_fwd, 1, 1, 4, 0), HEADS(ssm_in_fwd, 70, 3, 17, GAPS), HEADS(ssm_in_fwd, 65, 6, 64, 0), HEADS(ssm_in_fwd, 0, 2, 8, 0),
-    HEADS(ssm_in_bwd, 1, 1, 4, 0), HEADS(ssm_in_bwd, 70, 3, 17, GAPS), HEADS(ssm_in_bwd, 65, 6, 64, 0), HEADS(ssm_in_bwd, 9, 2, 8, BRANCH),
-    HEADS(ssm_in_bwd, 333, 20, 16, BRANCH), HEADS(ssm_in_bwd, 70, 3, 17, GAPS | BRANCH), HEADS(ssm_in_bwd, 65, 6, 64, BRANCH),
-    HEADS(ssm_out_fwd, 1, 1, 4, 0), HEADS(ssm_out_fwd, 9, 3, 17, GAPS), HEADS(ssm_out_fwd, 65, 4, 64, 0), HEADS(ssm_out_fwd, 0, 2, 8, 0),
-    HEADS(ssm_out_bwd, 1, 1, 4, 0), HEADS(ssm_out_bwd, 9, 3, 17, GAPS), HEADS(ssm_out_bwd, 65, 4, 64, IN_PLACE),
-    DELTAS(delta_fwd), DELTAS(delta_bwd), DELTA(delta_fwd, 2, 1, 16, 8, QK_NORM | BRANCH, 2, {40, 0}),
-    DELTA(delta_fwd, 4, 2, 128, 128, QK_NORM, 1, {100}), DELTA(delta_bwd, 2, 1, 128, 128, QK_NORM, 1, {100}),
+    CONVS(conv_fwd), CONVS(conv_bwd), DILATED(conv_fwd), DILATED(conv_bwd), DILATE(conv_fwd, 12, 4, 3, DOCS(6), BEFORE),
+    CONV(conv_fwd, 12, 4, DOCS(6), BEFORE, WITH_BIAS), CONV(conv_fwd, 5, 4, DOCS(1), BEFORE),
+    HEADS(gates_fwd, 1, 1, 0), HEADS(gates_fwd, 70, 6, 0, GAPS), HEADS(gates_fwd, 0, 2, 0),
+    HEADS(gates_bwd, 1, 1, 0), HEADS(gates_bwd, 70, 6, 0, GAPS), HEADS(gates_bwd, 333, 16, 0),
+    HEADS(gated_norm_fwd, 1, 1, 4), HEADS(gated_norm_fwd, 9, 3, 17, GAPS), HEADS(gated_norm_fwd, 65, 4, 128),
+    HEADS(gated_norm_bwd, 1, 1, 4), HEADS(gated_norm_bwd, 9, 3, 17, GAPS), HEADS(gated_norm_bwd, 65, 4, 128, IN_PLACE),
+    HEADS(ssm_in_fwd, 1, 1, 4), HEADS(ssm_in_fwd, 70, 3, 17, GAPS), HEADS(ssm_in_fwd, 65, 6, 64), HEADS(ssm_in_fwd, 0, 2, 8),
+    HEADS(ssm_in_bwd, 1, 1, 4), HEADS(ssm_in_bwd, 70, 3, 17, GAPS), HEADS(ssm_in_bwd, 65, 6, 64),
+    HEADS(ssm_in_bwd, 9, 2, 8, WITH_SKIP),
+    HEADS(ssm_in_bwd, 333, 20, 16, WITH_SKIP), HEADS(ssm_in_bwd, 70, 3, 17, GAPS, WITH_SKIP),
+    HEADS(ssm_in_bwd, 65, 6, 64, WITH_SKIP),
+    HEADS(ssm_out_fwd, 1, 1, 4), HEADS(ssm_out_fwd, 9, 3, 17, GAPS), HEADS(ssm_out_fwd, 65, 4, 64), HEADS(ssm_out_fwd, 0, 2, 8),
+    HEADS(ssm_out_bwd, 1, 1, 4), HEADS(ssm_out_bwd, 9, 3, 17, GAPS), HEADS(ssm_out_bwd, 65, 4, 64, IN_PLACE),
+    DELTAS(delta_fwd), DELTAS(delta_bwd), DELTA(delta_fwd, 2, 1, 16, 8, DOCS(40, 0), QK_NORM, STATE),
+    DELTA(delta_fwd, 4, 2, 128, 128, DOCS(100), QK_NORM), DELTA(delta_bwd, 2, 1, 128, 128, DOCS(100), QK_NORM),
 
     ROUTES(route_fwd), ROUTES(route_bwd),
-    PRODUCTS(0), PRODUCTS(GATHER_A), PRODUCTS(DGRAD), PRODUCTS(DGRAD | GATHER_A), PRODUCTS(WGRAD), PRODUCTS(WGRAD | GATHER_A),
-    PRODUCTS(WGRAD | GATHER_B | ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, GATHER_A, .n = 256, .k = 320),
-    EXPERT_ACTS(expert_act_fwd, 0), EXPERT_ACTS(expert_act_bwd, 0), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
-    COMBINES(combine, 0), COMBINES(combine, BRANCH | IN_PLACE), COMBINES(combine, BRANCH | WIDE), COMBINES(combine, BRANCH | GATED),
-    COMBINES(combine_gate_bwd, BRANCH | GATED), COMBINES(combine_gate_bwd, BRANCH | GATED | IN_PLACE),
-    MOE(balance, 1, 1, 0, 0, 0), MOE(balance, 3, 64, 0, 0, 0), MOE(balance, 40, 500, 0, 0, 0), MOE(balance, 2, 5, 0, 0, NO_STATS),
+    PRODUCTS(), PRODUCTS(GATHER_A), PRODUCTS(DGRAD), PRODUCTS(DGRAD, GATHER_A), PRODUCTS(WGRAD), PRODUCTS(WGRAD, GATHER_A),
+    PRODUCTS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
+    EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
+    COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
+    COMBINES(combine, WITH_BASE, GATED),
+    COMBINES(combine_gate_bwd, WITH_BASE, GATED), COMBINES(combine_gate_bwd, WITH_BASE, GATED, IN_PLACE),
+    BALANCE(1, 1), BALANCE(3, 64), BALANCE(40, 500), BALANCE(2, 5, NOT_FINITE),
 };
 /* clang-format on */
 

@@ -24,113 +24,113 @@
 
 /* clang-format off */
 #define LAYER(rows_, d_) \
-    ROWS(rmsnorm_fwd, rows_, d_, BRANCH), ROWS(rmsnorm_fwd, rows_, d_, BRANCH | IN_PLACE), \
-    ROWS(rmsnorm_bwd, rows_, d_, DRES), ROWS(rmsnorm_bwd, rows_, d_, DRES | IN_PLACE), \
-    ROWS(layernorm_fwd, rows_, d_, BRANCH), ROWS(layernorm_bwd, rows_, d_, DRES | IN_PLACE), \
-    ROWS(swiglu_fwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, 0), ROWS(swiglu_bwd, rows_, d_, IN_PLACE), \
-    ROWS(gelu_fwd, rows_, d_, 0), ROWS(gelu_bwd, rows_, d_, IN_PLACE), ROWS(halves, rows_, d_, 0), \
-    {.op = OP_bias_bwd, .m = rows_, .n = d_, .k = 1, .flags = WITH_BIAS}
+    NORM(rmsnorm_fwd, rows_, d_, BRANCH), NORM(rmsnorm_fwd, rows_, d_, BRANCH, IN_PLACE), \
+    NORM(rmsnorm_bwd, rows_, d_, DRES), NORM(rmsnorm_bwd, rows_, d_, DRES, IN_PLACE), \
+    NORM(layernorm_fwd, rows_, d_, BRANCH), NORM(layernorm_bwd, rows_, d_, DRES, IN_PLACE), \
+    ACT(swiglu_fwd, rows_, d_), ACT(swiglu_bwd, rows_, d_), ACT(swiglu_bwd, rows_, d_, IN_PLACE), \
+    ACT(gelu_fwd, rows_, d_), ACT(gelu_bwd, rows_, d_, IN_PLACE), ROWS(halves, rows_, d_), \
+    BIAS(rows_, d_, 1)
 #define REAL_ATTN(op_) \
-    ATTN(op_, 12, 12, 64, 0, FUSED, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 0, FUSED, 2, {1024, 1024}), \
-    ATTN(op_, 32, 8, 128, 0, FUSED, 2, {512, 512}), \
-    ATTN(op_, 4, 2, 64, 0, 0, 1, {1500}), ATTN(op_, 8, 2, 64, 0, FUSED, 8, {1000, 1, 535, 0, 0, 77, 0, 0}), \
-    ATTN(op_, 12, 12, 64, 256, 0, 2, {1024, 1024}), ATTN(op_, 8, 2, 128, 128, 0, 3, {700, 33, 291}), \
-    ATTN(op_, 6, 2, 128, 0, FUSED, 8, {1, 63, 64, 65, 127, 128, 129, 700}), ATTN(op_, 2, 2, 128, 0, FUSED, 2, {1, 0}), \
-    ATTN(op_, 3, 1, 64, 1, FUSED, 8, {1, 63, 64, 65, 191, 192, 193, 700}), ATTN(op_, 5, 5, 64, 0, 0, 1, {1921}), \
-    ATTN(op_, 4, 1, 128, 77, FUSED, 2, {1283, 190}), \
-    ATTN(op_, 16, 2, 128, 0, FUSED, 8, {5, 90, 31, 32, 33, 200, 1, 60}), ATTN(op_, 8, 1, 64, 40, FUSED, 8, {47, 49, 3, 130, 24, 25, 200, 9}), \
-    ATTN(op_, 12, 2, 128, 0, FUSED, 8, {63, 0, 65, 100, 29, 150, 2, 77}), ATTN(op_, 16, 1, 64, 0, 0, 8, {17, 40, 23, 24, 1, 1, 150, 70}), \
-    ATTN(op_, 4, 1, 64, 0, 0, 2, {300, 277}), ATTN(op_, 4, 1, 128, 0, FUSED, 2, {1083, 1030}), ATTN(op_, 4, 1, 128, 1100, 0, 1, {1500}), \
-    ATTN(op_, 4, 2, 128, 30, 0, 8, {95, 97, 7, 192, 64, 31, 130, 1}), ATTN(op_, 4, 2, 64, 0, FUSED, 8, {95, 97, 7, 192, 64, 31, 130, 1}), \
-    ATTN(op_, 4, 4, 80, 0, 0, 2, {512, 200}), ATTN(op_, 4, 1, 256, 0, 0, 1, {300}), \
-    LATENT(op_, 3, 3, 192, 128, 0, 0, 3, {257, 64, 300}), LATENT(op_, 4, 4, 192, 128, 0, FUSED, 2, {512, 512}), \
-    LATENT(op_, 4, 2, 192, 128, 130, FUSED, 2, {700, 190}), LATENT(op_, 2, 1, 192, 128, 0, 0, 3, {384, 384, 384}), \
-    LATENT(op_, 4, 2, 192, 128, 0, 0, 1, {1000}), LATENT(op_, 1, 1, 192, 128, 200, 0, 2, {640, 640}), LATENT(op_, 2, 2, 96, 40, 0, GAPS, 2, {130, 77})
-#define REAL_PRODUCTS(f_) /* what Hopper's tiles take: multiples of 64 */ \
-    MOE(expert_gemm, 300, 8, 2, 128, f_, .n = 320, .k = 192), MOE(expert_gemm, 129, 5, 3, 128, (f_) | EMPTY, .n = 64, .k = 576), \
-    MOE(expert_gemm, 900, 4, 1, 256, (f_) | HOT, .n = 192, .k = 64, .capacity = 260), \
-    MOE(expert_gemm, 700, 3, 2, 128, f_, .n = 512, .k = 256)
-#define REAL_MOE(rows_, experts_, top_k_, f_, d_) \
-    MOE(route_fwd, rows_, experts_, top_k_, 128, f_), MOE(route_bwd, rows_, experts_, top_k_, 128, f_), \
-    MOE(expert_act_fwd, rows_, experts_, top_k_, 128, f_, .n = d_), MOE(expert_act_bwd, rows_, experts_, top_k_, 128, f_, .n = d_), \
-    MOE(expert_act_bwd, rows_, experts_, top_k_, 128, (f_) | IN_PLACE, .n = d_), \
-    MOE(combine, rows_, experts_, top_k_, 128, f_, .d = d_), MOE(combine, rows_, experts_, top_k_, 128, (f_) | BRANCH | WIDE, .d = d_), \
-    MOE(combine_gate_bwd, rows_, experts_, top_k_, 128, (f_) | BRANCH | GATED, .d = d_)
+    ATTN(op_, 12, 12, 64, 0, DOCS(1024, 1024), FUSED), ATTN(op_, 8, 2, 128, 0, DOCS(1024, 1024), FUSED), \
+    ATTN(op_, 32, 8, 128, 0, DOCS(512, 512), FUSED), \
+    ATTN(op_, 4, 2, 64, 0, DOCS(1500)), ATTN(op_, 8, 2, 64, 0, DOCS(1000, 1, 535, 0, 0, 77, 0, 0), FUSED), \
+    ATTN(op_, 12, 12, 64, 256, DOCS(1024, 1024)), ATTN(op_, 8, 2, 128, 128, DOCS(700, 33, 291)), \
+    ATTN(op_, 6, 2, 128, 0, DOCS(1, 63, 64, 65, 127, 128, 129, 700), FUSED), ATTN(op_, 2, 2, 128, 0, DOCS(1, 0), FUSED), \
+    ATTN(op_, 3, 1, 64, 1, DOCS(1, 63, 64, 65, 191, 192, 193, 700), FUSED), ATTN(op_, 5, 5, 64, 0, DOCS(1921)), \
+    ATTN(op_, 4, 1, 128, 77, DOCS(1283, 190), FUSED), \
+    ATTN(op_, 16, 2, 128, 0, DOCS(5, 90, 31, 32, 33, 200, 1, 60), FUSED), ATTN(op_, 8, 1, 64, 40, DOCS(47, 49, 3, 130, 24, 25, 200, 9), FUSED), \
+    ATTN(op_, 12, 2, 128, 0, DOCS(63, 0, 65, 100, 29, 150, 2, 77), FUSED), ATTN(op_, 16, 1, 64, 0, DOCS(17, 40, 23, 24, 1, 1, 150, 70)), \
+    ATTN(op_, 4, 1, 64, 0, DOCS(300, 277)), ATTN(op_, 4, 1, 128, 0, DOCS(1083, 1030), FUSED), ATTN(op_, 4, 1, 128, 1100, DOCS(1500)), \
+    ATTN(op_, 4, 2, 128, 30, DOCS(95, 97, 7, 192, 64, 31, 130, 1)), ATTN(op_, 4, 2, 64, 0, DOCS(95, 97, 7, 192, 64, 31, 130, 1), FUSED), \
+    ATTN(op_, 4, 4, 80, 0, DOCS(512, 200)), ATTN(op_, 4, 1, 256, 0, DOCS(300)), \
+    LATENT(op_, 3, 3, 192, 128, 0, DOCS(257, 64, 300)), LATENT(op_, 4, 4, 192, 128, 0, DOCS(512, 512), FUSED), \
+    LATENT(op_, 4, 2, 192, 128, 130, DOCS(700, 190), FUSED), LATENT(op_, 2, 1, 192, 128, 0, DOCS(384, 384, 384)), \
+    LATENT(op_, 4, 2, 192, 128, 0, DOCS(1000)), LATENT(op_, 1, 1, 192, 128, 200, DOCS(640, 640)), LATENT(op_, 2, 2, 96, 40, 0, DOCS(130, 77), GAPS)
+#define REAL_PRODUCTS(...) /* what Hopper's tiles take: multiples of 64 */ \
+    MOE(expert_gemm, 300, 8, 2, 128, .n = 320, .k = 192, __VA_ARGS__), MOE(expert_gemm, 129, 5, 3, 128, .n = 64, .k = 576, EMPTY, __VA_ARGS__), \
+    MOE(expert_gemm, 900, 4, 1, 256, .n = 192, .k = 64, .capacity = 260, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 700, 3, 2, 128, .n = 512, .k = 256, __VA_ARGS__)
+#define REAL_MOE(rows_, experts_, top_k_, d_, ...) \
+    MOE(route_fwd, rows_, experts_, top_k_, 128, __VA_ARGS__), MOE(route_bwd, rows_, experts_, top_k_, 128, __VA_ARGS__), \
+    MOE(expert_act_fwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), MOE(expert_act_bwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), \
+    MOE(expert_act_bwd, rows_, experts_, top_k_, 128, .f = d_, IN_PLACE, __VA_ARGS__), \
+    MOE(combine, rows_, experts_, top_k_, 128, .d = d_, __VA_ARGS__), MOE(combine, rows_, experts_, top_k_, 128, .d = d_, WITH_BASE, WIDE, __VA_ARGS__), \
+    MOE(combine_gate_bwd, rows_, experts_, top_k_, 128, .d = d_, WITH_BASE, GATED, __VA_ARGS__)
 
 #define REAL_DELTA(op_) \
-    DELTA(op_, 4, 2, 128, 128, QK_NORM, 8, {1, 0, 63, 64, 65, 150, 3, 400}), DELTA(op_, 2, 2, 128, 128, QK_NORM, 1, {1000}), \
-    DELTA(op_, 4, 1, 128, 128, QK_NORM, 2, {300, 301}), DELTA(op_, 2, 2, 64, 64, QK_NORM, 2, {257, 100}), \
-    DELTA(op_, 2, 1, 256, 256, QK_NORM, 2, {130, 70}), DELTA(op_, 2, 2, 192, 48, QK_NORM, 1, {200}), \
-    DELTA(op_, 3, 1, 96, 80, QK_NORM | GAPS, 2, {77, 129}), DELTA(op_, 2, 2, 33, 130, QK_NORM, 1, {131}), \
-    DELTA(op_, 4, 1, 128, 64, NO_DELTA, 3, {200, 1, 129}), DELTA(op_, 2, 2, 16, 64, NO_DELTA, 1, {500}), \
-    DELTA(op_, 2, 1, 128, 128, QK_NORM | SLOW, 3, {100, 1500, 37}), DELTA(op_, 1, 1, 128, 128, NO_DELTA | SLOW, 2, {800, 1025}), \
-    DELTA(op_, 3, 1, 128, 128, QK_NORM | SLOW, 4, {33, 777, 0, 1024})
+    DELTA(op_, 4, 2, 128, 128, DOCS(1, 0, 63, 64, 65, 150, 3, 400), QK_NORM), DELTA(op_, 2, 2, 128, 128, DOCS(1000), QK_NORM), \
+    DELTA(op_, 4, 1, 128, 128, DOCS(300, 301), QK_NORM), DELTA(op_, 2, 2, 64, 64, DOCS(257, 100), QK_NORM), \
+    DELTA(op_, 2, 1, 256, 256, DOCS(130, 70), QK_NORM), DELTA(op_, 2, 2, 192, 48, DOCS(200), QK_NORM), \
+    DELTA(op_, 3, 1, 96, 80, DOCS(77, 129), QK_NORM, GAPS), DELTA(op_, 2, 2, 33, 130, DOCS(131), QK_NORM), \
+    DELTA(op_, 4, 1, 128, 64, DOCS(200, 1, 129), NO_DELTA), DELTA(op_, 2, 2, 16, 64, DOCS(500), NO_DELTA), \
+    DELTA(op_, 2, 1, 128, 128, DOCS(100, 1500, 37), QK_NORM, SLOW), DELTA(op_, 1, 1, 128, 128, DOCS(800, 1025), NO_DELTA, SLOW), \
+    DELTA(op_, 3, 1, 128, 128, DOCS(33, 777, 0, 1024), QK_NORM, SLOW)
 
 /* Sizes of real models, and counts above 65535, where a grid's second dimension ends. */
 static const struct op_case real_cases[] = {
     LAYER(4096, 768), LAYER(4096, 2048), LAYER(70000, 24),
     /* rows that take a whole block or more vectors per thread, and more rows than there are groups */
-    ROWS(rmsnorm_bwd, 5000, 2560, DRES), ROWS(rmsnorm_bwd, 1500, 4096, 0), ROWS(rmsnorm_bwd, 1500, 6144, DRES | IN_PLACE),
-    ROWS(rmsnorm_bwd, 700, 10240, DRES), ROWS(layernorm_bwd, 5000, 1024, DRES), ROWS(layernorm_bwd, 1500, 6144, DRES | IN_PLACE),
-    ROWS(layernorm_bwd, 700, 10240, 0), ROWS(rmsnorm_bwd, 900, 1030, DRES),
-    GEMM(4096, 2304, 768, TRANS_B | WITH_BIAS), GEMM(4096, 768, 3072, TRANS_B), GEMM(4096, 768, 3072, 0),
-    GEMM(3072, 768, 4096, TRANS_A | WIDE | ADD_TO), GEMM(3072, 768, 4096, TRANS_A | WIDE),
+    NORM(rmsnorm_bwd, 5000, 2560, DRES), NORM(rmsnorm_bwd, 1500, 4096), NORM(rmsnorm_bwd, 1500, 6144, DRES, IN_PLACE),
+    NORM(rmsnorm_bwd, 700, 10240, DRES), NORM(layernorm_bwd, 5000, 1024, DRES), NORM(layernorm_bwd, 1500, 6144, DRES, IN_PLACE),
+    NORM(layernorm_bwd, 700, 10240), NORM(rmsnorm_bwd, 900, 1030, DRES),
+    GEMM(4096, 2304, 768, TRANS_B, WITH_BIAS), GEMM(4096, 768, 3072, TRANS_B), GEMM(4096, 768, 3072),
+    GEMM(3072, 768, 4096, TRANS_A, WIDE, ADD_TO), GEMM(3072, 768, 4096, TRANS_A, WIDE),
     GEMM(2048, 2048, 2048, TRANS_B), GEMM(70000, 24, 40, TRANS_B),
-    GEMM(256, 50304, 768, TRANS_B), GEMM(256, 50257, 768, TRANS_B), GEMM(256, 768, 50257, 0),
-    GEMM(50257, 768, 256, TRANS_A | WIDE | ADD_TO),
-    ROPE(rope_fwd, 4096, 12, 12, 64, 32, 0), ROPE(rope_fwd, 4096, 32, 8, 128, 64, QK_NORM),
+    GEMM(256, 50304, 768, TRANS_B), GEMM(256, 50257, 768, TRANS_B), GEMM(256, 768, 50257),
+    GEMM(50257, 768, 256, TRANS_A, WIDE, ADD_TO),
+    ROPE(rope_fwd, 4096, 12, 12, 64, 32), ROPE(rope_fwd, 4096, 32, 8, 128, 64, QK_NORM),
     ROPE(rope_fwd, 70000, 2, 1, 16, 8, IN_PLACE),
-    ROPE(rope_bwd, 4096, 12, 12, 64, 32, 0), ROPE(rope_bwd, 4096, 32, 8, 128, 64, QK_NORM),
+    ROPE(rope_bwd, 4096, 12, 12, 64, 32), ROPE(rope_bwd, 4096, 32, 8, 128, 64, QK_NORM),
     ROPE(rope_bwd, 70000, 2, 1, 16, 8, IN_PLACE),
     REAL_ATTN(attn_fwd), REAL_ATTN(attn_bwd),
-    ATTN(attn_fwd, 4, 2, 64, 0, APART, 1, {1500}), ATTN(attn_fwd, 4, 1, 128, 0, APART, 2, {1024, 1024}),
-    ATTN(attn_fwd, 4, 2, 128, 0, APART, 1, {1500}), ATTN(attn_fwd, 4, 2, 64, 0, APART, 2, {250, 250}),
-    LATENT(attn_fwd, 2, 2, 192, 128, 0, APART, 1, {1100}),
-    ATTN(attn_decode, 12, 12, 64, 0, 0, 8, {1024, 1, 1000, 17, 512, 63, 64, 65}),
-    ATTN(attn_decode, 32, 8, 128, 0, 0, 3, {2000, 1, 333}), ATTN(attn_decode, 32, 8, 128, 512, 0, 2, {2000, 100}),
-    {.op = OP_embed_fwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 4096, .d = 768, .vocab = 50304, .flags = POSITIONS},
-    {.op = OP_embed_bwd, .rows = 8192, .d = 64, .vocab = 2}, /* thousands of tokens on one row */
-    {.op = OP_embed_bwd, .rows = 70000, .d = 32, .vocab = 1000},
+    ATTN(attn_fwd, 4, 2, 64, 0, DOCS(1500), APART), ATTN(attn_fwd, 4, 1, 128, 0, DOCS(1024, 1024), APART),
+    ATTN(attn_fwd, 4, 2, 128, 0, DOCS(1500), APART), ATTN(attn_fwd, 4, 2, 64, 0, DOCS(250, 250), APART),
+    LATENT(attn_fwd, 2, 2, 192, 128, 0, DOCS(1100), APART),
+    ATTN(attn_decode, 12, 12, 64, 0, DOCS(1024, 1, 1000, 17, 512, 63, 64, 65)),
+    ATTN(attn_decode, 32, 8, 128, 0, DOCS(2000, 1, 333)), ATTN(attn_decode, 32, 8, 128, 512, DOCS(2000, 100)),
+    EMBED(embed_fwd, 4096, 768, 50304, POSITIONS),
+    EMBED(embed_bwd, 4096, 768, 50304, POSITIONS),
+    EMBED(embed_bwd, 8192, 64, 2), /* thousands of tokens on one row */
+    EMBED(embed_bwd, 70000, 32, 1000),
     /* n-grams: narrow rows, many of them; the last are more than the workspace can sort at once */
-    {.op = OP_embed_fwd, .rows = 65536, .d = 64, .vocab = 30000}, {.op = OP_embed_fwd, .rows = 70000, .d = 16, .vocab = 999},
-    {.op = OP_embed_bwd, .rows = 65536, .d = 64, .vocab = 30000}, {.op = OP_embed_bwd, .rows = 3000000, .d = 16, .vocab = 300000},
-    NGRAM(3, 8, MAPPED, 3, {4000, 1, 95}), NGRAM(4, 8, 0, 8, {1, 0, 2, 3, 1000, 0, 4, 5}), NGRAM(8, 16, 0, 1, {600}),
-    NGRAM(3, 8, BRANCH | MAPPED, 1, {1}),
-    ROWS(ngram_gate_fwd, 4096, 768, 0), ROWS(ngram_gate_fwd, 1000, 2048, IN_PLACE), ROWS(ngram_gate_fwd, 70000, 24, 0),
-    ROWS(ngram_gate_fwd, 33, 1031, 0), ROWS(ngram_gate_bwd, 4096, 768, 0), ROWS(ngram_gate_bwd, 1000, 2048, 0),
-    ROWS(ngram_gate_bwd, 70000, 24, 0), ROWS(ngram_gate_bwd, 33, 1031, 0),
-    DILATE(conv_fwd, 1536, 4, 3, 0, 3, {1000, 1, 500}), DILATE(conv_bwd, 1536, 4, 3, 0, 3, {1000, 1, 500}),
-    DILATE(conv_fwd, 100, 4, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}), DILATE(conv_bwd, 100, 4, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}),
-    DILATE(conv_fwd, 64, 4, 2, BRANCH, 1, {5}), DILATE(conv_bwd, 24, 7, 8, 0, 2, {3000, 200}),
-    DILATE(conv_bwd, 2048, 4, 3, 0, 1, {4096}),
-    HALT(halt_fwd, 768, 0, 0, 8, {500, 0, 1, 2, 300, 0, 0, 900}), HALT(halt_stop, 0, 0, 8, 8, {500, 0, 1, 2, 300, 0, 33, 900}),
-    HALT(halt_bwd, 768, 2, 4, 8, {500, 0, 1, 2, 300, 0, 0, 900}), HALT(halt_bwd, 1031, 4, 4, 3, {2, 70, 1}),
-    XENT(256, 50304, 50304, 0), XENT(256, 50304, 50257, IN_PLACE | Z_LOSS), XENT(256, 50257, 50257, IN_PLACE),
-    XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20, 0), XENT(256, 50304, 50257, NO_STATS),
-    ROWS(sum, 65536, 1, 0), ROWS(sum, 1000, 1001, 0),
-    ROWS(update, 4096, 2048, 0), ROWS(update, 4096, 2048, MOMENTS_BF16), ROWS(update, 4096, 1000, LION),
-    TABLE(rows_unique, 100000, 0, 0, 2000000, 0, IN_PLACE), TABLE(rows_unique, 120000, 0, 0, 40000, 0, NO_TOKENS),
-    TABLE(rows_update, 30000, 26000, 64, 90000, 1000, 0), TABLE(rows_update, 9000, 9000, 160, 20000, 0, MOMENTS_BF16), TABLE(rows_update, 5000, 4000, 1024, 5000, 7, LION),
-    ROWS(update, 20000, 64, TABLE_ROWS), ROWS(update, 3000, 48, TABLE_ROWS | MOMENTS_BF16), ROWS(update, 900, 1280, TABLE_ROWS),
-    ROWS(update, 500, 3072, TABLE_ROWS | LION), ROWS(update, 40000, 16, TABLE_ROWS | LION | MOMENTS_BF16),
-    ROWS(update, 4096, 1000, LION | MOMENTS_BF16), ROWS(update, 4096, 2048, MOMENTS_8), ROWS(update, 4096, 1000, MOMENTS_8 | LION),
+    EMBED(embed_fwd, 65536, 64, 30000), EMBED(embed_fwd, 70000, 16, 999),
+    EMBED(embed_bwd, 65536, 64, 30000), EMBED(embed_bwd, 3000000, 16, 300000),
+    NGRAM(3, 8, DOCS(4000, 1, 95), MAPPED), NGRAM(4, 8, DOCS(1, 0, 2, 3, 1000, 0, 4, 5)), NGRAM(8, 16, DOCS(600)),
+    NGRAM(3, 8, DOCS(1), BEFORE, MAPPED),
+    ROWS(ngram_gate_fwd, 4096, 768), ROWS(ngram_gate_fwd, 1000, 2048, IN_PLACE), ROWS(ngram_gate_fwd, 70000, 24),
+    ROWS(ngram_gate_fwd, 33, 1031), ROWS(ngram_gate_bwd, 4096, 768), ROWS(ngram_gate_bwd, 1000, 2048),
+    ROWS(ngram_gate_bwd, 70000, 24), ROWS(ngram_gate_bwd, 33, 1031),
+    DILATE(conv_fwd, 1536, 4, 3, DOCS(1000, 1, 500)), DILATE(conv_bwd, 1536, 4, 3, DOCS(1000, 1, 500)),
+    DILATE(conv_fwd, 100, 4, 4, DOCS(1, 2, 3, 4, 0, 5, 100, 17), GAPS), DILATE(conv_bwd, 100, 4, 4, DOCS(1, 2, 3, 4, 0, 5, 100, 17), GAPS),
+    DILATE(conv_fwd, 64, 4, 2, DOCS(5), BEFORE), DILATE(conv_bwd, 24, 7, 8, DOCS(3000, 200)),
+    DILATE(conv_bwd, 2048, 4, 3, DOCS(4096)),
+    HALT(halt_fwd, 768, 0, 0, DOCS(500, 0, 1, 2, 300, 0, 0, 900)), HALT(halt_stop, 0, 0, 8, DOCS(500, 0, 1, 2, 300, 0, 33, 900)),
+    HALT(halt_bwd, 768, 2, 4, DOCS(500, 0, 1, 2, 300, 0, 0, 900)), HALT(halt_bwd, 1031, 4, 4, DOCS(2, 70, 1)),
+    XENT(256, 50304, 50304), XENT(256, 50304, 50257, IN_PLACE, Z_LOSS), XENT(256, 50257, 50257, IN_PLACE),
+    XENT(64, 128256, 128256, IN_PLACE), XENT(70000, 24, 20), XENT(256, 50304, 50257, NO_GRAD),
+    ROWS(sum, 65536, 1), ROWS(sum, 1000, 1001),
+    UPDATE(4096, 2048), UPDATE(4096, 2048, MOMENTS_BF16), UPDATE(4096, 1000, LION),
+    UNIQUE(100000, 2000000, IN_PLACE), UNIQUE(120000, 40000, NO_TOKENS),
+    TABLE(30000, 26000, 64, 90000, 1000), TABLE(9000, 9000, 160, 20000, 0, MOMENTS_BF16), TABLE(5000, 4000, 1024, 5000, 7, LION),
+    UPDATE(20000, 64, TABLE_ROWS), UPDATE(3000, 48, TABLE_ROWS, MOMENTS_BF16), UPDATE(900, 1280, TABLE_ROWS),
+    UPDATE(500, 3072, TABLE_ROWS, LION), UPDATE(40000, 16, TABLE_ROWS, LION, MOMENTS_BF16),
+    UPDATE(4096, 1000, LION, MOMENTS_BF16), UPDATE(4096, 2048, MOMENTS_8), UPDATE(4096, 1000, MOMENTS_8, LION),
     REAL_DELTA(delta_fwd), REAL_DELTA(delta_bwd),
-    DELTA(delta_fwd, 2, 1, 128, 128, QK_NORM | BRANCH, 3, {1, 0, 130}), DELTA(delta_fwd, 2, 2, 256, 64, QK_NORM | BRANCH, 1, {1}),
-    DELTA(delta_fwd, 2, 1, 64, 96, NO_DELTA | BRANCH, 2, {65, 0}), DELTA(delta_fwd, 2, 2, 128, 128, QK_NORM | BRANCH | SLOW, 3, {70, 1400, 0}),
-    CONV(conv_fwd, 1536, 4, 0, 3, {1000, 1, 500}), CONV(conv_bwd, 1536, 4, 0, 3, {1000, 1, 500}),
-    CONV(conv_fwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}), CONV(conv_bwd, 100, 4, GAPS, 8, {1, 2, 3, 4, 0, 5, 100, 17}),
-    CONV(conv_bwd, 24, 7, 0, 2, {3000, 200}),
-    HEADS(gates_fwd, 4096, 16, 0, 0), HEADS(gates_bwd, 4096, 16, 0, 0), HEADS(gates_bwd, 300, 70, 0, 0),
-    HEADS(gated_norm_fwd, 2048, 8, 128, 0), HEADS(gated_norm_bwd, 2048, 8, 128, IN_PLACE),
-    HEADS(gated_norm_fwd, 300, 2, 256, 0), HEADS(gated_norm_bwd, 300, 2, 256, 0),
-    HEADS(ssm_in_fwd, 2048, 24, 64, 0), HEADS(ssm_in_bwd, 2048, 24, 64, BRANCH), HEADS(ssm_in_bwd, 300, 70, 100, BRANCH),
-    HEADS(ssm_in_bwd, 300, 3, 512, BRANCH), HEADS(ssm_out_fwd, 2048, 24, 64, 0), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
-    CONV(conv_bwd, 1792, 4, WITH_BIAS, 3, {700, 1, 500}),
-    HEADS(gated_norm_fwd, 33, 1, 2048, 0), HEADS(gated_norm_bwd, 333, 1, 2048, 0), HEADS(gated_norm_bwd, 70, 3, 24, 0),
-    REAL_PRODUCTS(0), REAL_PRODUCTS(GATHER_A), REAL_PRODUCTS(DGRAD), REAL_PRODUCTS(DGRAD | GATHER_A), REAL_PRODUCTS(WGRAD),
-    REAL_PRODUCTS(WGRAD | GATHER_A | ADD_TO), REAL_PRODUCTS(WGRAD | GATHER_B), REAL_PRODUCTS(WGRAD | GATHER_B | ADD_TO),
-    REAL_MOE(1500, 64, 8, NORMALIZE | AUX, 1024), REAL_MOE(700, 128, 6, SIGMOID | NORMALIZE | WITH_BIAS | Z_LOSS, 768),
+    DELTA(delta_fwd, 2, 1, 128, 128, DOCS(1, 0, 130), QK_NORM, STATE), DELTA(delta_fwd, 2, 2, 256, 64, DOCS(1), QK_NORM, STATE),
+    DELTA(delta_fwd, 2, 1, 64, 96, DOCS(65, 0), NO_DELTA, STATE), DELTA(delta_fwd, 2, 2, 128, 128, DOCS(70, 1400, 0), QK_NORM, STATE, SLOW),
+    CONV(conv_fwd, 1536, 4, DOCS(1000, 1, 500)), CONV(conv_bwd, 1536, 4, DOCS(1000, 1, 500)),
+    CONV(conv_fwd, 100, 4, DOCS(1, 2, 3, 4, 0, 5, 100, 17), GAPS), CONV(conv_bwd, 100, 4, DOCS(1, 2, 3, 4, 0, 5, 100, 17), GAPS),
+    CONV(conv_bwd, 24, 7, DOCS(3000, 200)),
+    HEADS(gates_fwd, 4096, 16, 0), HEADS(gates_bwd, 4096, 16, 0), HEADS(gates_bwd, 300, 70, 0),
+    HEADS(gated_norm_fwd, 2048, 8, 128), HEADS(gated_norm_bwd, 2048, 8, 128, IN_PLACE),
+    HEADS(gated_norm_fwd, 300, 2, 256), HEADS(gated_norm_bwd, 300, 2, 256),
+    HEADS(ssm_in_fwd, 2048, 24, 64), HEADS(ssm_in_bwd, 2048, 24, 64, WITH_SKIP), HEADS(ssm_in_bwd, 300, 70, 100, WITH_SKIP),
+    HEADS(ssm_in_bwd, 300, 3, 512, WITH_SKIP), HEADS(ssm_out_fwd, 2048, 24, 64), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
+    CONV(conv_bwd, 1792, 4, DOCS(700, 1, 500), WITH_BIAS),
+    HEADS(gated_norm_fwd, 33, 1, 2048), HEADS(gated_norm_bwd, 333, 1, 2048), HEADS(gated_norm_bwd, 70, 3, 24),
+    REAL_PRODUCTS(), REAL_PRODUCTS(GATHER_A), REAL_PRODUCTS(DGRAD), REAL_PRODUCTS(DGRAD, GATHER_A), REAL_PRODUCTS(WGRAD),
+    REAL_PRODUCTS(WGRAD, GATHER_A, ADD_TO), REAL_PRODUCTS(WGRAD, GATHER_B), REAL_PRODUCTS(WGRAD, GATHER_B, ADD_TO),
+    REAL_MOE(1500, 64, 8, 1024, NORMALIZE, AUX), REAL_MOE(700, 128, 6, 768, SIGMOID, NORMALIZE, WITH_BIAS, Z_LOSS),
 };
 /* clang-format on */
 enum { REAL_CASES = sizeof real_cases / sizeof real_cases[0] };
@@ -156,8 +156,8 @@ static bool applies(enum variant v, const struct op_case *c, dtype dt)
     if (v == AS_IT_IS) return true;
     if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32;
     if (v == PORTABLE)
-        return (c->op == OP_delta_fwd || c->op == OP_delta_bwd) && dt == DTYPE_BF16 && c->hd == 128 &&
-               c->d == 128; /* elsewhere AS_IT_IS is no other */
+        return (c->op == OP_delta_fwd || c->op == OP_delta_bwd) && dt == DTYPE_BF16 && c->delta.dk == 128 &&
+               c->delta.dv == 128; /* elsewhere AS_IT_IS is no other */
     return c->op == OP_attn_fwd || c->op == OP_attn_bwd;
 }
 
@@ -255,9 +255,10 @@ static bool may_refuse(const struct row *r)
 {
     bool ragged = false;
     if (r->v != WITH_CUDNN && r->v != WITH_OWN) return false;
-    for (int64_t i = 1; i < r->c->docs && i < 8; i++) ragged = ragged || r->c->len[i] != r->c->len[0];
-    if (r->v == WITH_CUDNN && ragged && r->c->flags & FUSED) return true; /* ops/cuda/attn.c says why */
-    const int64_t hd = r->c->hd, hd_v = r->c->hd_v ? r->c->hd_v : hd;
+    const struct case_attn *c = &r->c->attn; /* by applies() */
+    for (int64_t i = 1; i < c->docs.count; i++) ragged = ragged || c->docs.len[i] != c->docs.len[0];
+    if (r->v == WITH_CUDNN && ragged && c->fused) return true; /* ops/cuda/attn.c says why */
+    const int64_t hd = c->hd, hd_v = c->hd_v ? c->hd_v : hd;
     const bool usual = (hd == hd_v && (hd == 64 || hd == 128)) || (hd == 192 && hd_v == 128);
     return !(usual && r->real && r->dt == DTYPE_BF16);
 }

@@ -105,6 +105,8 @@ void probe_device_call(struct probe *p, const struct ops *o, probe_op *op, const
 /* Builds the buffers of the case into the empty `p` and runs the op once. */
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p);
 const char *op_name(enum op_id op);
-/* "layernorm_fwd F32 rows 3 d 7 ... flags 0x20". */
+/* A field of the case's family by its name; NULL: the family has none. */
+bool *case_flag(struct op_case *c, const char *name);
+/* "layernorm_fwd F32 rows 3 d 7 branch in_place". */
 const char *case_text(const struct op_case *c, dtype dt, char buf[256]);
 #endif

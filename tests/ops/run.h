@@ -28,11 +28,11 @@
 #define GIVEN(op, ...) oracle_call(call_##op, &(struct op##_args){__VA_ARGS__})
 
 void oracle_call(probe_op *op, const void *args);
-int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p); /* from c->docs and c->len */
-double run_tol_gemm(const struct probe *p, int64_t k);             /* of a GEMM over k */
+int32_t *run_cu_seqlens(const struct case_docs *docs, struct probe *p);
+double run_tol_gemm(const struct probe *p, int64_t k); /* of a GEMM over k */
 
-/* Tables [pos_count, c->half] of real angles. */
-void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines);
+/* Tables [pos_count, half] of real angles. */
+void run_angles(int64_t half, struct probe *p, int64_t pos_count, void **cosines, void **sines);
 
 /* An update's arrays, and others like them for a second run, whose weights are halves: run_again before the first, run_same behind both,
  * which asks for the same bits. What an op lacks is NULL. */

@@ -274,34 +274,3 @@ void probe_same_bits(const struct probe *a, const struct probe *b, const char *w
             0)
             fail_msg("%s: %s differs", what, a->bufs[i].name);
 }
-
-const char *op_name(enum op_id op)
-{
-    static const char *const names[] = {
-#define X(op) #op,
-        OPS(X)
-#undef X
-    };
-    return names[op];
-}
-
-const char *case_text(const struct op_case *c, dtype dt, char buf[256])
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } fields[] = {{"rows", c->rows},   {"d", c->d},           {"m", c->m},
-                  {"n", c->n},         {"k", c->k},           {"vocab", c->vocab},
-                  {"used", c->used},   {"heads", c->heads},   {"heads_kv", c->heads_kv},
-                  {"hd", c->hd},       {"half", c->half},     {"window", c->window},
-                  {"docs", c->docs},   {"len0", c->len[0]},   {"experts", c->experts},
-                  {"top_k", c->top_k}, {"groups", c->groups}, {"capacity", c->capacity},
-                  {"align", c->align}};
-    int used = snprintf(buf, 256, "%s %s", op_name(c->op), dtype_name(dt));
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0] && used < 240; i++)
-        if (fields[i].value)
-            used += snprintf(buf + used, (size_t)(256 - used), " %s %lld", fields[i].name,
-                             (long long)fields[i].value);
-    if (used < 240) snprintf(buf + used, (size_t)(256 - used), " flags 0x%x", c->flags);
-    return buf;
-}

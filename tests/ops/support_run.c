@@ -37,10 +37,6 @@ static const void *over(bool so, const void *in, void *out, int64_t count, dtype
     memcpy(out, in, (size_t)count * dtype_bytes(dt));
     return out;
 }
-static const void *in_place(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
-{
-    return over(c->flags & IN_PLACE, in, out, count, dt);
-}
 
 /* Sums of k GEMMs, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
 double run_tol_gemm(const struct probe *p, int64_t k)
@@ -49,24 +45,26 @@ double run_tol_gemm(const struct probe *p, int64_t k)
     return round * sqrt((double)k + 4);
 }
 
-static void run_gemm(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_gemm(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    dtype acc = dtype_acc(p->dt), cdt = c->flags & WIDE ? acc : p->dt;
+    const struct case_gemm *c = &oc->gemm;
+    dtype acc = dtype_acc(p->dt), cdt = c->wide ? acc : p->dt;
     /* cuBLASLt may round a GEMM of magnitude sqrt(k) before it adds the bias (ops.h) */
-    double twice = p->device && c->flags & WITH_BIAS ? 2 * tol_round(cdt) * sqrt((double)c->k) : 0;
-    const enum epilogue_kind kind = c->flags & WITH_BIAS ? EPILOGUE_BIAS : EPILOGUE_NONE;
+    double twice = p->device && c->with_bias ? 2 * tol_round(cdt) * sqrt((double)c->k) : 0;
+    const enum epilogue_kind kind = c->with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
     const void *a = probe_in(p, "a", p->dt, c->m * c->k, 0, 1),
                *b = probe_in(p, "b", p->dt, c->k * c->n, 0, 1),
                *bias = kind == EPILOGUE_BIAS ? probe_in(p, "bias", p->dt, c->n, 0, 1) : NULL;
-    RUN(o, gemm, .a = operand_at(a, p->dt, c->flags & TRANS_A), .b = operand_at(b, p->dt, c->flags & TRANS_B),
+    RUN(o, gemm, .a = operand_at(a, p->dt, c->trans_a), .b = operand_at(b, p->dt, c->trans_b),
         .epilogue = {.kind = kind, .bias = bias},
-        .c = probe_out(p, "c", c->flags & ADD_TO ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
+        .c = probe_out(p, "c", c->add_to ? PROBE_ACC : PROBE_OUT, cdt, c->m * c->n,
                        run_tol_gemm(p, c->k) + twice),
-        .m = c->m, .n = c->n, .k = c->k, .accum = c->flags & ADD_TO ? ACCUM_ADD : ACCUM_STORE, .cdt = cdt);
+        .m = c->m, .n = c->n, .k = c->k, .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE, .cdt = cdt);
 }
 
-static void run_bias_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_bias_bwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_gemm *c = &oc->gemm;
     dtype acc = dtype_acc(p->dt);
     RUN(o, bias_bwd, .dy = probe_in(p, "dc", p->dt, c->m * c->n, 0, 1),
         .db = probe_out(p, "dbias", PROBE_ACC, acc, c->n, tol_reduce(acc, c->m) * sqrt((double)c->m)),
@@ -75,27 +73,30 @@ static void run_bias_bwd(const struct ops *o, const struct op_case *c, struct pr
 
 enum { POSITION_COUNT = 11 };
 
-static const int32_t *tokens_of_case(const struct op_case *c, struct probe *p)
+static const int32_t *tokens_of_case(const struct case_embed *c, struct probe *p)
 {
-    int32_t *ids = probe_ids(p, "tokens", c->rows, c->used ? c->used : c->vocab);
-    for (int64_t t = 0; t < c->rows && c->flags & NO_TOKENS; t += 3) ids[t] = TOKEN_NONE;
+    int32_t *ids = probe_ids(p, "tokens", c->rows, c->ids ? c->ids : c->vocab);
+    for (int64_t t = 0; t < c->rows && c->no_tokens; t += 3) ids[t] = TOKEN_NONE;
     return ids;
 }
 
-static void run_embed_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_embed_fwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    bool pos = c->flags & POSITIONS;
+    const struct case_embed *c = &oc->embed;
+    bool pos = c->positions;
     RUN(o, embed_fwd, .tokens = tokens_of_case(c, p),
         .positions = pos ? probe_ids(p, "positions", c->rows, POSITION_COUNT) : NULL,
         .table = probe_in(p, "table", p->dt, c->vocab * c->d, 0, 1),
         .pos_table = pos ? probe_in(p, "pos", p->dt, POSITION_COUNT * c->d, 0, 1) : NULL,
         .x = probe_out(p, "x", PROBE_OUT, p->dt, c->rows * c->d, TOL_EXACT), .rows = c->rows, .d = c->d,
-        .vocab = c->vocab, .first = c->k, .ids = c->used, .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
+        .vocab = c->vocab, .first = c->first, .ids = c->ids, .pos_count = pos ? POSITION_COUNT : 0,
+        .dt = p->dt);
 }
 
-static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_embed_bwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    bool pos = c->flags & POSITIONS;
+    const struct case_embed *c = &oc->embed;
+    bool pos = c->positions;
     dtype acc = dtype_acc(p->dt);
     double tol = tol_reduce(acc, c->rows) * sqrt((double)c->rows);
     RUN(o, embed_bwd, .tokens = tokens_of_case(c, p),
@@ -103,69 +104,65 @@ static void run_embed_bwd(const struct ops *o, const struct op_case *c, struct p
         .dx = probe_in(p, "dx", p->dt, c->rows * c->d, 0, 1),
         .dtable = probe_out(p, "dtable", PROBE_ACC, acc, c->vocab * c->d, tol),
         .dpos = pos ? probe_out(p, "dpos", PROBE_ACC, acc, POSITION_COUNT * c->d, tol) : NULL,
-        .rows = c->rows, .d = c->d, .vocab = c->vocab, .first = c->k, .ids = c->used,
+        .rows = c->rows, .d = c->d, .vocab = c->vocab, .first = c->first, .ids = c->ids,
         .pos_count = pos ? POSITION_COUNT : 0, .dt = p->dt);
 }
 
-static double shift_of(const struct op_case *c)
+static void run_norm_fwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    return c->flags & SHIFT ? 1 : 0;
-}
-
-static void run_norm_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
-{
+    const struct case_norm *c = &oc->norm;
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
     double tol = 2 * tol_reduce(acc, c->d);
-    bool stats = !(c->flags & NO_STATS);
-    const int64_t x_stride = c->d + (c->flags & GAPS ? 5 : 0);
+    bool stats = !c->no_stats;
+    const int64_t x_stride = c->d + (c->gaps ? 5 : 0);
     /* a gradient check needs the layouts of the inputs */
-    const int64_t y_stride = c->d + (c->flags & GAPS && !p->zero_out ? 3 : 0);
+    const int64_t y_stride = c->d + (c->gaps && !p->zero_out ? 3 : 0);
     const void *x = probe_in(p, "x", p->dt, c->rows * x_stride, 0.3, 1),
-               *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
-    const void *branch = c->flags & BRANCH ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
-    void *sum = c->flags & (BRANCH | DRES) ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
+               *w = probe_in(p, "w", p->dt, c->d, 1 - c->shift, 0.3);
+    const void *branch = c->branch ? probe_in(p, "branch", p->dt, count, 0, 1) : NULL;
+    void *sum = c->branch || c->dres ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
     void *y = probe_out(p, "y", PROBE_OUT, p->dt, c->rows * y_stride, tol);
     void *rstd = stats ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows, tol) : NULL;
-    x = in_place(c, x, sum, count, p->dt);
-    branch = over(c->flags & IN_PLACE_2, branch, sum, count, p->dt);
-    if (c->op == OP_rmsnorm_fwd)
+    x = over(c->in_place, x, sum, count, p->dt);
+    branch = over(c->in_place_2, branch, sum, count, p->dt);
+    if (oc->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
-            .rows = c->rows, .d = c->d, .x_stride = c->flags & GAPS ? x_stride : 0,
-            .y_stride = c->flags & GAPS ? y_stride : 0, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
+            .rows = c->rows, .d = c->d, .x_stride = c->gaps ? x_stride : 0,
+            .y_stride = c->gaps ? y_stride : 0, .eps = 1e-5, .shift = c->shift, .dt = p->dt);
     else
         RUN(o, layernorm_fwd, .x = x, .branch = branch, .w = w, .b = probe_in(p, "b", p->dt, c->d, 0, 1),
             .sum = sum, .y = y, .mean = stats ? probe_out(p, "mean", PROBE_OUT, acc, c->rows, tol) : NULL,
             .rstd = rstd, .rows = c->rows, .d = c->d, .eps = 1e-5, .dt = p->dt);
 }
 
-static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_norm_bwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_norm *c = &oc->norm;
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
     /* a gradient check needs the layouts of the inputs */
-    const int64_t s_stride = c->d + (c->flags & GAPS ? 5 : 0),
-                  dx_stride = s_stride + (c->flags & GAPS && !p->zero_out ? 4 : 0);
+    const int64_t s_stride = c->d + (c->gaps ? 5 : 0),
+                  dx_stride = s_stride + (c->gaps && !p->zero_out ? 4 : 0);
     /* Over dres where there is one, over dy elsewhere; or over dy all the same. */
-    const bool over_dy = (c->flags & IN_PLACE_2 || (c->flags & IN_PLACE && !(c->flags & DRES))) &&
-                         !(c->flags & GAPS && p->zero_out);
-    const int64_t dy_stride = over_dy ? dx_stride : c->d + (c->flags & GAPS && !p->zero_out ? 3 : 0);
+    const bool over_dy = (c->in_place_2 || (c->in_place && !c->dres)) && !(c->gaps && p->zero_out);
+    const int64_t dy_stride = over_dy ? dx_stride : c->d + (c->gaps && !p->zero_out ? 3 : 0);
     const void *s = probe_in(p, "x", p->dt, c->rows * s_stride, 0.3, 1),
-               *w = probe_in(p, "w", p->dt, c->d, 1 - shift_of(c), 0.3);
+               *w = probe_in(p, "w", p->dt, c->d, 1 - c->shift, 0.3);
     const void *dy = probe_in(p, "dy", p->dt, c->rows * dy_stride, 0, 1);
-    const void *dres = c->flags & DRES ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
+    const void *dres = c->dres ? probe_in(p, "dsum", p->dt, count, 0, 1) : NULL;
     void *rstd = probe_in(p, "rstd", acc, c->rows, 0, 1), *y = probe_out(p, "y", PROBE_WORK, p->dt, count, 0);
     double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, c->rows * dx_stride, tol_dx),
          *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
     dy = over(over_dy, dy, dx, c->rows * dy_stride, p->dt);
-    dres = in_place(c, dres, dx, count, p->dt);
-    if (c->op == OP_rmsnorm_bwd) {
+    dres = over(c->in_place, dres, dx, count, p->dt);
+    if (oc->op == OP_rmsnorm_bwd) {
         GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d,
-              .x_stride = s_stride, .eps = 1e-5, .shift = shift_of(c), .dt = p->dt);
+              .x_stride = s_stride, .eps = 1e-5, .shift = c->shift, .dt = p->dt);
         RUN(o, rmsnorm_bwd, .dy = dy, .s = s, .w = w, .rstd = rstd, .dres = dres, .dx = dx, .dw = dw,
             .rows = c->rows, .d = c->d, .dy_stride = dy_stride, .s_stride = s_stride, .dx_stride = dx_stride,
-            .shift = shift_of(c), .dt = p->dt);
+            .shift = c->shift, .dt = p->dt);
         return;
     }
     void *mean = probe_in(p, "mean", acc, c->rows, 0, 1);
@@ -177,41 +174,43 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *c, struct pr
 }
 
 /* Tables of real angles, for the given number of positions. */
-void run_angles(const struct op_case *c, struct probe *p, int64_t pos_count, void **cosines, void **sines)
+void run_angles(int64_t half, struct probe *p, int64_t pos_count, void **cosines, void **sines)
 {
     dtype acc = dtype_acc(p->dt);
-    *cosines = probe_in(p, "cos", acc, pos_count * c->half, 0, 1);
-    *sines = probe_in(p, "sin", acc, pos_count * c->half, 0, 1);
+    *cosines = probe_in(p, "cos", acc, pos_count * half, 0, 1);
+    *sines = probe_in(p, "sin", acc, pos_count * half, 0, 1);
     for (int64_t t = 0; t < pos_count; t++)
-        for (int64_t i = 0; i < c->half; i++) {
-            double angle = (double)t * pow(100, -(double)i / (double)c->half);
-            dtype_store(*cosines, t * c->half + i, acc, cos(angle));
-            dtype_store(*sines, t * c->half + i, acc, sin(angle));
+        for (int64_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(100, -(double)i / (double)half);
+            dtype_store(*cosines, t * half + i, acc, cos(angle));
+            dtype_store(*sines, t * half + i, acc, sin(angle));
         }
 }
 
-static void run_rope(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_rope(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rope *c = &oc->rope;
     dtype acc = dtype_acc(p->dt);
-    bool norm = c->flags & QK_NORM, fwd = c->op == OP_rope_fwd;
-    int64_t both = c->heads + c->heads_kv, gap = c->flags & GAPS ? 5 : 0, pos_count = c->rows + 3;
+    bool norm = c->qk_norm, fwd = oc->op == OP_rope_fwd;
+    int64_t both = c->heads + c->heads_kv, gap = c->gaps ? 5 : 0, pos_count = c->rows + 3;
     int64_t in_stride = (both + c->heads_kv) * c->hd + gap, out_stride = both * c->hd + 2 * gap;
-    if (c->flags & IN_PLACE) out_stride = in_stride;
+    if (c->in_place) out_stride = in_stride;
     int64_t in_count = c->rows * in_stride, out_count = c->rows * out_stride;
     const int32_t *positions = probe_ids(p, "positions", c->rows, pos_count);
-    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
-    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1 - shift_of(c), 0.3) : NULL;
-    run_angles(c, p, pos_count, &cosines, &sines);
+    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1 - c->shift, 0.3) : NULL;
+    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1 - c->shift, 0.3) : NULL;
+    run_angles(c->half, p, pos_count, &cosines, &sines);
     const void *in = probe_in(p, "in", p->dt, in_count, 0, 1);
     double tol = 4 * tol_reduce(acc, c->hd),
            tol_dw = 4 * tol_reduce(acc, c->rows * both) * sqrt((double)(c->rows * both));
     if (fwd) {
         void *out = probe_out(p, "out", PROBE_OUT, p->dt, out_count, tol);
-        RUN(o, rope_fwd, .in = in_place(c, in, out, in_count, p->dt), .out = out, .in_stride = in_stride,
-            .out_stride = out_stride, .positions = positions, .cos = cosines, .sin = sines, .qw = qw,
-            .kw = kw, .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL,
-            .rows = c->rows, .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half,
-            .pos_count = pos_count, .eps = 1e-6, .shift = shift_of(c), .dt = p->dt);
+        RUN(o, rope_fwd, .in = over(c->in_place, in, out, in_count, p->dt), .out = out,
+            .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
+            .sin = sines, .qw = qw, .kw = kw,
+            .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL, .rows = c->rows,
+            .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
+            .eps = 1e-6, .shift = c->shift, .dt = p->dt);
         return;
     }
     void *rstd = norm ? probe_in(p, "rstd", acc, c->rows * both, 0, 1) : NULL;
@@ -220,16 +219,16 @@ static void run_rope(const struct ops *o, const struct op_case *c, struct probe 
               .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
               .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
               .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
-              .shift = shift_of(c), .dt = p->dt);
+              .shift = c->shift, .dt = p->dt);
     const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
     void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
-    RUN(o, rope_bwd, .dout = in_place(c, dout, din, in_count, p->dt), .din = din, .dout_stride = out_stride,
-        .din_stride = in_stride, .in = norm ? in : NULL, .in_stride = in_stride, .positions = positions,
-        .cos = cosines, .sin = sines, .qw = qw, .kw = kw, .rstd = rstd,
+    RUN(o, rope_bwd, .dout = over(c->in_place, dout, din, in_count, p->dt), .din = din,
+        .dout_stride = out_stride, .din_stride = in_stride, .in = norm ? in : NULL, .in_stride = in_stride,
+        .positions = positions, .cos = cosines, .sin = sines, .qw = qw, .kw = kw, .rstd = rstd,
         .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->hd, tol_dw) : NULL,
         .dkw = norm ? probe_out(p, "dkw", PROBE_ACC, acc, c->hd, tol_dw) : NULL, .rows = c->rows,
         .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
-        .shift = shift_of(c), .dt = p->dt);
+        .shift = c->shift, .dt = p->dt);
 }
 
 /* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of
@@ -248,19 +247,19 @@ struct attn_run {
     double scale, tol;
 };
 
-int32_t *run_cu_seqlens(const struct op_case *c, struct probe *p)
+int32_t *run_cu_seqlens(const struct case_docs *docs, struct probe *p)
 {
-    int32_t *cu = probe_ids(p, "cu_seqlens", c->docs + 1, 1);
-    for (int64_t i = 0; i < c->docs; i++) cu[i + 1] = cu[i] + c->len[i];
+    int32_t *cu = probe_ids(p, "cu_seqlens", docs->count + 1, 1);
+    for (int64_t i = 0; i < docs->count; i++) cu[i + 1] = cu[i] + docs->len[i];
     return cu;
 }
 
 /* APART: the mean of q is 2, that of a key falls from 6 to 0 along the rows, so that scores fall by 12 sqrt(hd) and a row's largest is
  * that of the earliest key it sees: a kernel that comes from the diagonal has taken another max by then. */
-static void *attn_keys(const struct op_case *c, struct probe *p, int64_t rows, int64_t stride)
+static void *attn_keys(const struct case_attn *c, struct probe *p, int64_t rows, int64_t stride)
 {
     void *k = probe_in(p, "k", p->dt, rows * stride, 0, 1);
-    if (c->flags & APART)
+    if (c->apart)
         for (int64_t i = 0; i < rows * stride; i++)
             dtype_store(k, i, p->dt,
                         dtype_load(k, i, p->dt) + 6.0 * (double)(rows - i / stride) / (double)rows);
@@ -268,20 +267,20 @@ static void *attn_keys(const struct op_case *c, struct probe *p, int64_t rows, i
 }
 
 /* Of a value head. */
-static int64_t width_v(const struct op_case *c)
+static int64_t width_v(const struct case_attn *c)
 {
     return c->hd_v ? c->hd_v : c->hd;
 }
 
-static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
+static struct attn_run attn_inputs(const struct case_attn *c, struct probe *p)
 {
-    struct attn_run r = {.cu = run_cu_seqlens(c, p)};
-    int64_t len_max = 0, gaps = (c->flags & GAPS) != 0;
-    for (int64_t i = 0; i < c->docs; i++)
-        if (len_max < c->len[i]) len_max = c->len[i];
-    int64_t rows = r.cu[c->docs];
+    struct attn_run r = {.cu = run_cu_seqlens(&c->docs, p)};
+    int64_t len_max = 0, gaps = c->gaps;
+    for (int64_t i = 0; i < c->docs.count; i++)
+        if (len_max < c->docs.len[i]) len_max = c->docs.len[i];
+    int64_t rows = r.cu[c->docs.count];
     r.shape = (struct attn_shape){.rows = rows,
-                                  .docs = c->docs,
+                                  .docs = c->docs.count,
                                   .len_max = len_max,
                                   .heads = c->heads,
                                   .heads_kv = c->heads_kv,
@@ -294,7 +293,7 @@ static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
     r.v_stride = c->heads_kv * width_v(c) + gaps;
     r.scale = 1 / sqrt((double)c->hd);
     r.tol = tol_attn(p->dt, rows + c->hd);
-    if (c->flags & FUSED) {
+    if (c->fused) {
         r.q_stride = r.k_stride = r.v_stride = (c->heads + 2 * c->heads_kv) * c->hd;
         const char *qkv = probe_in(p, "qkv", p->dt, rows * r.q_stride, 0, 1);
         r.q = qkv;
@@ -302,7 +301,7 @@ static struct attn_run attn_inputs(const struct op_case *c, struct probe *p)
         r.v = qkv + (size_t)((c->heads + c->heads_kv) * c->hd) * dtype_bytes(p->dt);
         return r;
     }
-    const bool apart = c->flags & APART;
+    const bool apart = c->apart;
     if (apart && p->dt == DTYPE_F32) r.tol *= 8; /* scores near 100: their roundoff is that of a weight */
     r.q = probe_in(p, "q", p->dt, rows * r.q_stride, apart ? 2 : 0, 1);
     r.k = attn_keys(c, p, rows, r.k_stride);
@@ -315,17 +314,17 @@ struct attn_grads {
     int64_t dq_stride, dk_stride, dv_stride;
 };
 
-static struct attn_grads attn_grads(const struct op_case *c, const struct attn_run *r, struct probe *p)
+static struct attn_grads attn_grads(const struct case_attn *c, const struct attn_run *r, struct probe *p)
 {
     const int64_t rows = r->shape.rows;
-    if (c->flags & FUSED) {
+    if (c->fused) {
         char *dqkv = probe_out(p, "dqkv", PROBE_OUT, p->dt, rows * r->q_stride, 2 * r->tol);
         const ptrdiff_t k = (const char *)r->k - (const char *)r->q,
                         v = (const char *)r->v - (const char *)r->q;
         return (struct attn_grads){dqkv, dqkv + k, dqkv + v, r->q_stride, r->q_stride, r->q_stride};
     }
     /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
-    const int64_t own = c->flags & GAPS && !p->zero_out ? 2 : 0;
+    const int64_t own = c->gaps && !p->zero_out ? 2 : 0;
     struct attn_grads g = {.dq_stride = r->q_stride + own,
                            .dk_stride = r->k_stride + 2 * own,
                            .dv_stride = r->v_stride + 3 * own};
@@ -337,24 +336,26 @@ static struct attn_grads attn_grads(const struct op_case *c, const struct attn_r
 
 #define ATTN_FWD_ARGS(c, r, o_, lse_, scratch_)                                                              \
     .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
-    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .docs = (c)->docs,             \
+    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .docs = (c)->docs.count,       \
     .rows = (r).shape.rows, .heads = (c)->heads, .heads_kv = (c)->heads_kv, .hd = (c)->hd,                   \
     .hd_v = width_v(c), .window = (c)->window, .len_max = (r).shape.len_max, .scale = (r).scale,             \
     .scratch = scratch_, .dt = (r).shape.dt
 
-static void run_attn_fwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_attn_fwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_attn *c = &oc->attn;
     const struct attn_run r = attn_inputs(c, p);
     void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * width_v(c), r.tol), *lse = NULL;
-    if (!(c->flags & NO_STATS)) /* a device may order it as its backward likes it */
+    if (!c->no_stats) /* a device may order it as its backward likes it */
         lse = probe_out(p, "lse", p->device && !p->plain_lse ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
                         c->heads * r.shape.rows, r.tol);
     void *scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_FWD));
     RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
 }
 
-static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_attn_bwd(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_attn *c = &oc->attn;
     const struct attn_run r = attn_inputs(c, p);
     int64_t count = r.shape.rows * c->heads * width_v(c), stats = c->heads * r.shape.rows;
     void *out, *lse;
@@ -372,42 +373,44 @@ static void run_attn_bwd(const struct ops *o, const struct op_case *c, struct pr
     RUN(o, attn_bwd, .q = r.q, .k = r.k, .v = r.v, .o = out, .do_ = probe_in(p, "do", p->dt, count, 0, 1),
         .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
         .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
-        .cu_seqlens = r.cu, .docs = c->docs, .rows = r.shape.rows, .heads = c->heads, .heads_kv = c->heads_kv,
-        .hd = c->hd, .hd_v = width_v(c), .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
+        .cu_seqlens = r.cu, .docs = c->docs.count, .rows = r.shape.rows, .heads = c->heads,
+        .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
+        .len_max = r.shape.len_max, .scale = r.scale,
         .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
         .scratch_bytes = o->attn_scratch(&r.shape, ATTN_BWD), .dt = p->dt);
 }
 
-static void run_attn_decode(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_attn_decode(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    int32_t *lengths = probe_ids(p, "lengths", c->docs, 1);
-    const bool fused = c->flags & FUSED;
-    const int64_t gaps = (c->flags & GAPS) != 0, width = c->heads_kv * c->hd + 3 * gaps,
+    const struct case_attn *c = &oc->attn;
+    int32_t *lengths = probe_ids(p, "lengths", c->docs.count, 1);
+    const bool fused = c->fused;
+    const int64_t gaps = c->gaps, width = c->heads_kv * c->hd + 3 * gaps,
                   wide_v = fused ? width : c->heads_kv * width_v(c) + gaps;
     int64_t capacity = 0;
-    for (int64_t b = 0; b < c->docs; b++) {
-        lengths[b] = c->len[b];
-        if (capacity < c->len[b] + 2) capacity = c->len[b] + 2;
+    for (int64_t b = 0; b < c->docs.count; b++) {
+        lengths[b] = c->docs.len[b];
+        if (capacity < c->docs.len[b] + 2) capacity = c->docs.len[b] + 2;
     }
-    void *k = probe_in(p, "k", p->dt, c->docs * capacity * width, 0, 1);
-    void *v = fused ? k : probe_in(p, "v", p->dt, c->docs * capacity * wide_v, 0, 1);
-    for (int64_t b = 0; b < c->docs; b++) { /* rows beyond the length hold anything, here the worst */
+    void *k = probe_in(p, "k", p->dt, c->docs.count * capacity * width, 0, 1);
+    void *v = fused ? k : probe_in(p, "v", p->dt, c->docs.count * capacity * wide_v, 0, 1);
+    for (int64_t b = 0; b < c->docs.count; b++) { /* rows beyond the length hold anything, here the worst */
         for (int64_t i = lengths[b] * width; i < capacity * width; i++)
             dtype_store(k, b * capacity * width + i, p->dt, NAN);
         for (int64_t i = lengths[b] * wide_v; i < capacity * wide_v; i++)
             dtype_store(v, b * capacity * wide_v + i, p->dt, NAN);
     }
-    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs * c->heads * c->hd, 0, 1), .k_cache = k,
+    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs.count * c->heads * c->hd, 0, 1), .k_cache = k,
         .v_cache = v, .k_stride = width, .v_stride = wide_v,
-        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs * c->heads * width_v(c),
+        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs.count * c->heads * width_v(c),
                        tol_attn(p->dt, capacity + c->hd)),
-        .lengths = lengths, .batch = c->docs, .capacity = capacity, .heads = c->heads,
+        .lengths = lengths, .batch = c->docs.count, .capacity = capacity, .heads = c->heads,
         .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
         .scale = 1 / sqrt((double)c->hd), .dt = p->dt);
 }
 
 /* Every 13th gate is far out, where a careless exp overflows. */
-static void *gates(const struct op_case *c, struct probe *p)
+static void *gates(const struct case_act *c, struct probe *p)
 {
     void *gu = probe_in(p, "gu", p->dt, 2 * c->rows * c->d, 0, 2);
     for (int64_t i = 0; i < 2 * c->rows * c->d; i += 13)
@@ -415,45 +418,47 @@ static void *gates(const struct op_case *c, struct probe *p)
     return gu;
 }
 
-static void run_act(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_act(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_act *c = &oc->act;
     int64_t count = c->rows * c->d;
     double tol = 4 * tol_reduce(dtype_acc(p->dt), 1);
-    if (c->op == OP_swiglu_fwd) {
+    if (oc->op == OP_swiglu_fwd) {
         RUN(o, swiglu_fwd, .gu = gates(c, p), .m = probe_out(p, "m", PROBE_OUT, p->dt, count, tol),
             .rows = c->rows, .f = c->d, .dt = p->dt);
-    } else if (c->op == OP_swiglu_bwd) {
+    } else if (oc->op == OP_swiglu_bwd) {
         const void *gu = gates(c, p);
         void *dgu = probe_out(p, "dgu", PROBE_OUT, p->dt, 2 * count, 4 * tol);
         const void *dm = probe_in(p, "dm", p->dt, count, 0, 1);
-        void *m = c->flags & BRANCH ? probe_out(p, "m", PROBE_OUT, p->dt, count, tol) : NULL;
-        RUN(o, swiglu_bwd, .dm = in_place(c, dm, m, count, p->dt), .m = m,
-            .gu = in_place(c, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
+        void *m = c->recompute ? probe_out(p, "m", PROBE_OUT, p->dt, count, tol) : NULL;
+        RUN(o, swiglu_bwd, .dm = over(c->in_place, dm, m, count, p->dt), .m = m,
+            .gu = over(c->in_place, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
             .dt = p->dt);
-    } else if (c->op == OP_gelu_fwd) {
+    } else if (oc->op == OP_gelu_fwd) {
         RUN(o, gelu_fwd, .x = probe_in(p, "x", p->dt, count, 0, 3),
             .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol), .count = count, .dt = p->dt);
     } else {
         const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
         void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
         const void *x = probe_in(p, "x", p->dt, count, 0, 3);
-        void *y = c->flags & BRANCH ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
-        RUN(o, gelu_bwd, .dy = over(c->flags & IN_PLACE, dy, y ? y : dx, count, p->dt), .y = y,
-            .x = over(c->flags & IN_PLACE_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
+        void *y = c->recompute ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
+        RUN(o, gelu_bwd, .dy = over(c->in_place, dy, y ? y : dx, count, p->dt), .y = y,
+            .x = over(c->in_place_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
     }
 }
 
 /* Every 13th gate is far out. */
-static void run_gate(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_gate(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    const int64_t count = c->rows * c->d, stride = c->d + (c->flags & GAPS ? 3 : 0);
+    const struct case_act *c = &oc->act;
+    const int64_t count = c->rows * c->d, stride = c->d + (c->gaps ? 3 : 0);
     /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
-    const int64_t dz_stride = stride + (c->flags & GAPS && !p->zero_out ? 2 : 0);
+    const int64_t dz_stride = stride + (c->gaps && !p->zero_out ? 2 : 0);
     const double tol = 4 * tol_reduce(dtype_acc(p->dt), 1);
     void *x = probe_in(p, "x", p->dt, count, 0, 1), *z = probe_in(p, "z", p->dt, c->rows * stride, 0, 2);
     for (int64_t i = 0; i < c->rows * stride; i += 13)
         dtype_store(z, i, p->dt, dtype_load(z, i, p->dt) + (i % 2 ? 100 : -100));
-    if (c->op == OP_gate_fwd) {
+    if (oc->op == OP_gate_fwd) {
         RUN(o, gate_fwd, .x = x, .z = z, .y = probe_out(p, "y", PROBE_OUT, p->dt, count, tol),
             .rows = c->rows, .d = c->d, .z_stride = stride, .dt = p->dt);
         return;
@@ -461,17 +466,17 @@ static void run_gate(const struct ops *o, const struct op_case *c, struct probe 
     const void *dy = probe_in(p, "dy", p->dt, count, 0, 1);
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol),
          *dz = probe_out(p, "dz", PROBE_OUT, p->dt, c->rows * dz_stride, tol);
-    void *y = c->flags & BRANCH ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
-    RUN(o, gate_bwd, .dy = in_place(c, dy, dx, count, p->dt),
-        .x = over(c->flags & IN_PLACE_2, x, y, count, p->dt), .z = z, .dx = dx, .dz = dz, .y = y,
-        .rows = c->rows, .d = c->d, .z_stride = stride, .dz_stride = dz_stride, .dt = p->dt);
+    void *y = c->recompute ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
+    RUN(o, gate_bwd, .dy = over(c->in_place, dy, dx, count, p->dt),
+        .x = over(c->in_place_2, x, y, count, p->dt), .z = z, .dx = dx, .dz = dz, .y = y, .rows = c->rows,
+        .d = c->d, .z_stride = stride, .dz_stride = dz_stride, .dt = p->dt);
 }
 
-static void run_xent(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_xent(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_xent *c = &oc->xent;
     const double scale = 0.125;
-    dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc,
-          out_dt = c->flags & IN_PLACE ? ldt : p->dt;
+    dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc, out_dt = c->in_place ? ldt : p->dt;
     int64_t count = c->rows * c->vocab;
     int32_t *targets = probe_ids(p, "targets", c->rows, c->used);
     for (int64_t t = 2; t < c->rows; t += 3) targets[t] = TARGET_IGNORE;
@@ -479,17 +484,18 @@ static void run_xent(const struct ops *o, const struct op_case *c, struct probe 
     for (int64_t i = 0; i < count; i++)
         if (i % c->vocab >= c->used) dtype_store(logits, i, ldt, NAN);
     double tol = 4 * tol_reduce(acc, 1);
-    void *dlogits =
-        c->flags & NO_STATS ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
+    void *dlogits = c->no_grad ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
     probe_in(p, "dloss", acc, c->rows, scale, 0); /* the op takes it as one number */
-    RUN(o, xent, .logits = in_place(c, logits, dlogits, count, ldt), .dlogits = dlogits, .targets = targets,
-        .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows, .vocab = c->vocab,
-        .vocab_used = c->used, .ldt = ldt, .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
-        .z_loss = c->flags & Z_LOSS ? 1e-2 : 0, .dt = out_dt);
+    RUN(o, xent, .logits = over(c->in_place, logits, dlogits, count, ldt), .dlogits = dlogits,
+        .targets = targets, .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows,
+        .vocab = c->vocab, .vocab_used = c->used, .ldt = ldt,
+        .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,
+        .dt = out_dt);
 }
 
-static void run_sum(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_sum(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     int64_t count = c->rows * c->d;
     dtype acc = dtype_acc(p->dt);
     const void *x = probe_in(p, "x", acc, count, 0, 1);
@@ -499,11 +505,11 @@ static void run_sum(const struct ops *o, const struct op_case *c, struct probe *
 
 /* Pieces of all lengths with every mix of flags; between them, elements that belong to none. Returns how many;
  * `table` NULL: counts them. With TABLE_ROWS they are of whole rows, few or as many as a piece holds, and some are of no table. */
-static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
+static int64_t chunk_table(struct update_chunk *table, const struct case_update *c)
 {
     const int64_t count = c->rows * c->d;
     int64_t n = 0;
-    for (int64_t at = 0, length; c->flags & TABLE_ROWS && at < count; at += length, n++) {
+    for (int64_t at = 0, length; c->table_rows && at < count; at += length, n++) {
         const uint32_t flags = n % 3 == 1 ? UPDATE_DECAY : UPDATE_ZERO;
         length = (n % 2 ? UPDATE_CHUNK / c->d : 5) * c->d;
         if (length > count - at) length = count - at;
@@ -513,7 +519,7 @@ static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
                 .count = (int32_t)length,
                 .flags = flags | (n % 4 == 2 ? 0 : UPDATE_ROWS | (uint32_t)c->d * UPDATE_WIDTH)};
     }
-    if (c->flags & TABLE_ROWS) return n;
+    if (c->table_rows) return n;
     for (int64_t at = 0, no_v = 0, next; at < count; n++, at = next) {
         const bool momentum = n % 5 == 4;
         const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
@@ -522,8 +528,7 @@ static int64_t chunk_table(struct update_chunk *table, const struct op_case *c)
                                              .count = (int32_t)(length < left ? length : left),
                                              .flags = momentum ? UPDATE_MOMENTUM : (unsigned)(n + 3) % 4,
                                              .no_v = no_v};
-        next =
-            at + (c->flags & MOMENTS_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16);
+        next = at + (c->moments_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16);
         if (momentum) no_v += next - at;
     }
     return n;
@@ -543,12 +548,10 @@ struct moment_bufs {
     dtype sdt;
 };
 /* Away from 0: an update of thousands that leaves a weight of 1 would show its rounding, not the op's. */
-static struct moment_bufs moments_of(struct probe *p, const struct op_case *c, int64_t count, double tol)
+static struct moment_bufs moments_of(struct probe *p, const struct case_update *c, int64_t count, double tol)
 {
-    const bool lion = c->flags & LION;
-    struct moment_bufs b = {.sdt = c->flags & MOMENTS_8      ? DTYPE_U8
-                                   : c->flags & MOMENTS_BF16 ? DTYPE_BF16
-                                                             : DTYPE_F32};
+    const bool lion = c->lion;
+    struct moment_bufs b = {.sdt = c->moments_8 ? DTYPE_U8 : c->moments_bf16 ? DTYPE_BF16 : DTYPE_F32};
     if (b.sdt != DTYPE_U8) {
         b.m = probe_out(p, "m", PROBE_OUT, b.sdt, count, tol);
         b.v = lion ? NULL : probe_out(p, "v", PROBE_OUT, b.sdt, count, tol);
@@ -569,10 +572,11 @@ static struct moment_bufs moments_of(struct probe *p, const struct op_case *c, i
     return b;
 }
 
-static void run_update(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_update(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_update *c = &oc->update;
     const int64_t count = c->rows * c->d, chunk_count = chunk_table(NULL, c);
-    const bool lion = c->flags & LION;
+    const bool lion = c->lion;
     double tol = tol_reduce(DTYPE_F32, 1);
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
           *g = probe_out(p, "g", PROBE_OUT, DTYPE_F32, count, tol);
@@ -582,7 +586,7 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
     struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
     (void)chunk_table(chunks, c);
-    for (int64_t row = 0; c->flags & TABLE_ROWS && row < c->rows; row += 3) /* untouched */
+    for (int64_t row = 0; c->table_rows && row < c->rows; row += 3) /* untouched */
         memset(g + row * c->d, 0, (size_t)c->d * sizeof *g);
     struct step_scalars *scalars = scalars_of(p);
     const struct run_arrays arrays = {.p = w,
@@ -600,9 +604,9 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
     if (copy) h = run_again(o, p, &arrays), two = run_pair(o, p, &arrays);
 #define STEP                                                                                                 \
     .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9,   \
-    .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1,                                           \
-    .row_rate = c->flags & TABLE_ROWS ? 5 : 0, .rate = c->flags & NO_CLIP ? 0.5 : 0, .momentum = 0.95,       \
-    .clip = c->flags & NO_CLIP ? 0 : 0.4 * sqrt((double)count), .scalars = scalars, .seed = 17, .sdt = b.sdt
+    .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1, .row_rate = c->table_rows ? 5 : 0,        \
+    .rate = c->no_clip ? 0.5 : 0, .momentum = 0.95, .clip = c->no_clip ? 0 : 0.4 * sqrt((double)count),      \
+    .scalars = scalars, .seed = 17, .sdt = b.sdt
     RUN(o, update, STEP, .p = w, .g = g, .m = b.m, .v = b.v, .m_scale = b.m_scale, .v_scale = b.v_scale,
         .w = copy);
     if (copy == NULL) return;
@@ -620,8 +624,9 @@ static void run_update(const struct ops *o, const struct op_case *c, struct prob
 }
 
 /* Kept and added to again, in both types. */
-static void run_fold(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_fold(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     int64_t count = c->rows * c->d;
     static const dtype dts[] = {DTYPE_F32, DTYPE_F64};
     static const char *const names[][3] = {{"x", "kept", "y"}, {"x64", "kept64", "y64"}};
@@ -636,19 +641,52 @@ static void run_fold(const struct ops *o, const struct op_case *c, struct probe 
     }
 }
 
+static int64_t most(int64_t a, int64_t b, int64_t c)
+{
+    const int64_t ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+static int64_t rows_of(const struct case_docs *docs)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < docs->count; i++) rows += docs->len[i];
+    return rows;
+}
+
 /* The micro-batch in which an op of this shape would run. */
 static int64_t tokens_of(const struct op_case *c)
 {
-    int64_t tokens = c->rows;
-    for (int i = 0; i < 8; i++) tokens += c->op == OP_attn_decode ? 0 : c->len[i];
-    const int64_t more[] = {c->m, c->k};
-    for (int i = 0; i < 2; i++) tokens = tokens < more[i] ? more[i] : tokens;
-    const bool narrow = c->op == OP_embed_bwd && c->d < 32; /* of n-grams: many to a token */
-    return narrow ? tokens / 32 : tokens;
+    switch (case_family(c->op)) {
+    case CASE_gemm: return most(0, c->gemm.m, c->gemm.k);
+    case CASE_embed: /* narrow rows are those of n-grams: many to a token */
+        return most(c->embed.rows, c->embed.first, 0) / (c->op == OP_embed_bwd && c->embed.d < 32 ? 32 : 1);
+    case CASE_norm: return c->norm.rows;
+    case CASE_act: return c->act.rows;
+    case CASE_rows: return c->rows.rows;
+    case CASE_rope: return c->rope.rows;
+    case CASE_latent: return c->latent.rows;
+    case CASE_attn: return c->op == OP_attn_decode ? 0 : rows_of(&c->attn.docs);
+    case CASE_xent: return c->xent.rows;
+    case CASE_slice: return most(c->slice.rows, c->slice.slice, 0);
+    case CASE_ahead: return most(rows_of(&c->ahead.docs), c->ahead.k, 0);
+    case CASE_ngram: return most(rows_of(&c->ngram.docs), c->ngram.order, 0);
+    case CASE_halt: return most(rows_of(&c->halt.docs), c->halt.m, c->halt.segments);
+    case CASE_conv: return most(rows_of(&c->conv.docs), c->conv.width, c->conv.dilation);
+    case CASE_heads: return c->heads.rows;
+    case CASE_delta: return rows_of(&c->delta.docs);
+    case CASE_moe: return most(c->moe.rows + rows_of(&c->moe.docs), c->moe.k, 0);
+    case CASE_balance: return c->balance.routers;
+    case CASE_update: return c->update.rows;
+    case CASE_unique: return c->unique.count;
+    case CASE_table: return most(c->table.slots, c->table.first, 0);
+    case CASE_FAMILIES: break;
+    }
+    return 0;
 }
 
-static void run_normal(const struct ops *o, const struct op_case *c, struct probe *p)
+static void run_normal(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     dtype acc = dtype_acc(p->dt);
     int64_t count = c->rows * c->d;
     float *x = probe_out(p, "x", PROBE_OUT, acc, count, 0.02 * tol_reduce(acc, 1));

@@ -26,31 +26,31 @@ struct routed {
 };
 
 /* HOT: expert 0 is chosen by all. EMPTY: every third expert by nobody. */
-static void *logits_of(const struct op_case *c, struct probe *p)
+static void *logits_of(const struct case_moe *c, struct probe *p)
 {
     const dtype acc = dtype_acc(p->dt);
     void *logits = probe_in(p, "logits", acc, c->rows * c->experts, 0, 1);
     for (int64_t i = 0; i < c->rows * c->experts; i++) {
         const int64_t e = i % c->experts;
-        const double more = c->flags & HOT && e == 0 ? 6 : c->flags & EMPTY && e % 3 == 1 ? -30 : 0;
+        const double more = c->hot && e == 0 ? 6 : c->empty && e % 3 == 1 ? -30 : 0;
         dtype_store(logits, i, acc, dtype_load(logits, i, acc) + more);
     }
     return logits;
 }
 
-static struct routed ask(const struct op_case *c, struct probe *p)
+static struct routed ask(const struct case_moe *c, struct probe *p)
 {
     const int64_t align = c->align > p->expert_align ? c->align : p->expert_align ? p->expert_align : 1;
     const dtype acc = dtype_acc(p->dt);
-    return (struct routed){.rule = {.score = c->flags & SIGMOID ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+    return (struct routed){.rule = {.score = c->sigmoid ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
                                     .experts = c->experts,
                                     .top_k = c->top_k,
                                     .groups = c->groups ? c->groups : 1,
                                     .groups_kept = c->groups ? c->groups_kept : 1,
-                                    .normalize = c->flags & NORMALIZE,
-                                    .scale = c->flags & SIGMOID ? 2.5 : 1},
+                                    .normalize = c->normalize,
+                                    .scale = c->sigmoid ? 2.5 : 1},
                            .logits = logits_of(c, p),
-                           .bias = c->flags & WITH_BIAS ? probe_in(p, "bias", acc, c->experts, 0, 0.2) : NULL,
+                           .bias = c->with_bias ? probe_in(p, "bias", acc, c->experts, 0, 0.2) : NULL,
                            .align = align,
                            .rows_max = moe_rows_max(c->rows, c->top_k, c->experts, align)};
 }
@@ -61,7 +61,7 @@ static struct routed ask(const struct op_case *c, struct probe *p)
     .source = (r).source, .offsets = (r).offsets, .counts = (r).counts, .demand = (r).demand, .dt = p->dt
 
 /* The answers as inputs of another op. */
-static struct routed given(const struct op_case *c, struct probe *p)
+static struct routed given(const struct case_moe *c, struct probe *p)
 {
     const int64_t slots = c->rows * c->top_k;
     struct routed r = ask(c, p);
@@ -78,32 +78,32 @@ static struct routed given(const struct op_case *c, struct probe *p)
     return r;
 }
 
-static struct moe_shape shape_of(const struct op_case *c, dtype dt)
+static struct moe_shape shape_of(const struct case_moe *c, dtype dt)
 {
     return (struct moe_shape){.rows = c->rows,
                               .experts = c->experts,
                               .top_k = c->top_k,
                               .d = c->k > c->n ? c->k : c->n,
                               .f = c->n,
-                              .docs = c->docs,
+                              .docs = c->docs.count,
                               .dt = dt};
 }
-static void *scratch_of(const struct ops *o, const struct op_case *c, struct probe *p, enum moe_memory what)
+static void *scratch_of(const struct ops *o, const struct case_moe *c, struct probe *p, enum moe_memory what)
 {
     const struct moe_shape shape = shape_of(c, p->dt);
     return probe_scratch(p, "scratch", o->moe_scratch(&shape, what));
 }
 
-static double tol_score(const struct op_case *c, dtype acc)
+static double tol_score(const struct case_moe *c, dtype acc)
 {
     return 10 * tol_reduce(acc, c->experts);
 }
 
-static void route_backward(const struct ops *o, const struct op_case *c, struct probe *p,
+static void route_backward(const struct ops *o, const struct case_moe *c, struct probe *p,
                            const struct routed *r, void *dlogits, void *cost)
 {
     enum { SLOT_MAX = 1 << 20 };
-    const double aux = c->flags & AUX ? 0.3 : 0, z = c->flags & Z_LOSS ? 0.1 : 0, scale = 0.125;
+    const double aux = c->aux ? 0.3 : 0, z = c->z_loss ? 0.1 : 0, scale = 0.125;
     const int64_t slots = c->rows * c->top_k;
     const dtype acc = dtype_acc(p->dt);
     assert_true(slots < SLOT_MAX);
@@ -113,26 +113,26 @@ static void route_backward(const struct ops *o, const struct op_case *c, struct 
     probe_in(p, "dcost", acc, c->rows, scale, 0); /* the op takes it as one number */
     RUN(o, route_bwd, .dweight = dweight, .logits = r->logits, .expert = r->expert, .place = r->place,
         .demand = r->demand, .rule = r->rule, .rows = c->rows,
-        .aux_kind = c->flags & SEQUENCE ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
+        .aux_kind = c->sequence ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
-        .cu_seqlens = c->docs ? run_cu_seqlens(c, p) : NULL, .docs = c->docs, .dlogits = dlogits,
-        .cost = cost,
-        .load =
-            c->flags & NO_STATS ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
+        .cu_seqlens = c->docs.count ? run_cu_seqlens(&c->docs, p) : NULL, .docs = c->docs.count,
+        .dlogits = dlogits, .cost = cost,
+        .load = c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
         .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
 }
 
-void run_route(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_route(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_moe *c = &oc->moe;
     const dtype acc = dtype_acc(p->dt);
     const int64_t slots = c->rows * c->top_k;
     const double tol = tol_score(c, acc);
-    if (c->op == OP_route_bwd) {
+    if (oc->op == OP_route_bwd) {
         struct routed r = given(c, p);
         route_backward(
             o, c, p, &r,
             probe_out(p, "dlogits", PROBE_OUT, p->dt, c->rows * c->experts, 4 * tol * r.rule.scale),
-            c->flags & NO_STATS ? NULL : probe_out(p, "cost", PROBE_OUT, acc, c->rows, 20 * tol));
+            c->no_stats ? NULL : probe_out(p, "cost", PROBE_OUT, acc, c->rows, 20 * tol));
         return;
     }
     struct routed r = ask(c, p);
@@ -159,18 +159,19 @@ static void *sorted_in(struct probe *p, const char *name, const struct routed *r
     return x;
 }
 
-void run_expert_gemm(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_expert_gemm(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_moe *c = &oc->moe;
     const dtype acc = dtype_acc(p->dt);
-    const bool wgrad = c->flags & WGRAD, dgrad = c->flags & DGRAD, add = c->flags & ADD_TO;
+    const bool wgrad = c->wgrad, dgrad = c->dgrad, add = c->add_to;
     const struct routed r = given(c, p);
     const int64_t a_width = wgrad || dgrad ? c->n : c->k, out = dgrad ? c->k : c->n,
                   matrices = c->experts * c->n * c->k;
-    const void *a = c->flags & GATHER_A ? probe_in(p, "a", p->dt, c->rows * a_width, 0, 1)
-                                        : sorted_in(p, "a", &r, a_width, 1);
-    const void *b = !wgrad                ? probe_in(p, "b", p->dt, matrices, 0, 1)
-                    : c->flags & GATHER_B ? probe_in(p, "b", p->dt, c->rows * c->k, 0, 1)
-                                          : sorted_in(p, "b", &r, c->k, 1);
+    const void *a =
+        c->gather_a ? probe_in(p, "a", p->dt, c->rows * a_width, 0, 1) : sorted_in(p, "a", &r, a_width, 1);
+    const void *b = !wgrad        ? probe_in(p, "b", p->dt, matrices, 0, 1)
+                    : c->gather_b ? probe_in(p, "b", p->dt, c->rows * c->k, 0, 1)
+                                  : sorted_in(p, "b", &r, c->k, 1);
     void *out_rows =
         wgrad ? probe_out(p, "c", add ? PROBE_ACC : PROBE_OUT, acc, matrices, run_tol_gemm(p, c->rows))
               : probe_out(p, "c", PROBE_OUT, p->dt, r.sorted * out, run_tol_gemm(p, a_width));
@@ -178,9 +179,9 @@ void run_expert_gemm(const struct ops *o, const struct op_case *c, struct probe 
         .product = wgrad   ? EXPERT_WGRAD
                    : dgrad ? EXPERT_DGRAD
                            : EXPERT_FWD,
-        .gather = c->flags & GATHER_A   ? EXPERT_GATHER_A
-                  : c->flags & GATHER_B ? EXPERT_GATHER_B
-                                        : EXPERT_GATHER_NONE,
+        .gather = c->gather_a   ? EXPERT_GATHER_A
+                  : c->gather_b ? EXPERT_GATHER_B
+                                : EXPERT_GATHER_NONE,
         .a = operand_at(a, p->dt, false), .b = operand_at(b, p->dt, false), .c = out_rows, .source = r.source,
         .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k, .experts = c->experts,
         .n = c->n, .k = c->k, .align = r.align, .accum = add ? ACCUM_ADD : ACCUM_STORE,
@@ -188,73 +189,76 @@ void run_expert_gemm(const struct ops *o, const struct op_case *c, struct probe 
 }
 
 /* For an op that may write over an input: as in support_run.c. */
-static const void *over(const struct op_case *c, const void *in, void *out, int64_t count, dtype dt)
+static const void *over(bool so, const void *in, void *out, int64_t count, dtype dt)
 {
-    return c->flags & IN_PLACE ? memcpy(out, in, (size_t)count * dtype_bytes(dt)) : in;
+    return so ? memcpy(out, in, (size_t)count * dtype_bytes(dt)) : in;
 }
 
-void run_expert_act(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_expert_act(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_moe *c = &oc->moe;
     const dtype acc = dtype_acc(p->dt);
     const struct routed r = given(c, p);
     const double tol = 8 * tol_reduce(acc, 1) * r.rule.scale;
-    const void *up = sorted_in(p, "up", &r, 2 * c->n, 1);
-    void *m = probe_out(p, "m", PROBE_OUT, p->dt, r.sorted * c->n, tol);
-    if (c->op == OP_expert_act_fwd) {
+    const void *up = sorted_in(p, "up", &r, 2 * c->f, 1);
+    void *m = probe_out(p, "m", PROBE_OUT, p->dt, r.sorted * c->f, tol);
+    if (oc->op == OP_expert_act_fwd) {
         RUN(o, expert_act_fwd, .up = up, .m = m, .weight = r.weight, .source = r.source, .offsets = r.offsets,
-            .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .f = c->n, .align = r.align,
+            .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .f = c->f, .align = r.align,
             .dt = p->dt);
         return;
     }
-    void *dup = probe_out(p, "dup", PROBE_OUT, p->dt, r.sorted * 2 * c->n, 4 * tol);
-    const void *dm = over(c, sorted_in(p, "dm", &r, c->n, 1), m, r.sorted * c->n, p->dt);
-    RUN(o, expert_act_bwd, .dm = dm, .up = over(c, up, dup, r.sorted * 2 * c->n, p->dt), .weight = r.weight,
-        .source = r.source, .offsets = r.offsets, .dup = dup, .m = m,
+    void *dup = probe_out(p, "dup", PROBE_OUT, p->dt, r.sorted * 2 * c->f, 4 * tol);
+    const void *dm = over(c->in_place, sorted_in(p, "dm", &r, c->f, 1), m, r.sorted * c->f, p->dt);
+    RUN(o, expert_act_bwd, .dm = dm, .up = over(c->in_place, up, dup, r.sorted * 2 * c->f, p->dt),
+        .weight = r.weight, .source = r.source, .offsets = r.offsets, .dup = dup, .m = m,
         .dweight = probe_out(p, "dweight", PROBE_OUT, acc, c->rows * c->top_k,
-                             8 * tol_reduce(acc, c->n) * sqrt((double)c->n)),
-        .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .f = c->n, .align = r.align, .dt = p->dt);
+                             8 * tol_reduce(acc, c->f) * sqrt((double)c->f)),
+        .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .f = c->f, .align = r.align, .dt = p->dt);
 }
 
-void run_combine(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_combine(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    const dtype acc = dtype_acc(p->dt), base_dt = c->flags & WIDE ? acc : p->dt;
+    const struct case_moe *c = &oc->moe;
+    const dtype acc = dtype_acc(p->dt), base_dt = c->wide ? acc : p->dt;
     const int64_t count = c->rows * c->d;
-    const bool with_base = c->flags & BRANCH;
+    const bool with_base = c->with_base;
     const double tol = 4 * tol_reduce(acc, c->d);
     const void *base = with_base ? probe_in(p, "base", base_dt, count, 0, 1) : NULL;
-    const void *gate = c->flags & GATED ? probe_in(p, "gate", acc, c->rows, 0, 1) : NULL;
-    if (c->op == OP_combine) {
+    const void *gate = c->gated ? probe_in(p, "gate", acc, c->rows, 0, 1) : NULL;
+    if (oc->op == OP_combine) {
         const struct routed r = given(c, p);
         void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, 2 * tol);
         RUN(o, combine, .x = sorted_in(p, "x", &r, c->d, 1), .place = r.place,
-            .base = with_base ? over(c, base, y, count, base_dt) : NULL, .gate = gate, .y = y,
+            .base = with_base ? over(c->in_place, base, y, count, base_dt) : NULL, .gate = gate, .y = y,
             .rows = c->rows, .top_k = c->top_k, .d = c->d, .dt = p->dt, .base_dt = base_dt);
         return;
     }
     void *dbase = probe_out(p, "dbase", PROBE_OUT, p->dt, count, tol);
     RUN(o, combine_gate_bwd, .dy = probe_in(p, "dy", p->dt, count, 0, 1),
-        .base = over(c, base, dbase, count, p->dt), .gate = gate, .dbase = dbase,
+        .base = over(c->in_place, base, dbase, count, p->dt), .gate = gate, .dbase = dbase,
         .dgate = probe_out(p, "dgate", PROBE_OUT, p->dt, c->rows, tol * sqrt((double)c->d)), .rows = c->rows,
         .d = c->d, .dt = p->dt);
 }
 
 /* Routers of c->experts, the second of them without slots; between them, elements that belong to none. */
-void run_balance(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_balance(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_balance *c = &oc->balance;
     enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) };
-    const int64_t stride = (c->experts + 31) / 16 * 16, count = c->rows * stride;
+    const int64_t stride = (c->experts + 31) / 16 * 16, count = c->routers * stride;
     float *bias = probe_out(p, "bias", PROBE_OUT, DTYPE_F32, count, 4 * tol_round(DTYPE_F32)),
           *load = probe_out(p, "load", PROBE_OUT, DTYPE_F32, count, TOL_EXACT);
-    struct update_chunk *rows = probe_in(p, "rows", DTYPE_F64, DOUBLES * c->rows, 0, 0);
-    for (int64_t i = 0; i < c->rows; i++)
+    struct update_chunk *rows = probe_in(p, "rows", DTYPE_F64, DOUBLES * c->routers, 0, 0);
+    for (int64_t i = 0; i < c->routers; i++)
         rows[i] = (struct update_chunk){.begin = i * stride, .count = (int32_t)c->experts};
     for (int64_t i = 0; i < count; i++)
         load[i] =
             i / stride == 1 ? 0 : (float)(i * 7 % 31 + (i % 5 ? 0 : 1000)); /* some are equal to the mean */
-    const bool failed = c->flags & NO_STATS; /* a norm that is not finite: nothing changes */
+    const bool failed = c->not_finite; /* a norm that is not finite: nothing changes */
     struct step_scalars *s =
         probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), failed ? TOL_EXACT : 1e-6);
     *s = (struct step_scalars){.grad_norm = failed ? NAN : 1.5};
-    RUN(o, balance, .bias = bias, .load = load, .rows = rows, .row_count = c->rows, .rate = 1e-3,
+    RUN(o, balance, .bias = bias, .load = load, .rows = rows, .row_count = c->routers, .rate = 1e-3,
         .scalars = s);
 }

@@ -89,8 +89,9 @@ void run_rounded(struct probe *p, const struct run_pair *b, const struct update_
 }
 
 /* Of all lower halves behind some upper ones, what split and joined are, and what is rounded alone. */
-void run_halves(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_halves(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     static const uint32_t uppers[] = {0x0000, 0x8000, 0x0001, 0x807f, 0x3f80,
                                       0xbf81, 0x3fff, 0xc17f, 0x7f7e, 0xff7e};
     const int64_t count = c->rows * c->d;
@@ -109,8 +110,9 @@ void run_halves(const struct ops *o, const struct op_case *c, struct probe *p)
 }
 
 /* Elements are about 1 / sqrt(count). */
-void run_ortho_unit(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_ortho_unit(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     const int64_t count = c->rows * c->d;
     const double size = 1 / sqrt((double)(count > 0 ? count : 1));
     const void *g = probe_in(p, "g", dtype_acc(p->dt), count, 0, 3);
@@ -118,12 +120,13 @@ void run_ortho_unit(const struct ops *o, const struct op_case *c, struct probe *
         .count = count, .eps = 1e-7, .dt = p->dt);
 }
 
-void run_ortho_poly(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_ortho_poly(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     const int64_t count = c->d * c->d;
     const void *x = probe_in(p, "x", p->dt, count, 0, 1), *xx = NULL;
     void *y = probe_out(p, "y", PROBE_OUT, p->dt, count, 8 * tol_reduce(p->dt, 1));
-    if (c->flags & IN_PLACE)
+    if (c->in_place)
         xx = y;
     else
         xx = probe_in(p, "xx", p->dt, count, 0, 1);
@@ -131,14 +134,14 @@ void run_ortho_poly(const struct ops *o, const struct op_case *c, struct probe *
         .dt = p->dt);
 }
 
-/* With NO_CLIP: after a gradient that is not finite. */
-void run_ortho_step(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_ortho_step(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
+    const struct case_rows *c = &oc->rows;
     const int64_t count = c->rows * c->d;
     const double tol = tol_reduce(DTYPE_F32, 1);
     struct step_scalars *s =
         probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), TOL_EXACT);
-    *s = (struct step_scalars){.lr = 1e-2, .clip_factor = c->flags & NO_CLIP ? 0 : 0.5};
+    *s = (struct step_scalars){.lr = 1e-2, .clip_factor = c->not_finite ? 0 : 0.5};
     const void *x = probe_in(p, "x", p->dt, count, 0, 1);
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;

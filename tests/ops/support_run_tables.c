@@ -12,28 +12,28 @@ RUN_CALL(rows_unique)
 RUN_CALL(rows_update)
 
 /* Some ids are none, and some lie outside. */
-void run_rows_unique(const struct ops *o, const struct op_case *c, struct probe *p)
+void run_rows_unique(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    const int64_t room = c->rows < c->vocab ? c->rows : c->vocab;
-    int32_t *ids = probe_ids(p, "ids", c->rows, c->vocab), *slots = probe_out_ids(p, "slots", c->rows);
-    for (int64_t i = 0; i < c->rows && c->flags & NO_TOKENS; i += 3)
-        ids[i] = i % 2 ? TOKEN_NONE : (int32_t)c->vocab;
-    if (c->flags & IN_PLACE) ids = memcpy(slots, ids, (size_t)c->rows * sizeof *ids);
+    const struct case_unique *c = &oc->unique;
+    const int64_t room = c->count < c->vocab ? c->count : c->vocab;
+    int32_t *ids = probe_ids(p, "ids", c->count, c->vocab), *slots = probe_out_ids(p, "slots", c->count);
+    for (int64_t i = 0; i < c->count && c->no_tokens; i += 3) ids[i] = i % 2 ? TOKEN_NONE : (int32_t)c->vocab;
+    if (c->in_place) ids = memcpy(slots, ids, (size_t)c->count * sizeof *ids);
     RUN(o, rows_unique, .ids = ids, .slots = slots, .rows = probe_out_ids(p, "rows", room),
-        .scratch = probe_scratch(p, "scratch", (size_t)(c->rows * ROWS_UNIQUE_SCRATCH)), .count = c->rows,
+        .scratch = probe_scratch(p, "scratch", (size_t)(c->count * ROWS_UNIQUE_SCRATCH)), .count = c->count,
         .room = room, .table_rows = c->vocab);
 }
 
 /* The rows that are here as pieces, as below. */
-static void check_rounded(const struct op_case *c, struct probe *p, const struct run_pair *two,
+static void check_rounded(const struct case_table *c, struct probe *p, const struct run_pair *two,
                           const int32_t *rows, int64_t begin, const struct update_args *of)
 {
-    struct update_chunk *pieces = calloc((size_t)c->rows + 1, sizeof *pieces);
+    struct update_chunk *pieces = calloc((size_t)c->slots + 1, sizeof *pieces);
     int64_t count = 0;
     assert_non_null(pieces);
-    for (int64_t k = 0; k < c->rows; k++)
-        if (rows[k] >= c->k && rows[k] < c->vocab)
-            pieces[count++] = (struct update_chunk){.begin = begin + (rows[k] - c->k) * c->d,
+    for (int64_t k = 0; k < c->slots; k++)
+        if (rows[k] >= c->first && rows[k] < c->vocab)
+            pieces[count++] = (struct update_chunk){.begin = begin + (rows[k] - c->first) * c->d,
                                                     .count = (int32_t)c->d,
                                                     .key = 99,
                                                     .first = 4 + rows[k] * 2 * c->d};
@@ -41,23 +41,24 @@ static void check_rounded(const struct op_case *c, struct probe *p, const struct
     free(pieces);
 }
 
-/* c->used of c->rows slots are rows of a table of c->vocab; some have no gradient. With c->k the first so many are elsewhere, and the
- * table begins in the middle of its arrays. NO_CLIP: after a gradient that is not finite. */
-void run_rows_update(const struct ops *o, const struct op_case *c, struct probe *p)
+/* Some rows have no gradient. With c->first the table begins in the middle of its arrays. */
+void run_rows_update(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    const bool lion = c->flags & LION;
-    const dtype sdt = c->flags & MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const struct case_table *c = &oc->table;
+    const bool lion = c->lion;
+    const dtype sdt = c->moments_bf16 ? DTYPE_BF16 : DTYPE_F32;
     const double tol = tol_reduce(DTYPE_F32, 1);
-    const int64_t begin = c->k ? 64 : 0, no_v = c->k ? 32 : 0, count = begin + (c->vocab - c->k) * c->d;
+    const int64_t begin = c->first ? 64 : 0, no_v = c->first ? 32 : 0,
+                  count = begin + (c->vocab - c->first) * c->d;
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
-          *g = probe_out(p, "sums", PROBE_OUT, DTYPE_F32, c->rows * c->d, tol);
+          *g = probe_out(p, "sums", PROBE_OUT, DTYPE_F32, c->slots * c->d, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
     void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
          *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count - no_v, tol);
     for (int64_t i = 0; i < count - no_v && v; i++)
         dtype_store(v, i, sdt, 0.01 + pow(dtype_load(v, i, sdt), 2)); /* away from 0: as run_update */
-    int32_t *rows = probe_ids(p, "rows", c->rows, 1);
-    for (int64_t k = 0; k < c->rows; k++) {
+    int32_t *rows = probe_ids(p, "rows", c->slots, 1);
+    for (int64_t k = 0; k < c->slots; k++) {
         rows[k] = k < c->used ? (int32_t)(k * c->vocab / c->used) : TOKEN_NONE;
         if (k % 3 == 1 || k >= c->used) memset(g + k * c->d, 0, (size_t)c->d * sizeof *g);
     }
@@ -66,7 +67,7 @@ void run_rows_update(const struct ops *o, const struct op_case *c, struct probe 
     *s = (struct step_scalars){.lr = 1e-2,
                                .correction1 = 1 - pow(0.9, 3),
                                .correction2 = 1 - pow(0.95, 3),
-                               .clip_factor = c->flags & NO_CLIP ? 0 : 0.4,
+                               .clip_factor = c->not_finite ? 0 : 0.4,
                                .step = 2};
     struct update_args of = {.rule = lion ? UPDATE_LION : UPDATE_ADAMW,
                              .p = w,
@@ -87,14 +88,14 @@ void run_rows_update(const struct ops *o, const struct op_case *c, struct probe 
                                       .m = m,
                                       .v = v,
                                       .count = count,
-                                      .g_count = c->rows * c->d,
+                                      .g_count = c->slots * c->d,
                                       .no_v = no_v,
                                       .sdt = sdt};
     struct run_again h = {0};
     struct run_pair two = {0};
     if (copy) h = run_again(o, p, &arrays), two = run_pair(o, p, &arrays);
 #define SLOTS                                                                                                \
-    .rows = rows, .slots = c->rows, .width = c->d, .from = c->k, .to = c->vocab, .begin = begin,             \
+    .rows = rows, .slots = c->slots, .width = c->d, .from = c->first, .to = c->vocab, .begin = begin,        \
     .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d
     RUN(o, rows_update, .of = of, .sums = g, SLOTS);
     if (copy == NULL) return;

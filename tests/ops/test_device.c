@@ -115,7 +115,7 @@ static void every_case_is_the_oracles_on_the_device(void **state)
 static const char *found(swiglu_fwd_fn *faulty)
 {
     static char text[1400];
-    static const struct op_case c = {.op = OP_swiglu_fwd, .rows = 3, .d = 5};
+    static const struct op_case c = ACT(swiglu_fwd, 3, 5);
     struct ops oracle, bad = good;
     struct probe want = {.dt = DTYPE_F32}, got = {.dt = DTYPE_F32, .device = &device};
     struct probe_diff d = {0};

@@ -120,12 +120,16 @@ static void parameter_gradients_are_added_and_activation_gradients_are_stored(vo
     struct ops o;
     ops_oracle(&o);
     for (int c = 0; c < OP_CASES; c++) {
-        if (strstr(op_name(op_cases[c].op), "_bwd") == NULL && !(op_cases[c].flags & ADD_TO)) continue;
+        struct op_case dense = op_cases[c];
+        bool *adds = case_flag(&dense, "add_to"), *gaps = case_flag(&dense, "gaps");
+        if (strstr(op_name(dense.op), "_bwd") == NULL && !(adds && *adds)) continue;
         char text[256];
-        case_text(&op_cases[c], DTYPE_F64, text);
-        struct op_case dense = op_cases[c]; /* gaps keep their noise */
-        dense.flags &= ~(unsigned)GAPS;
-        if (dense.op == OP_rope_bwd) dense.flags &= ~(unsigned)IN_PLACE;
+        case_text(&dense, DTYPE_F64, text);
+        const bool rope = dense.op == OP_rope_bwd;
+        if (gaps) *gaps = false; /* gaps keep their noise */
+        if (rope) dense.rope.in_place = false;
+        const int64_t v_width = rope ? dense.rope.heads_kv * dense.rope.hd : 0,
+                      width = rope ? (dense.rope.heads + dense.rope.heads_kv) * dense.rope.hd + v_width : 1;
         struct probe zero = {.dt = DTYPE_F64, .zero_out = true}, noise = {.dt = DTYPE_F64};
         op_run(&o, &dense, &zero);
         op_run(&o, &dense, &noise);
@@ -135,11 +139,8 @@ static void parameter_gradients_are_added_and_activation_gradients_are_stored(vo
             struct probe start = {.dt = DTYPE_F64};
             const double *before = probe_out(&start, z->name, z->kind, z->dt, z->count, 0), *zd = z->data,
                          *nd = n->data;
-            int64_t v_width = dense.heads_kv * dense.hd,
-                    width = (dense.heads + dense.heads_kv) * dense.hd + v_width;
             for (int64_t j = 0; j < z->count; j++) {
-                bool untouched =
-                    dense.op == OP_rope_bwd && strcmp(z->name, "din") == 0 && j % width >= width - v_width;
+                bool untouched = rope && strcmp(z->name, "din") == 0 && j % width >= width - v_width;
                 double want = z->kind == PROBE_ACC || untouched ? zd[j] + before[j] : zd[j];
                 if (!(fabs(nd[j] - want) <= 1e-12 * (1 + fabs(want))))
                     fail_msg("%s: %s[%lld] is %g, expected %g", text, z->name, (long long)j, nd[j], want);
