@@ -1,12 +1,14 @@
-/* Arenas: memory by lifetime, laid out once.
+/* Arenas: memory grouped by lifetime, laid out once at start.
  *
- *   counting   base == NULL: take() only adds up. The planner runs the same layout code as the run, so they cannot disagree.
- *   real       arena_reserve() got `size` bytes; take() deals them out, aligned to ARENA_ALIGN.
- *   sealed     after start-up a take() is our bug and aborts.
+ *   counting   base == NULL: arena_take() only adds up sizes. The planner runs the layout code of the run itself; plan
+ *              and run therefore agree.
+ *   real       arena_reserve() allocated `size` bytes; arena_take() hands them out, aligned to ARENA_ALIGN.
+ *   sealed     after start-up an arena_take() is a bug in ingot and aborts.
  *
- * An arena is also a stack: arena_mark() and arena_release() bracket what lives shorter; `peak` keeps the high-water mark, which
- * is what the planner reports. Owners free arenas; nobody frees what lies in them. Debug builds (INGOT_DEBUG) fill released
- * memory with 0xFF, a NaN in f64, f32 and bf16, so that stale reads announce themselves. */
+ * An arena is also a stack: arena_mark() and arena_release() bracket allocations of shorter lifetime. `peak` is the
+ * high-water mark, which the planner reports. The owner of an arena frees it; what was taken from it is never freed
+ * on its own. Debug builds (INGOT_DEBUG) fill released memory with 0xFF, a NaN in f64, f32 and bf16, which makes
+ * stale reads visible. */
 #ifndef INGOT_BASE_ARENA_H
 #define INGOT_BASE_ARENA_H
 #include "base/status.h"
@@ -14,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ARENA_ALIGN = 256 }; /* what GPU libraries like; four cache lines */
-/* A counting arena stops there: that fits no machine, and the sum of a few arenas does not overflow. */
+enum { ARENA_ALIGN = 256 }; /* the alignment that GPU libraries expect; four cache lines */
+/* Limit of a counting arena: more than any machine has, and the sum of a few arenas does not overflow. */
 #define ARENA_BYTES_MAX ((size_t)1 << 60)
 
 struct arena {
@@ -24,18 +26,22 @@ struct arena {
     size_t size, used, peak; /* bytes */
     bool sealed;
     const char *peak_what; /* the take() that set the peak */
-    void (*release)(void *base, size_t size); /* NULL: the system's memory; else not the host's, never touched here */
+    /* NULL: host memory of the system; else device memory, which the arena never reads or writes */
+    void (*release)(void *base, size_t size);
 };
 
-/* A real arena of `size` bytes from the system, zero-filled, in huge pages where there are any. STATUS_FIT when there is no memory. */
+/* Allocates a real arena of `size` zeroed bytes from the system, in huge pages where available. STATUS_FIT without
+ * memory. */
 status arena_reserve(struct arena *a, const char *name, size_t size) WARN_UNUSED;
-/* The same over memory that somebody else got, such as a GPU's: `release` frees it in arena_free. */
+/* Makes an arena over memory that the caller allocated, such as a GPU's. arena_free calls `release` to free it. */
 void arena_attach(struct arena *a, const char *name, void *base, size_t size, void (*release)(void *base, size_t size));
 void arena_free(struct arena *a);
 
-/* `bytes` from the arena, aligned; NULL in a counting arena. `what` is a literal that names the use. */
+/* Takes `bytes` from the arena, aligned; returns NULL in a counting arena. `what` is a string literal that names the
+ * use. */
 void *arena_take(struct arena *a, size_t bytes, const char *what);
-/* `bytes` from offset `at` on, a multiple of ARENA_ALIGN, over what was taken there before: for what is needed when that no longer is. */
+/* Reuses `bytes` from offset `at` (a multiple of ARENA_ALIGN) of memory taken earlier. The two uses must not overlap
+ * in time. */
 void *arena_overlay(struct arena *a, size_t at, size_t bytes, const char *what);
 
 size_t arena_mark(const struct arena *a);

@@ -4,6 +4,6 @@
 #include <stdint.h>
 int64_t clock_ns(void);        /* CLOCK_MONOTONIC, nanoseconds */
 double clock_s(void);          /* the same in seconds */
-double clock_cpu_s(void);      /* CPU time of this thread: what it costs, however many others there are */
+double clock_cpu_s(void);      /* CPU time of this thread alone */
 double clock_wall_s(void);     /* seconds since 1970, UTC */
 #endif

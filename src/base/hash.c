@@ -1,7 +1,7 @@
-/* CRC-32C runs at the speed of memory: the instruction has a latency of three cycles and a throughput of
- * one, so three chains go through three neighbouring blocks at once, and the remainders are joined by
- * multiplying with x^(8 * BLOCK) modulo the polynomial. SHA-256 is FIPS 180-4, in plain C: it names things
- * and guards small files. */
+/* CRC-32C runs at memory speed. The CRC32 instruction has a latency of three cycles and a throughput of
+ * one. Three chains therefore process three adjacent blocks at once; the remainders are combined by
+ * multiplying with x^(8 * BLOCK) modulo the polynomial. SHA-256 is FIPS 180-4 in plain C: it only hashes
+ * small files and identities. */
 #include "base/hash.h"
 
 #include <string.h>
@@ -103,7 +103,8 @@ static void sha256_block(uint32_t h[8], const uint8_t *p)
                (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(s, h, sizeof s);
-    /* Instead of moving eight words each round, the words stay and their names turn: word n of round i is S(n - i). */
+    /* Instead of moving eight words each round, the words stay and their names turn: word n of round i is
+     * S(n - i). */
     for (int i = 0; i < 64; i += 8) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {

@@ -1,6 +1,5 @@
-/* Files and directories. The upper part is the gate that every system call passes, where faults are
- * injected; the rest is written so that a failure at any call leaves the file system as it was, but for what
- * io.h names. */
+/* Files and directories. The first part wraps every system call and injects faults there. The rest leaves
+ * the file system unchanged when any call fails, except where io.h states otherwise. */
 #include "base/io_int.h"
 
 #include <errno.h>

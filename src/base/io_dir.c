@@ -1,4 +1,4 @@
-/* Directories: made, listed, renamed, removed, swept. */
+/* Directories: create, list, rename, remove, sweep. */
 #include "base/io_int.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* What io.c and io_dir.c share: the gate of all system calls, and their messages. */
+/* Shared by io.c and io_dir.c: the wrapper of all system calls, and their error messages. */
 #ifndef INGOT_BASE_IO_INT_H
 #define INGOT_BASE_IO_INT_H
 #include "base/io.h"
@@ -6,17 +6,18 @@
 #include <limits.h>
 #include <string.h>
 
-/* True when this call is to fail; errno is set. A SHORT fault halves *bytes (NULL: has none) instead. */
+/* True when fault injection makes this call fail; errno is set. A SHORT fault halves *bytes instead (NULL: the call
+ * has no size). */
 bool io_int_fault(size_t *bytes);
 /* close, as a call that can fail; EINTR means closed on Linux. */
 int io_int_close(int fd);
 /* The directory part of a path: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 void io_int_parent(const char *path, char out[PATH_MAX]);
-/* What to do about an errno. */
+/* The remedy to print for an errno. */
 const char *io_int_advice(int err);
 
-/* The gate: SYS(call) is the call's result, made again after EINTR; -1 and errno when it or the injection
- * fails. */
+/* Wrapper of system calls: SYS(call) is the call's result; EINTR repeats it. -1 and errno when the call or the
+ * injection fails. */
 #define SYS(call) \
     __extension__({ \
         long sys_; \

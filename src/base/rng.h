@@ -1,10 +1,11 @@
-/* Counter-based random numbers: a pure function of (seed, stream, a, b), so any resume and any thread count draws the same.
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11). */
+/* Counter-based random numbers: a pure function of (seed, stream, a, b). A resumed run and any thread count draw the
+ * same numbers. Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11). */
 #ifndef INGOT_BASE_RNG_H
 #define INGOT_BASE_RNG_H
 #include <stdint.h>
 
-enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, RNG_TEST = 5, RNG_SYNTH = 6, RNG_HASH = 7, RNG_HALT = 8 };
+enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, RNG_TEST = 5, RNG_SYNTH = 6,
+    RNG_HASH = 7, RNG_HALT = 8 };
 
 struct rng_block { uint32_t u[4]; };
 
@@ -15,7 +16,8 @@ struct rng_block { uint32_t u[4]; };
 #define RNG_INLINE static inline
 #endif
 
-/* The 128 random bits at counter (a, b) of the stream, which is mixed into the key, so that streams of one seed are unrelated. */
+/* Returns the 128 random bits at counter (a, b) of the stream. The stream is mixed into the key; streams of one seed
+ * are independent. */
 RNG_INLINE struct rng_block rng_at(uint64_t seed, enum rng_stream stream, uint64_t a, uint64_t b)
 {
     uint32_t c0 = (uint32_t)b, c1 = (uint32_t)(b >> 32), c2 = (uint32_t)a, c3 = (uint32_t)(a >> 32);

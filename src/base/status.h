@@ -1,10 +1,10 @@
-/* Errors, in two kinds.
+/* Two kinds of errors.
  *
- *   our bug            CHECK(cond, fmt, ...)   always on: prints values, the scope path and a place, then aborts (exit 70)
- *   the world's fault  return FAIL(code, fmt, ...)   one thread-local record, written where the fault is found; callers forward
- *                      it with TRY(call) and may put words in front of it with status_wrap()
+ *   bug in ingot      CHECK(cond, fmt, ...)            always on: prints values, scope path and place, aborts (exit 70)
+ *   run-time error    return FAIL(code, fmt, ...)      writes one thread-local record where the error is found; callers
+ *                                                      forward it with TRY(call), or prefix text with status_wrap()
  *
- * A status is the exit code of the program: the two cannot drift apart. */
+ * A status is also the exit code of the program. */
 #ifndef INGOT_BASE_STATUS_H
 #define INGOT_BASE_STATUS_H
 #include <stdarg.h>
@@ -37,7 +37,8 @@ const char *status_text(status st);
 
 /* Writes this thread's record and returns `st`. Use FAIL. */
 status status_fail(status st, const char *file, int line, const char *fmt, ...) PRINTF_LIKE(4, 5);
-/* Puts "fmt: " in front of this thread's record and returns `st`: `return status_wrap(st, "while loading %s", path)`. */
+/* Prefixes this thread's record with "fmt: " and returns `st`: `return status_wrap(st, "while loading %s", path)`.
+ */
 status status_wrap(status st, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* This thread's last record: one line without a newline; "" when nothing failed. Valid until the next failure. */

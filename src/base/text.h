@@ -4,16 +4,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-/* The candidate nearest to `word` by edit distance (insert, delete, replace, swap), when near enough to be a typing mistake; else NULL. */
+/* Returns the candidate nearest to `word` by edit distance (insert, delete, replace, swap) if it is near enough for a
+ * typing error; else NULL. */
 const char *text_nearest(const char *word, const char *const *candidates, int count);
-/* Whole-string numbers: no locale, no trailing characters. text_to_int also takes 1e6, 4k, 2M, 1B (powers of ten, k = 1000) and 4Ki, 2Mi, 1Gi. */
+/* Whole-string numbers: no locale, no trailing characters. text_to_int also accepts 1e6, 4k, 2M, 1B (powers of ten, k
+ * = 1000) and 4Ki, 2Mi, 1Gi. */
 bool text_to_int(const char *s, int64_t *out);
 bool text_to_real(const char *s, double *out);
 bool text_to_bool(const char *s, bool *out);               /* true, false */
-/* "1.23 GiB", "512 B": for people. Returns buf. */
+/* Bytes for display: "1.23 GiB", "512 B". Returns buf. */
 const char *text_bytes(char buf[32], double bytes);
-/* "12.3M", "1.5B": counts for people. */
+/* A count for display: "12.3M", "1.5B". Returns buf. */
 const char *text_count(char buf[32], double n);
-/* "1h02m", "3m10s", "12s". */
+/* A duration for display: "1h02m", "3m10s", "12s". Returns buf. */
 const char *text_duration(char buf[32], double seconds);
 #endif

@@ -1,4 +1,4 @@
-/* Well-formed sequences: The Unicode Standard, table 3-7. 32 bytes at a time. */
+/* Validates well-formed sequences (The Unicode Standard, table 3-7), 32 bytes at a time. */
 #include "base/utf8.h"
 #include "base/status.h"
 #include <immintrin.h>
@@ -36,9 +36,9 @@ static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
 #define BEHIND(before, v, n) _mm256_alignr_epi8(v, _mm256_permute2x128_si256(before, v, 0x21), 16 - (n))
 #define TWICE(...)           _mm256_setr_epi8(__VA_ARGS__, __VA_ARGS__)
 
-/* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020): what two neighbouring bytes can be
- * wrong in, one bit each, is looked up by the first one's halves and by the second one's upper half; a bit
- * that all three have is an error. Nonzero bytes of the result are errors. */
+/* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020): what two neighbouring
+ * bytes can be wrong in, one bit each, is looked up by the first one's halves and by the second one's upper
+ * half; a bit that all three have is an error. Nonzero bytes of the result are errors. */
 static __m256i block_errors(__m256i before, __m256i v)
 {
     enum {

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Offset of the first invalid UTF-8 sequence (overlong forms, surrogates and values above U+10FFFF are
- * invalid; so is a sequence that the end cuts off), or `bytes` when all is valid. */
+/* Returns the offset of the first invalid UTF-8 sequence, or `bytes` when all is valid. Overlong forms, surrogates,
+ * values above U+10FFFF and a sequence cut off by the end are invalid. */
 size_t utf8_valid(const char *text, size_t bytes);
 
 struct utf8_char {
@@ -13,7 +13,7 @@ struct utf8_char {
     uint32_t bytes; /* 1 to 4 */
 };
 
-/* The character at `p`. The text must be valid. */
+/* Decodes the character at `p`. The text must be valid. */
 static inline struct utf8_char utf8_read(const uint8_t *p)
 {
     if (p[0] < 0x80) return (struct utf8_char){p[0], 1};
@@ -24,10 +24,10 @@ static inline struct utf8_char utf8_read(const uint8_t *p)
         (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu), 4};
 }
 
-/* A malloc'd, NUL-terminated copy in which every byte that is not part of valid UTF-8 became U+FFFD. Model
+/* Returns a malloc'd, NUL-terminated copy in which U+FFFD replaces every byte that is not part of valid UTF-8. Model
  * output and file names can hold any bytes; JSON and HTML cannot. Aborts without memory. */
 char *utf8_clean(const char *text, size_t bytes);
 
-/* Writes `code` (a Unicode scalar value) to out, which has room for 4 bytes; returns the bytes written. */
+/* Writes `code` (a Unicode scalar value) to out, which needs 4 bytes. Returns the number of bytes written. */
 int utf8_write(uint32_t code, char *out);
 #endif
