@@ -1,12 +1,13 @@
-/* Where a step's time goes on the device. The step's wall time is dealt out: an instant belongs to the activity that runs in it
- * (of several, to the one that began first), or to the gaps. What ranks exchange gets what nothing else runs in: what it costs.
+/* Breakdown of a step's wall time on the device. Each instant belongs to the activity that runs in it (to
+ * the one that began first, when several run), or to the gaps. Communication between ranks gets only the
+ * time in which nothing else runs: its exposed cost.
  *
  *     kernel A  |=========|                A gets 10
- *     kernel B       |=========|           B gets  5: what is behind A's end
+ *     kernel B       |=========|           B gets  5: the time after A's end
  *     copy                           |==|  gets    3, the time before it is a gap
- *     exchange    |===============|        gets    3: what is behind B's end
+ *     exchange    |===============|        gets    3: the time after B's end
  *
- * So parts and gaps add up to the wall time, whatever overlaps. */
+ * Parts and gaps therefore add up to the wall time with any overlap. */
 #include "observe/kernels_int.h"
 #include "observe/observe_int.h"
 

@@ -1,4 +1,4 @@
-/* base/scope.h has one sink; a trace and the step breakdown may want it at once. */
+/* base/scope.h has one sink; a trace and the step breakdown may need it at the same time. */
 #include "observe/observe_int.h"
 
 enum { SLOTS = 4 };

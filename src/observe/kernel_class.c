@@ -1,9 +1,9 @@
-/* What a kernel is for, read off its name. Names come as the driver knows them: cuBLASLt's and cuDNN's generated kernels in plain
- * words, C++ functions mangled (Itanium C++ ABI, section 5.1).
+/* The part of a kernel, derived from its name. Names are those of the driver: generated kernels of cuBLASLt
+ * and cuDNN in plain words, C++ functions mangled (Itanium C++ ABI, section 5.1).
  *
- * A whole demangler is not needed: a kernel's name is [nested] identifiers with template arguments, and the parameters behind
- * them are not shown. An argument that refers back to an earlier part of the name is written as "_"; what else cannot be read, as
- * "..." with all that follows. */
+ * A full demangler is not needed: the name of a kernel is [nested] identifiers with template arguments, and
+ * its parameters are not shown. An argument that refers to an earlier part of the name is written as "_".
+ * From the first part that cannot be parsed, the rest is "...". */
 #include "observe/kernels.h"
 
 #include <ctype.h>
@@ -61,7 +61,8 @@ static const char *identifier(struct reader *r, size_t *length)
     return at;
 }
 
-/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_8_optim_cu_<hash>, 8 being the length of "optim.cu". */
+/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_8_optim_cu_<hash>, 8 being the
+ * length of "optim.cu". */
 static bool unnamed(const char *name, size_t n)
 {
     static const char prefix[] = "_GLOBAL__N_";
@@ -262,8 +263,9 @@ static void lower(char *text)
 
 enum kernel_part kernel_part_of(const char *name)
 {
-    /* In the whole name, so that files (gemm_plain.cu) and types of parameters (attn_fwd_args) tell too. cuDNN is used for
-     * attention alone: its kernels are called by what generated them, and helpers by its namespace. */
+    /* In the whole name, so that files (gemm_plain.cu) and types of parameters (attn_fwd_args) tell too.
+     * cuDNN is used for attention alone: its kernels are called by what generated them, and helpers by its
+     * namespace. */
     static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", "attn", "attention", NULL};
     static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
                                            "gemv",  "splitk", "wgmma",   NULL};

@@ -1,10 +1,11 @@
-/* The recording of device times between its source (CUPTI) and its readers (trace, breakdown).
+/* The recording of device times, between its source (CUPTI) and its consumers (trace, breakdown).
  *
- * The source delivers activities on a thread of its own, whenever a buffer is full, and in no order. They wait here for the next
- * flush, which comes when the device is idle: then they are whole, and belong to the time since the flush before.
+ * The source delivers activities on its own thread, whenever a buffer is full, in any order. They are
+ * queued here until the next flush, when the device is idle: the activities are then complete and belong to
+ * the interval since the previous flush.
  *
- * An activity knows its scope in two ways: the call that queued it (link), when it was queued one by one; the node it was captured
- * into, when a graph replays it. */
+ * The scope of an activity is known in two ways: by the call that queued it (link), for work queued call by
+ * call; or by the node of its capture, for work that a graph replays. */
 #include "observe/kernels_int.h"
 #include "observe/observe_int.h"
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* metrics.jsonl: the source of truth of a run; event files, report and dashboards are derived from it.
  *
  *   {"kind":"schema","format":"ingot metrics","version":1}              line 1
- *   {"kind":"start","step":0,"time":1732150000.123}     the program began, or went on after this step
+ *   {"kind":"start","step":0,"time":1732150000.123}     the program started, or resumed after this step
  *   {"kind":"step","step":1,"tokens":8192,"time":1732150000.512,"loss":9.1,"lr":3e-05,...}   NaN: absent
  *   {"kind":"sample","step":100,"prompt":"In the","text":" beginning"}
  *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts

@@ -1,4 +1,4 @@
-/* Private to src/observe: the sinks behind observe.h, and what their tests need. */
+/* Private to src/observe: the sinks behind observe.h, and functions that their tests need. */
 #ifndef INGOT_OBSERVE_OBSERVE_INT_H
 #define INGOT_OBSERVE_OBSERVE_INT_H
 #include "base/io.h"
@@ -8,15 +8,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* sink.c: an append-only file of records. A record is written whole or, when the kernel refuses (disk
- * full), cut away again, so that a later success leaves a readable file. The first refusal is reported, all
- * are counted, none is returned. */
+/* sink.c: an append-only file of records. When a record cannot be written completely (disk full), the partial record
+ * is cut off; the file stays readable. The first failure is reported, all are counted, none is returned. */
 struct sink {
-    struct io_file file; /* fd -1: closed. No temporary: records must be there after a crash */
+    struct io_file file; /* fd -1: closed. Written in place, because records must survive a crash */
     int64_t good;        /* bytes up to the last whole record */
     int64_t failures;
 };
-enum sink_mode { SINK_APPEND, SINK_TRUNCATE, SINK_NEW /* refuses a file that is there */ };
+enum sink_mode { SINK_APPEND, SINK_TRUNCATE, SINK_NEW /* fails when the file exists */ };
 status sink_open(struct sink *s, const char *path, enum sink_mode mode) WARN_UNUSED;
 void sink_append(struct sink *s, const void *data, size_t bytes);
 void sink_sync(struct sink *s);
@@ -24,26 +23,26 @@ void sink_close(struct sink *s);
 
 /* metrics.c: lines of metrics.jsonl. */
 enum { METRICS_VERSION = 1 };
-/* Drops the records after `step` (0: all), and torn lines, from the file at `path` (a missing file is fine).
- * *has_schema: a first line is there. */
+/* Removes the records after `step` (0: all) and torn lines from the file at `path`; a missing file is fine.
+ * *has_schema: the file has a first line. */
 status metrics_cut(const char *path, int64_t step, bool *has_schema) WARN_UNUSED;
 void metrics_schema(struct sink *s);
 void metrics_start(struct sink *s, int64_t step, double wall_s);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
 void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);
 void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value);
-/* Shortest decimal that reads back to the same double; "inf" and "-inf" come as JSON strings. Returns buf. */
+/* Shortest decimal that reads back to the same double; "inf" and "-inf" are JSON strings. Returns buf. */
 const char *metrics_number(char buf[32], double v);
 
 /* tfevents.c: TensorBoard event files. */
 struct tfevents {
     struct sink sink;
 };
-/* A new file in `dir`; its first records are the file version and SessionLog START at step first_step,
- * which makes TensorBoard forget what earlier files say about that step and later ones. */
+/* Creates a new file in `dir`. Its first records are the file version and SessionLog START at step first_step, which
+ * makes TensorBoard discard earlier data for that step and later ones. */
 status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step) WARN_UNUSED;
 void tfevents_write(struct tfevents *t, const struct metrics *m, double wall_s);
-/* One encoded event and its TFRecord frame; for tests. Bytes written to `out`. */
+/* Encodes one event and its TFRecord frame, for tests. Returns the number of bytes written to `out`. */
 enum { TFEVENTS_BYTES_MAX = 2048 };
 struct tfevents_scalar {
     const char *tag;
@@ -53,38 +52,40 @@ size_t tfevents_version(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s);
 size_t tfevents_scalars(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step,
                         const struct tfevents_scalar *s, int count);
 
-/* progress.c: what a person watches. */
+/* progress.c: the progress display on a terminal. */
 struct progress {
-    int64_t steps_total, step_first; /* step_first, time_first: where the rate is measured from */
+    int64_t steps_total, step_first; /* step_first, time_first: start of the interval for the rate */
     double time_open, time_first, time_drawn;
-    double loss, val_loss; /* last values seen */
+    double loss, val_loss; /* latest values */
     bool terminal, color, unicode;
     bool drawn; /* a bar is on the screen's last line */
 };
 void progress_open(struct progress *p, int64_t step, int64_t steps_total);
 void progress_record(struct progress *p, const struct metrics *m);
 void progress_close(struct progress *p);
-/* Pure: the plain line, and the bar for `width` columns (no newline, no carriage return). eta_s NaN:
+/* Pure functions: the plain line, and the bar for `width` columns (no newline, no carriage return). eta_s NaN:
  * unknown. */
 void progress_line(char *out, size_t size, const struct metrics *m, int64_t steps_total, double eta_s);
 void progress_bar(char *out, size_t size, const struct progress *p, const struct metrics *m, double eta_s,
                   int width);
 
-/* percent.c: shares of their sum in percent, rounded to tenths that add to exactly 100.0 (all 0 when the sum is 0). */
+/* percent.c: converts shares to percent of their sum, rounded to tenths that add to exactly 100.0 (all 0 when the sum
+ * is 0). */
 enum { PERCENTS_MAX = 128 };
 void percent_list(double *percent, const double *share, int count);
 
-/* trace.c: what ran on the device, as an event of the running trace (none runs: nothing). One track per stream. Any thread. */
+/* trace.c: adds a device activity to the running trace; does nothing without one. One track per stream. Callable from
+ * any thread. */
 struct trace_device_event {
     const char *name;
-    const char *part, *scope; /* which part of the step; the scopes it was queued in, "" when not known */
+    const char *part, *scope; /* part of the step; the scopes in which it was queued, "" when not known */
     int64_t start_ns, end_ns; /* clock_ns() */
-    int64_t bytes;            /* of a copy over the link to the host; else 0 */
+    int64_t bytes;            /* size of a copy between host and device; else 0 */
     uint32_t stream;
 };
 void trace_device_event(const struct trace_device_event *e);
 
-/* dispatch.c: several consumers of the one scope sink. */
+/* dispatch.c: distributes the single scope sink to several consumers. */
 void dispatch_add(scope_sink_fn *fn, void *ctx);
 void dispatch_remove(scope_sink_fn *fn);
 #endif

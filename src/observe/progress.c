@@ -1,8 +1,8 @@
-/* On a terminal one line that is redrawn:
+/* Progress on a terminal is one line that is redrawn:
  *
  *   step 120/2000 ━━━━━━───────────────  6%  loss 4.123  val 4.310  12.3k tok/s  ETA 2m10s
  *
- * and elsewhere one key=value line per record. A log line wipes the bar first (log_before_line_set); the
+ * Elsewhere it is one key=value line per record. A log line clears the bar first (log_before_line_set); the
  * next record draws it again. */
 #include "observe/observe_int.h"
 #include "base/clock.h"

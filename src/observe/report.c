@@ -1,15 +1,15 @@
-/* report.html: one page about one run, to be read in a browser, mailed or archived. It needs nothing else:
- * charts are inline SVG, there is one style sheet and a small script for the pointer, and a content policy
- * forbids every request. It is a pure function of the run directory (no clock, no host), so the same run
- * gives the same bytes, with or without SOURCE_DATE_EPOCH.
+/* report.html: one page about one run, for a browser, mail or an archive. It is self-contained: charts are
+ * inline SVG, there is one style sheet and a small script for the pointer, and a content policy forbids
+ * every request. It is a pure function of the run directory (no clock, no host): the same run gives the
+ * same bytes, with or without SOURCE_DATE_EPOCH.
  *
- * Text from the run (samples, configuration, names) is escaped where it is written: put_text is the only
- * way in.
+ * Text from the run (samples, configuration, names) is escaped where it is written: all of it goes through
+ * put_text.
  *
- * Facts that get a place of their own besides the table of all facts:
+ * Facts shown separately from the table of all facts:
  *   gzip_bpb, xz_bpb                     bits per byte of the validation text under gzip -9 and xz -9
- *   parameters                           of the model
- *   predicted_step_s, measured_step_s    of a step, the median
+ *   parameters                           number of parameters of the model
+ *   predicted_step_s, measured_step_s    median time of a step
  *   planned_bytes, measured_bytes        memory; planned_bytes.NAME and measured_bytes.NAME for its parts */
 #include "observe/report_int.h"
 #include "observe/observe_int.h"

@@ -1,5 +1,5 @@
-/* Reads a run directory for the report. It may come from a run that crashed, still runs, or never made a
- * step; lines that cannot be read are counted and left out. */
+/* Reads a run directory for the report. The run may have crashed, may still run, or may have made no step.
+ * Unreadable lines are counted and skipped. */
 #include "observe/report_int.h"
 #include "observe/observe_int.h"
 

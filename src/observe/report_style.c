@@ -1,5 +1,5 @@
 /* The style sheet and the script of report.html. Colours are variables with a light and a dark value. The
- * script only shows the value under the pointer; without it the page lacks nothing else. */
+ * script only shows the value under the pointer; the page is complete without it. */
 #include "observe/report_int.h"
 
 /* clang-format off */

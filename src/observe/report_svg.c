@@ -1,6 +1,6 @@
-/* Charts as inline SVG. A chart is drawn in CSS pixels at its natural size and scales with the page;
- * colours come from the page's style sheet, so that it follows light and dark. Long series are drawn as the
- * lowest and highest value of each column. */
+/* Charts as inline SVG. A chart is drawn in CSS pixels at its natural size and scales with the page. Its
+ * colours come from the page's style sheet, which has light and dark variants. Long series are drawn as the
+ * minimum and maximum of each column. */
 #include "observe/report_int.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
-/* Where the time of a step goes. Each scope of the thread that called stages_start counts for its self
- * time: its duration less that of the scopes inside it. So nothing is counted twice, and the names and
- * "other" add up to the whole.
+/* Time breakdown of a step. Each scope of the thread that called stages_start counts its self time: its
+ * duration minus that of its inner scopes. Nothing is counted twice, and the names and "other" add up to
+ * the total.
  *
- * Scopes close inner first: inside_ns[d] holds the time of the closed scopes of depth d whose parent is
- * still open. */
+ * Inner scopes close first: inside_ns[d] is the time of the closed scopes of depth d whose parent is still
+ * open. */
 #include "observe/observe_int.h"
 #include "base/clock.h"
 

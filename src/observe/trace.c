@@ -1,11 +1,11 @@
-/* Chrome trace events, for chrome://tracing and ui.perfetto.dev, streamed in the bare-array form, which may
- * lack its closing bracket: the file can be read after a crash. Whole events are gathered in one buffer and
- * written when it is full or a second old.
+/* Chrome trace events, for chrome://tracing and ui.perfetto.dev, streamed in the bare-array form. That form
+ * may lack its closing bracket, so the file is readable after a crash. Complete events are collected in one
+ * buffer, which is written when it is full or one second old.
  *
  *   {"name":"block.fwd","ph":"X","ts":12.345,"dur":6.789,"pid":0,"tid":0,"args":{"idx":3}}
  *
- * with times in microseconds since trace_start. Process 0 is the host, a track per thread; process 1 the GPU, a track per
- * stream, with device times (kernels.h) on the same clock.
+ * with times in microseconds since trace_start. Process 0 is the host, a track per thread; process 1 the
+ * GPU, a track per stream, with device times (kernels.h) on the same clock.
  *
  * idx is the second argument of SCOPE: the step of "train.step", the layer of "block.fwd". */
 #include "observe/observe_int.h"

@@ -1,4 +1,5 @@
-/* One form for each model. An export asks of every family whether it says the same model; what does nothing there must not decide. */
+/* One canonical form per model. An export compares the model with that of every supported family; keys
+ * without effect must not matter. */
 #include "spec/keys.h"
 
 #include <stdlib.h>
@@ -78,7 +79,8 @@ static void reset_rope(struct model_spec *m)
         if (!keys[i].used) reset(m, key_row(keys[i].at));
 }
 
-/* Layers by their words, windows by the word swa where not all layers have one. What is too long for that stays as it is. */
+/* Layers by their words, windows by the word swa where not all layers have one. What is too long for that
+ * stays as it is. */
 static void canonical_layers(struct model_spec *m)
 {
     struct layer_spec *layers = malloc((size_t)m->layer_count * sizeof *layers);

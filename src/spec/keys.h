@@ -1,13 +1,14 @@
-/* The keys of a spec as one table, made from the rows of model.def and run.def; what reads, prints, checks and hashes a spec walks it. */
+/* The table of spec keys, generated from the rows of model.def and run.def. The code that reads, prints, checks and
+ * hashes a spec iterates over it. */
 #ifndef INGOT_SPEC_KEYS_H
 #define INGOT_SPEC_KEYS_H
 #include "spec/spec.h"
 
 enum key_type { KEY_INT, KEY_AUTO, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_SOURCES, KEY_ENUM };
-/* What a resumed run may do with a key. */
+/* Whether a resumed run may change a key. FROZEN: no. ANNOUNCED: yes, and the change is printed. FREE: yes. */
 enum key_resume { KEY_FROZEN, KEY_ANNOUNCED, KEY_FREE };
 
-/* KEY_AT_model_hidden_size, KEY_AT_train_steps, ...: rows of the table. */
+/* Row numbers of the table: KEY_AT_model_hidden_size, KEY_AT_train_steps, ... */
 enum key_at {
 #define FIELD(name, type, def, range, unit, text) KEY_AT_model_##name,
 #define ENUM(name, list, def, text)               KEY_AT_model_##name,
@@ -28,36 +29,41 @@ struct key {
     enum key_resume resume;
     size_t offset, bytes;     /* of the value in struct spec */
     const char *range;        /* "[0, 1)", "" */
-    const char *unit, *text;  /* for people */
+    const char *unit, *text;  /* for display */
     const char *const *words; /* KEY_ENUM: value -> word */
     int word_count;
 };
 
-/* A long enough buffer for key_format: every byte of a TEXT may become an escape; a list of sources is printed as it is. */
-enum { KEY_FORMAT = 6 * SPEC_TEXT + 3 > SPEC_SOURCES_TEXT ? 6 * SPEC_TEXT + 3 : SPEC_SOURCES_TEXT, KEY_NAME = 64, KEY_HINT = KEY_NAME + 32 };
-/* How text in a value is quoted. */
+/* Buffer size for key_format: every byte of a TEXT may become an escape; a list of sources is printed unchanged. */
+enum { KEY_FORMAT = 6 * SPEC_TEXT + 3 > SPEC_SOURCES_TEXT ? 6 * SPEC_TEXT + 3 : SPEC_SOURCES_TEXT, KEY_NAME = 64,
+    KEY_HINT = KEY_NAME + 32 };
+/* Quoting style of text in a value. */
 enum key_style { KEY_YAML, KEY_JSON };
 
 const struct key *key_row(int at);
-/* Row of section.name; -1 when there is none. */
+/* Row of section.name; -1 when it does not exist. */
 int key_find(const char *section, const char *name);
-/* First row of a section; -1 when there is no such section. */
+/* First row of a section; -1 when it does not exist. */
 int key_section(const char *section);
 /* "section.name" in buf. Returns buf. */
 const char *key_full_name(char buf[KEY_NAME], const struct key *k);
-/* " (did you mean 'x'?)", or "", for a section.name that does not exist (section NULL: a word at the top). Returns buf. */
+/* Writes " (did you mean 'x'?)" or "" for an unknown section.name (section NULL: an unknown top-level word). Returns
+ * buf. */
 const char *key_suggest(char buf[KEY_HINT], const char *section, const char *name);
 
-/* Stores `text` in the field of `s`. On failure returns false, with one phrase in `why` ("'x' is not a whole number"). */
+/* Parses `text` into the field of `s`. On failure returns false and writes one phrase to `why` ("'x' is not a whole
+ * number"). */
 bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPEC_TEXT]);
-/* The value as YAML or JSON. key_set reads it back to the same value, but for TEXT, which is quoted. Returns buf. */
+/* Formats the value as YAML or JSON. key_set reads it back to the same value, except TEXT, which is quoted. Returns
+ * buf. */
 const char *key_format(const struct key *k, const struct spec *s, enum key_style style, char buf[KEY_FORMAT]);
-/* Text in double quotes, as both YAML and JSON read it; buf has room for 6 bytes per byte and 3 more. */
+/* Quotes text in double quotes that both YAML and JSON read. buf needs 6 bytes per byte of text and 3 more. */
 void key_quote(char *buf, const char *text);
-/* Bytes that YAML does not take in a comment become '?': all but printable ASCII, unless the whole is UTF-8 that needs no escape. */
+/* Replaces by '?' the bytes that YAML does not allow in a comment: all except printable ASCII, unless the text is
+ * UTF-8 that needs no escape. */
 void key_text_clean(char *text);
 bool key_equal(const struct key *k, const struct spec *a, const struct spec *b);
 void key_copy(const struct key *k, struct spec *to, const struct spec *from);
-/* False when the value lies outside the row's range (or is not finite); `why` gets one phrase. */
+/* Returns false when the value is outside the row's range or not finite; `why` gets one phrase. */
 bool key_in_range(const struct key *k, const struct spec *s, char why[SPEC_TEXT]);
 #endif

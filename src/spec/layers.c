@@ -1,4 +1,5 @@
-/* Which layer is what: model.layers and model.window_layers, both short texts that are read again at each question. */
+/* Type of each layer: model.layers and model.window_layers. Both are short texts and are parsed again on
+ * every query. */
 #include "spec/keys.h"
 #include "spec/spec_int.h"
 
@@ -88,7 +89,8 @@ static status read_item(const char **at, struct item *item)
     return STATUS_OK;
 }
 
-/* One list, up to ';' or the end; layers in it. With `out`, the layer at `index` (counted round and round when it repeats). */
+/* One list, up to ';' or the end; layers in it. With `out`, the layer at `index` (counted round and round
+ * when it repeats). */
 static status read_list(const char **at, int64_t *count, int64_t index, struct layer_spec *out)
 {
     struct item item;
@@ -170,8 +172,9 @@ static bool write_list(char text[SPEC_TEXT], const struct layer_spec *layers, in
     return true;
 }
 
-/* The layers that come once and the length of what repeats behind them, with the smallest sum. period[n]: of the last n layers, from the
- * prefix function of Knuth, Morris and Pratt over the layers from the last to the first. */
+/* The layers that come once and the length of what repeats behind them, with the smallest sum. period[n]:
+ * of the last n layers, from the prefix function of Knuth, Morris and Pratt over the layers from the last
+ * to the first. */
 bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
 {
     const int64_t count = m->layer_count;

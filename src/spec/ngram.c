@@ -1,4 +1,4 @@
-/* Engram's tables in numbers: which layers have one, and the primes that are their sizes. */
+/* Numbers of the Engram tables: the layers that have tables, and the primes that are the table sizes. */
 #include "spec/spec_int.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* In which order a forward goes through the layers: once, or as hierarchical reasoning does (model/hrm.h). */
+/* The order in which a forward runs the layers: once, or repeatedly with hierarchical reasoning
+ * (model/hrm.h). */
 #include "spec/spec.h"
 #include "spec/spec_int.h"
 

@@ -1,4 +1,4 @@
-/* Private to spec/: a list of sources out of YAML events, for the file's reader and the command line. */
+/* Private to spec/: parses a list of sources from YAML events, for the file reader and the command line. */
 #ifndef INGOT_SPEC_SOURCES_INT_H
 #define INGOT_SPEC_SOURCES_INT_H
 #include "spec/sources.h"
@@ -8,15 +8,15 @@ enum sources_at { SOURCES_IN_LIST, SOURCES_IN_SOURCE, SOURCES_IN_VALUE, SOURCES_
 struct sources_reader {
     struct sources *out;
     enum sources_at at;
-    int key;       /* SOURCES_IN_VALUE: which */
-    unsigned seen; /* keys of this source, a bit each */
-    int numbers;   /* of this point */
-    bool done;     /* the list has ended, and is sound */
+    int key;       /* SOURCES_IN_VALUE: the key of this value */
+    unsigned seen; /* keys seen in this source, one bit each */
+    int numbers;   /* numbers read of this point */
+    bool done;     /* the list has ended and is valid */
 };
-/* The reader of the list whose beginning was the last event. */
+/* Starts a reader for the list whose first event was the last event. */
 void sources_begin(struct sources_reader *r, struct sources *out);
-/* False: `why` says what is wrong at this event. */
+/* Consumes one event. On failure returns false, and `why` names the mistake. */
 bool sources_event(struct sources_reader *r, const yaml_event_t *e, char why[SPEC_TEXT]);
-/* The canonical text; false when it is too long. */
+/* Writes the canonical text; returns false when it is too long. */
 bool sources_text(const struct sources *s, char text[SPEC_SOURCES_TEXT]);
 #endif

@@ -1,4 +1,5 @@
-/* Layers, later wins: defaults, preset, file, command line. Then zeros that stand for another key are resolved, then all is checked. */
+/* Layers of settings; later ones win: defaults, preset, file, command line. Then zeros that mean "the value
+ * of another key" are resolved, and everything is checked. */
 #include "spec/spec.h"
 #include "base/io.h"
 #include "spec/keys.h"
@@ -107,7 +108,8 @@ static void merge_layer(struct spec *s, struct spec_origin *o, const struct spec
     }
 }
 
-/* The length of the run is one thing with two keys, and a name stands for a directory: the command line's replaces the file's. */
+/* The length of the run is one thing with two keys, and a name stands for a directory: the command line's
+ * replaces the file's. */
 static void replace_pairs(struct spec *s, struct spec_origin *o, const struct spec_layer *command)
 {
     bool steps = command->place[KEY_AT_train_steps].line, tokens = command->place[KEY_AT_train_tokens].line;

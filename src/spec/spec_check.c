@@ -1,4 +1,5 @@
-/* What cannot work, in one line each. Ranges of single keys stand in the rows of the .def files; here are the combinations. */
+/* Checks of combinations of keys; each error is one line. The ranges of single keys are in the rows of the
+ * .def files. */
 #include "spec/keys.h"
 #include "spec/layer_traits.h"
 #include "spec/sources.h"
@@ -169,7 +170,8 @@ static status check_schedule(const struct spec *s)
     return STATUS_OK;
 }
 
-/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move, and slices would be other blocks. */
+/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move,
+ * and slices would be other blocks. */
 static status check_optim(const struct spec *s)
 {
     const struct run_spec *r = &s->run;

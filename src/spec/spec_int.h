@@ -1,4 +1,4 @@
-/* Private to spec/: where each value of a resolved spec came from, and presets before they are resolved. */
+/* Private to spec/: the origin of each value of a resolved spec, and presets before they are resolved. */
 #ifndef INGOT_SPEC_SPEC_INT_H
 #define INGOT_SPEC_SPEC_INT_H
 #include "spec/keys.h"
@@ -11,21 +11,22 @@ struct spec_origin {
     char path[SPEC_PATH];
     char preset[SPEC_PRESET_TEXT];
     enum spec_from from[KEY_AT_COUNT];
-    struct spec_place place[KEY_AT_COUNT]; /* FROM_FILE: where */
+    struct spec_place place[KEY_AT_COUNT]; /* FROM_FILE: its position */
 };
 
-/* "default", "preset small", "run.yaml:3:5", "command line" or "derived" in buf. Returns buf. */
+/* Writes "default", "preset small", "run.yaml:3:5", "command line" or "derived" to buf. Returns buf. */
 const char *spec_origin_text(const struct spec_origin *o, int row, char buf[SPEC_ORIGIN_TEXT]);
 
-/* preset_find without model_spec_resolve, so that keys set beside a preset still decide what follows from them. */
+/* preset_find without model_spec_resolve: keys set in addition to a preset still determine the values derived from
+ * them. */
 status preset_apply(const char *name, struct model_spec *m) WARN_UNUSED;
 
-/* model.layers and model.window_layers name what there is (layers.c). */
+/* Checks that model.layers and model.window_layers name existing layers and parts (layers.c). */
 status layers_check(const struct model_spec *m) WARN_UNUSED;
-/* Lists of layers, "all" or "0-3,8": syntax, and whether one is in it. */
+/* Lists of layers, "all" or "0-3,8": ranges_check checks the syntax, ranges_hold tests membership. */
 status ranges_check(const char *key, const char *text, int64_t layer_count) WARN_UNUSED;
 bool ranges_hold(const char *text, int64_t layer);
-/* model.engram_* (ngram.c), model.hrm_* (passes.c). */
+/* Checks of model.engram_* (ngram.c) and model.hrm_* (passes.c). */
 status engram_check(const struct model_spec *m) WARN_UNUSED;
 status hrm_check(const struct model_spec *m) WARN_UNUSED;
 #endif

@@ -1,9 +1,10 @@
-/* libyaml gives events; three nested loops would hide the grammar, so a small state says what the next event means:
+/* libyaml delivers events. A small state machine interprets them, because three nested loops would hide the
+ * grammar:
  *
  *   AT_STREAM -> AT_TOP (a section's name) -> AT_SECTION (its mapping) -> AT_KEYS (a key) -> AT_VALUE -> AT_KEYS ... AT_TOP ... AT_END
  *                                                                            |-> AT_SOURCES (spec/sources.c) -> AT_KEYS
  *
- * libyaml checks UTF-8 and the syntax; everything that YAML allows and a spec does not is refused here. */
+ * libyaml checks UTF-8 and the syntax; this file rejects everything that YAML allows and a spec does not. */
 #include "spec/spec_yaml.h"
 #include "spec/keys.h"
 #include "spec/sources_int.h"

@@ -1,15 +1,16 @@
-/* Device times from CUPTI's activity API. libcupti is opened when it is asked for and never linked: a machine without it runs ingot,
- * without device times.
+/* Device times from CUPTI's activity API. libcupti is loaded on demand and never linked: on a machine
+ * without it ingot runs without device times.
  *
- * CUPTI gives out buffers of records on a thread of its own. Of concern here:
- *     CONCURRENT_KERNEL     a kernel; a graph's replay gives one for each node (graph-level tracing, GRAPH_TRACE, stays off)
- *     MEMCPY, MEMSET        the rest of what runs on the device
- *     EXTERNAL_CORRELATION  which of our scopes a call was made in. CUPTI writes these beside the records of API calls alone, so
- *                           RUNTIME and DRIVER are on too; their own records are passed over
- * and of its callbacks, those for graph nodes: a node is created on the thread that captures it, inside the scope of its op.
+ * CUPTI delivers buffers of records on a thread of its own. This file uses these kinds of records:
+ *     CONCURRENT_KERNEL     a kernel; the replay of a graph gives one per node (graph-level tracing, GRAPH_TRACE, stays off)
+ *     MEMCPY, MEMSET        all other activity on the device
+ *     EXTERNAL_CORRELATION  the ingot scope of a call. CUPTI writes these only together with records of API calls; RUNTIME
+ *                           and DRIVER are therefore on, and their own records are skipped
+ * It also uses the callbacks for graph nodes: a node is created on the thread that captures it, inside the
+ * scope of its op.
  *
- * Clock: CUPTI gives CLOCK_REALTIME, to which it fits the device's clock; ours is CLOCK_MONOTONIC. The difference is read anew
- * before records are delivered, as the time of day may be set while we run. */
+ * Clock: CUPTI reports CLOCK_REALTIME, to which it fits the device's clock; ingot uses CLOCK_MONOTONIC. The
+ * difference is read again before records are delivered, because the time of day may be set during a run. */
 #include "observe/kernels_int.h"
 #include "base/clock.h"
 #include "base/log.h"
