@@ -1,4 +1,4 @@
-/* What `ingot bench` runs: each function measures one family on this machine and prints a table to stdout. */
+/* The benchmarks of `ingot bench`: each function measures one family on this machine and prints a table to stdout. */
 #ifndef INGOT_BENCH_BENCH_H
 #define INGOT_BENCH_BENCH_H
 #include "base/status.h"
@@ -9,22 +9,22 @@
 #include "bench/bench.def"
 #undef BENCH
 
-/* bench gemm on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
+/* bench gemm on a GPU. A NULL selector means all. STATUS_DEVICE in a build without CUDA. */
 struct gemm_bench {
-    int64_t tokens, runs;           /* rows of the activations; repetitions */
-    int64_t seconds;                /* of lasting work behind them (lasting.h); 0: none */
-    const char *preset;             /* whose layer */
+    int64_t tokens, runs;           /* rows of the activations; number of repetitions */
+    int64_t seconds;                /* seconds of sustained work after the runs (lasting.h); 0: none */
+    const char *preset;             /* preset of the model whose layer is measured */
     const char *layer, *form, *dt;  /* qkv, out, up, down, head; fwd, dgrad, wgrad; bf16 (NULL), tf32, f32 */
     bool json;
 };
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;
 struct ops;
-void gemm_onednn(struct ops *o); /* the peer on CPUs: puts its GEMMs into the table */
-bool gemm_onednn_has(dtype dt);  /* false: built without it, or BF16 without AVX-512 */
+void gemm_onednn(struct ops *o); /* the reference on CPUs: replaces the GEMMs of the op table */
+bool gemm_onednn_has(dtype dt);  /* false: built without oneDNN, or BF16 without AVX-512 */
 
-/* bench ops on a GPU. NULL: all of them. STATUS_DEVICE in a build without CUDA. */
+/* bench ops on a GPU. A NULL selector means all. STATUS_DEVICE in a build without CUDA. */
 struct ops_bench {
-    const char *op;     /* what names begin with: "rmsnorm", "swiglu_bwd" */
+    const char *op;     /* prefix of op names: "rmsnorm", "swiglu_bwd" */
     const char *dt;     /* f32, bf16 */
     bool json;
 };
@@ -32,21 +32,21 @@ status cuda_bench_ops(const struct ops_bench *b) WARN_UNUSED;
 
 /* bench attention on a GPU. STATUS_DEVICE in a build without CUDA. */
 struct attention_bench {
-    const char *backend;    /* cudnn, own, reference (which has tiny shapes); NULL: the first two */
-    int64_t shape, runs;    /* index, below 0: all of them; repetitions */
-    int64_t seconds;        /* of lasting work behind them (lasting.h); 0: none */
+    const char *backend;    /* cudnn, own, reference (for tiny shapes); NULL: cudnn and own */
+    int64_t shape, runs;    /* index of the shape, below 0: all; number of repetitions */
+    int64_t seconds;        /* seconds of sustained work after the runs (lasting.h); 0: none */
     bool json;
 };
 status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
 
-/* bench moe, on a GPU. STATUS_DEVICE in a build without CUDA. */
+/* bench moe on a GPU. STATUS_DEVICE in a build without CUDA. */
 struct moe_bench {
     int64_t tokens, experts, top_k, hidden, size, runs;
     bool json;
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;
 
-/* bench delta, on a GPU. STATUS_DEVICE in a build without CUDA. */
+/* bench delta on a GPU. STATUS_DEVICE in a build without CUDA. */
 enum { DELTA_BENCH_RUNS = 99 };
 struct delta_bench {
     int64_t docs, length, heads_k, heads, dim, runs;
@@ -57,13 +57,13 @@ status cuda_bench_delta(const struct delta_bench *b) WARN_UNUSED;
 /* bench collectives on GPUs, one rank each. STATUS_DEVICE in a build without CUDA. */
 struct collectives_bench {
     int64_t bytes_min, bytes_max, runs;
-    const char *op, *path;  /* all_reduce, ...; comm, plain, symmetric, engines, peer; NULL: all of them */
+    const char *op, *path;  /* op: all_reduce, ...; path: comm, plain, symmetric, engines, peer; NULL: all */
     bool json;
 };
 status cuda_bench_collectives(const struct collectives_bench *b) WARN_UNUSED;
 
-/* bench p2p, on GPUs. STATUS_DEVICE in a build without CUDA. */
-enum { P2P_RUNS_MAX = 101 };  /* and of collectives */
+/* bench p2p on GPUs. STATUS_DEVICE in a build without CUDA. */
+enum { P2P_RUNS_MAX = 101 };  /* also the limit for bench collectives */
 struct p2p_bench {
     int64_t mib, runs, blocks;
     const char *section;    /* host, pairs, rings, exchange; NULL: all */

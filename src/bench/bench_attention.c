@@ -1,5 +1,5 @@
-/* Attention of GPT-2 124M on the CPU (on a GPU: attention.c), forward and backward, in FLOP/s of the causal half, as docs and
- * papers count: 4 H hd T (T + 1) / 2 forward and 2.5 times that backward. Medians. */
+/* Attention of GPT-2 124M on the CPU (on a GPU: cuda/attention.c), forward and backward. Prints FLOP/s of
+ * the causal half, as papers count: 4 H hd T (T + 1) / 2 forward and 2.5 times that backward. Medians. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -19,7 +19,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median seconds of forward and backward on one document of `rows`; mem holds qkv, o, do, dqkv (4 + 4 x D), lse, scratch. */
+/* Median seconds of forward and backward on one document of `rows`; mem holds qkv, o, do, dqkv (4 + 4 x D),
+ * lse, scratch. */
 static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, double time[2])
 {
     const int64_t es = (int64_t)dtype_bytes(dt), d = D * es;

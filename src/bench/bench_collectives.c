@@ -1,5 +1,6 @@
-/* What the ranks of a job move between them (on GPUs: collectives.c): every collective over a range of sizes, checked in every element, with the rates as
- * nccl-tests defines them (github.com/NVIDIA/nccl-tests: its page on performance):
+/* Collectives between the ranks of a job (on GPUs: cuda/collectives.c): every collective over a range of
+ * sizes, every element checked. Rates are those of nccl-tests (github.com/NVIDIA/nccl-tests,
+ * doc/PERFORMANCE.md):
  *
  *   op              S, bytes           algorithm bandwidth   bus bandwidth
  *   all_reduce      of the array       S / t                 S / t * 2 (n-1)/n
@@ -7,9 +8,10 @@
  *   reduce_scatter  of the input       S / t                 S / t * (n-1)/n
  *   all_to_all      of the input       S / t                 S / t * (n-1)/n
  *   broadcast       of the array       S / t                 S / t
- *   ring            of a message       S / t                 S / t            every rank to the next one, all at once
+ *   ring            of a message       S / t                 S / t            every rank to the next one, concurrently
  *
- * t is the time of the slowest rank, the median of the runs. Sums are checked for their bits: the order of additions is part of comm.h. */
+ * t is the time of the slowest rank; the median of the runs. Sums are checked bit for bit: comm.h defines
+ * the order of additions. */
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/rng.h"

@@ -1,5 +1,6 @@
-/* What memory and bus of a GPU move, through plain copies: the rates that other benchmarks are compared with. A copy on the device
- * counts read and written bytes. Pinned host memory; every sample is one copy between two events. */
+/* Bandwidth of a GPU's memory and of its bus with plain copies: the reference rates of the other
+ * benchmarks. A copy on the device counts read and written bytes. Host memory is pinned; every sample is
+ * one copy between two events. */
 #include "base/flags.h"
 #include "base/log.h"
 #include "bench/bench.h"

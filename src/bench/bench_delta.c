@@ -1,4 +1,4 @@
-/* The gated delta rule on a GPU: the options (delta.c measures). */
+/* The gated delta rule on a GPU: option parsing (cuda/delta.c measures). */
 #include "base/flags.h"
 #include "bench/bench.h"
 #include "ops/ops.h"

@@ -1,5 +1,6 @@
-/* GEMMs of a GPT-2 124M training step on the CPU (on a GPU: bench/cuda/gemm.c), ours beside oneDNN (cut in the same
- * thread-invariant way), in turn, and beside the rate of our micro-kernel on data in L1. Random operands in huge pages, as a run's are. */
+/* GEMMs of a GPT-2 124M training step on the CPU (on a GPU: bench/cuda/gemm.c): ingot's alternating with
+ * oneDNN's (partitioned in the same thread-invariant way), and the rate of ingot's micro-kernel on data in
+ * L1. Operands are random, in huge pages, as in a run. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"

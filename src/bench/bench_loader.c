@@ -1,5 +1,6 @@
-/* Batches per second out of the page cache: shards -> samples -> batches, as `ingot train` draws them, with nothing behind it. Without
- * shards it writes its own: random ids in documents of log-normal lengths, as web pages have. */
+/* Batches per second from the page cache: shards -> samples -> batches, as `ingot train` draws them,
+ * without a consumer. Without shards it writes its own: random ids in documents of log-normal lengths, like
+ * web pages. */
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/io.h"
@@ -66,7 +67,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Tokens per second of one pass over b->tokens or the set, whichever is less; the page cache is warm from the second on. */
+/* Tokens per second of one pass over b->tokens or the set, whichever is less; the page cache is warm from
+ * the second on. */
 static status pass(const struct loader_bench *b, const struct samples *samples, const struct shard_set *set,
                    double *rate)
 {

@@ -1,4 +1,4 @@
-/* A layer of experts on a GPU: the options (bench/cuda/moe.c measures). */
+/* A layer of experts on a GPU: option parsing (bench/cuda/moe.c measures). */
 #include "base/flags.h"
 #include "bench/bench.h"
 #include "ops/ops.h"

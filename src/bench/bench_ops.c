@@ -1,5 +1,6 @@
-/* The ops that move memory, in bytes read and written once per second, beside a plain copy on the same threads. Copy and op take
- * turns and each is the median of its runs, so a noisy neighbour hits both. Arrays are far beyond a core's caches (64 MB in F32). */
+/* Memory-bound ops, in bytes read and written once per second, compared with a plain copy on the same
+ * threads. Copy and op alternate, and each is the median of its runs; a noisy neighbour affects both.
+ * Arrays are much larger than the caches of a core (64 MB in F32). */
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "bench/bench.h"
@@ -12,7 +13,8 @@
 
 enum { ROWS = 4096, D = 4096, COUNT = ROWS * D, HD = 128, VOCAB = 50304, ARRAYS = 5, RUNS = 5 };
 
-/* The arguments that all cases share: arrays of COUNT floats, used as F32 or BF16, vectors for weights and their gradients. */
+/* The arguments that all cases share: arrays of COUNT floats, used as F32 or BF16, vectors for weights and
+ * their gradients. */
 struct setup {
     struct ops ops;
     void *x[ARRAYS];
@@ -336,7 +338,8 @@ static status measure(struct setup *s, case_fn *run, dtype dt, double *copy, dou
     return STATUS_OK;
 }
 
-/* Numbers around 1 whose two halves are the same BF16, so that they serve as either type: a NaN or a subnormal would cost extra. */
+/* Numbers around 1 whose two halves are the same BF16, so that they serve as either type: a NaN or a
+ * subnormal would cost extra. */
 static void fill(void *x)
 {
     uint32_t *bits = x;

@@ -1,4 +1,4 @@
-/* Links between the GPUs of this host, and to the host: bench/cuda/p2p.c measures. */
+/* Links between the GPUs of this host, and to the host: option parsing (bench/cuda/p2p.c measures). */
 #include "base/flags.h"
 #include "bench/bench.h"
 #include "comm/gpu/p2p_schedule.h"

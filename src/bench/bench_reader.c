@@ -1,7 +1,8 @@
-/* ingot bench reader FILE: how fast documents come out of a file. First cutting alone (reading, decompressing, finding where records
- * are), then cutting and taking the text of each (checking UTF-8 and JSON, unescaping), by one thread; Parquet's pages are unpacked
- * by all threads (OMP_NUM_THREADS=1: by one). MB are of text as it lies in the file, decompressed. The hash is XXH64 over each
- * document's number of bytes (8, little-endian) and its bytes: of two files that hold the same documents it is the same. */
+/* ingot bench reader FILE: speed of reading documents from a file. First only record splitting (reading,
+ * decompressing, finding records), then splitting and extracting the text of each record (checking UTF-8
+ * and JSON, unescaping), on one thread. Parquet pages are decompressed on all threads (OMP_NUM_THREADS=1:
+ * on one). MB count the decompressed text of the file. The hash is XXH64 over each document's number of
+ * bytes (8, little-endian) and its bytes; two files with the same documents have the same hash. */
 #include "bench/bench.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* ingot bench tokenizer FILE: speed of training on a text, of loading, of normalizing and splitting it alone, and
- * of encoding and decoding it. What one thread does is measured in its CPU time, so that a busy machine changes
+/* ingot bench tokenizer FILE: speed of training on a text, of loading, of normalizing and splitting only,
+ * and of encoding and decoding. Single-threaded work is measured in CPU time, which a busy machine changes
  * less. The tokenizer is trained on the file, or loaded. */
 #include "bench/bench.h"
 #include "base/clock.h"

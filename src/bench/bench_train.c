@@ -1,5 +1,6 @@
-/* Whole training steps on random tokens: forward, backward, clip, optimizer, as `ingot train` runs them, without data and files.
- * tools/peer_torch_cpu.py does the same work in PyTorch; scripts/bench_cpu.sh alternates the two. */
+/* Complete training steps on random tokens: forward, backward, clip, optimizer, as `ingot train` runs them,
+ * without data loading and files. tools/peer_torch_cpu.py does the same work in PyTorch;
+ * scripts/bench_cpu.sh alternates the two. */
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -54,7 +55,8 @@ static status make_spec(const struct options *o, struct spec *s)
     return STATUS_OK;
 }
 
-/* One step's data for this rank: random tokens, one sequence per document. Memory for all of it is one block, which the caller frees. */
+/* One step's data for this rank: random tokens, one sequence per document. Memory for all of it is one
+ * block, which the caller frees. */
 static int32_t *random_batch(const struct trainer *trainer, int64_t micro, struct step_batch *b,
                              struct batch *parts)
 {
@@ -251,7 +253,8 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     return STATUS_OK;
 }
 
-/* Before the first step, so that the graph's nodes are known by their scopes. Without device times the bench goes on. */
+/* Before the first step, so that the graph's nodes are known by their scopes. Without device times the
+ * bench goes on. */
 static bool kernels_wanted(const struct trainer *t)
 {
     if (t->dev.kind != DEV_CUDA)

@@ -1,9 +1,10 @@
-/* GEMMs by oneDNN, beside which `ingot bench gemm` shows ours. No step uses them.
+/* GEMMs by oneDNN, which `ingot bench gemm` compares with ingot's. No training step uses them.
  *
- * oneDNN chooses blocking, and with it the order of a sum, from the number of threads. So here it never sees more than one: the
- * output is cut into a grid of chunks that depends on the shape alone, each chunk is one single-threaded primitive, and OpenMP
- * threads take chunks. Primitives are compiled code; each is made on first use, under a lock, and kept in a table for the life of
- * the process, as each thread's scratchpad is for the thread's. */
+ * oneDNN derives the blocking, and with it the order of a sum, from the number of threads. Here it only
+ * ever sees one thread: the output is partitioned into a grid of chunks that depends on the shape alone,
+ * each chunk is one single-threaded primitive, and OpenMP threads process the chunks. Primitives are
+ * compiled code. Each is made on first use, under a lock, and kept in a table for the life of the process;
+ * the scratchpad of a thread is kept for the life of the thread. */
 #include "bench/bench.h"
 #if INGOT_ONEDNN
 #include "base/parallel.h"

@@ -1,9 +1,9 @@
-/* Work that a GPU keeps doing for seconds: what it reaches then, at the clock that its power limit leaves, and what it draws. */
+/* Sustained work on a GPU for some seconds: the rate at the clock that the power limit allows, and the power draw. */
 #ifndef INGOT_BENCH_LASTING_H
 #define INGOT_BENCH_LASTING_H
 #include "dev/power.h"
 
-/* STATUS_CONFIG: --seconds is 0 to 60. */
+/* STATUS_CONFIG when --seconds is outside 0 to 60. */
 status lasting_check(int64_t seconds) WARN_UNUSED;
 
 struct lasting {
@@ -11,7 +11,7 @@ struct lasting {
     struct power_draw draw;
 };
 
-/* Queues run after run on s, a quarter of `seconds` unmeasured and then for `seconds`, without letting the queue run dry. */
+/* Queues runs on s without letting the queue run dry: a quarter of `seconds` as warm-up, then `seconds` measured. */
 struct lasting_work {
     status (*queue)(void *context, int64_t run);
     void *context;
@@ -19,8 +19,9 @@ struct lasting_work {
 status lasting_measure(struct stream *s, struct power_meter *meter, double seconds, const struct lasting_work *work,
                        struct lasting *out) WARN_UNUSED;
 
-/* " lasting 668.1 TFLOP/s, 698 W, 1.04 pJ/FLOP, 1432 MHz": `work` units in each run ("FLOP", "B"), rates in `scale` of them ("TFLOP/s", 1e12).
- * Or members of a JSON object: ,"lasting_tflops":668.1,"watts":698,... Nothing where nothing was measured. */
+/* Prints " lasting 668.1 TFLOP/s, 698 W, 1.04 pJ/FLOP, 1432 MHz". `work` is the number of units per run ("FLOP",
+ * "B"); `scale` is the number of units in the printed rate ("TFLOP/s", 1e12). With `json`, prints members of a JSON
+ * object: ,"lasting_tflops":668.1,"watts":698,... Prints nothing when nothing was measured. */
 struct lasting_unit {
     const char *rate, *unit, *json; /* "TFLOP/s", "FLOP", "tflops" */
     double scale;

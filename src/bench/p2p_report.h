@@ -1,4 +1,5 @@
-/* Rows of the benchmarks of links and collectives: judged by bench/targets.def, kept as JSON, one object per line. */
+/* Result rows of the link and collective benchmarks: compared with bench/targets.def, written as JSON, one object per
+ * line. */
 #ifndef INGOT_BENCH_P2P_REPORT_H
 #define INGOT_BENCH_P2P_REPORT_H
 #include "base/status.h"
@@ -8,28 +9,28 @@
 #include <stdio.h>
 
 struct p2p_row {
-    const char *what;       /* of targets.def, or another word: nothing is expected then */
-    const char *op, *way;   /* of a collective; NULL: none */
-    int from, to;           /* GPUs; below 0: none */
-    int cards;              /* that took part */
+    const char *what;       /* a name of targets.def, or another word, which has no target */
+    const char *op, *way;   /* a collective and its path; NULL: none */
+    int from, to;           /* GPU numbers; below 0: none */
+    int cards;              /* number of GPUs that took part */
     size_t bytes;
-    double us;              /* of one; 0: only the rate is known */
-    double gbs, bus_gbs;    /* 0: none; the bus bandwidth is judged where there is one */
+    double us;              /* time of one repetition; 0: only the rate is known */
+    double gbs, bus_gbs;    /* 0: none; the bus bandwidth is compared when present */
     bool graph;
-    bool unjudged;          /* there is a better way, whose row is judged */
+    bool unjudged;          /* not compared: the row of a better path is */
 };
 struct p2p_report {
     const char *bench, *card, *path;
-    char *text;             /* of the file */
+    char *text;             /* contents of the file */
     size_t text_bytes;
     FILE *lines;
-    bool to_stdout;         /* lines go there at once, and no tables */
+    bool to_stdout;         /* lines are written immediately, without tables */
     int pass, look;
 };
-/* `path` NULL: no file. */
+/* Opens a report. `path` NULL: no file. */
 status p2p_report_open(struct p2p_report *r, const char *bench, const char *card, const char *path) WARN_UNUSED;
-/* `text`: the verdict for people; "" when nothing is expected. */
+/* Adds a row. `text` is the printed verdict; "" without a target. */
 enum target_verdict p2p_report_row(struct p2p_report *r, const struct p2p_row *row, char text[TARGET_TEXT]);
-/* Writes the file when st is OK; returns st, or what kept it from being written. */
+/* Writes the file when st is OK. Returns st, or the error of writing. */
 status p2p_report_close(struct p2p_report *r, status st) WARN_UNUSED;
 #endif

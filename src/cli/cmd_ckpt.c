@@ -1,4 +1,5 @@
-/* ingot ckpt: what lies in a run's checkpoints, whether it is sound, how two of them differ; import and export (cmd_hf.c). */
+/* ingot ckpt: lists a run's checkpoints, verifies them, compares two of them; import and export (cmd_hf.c).
+ */
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"

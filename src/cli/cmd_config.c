@@ -1,4 +1,4 @@
-/* ingot config and ingot presets: what a run would use, without running it. */
+/* ingot config and ingot presets: print the settings of a run without running it. */
 #include "model/param_count.h"
 #include "base/text.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* ingot data: text into shards, and a look into them. */
+/* ingot data: converts text to shards, and inspects shards. */
 #include "cli/cmd_data.h"
 
 #include "base/clock.h"
@@ -141,7 +141,8 @@ static status take_output(const struct build_flags *f, struct build_config *c)
         return FAIL(STATUS_CONFIG, "--eot %lld: the id of a token is expected", (long long)f->eot);
     static const char *const formats[] = {
         [SHARD_LLMC] = "llmc", [SHARD_MEGATRON] = "megatron", [SHARD_NPY] = "npy"};
-    /* ingot's own shards are llm.c's, with a manifest and indexes beside them; the other formats get these too */
+    /* ingot's own shards are llm.c's, with a manifest and indexes beside them; the other formats get these
+     * too */
     int format = strcmp(f->format, "ingot") == 0 ? SHARD_LLMC : word_of(f->format, formats, COUNT(formats));
     if (format < 0)
         return FAIL(STATUS_CONFIG,

@@ -1,4 +1,4 @@
-/* ingot data build | inspect | verify | synth: what the verbs share. */
+/* Shared by the verbs ingot data build | inspect | verify | synth. */
 #ifndef INGOT_CLI_CMD_DATA_H
 #define INGOT_CLI_CMD_DATA_H
 #include "base/status.h"
@@ -12,17 +12,17 @@ status cmd_data_inspect(int argc, char **argv);
 status cmd_data_verify(int argc, char **argv);
 status cmd_data_synth(int argc, char **argv);
 
-/* inspect --step: what a step of a run saw. */
+/* inspect --step: the data of one step of a run. */
 status cmd_data_step(int argc, char **argv);
 
-/* The tokenizer that is named, else the one of the set's manifest; NULL with STATUS_OK when that one is not there
- * any more, has changed, or nobody knows one: it only costs the text. */
+/* Loads the named tokenizer, else the one of the set's manifest. *t is NULL with STATUS_OK when that one is missing,
+ * has changed, or is not known; only the text is then not shown. */
 status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct shard_set *set);
-/* The text of one token, with control characters and what is not UTF-8 on its own written as escapes; the id when
- * `t` is NULL. */
+/* Prints the text of one token. Control characters and bytes that are not UTF-8 on their own are printed as escapes.
+ * `t` NULL: prints the id. */
 void cmd_data_put_token(const struct tokenizer *t, int32_t id, FILE *out);
 
-/* Flags about shards that do not say it themselves. */
+/* Flags that describe shards without a manifest. */
 struct shard_hints;
 struct cmd_data_hints {
     const char *dtype, *eod; /* NULL: not given */
@@ -35,7 +35,7 @@ struct cmd_data_hints {
     {"eod", FLAG_TEXT, &(h).eod, "shards without a manifest: it stands before | after each document | none"}
 status cmd_data_hints(const struct cmd_data_hints *f, struct shard_hints *out);
 
-/* A progress line about a pass over shards: on a terminal after one second, else a log line every ten. */
+/* A progress line for a pass over shards: on a terminal from the first second on, else a log line every ten seconds. */
 struct cmd_data_meter {
     const char *verb; /* "verified" */
     int64_t start_ns, next_ns;

@@ -1,4 +1,5 @@
-/* What the data verbs share: a progress line for passes over shards, and the flags about foreign shards. */
+/* Shared by the data verbs: a progress line for passes over shards, and the flags for shards of other
+ * programs. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-/* ingot data inspect SHARDS: what shards hold. */
+/* ingot data inspect SHARDS: prints the contents of shards. */
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -81,7 +81,8 @@ struct inspect_options {
     bool json;
 };
 
-/* Lengths count tokens with the end-of-text token; histogram[k] counts documents of 2^k to 2^(k+1)-1 tokens. */
+/* Lengths count tokens with the end-of-text token; histogram[k] counts documents of 2^k to 2^(k+1)-1
+ * tokens. */
 struct lengths {
     int64_t count, longest, median, p90, p99, histogram[BUCKETS];
 };

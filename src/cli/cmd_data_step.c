@@ -1,5 +1,6 @@
-/* ingot data inspect --step: what one rank saw in one step of a run, row by row. The batch comes from the functions that the training
- * loop uses (train/data_sources.h, loader_step_at); where its rows lie in the shards is asked of the same samples. */
+/* ingot data inspect --step: prints the batch of one rank in one step of a run, row by row. The batch comes
+ * from the functions of the training loop (train/data_sources.h, loader_step_at); the positions of its rows
+ * in the shards come from the same samples. */
 #include "base/flags.h"
 #include "cli/cmd_data.h"
 #include "data/tokenizer/tokenizer.h"
@@ -208,8 +209,8 @@ static bool ends_in(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* A run directory's config, a YAML file, or a pattern of shards beside a small model: the order of samples does not ask the model for
- * more than its context length. */
+/* A run directory's config, a YAML file, or a pattern of shards beside a small model: the order of samples
+ * does not ask the model for more than its context length. */
 static status load_run(struct inspect_step *o, const char *from, int override_count, char **overrides)
 {
     struct stat about;
@@ -234,7 +235,8 @@ static status load_run(struct inspect_step *o, const char *from, int override_co
     return STATUS_OK;
 }
 
-/* The loader of a rank in the mesh of the run's keys; of one rank alone, which sees all of the step, whatever they say. */
+/* The loader of a rank in the mesh of the run's keys; of one rank alone, which sees all of the step,
+ * whatever they say. */
 static status open_loader(struct inspect_step *o)
 {
     struct mesh_shape shape;

@@ -1,4 +1,4 @@
-/* ingot data synth: made-up sequences that test recall. */
+/* ingot data synth: writes synthetic sequences that test recall. */
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* ingot data verify: everything that shards, manifests and indexes promise, checked token by token. */
+/* ingot data verify: checks shards, manifests and indexes token by token. */
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -113,7 +113,8 @@ static status verify_manifest(struct verify *v, const char *path)
     return st;
 }
 
-/* Shards without a manifest: structure, ids when a vocabulary is known, the index when an end-of-text id is. */
+/* Shards without a manifest: structure, ids when a vocabulary is known, the index when an end-of-text id
+ * is. */
 static status verify_foreign(struct verify *v, char *const *paths, int count, const struct shard_hints *hints,
                              int64_t vocab_size)
 {

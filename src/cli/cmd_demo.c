@@ -1,11 +1,12 @@
-/* ingot demo: from a book to a language model in about two minutes, on whatever is there.
+/* ingot demo: trains a language model on a book in about two minutes, on any machine.
  *
  *   corpus      the King James Bible as Debian's `bible` prints it (or --text FILE)    runs/demo/data/{train,val}.txt
  *   tokenizer   byte-level BPE, trained on the training part                            runs/demo/tokenizer/
  *   shards      the last 5 % of the text are held out                                   runs/demo/data/kjv_{train,val}_*.bin
- *   speed       a few steps are timed, and the run gets as many steps as fit in --minutes: from there on nothing depends on time,
- *               so that a run that was interrupted goes on bit for bit
- *   model       preset nano, evaluated on the held-out text in bits per byte beside gzip -9 and xz -9; samples; report.html */
+ *   speed       a few steps are timed, and the run gets as many steps as fit in --minutes. Nothing else depends on time:
+ *               an interrupted run resumes bit for bit
+ *   model       preset nano, evaluated on the held-out text in bits per byte and compared with gzip -9 and xz -9; samples; report.html
+ */
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -35,7 +36,8 @@ struct demo {
     double gzip_bpb, xz_bpb;
 };
 
-/* The whole corpus in memory: the user's file, or the Bible without its verse references ("Gen1:1 In the beginning..."). */
+/* The whole corpus in memory: the user's file, or the Bible without its verse references ("Gen1:1 In the
+ * beginning..."). */
 static status read_corpus(const struct demo *d, char **text, size_t *bytes)
 {
     const size_t limit = (size_t)1 << 31;
@@ -171,7 +173,8 @@ static status demo_spec(struct spec *s)
     return st;
 }
 
-/* Steps that fit in `minutes` on this machine: the median of a few timed steps on real data, after one that warms up. */
+/* Steps that fit in `minutes` on this machine: the median of a few timed steps on real data, after one that
+ * warms up. */
 static status calibrate(struct spec *s, double minutes)
 {
     struct trainer t;

@@ -1,4 +1,4 @@
-/* ingot eval, generate: what takes a finished RUN. */
+/* ingot eval and ingot generate: the verbs that use a finished RUN. */
 #include "base/parallel.h"
 #include "cli/cli.h"
 #include "cli/sample.h"

@@ -1,10 +1,11 @@
 /* ingot ckpt import, export.
  *
- * Import reads all of the model before it writes anything; the checkpoint comes last and makes the directory a run. Export writes
- * into HF_DIR.tmp-PID and renames that, so that HF_DIR is complete or absent.
+ * Import reads the complete model before it writes anything. The checkpoint is written last and makes the
+ * directory a run. Export writes into HF_DIR.tmp-PID and renames it; HF_DIR is complete or absent.
  *
- * Files of the tokenizer are copied as they are, in both directions: ingot needs only a part of what they say (a chat template or
- * the special tokens that a tokenizer puts in front are nothing to it), and the model's next user needs all of it. */
+ * Tokenizer files are copied unchanged in both directions. ingot uses only a part of their contents (it
+ * ignores a chat template and special tokens that a tokenizer prepends); the next user of the model needs
+ * all of it. */
 #include "cli/cmd_hf.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -129,8 +130,8 @@ static status refuse_run(const char *run)
     return STATUS_OK;
 }
 
-/* The type of the largest tensor decides: masks and rotary tables beside it may be of another. A number of layers that the files
- * cannot hold is refused here, before anything is made for each of them. */
+/* The type of the largest tensor decides: masks and rotary tables beside it may be of another. A number of
+ * layers that the files cannot hold is refused here, before anything is made for each of them. */
 static status stored_precision(const char *dir, int64_t layers, int *precision)
 {
     struct safetensors *s;

@@ -1,4 +1,4 @@
-/* ingot tokenizer: learn one from text, and look at what one does. */
+/* ingot tokenizer: trains a tokenizer on text, and shows what a tokenizer does. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"

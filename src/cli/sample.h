@@ -1,4 +1,4 @@
-/* Text from a model: shared by `ingot generate`, the samples of a run, and the demo. */
+/* Text generation, shared by `ingot generate`, the samples of a run, and the demo. */
 #ifndef INGOT_CLI_SAMPLE_H
 #define INGOT_CLI_SAMPLE_H
 #include "data/tokenizer/tokenizer.h"
@@ -6,14 +6,14 @@
 #include "train/trainer.h"
 
 struct sample_config {
-    const char *prompt; /* UTF-8; empty: begins from the end-of-text token, or id 0 */
-    int64_t tokens; /* at most; 0: as many as the model has positions for, at most 128. Stops at end of text */
+    const char *prompt; /* UTF-8; empty: starts from the end-of-text token, or id 0 */
+    int64_t tokens; /* maximum; 0: the positions of the model, at most 128. Stops at end of text */
     struct sampling sampling;
     void (*emit)(void *ctx, const char *bytes,
-                 size_t count); /* each token's bytes as they come; NULL: none */
+                 size_t count); /* called with the bytes of each token as it is generated; NULL: none */
     void *ctx;
 };
-/* *text: the continuation without the prompt, malloc'd. */
+/* Generates text. *text is the continuation without the prompt, malloc'd. */
 status sample_text(struct trainer *t, const struct tokenizer *tok, const struct sample_config *c,
                    char **text) WARN_UNUSED;
 #endif

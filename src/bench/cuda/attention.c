@@ -1,7 +1,8 @@
-/* Attention on a GPU, forward and backward in BF16, by each backend of the set, beside the best square GEMM (8192^3) that this GPU
- * did in the same run. Rows are packed as nn/attn.c lays them out: the heads of q, of k and of v in one row. FLOPs are those of the
- * pairs that are not masked: 2 (hd + hd_v) each and per head forward, 2.5 times that backward. Medians; data are normal random numbers (zeros
- * draw less power and run faster). Operands are beyond any L2 cache, so one set of them is enough. */
+/* Attention on a GPU in BF16, forward and backward, with each backend of the op set, compared with the best
+ * square GEMM (8192^3) of this GPU in the same run. Rows are packed as in nn/attn.c: the heads of q, k and
+ * v in one row. FLOPs count the pairs that are not masked: 2 (hd + hd_v) per pair and head forward, 2.5
+ * times that backward. Medians; data are normal random numbers (zeros draw less power and run faster).
+ * Operands exceed any L2 cache, so one set of them is enough. */
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -18,8 +19,8 @@ enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 5
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 static const double sample_ms = 4;
 
-/* As models train. Lengths of documents: `len` each; or as 1, 2, .. docs, out of order, `len` in all; or half of `len`, `len` and
- * one and a half of it in turn. */
+/* As models train. Lengths of documents: `len` each; or as 1, 2, .. docs, out of order, `len` in all; or
+ * half of `len`, `len` and one and a half of it in turn. */
 enum lengths { EQUAL, MIXED, HALVES };
 struct shape {
     int64_t docs, len, heads, heads_kv, hd, window;

@@ -1,11 +1,12 @@
 /* The paths of bench collectives on GPUs:
  *
- *   comm       what training calls: comm.h with a stream, by the paths that were chosen when the GPUs met (comm/gpu/tuner.h)
- *   beside     the same on a stream that runs beside another one's work: copy engines, but for what is little
- *   plain      NCCL, ordinary memory: its rings and trees
- *   symmetric  NCCL, memory of its own in windows that all ranks have registered at the same offset
- *   engines    the same with a communicator that may take no multiprocessor: copy engines (gathers and exchanges alone)
- *   peer       comm/gpu/p2p_schedule.h: own kernels that read the others' memory, which every rank maps; ranks of one host, at most eight */
+ *   comm       the call of training: comm.h with a stream, on the paths chosen when the communicator was made (comm/gpu/tuner.h)
+ *   beside     the same on a side stream, overlapped with another stream's work: copy engines except for small sizes
+ *   plain      NCCL with ordinary memory: its rings and trees
+ *   symmetric  NCCL with memory in windows that all ranks have registered at the same offset
+ *   engines    symmetric with a communicator that may use no multiprocessor: copy engines (all-gather and all-to-all only)
+ *   peer       comm/gpu/p2p_schedule.h: custom kernels that read peer memory, which every rank maps; one host, at most
+ *              eight ranks */
 #include "bench/cuda/collectives.h"
 #include "dev/cuda/cuda_int.h"
 

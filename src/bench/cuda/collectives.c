@@ -1,6 +1,7 @@
-/* bench collectives on GPUs: one rank per GPU, every path (collective_paths.c), queued call by call and replayed from a graph, each result
- * checked on the GPU in every element. A time is that of the slowest rank, the median of the runs; bandwidths as nccl-tests defines them. The
- * best path of each size is set beside what the machine should reach. */
+/* bench collectives on GPUs: one rank per GPU, every path (collective_paths.c), queued call by call and
+ * replayed from a graph. Every element of every result is checked on the GPU. A time is that of the slowest
+ * rank, the median of the runs; bandwidths are those of nccl-tests. The best path of each size is compared
+ * with the target of the machine. */
 #include "bench/cuda/collectives.h"
 #include "base/text.h"
 #include "dev/cuda/cuda_int.h"

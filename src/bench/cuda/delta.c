@@ -1,6 +1,7 @@
-/* The gated delta rule of a micro-batch on a GPU in BF16, forward and backward, with q and k normalised inside: medians in ms, and the rate
- * of what any way of computing it has to move: q, k, v, g, beta and o forward; these, do and the five gradients backward. q, k, v and do are
- * normal random numbers, decays between 1 and e^-0.1, beta between 0 and 1. */
+/* The gated delta rule of a micro-batch on a GPU in BF16, forward and backward, with q and k normalised
+ * inside. Prints medians in ms, and the rate of the bytes that any algorithm has to move: q, k, v, g, beta
+ * and o forward; these, do and the five gradients backward. q, k, v and do are normal random numbers,
+ * decays are between 1 and e^-0.1, beta between 0 and 1. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"

@@ -1,6 +1,7 @@
-/* GEMMs of a model's layer on a GPU: the algorithm that the set's search chose beside the library's first proposal, in turn,
- * and beside the best square GEMM (8192^3, forward) that this GPU did in the same run. Operands are random (zeros draw less power
- * and run faster) and change from run to run, so that small GEMMs do not find them in the L2 cache. */
+/* GEMMs of a model's layer on a GPU: the algorithm chosen by the op set's search alternates with the
+ * library's first proposal. Both are compared with the best square GEMM (8192^3, forward) of this GPU in
+ * the same run. Operands are random (zeros draw less power and run faster) and change from run to run;
+ * small GEMMs therefore do not find them in the L2 cache. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"

@@ -1,6 +1,7 @@
-/* A layer of experts on a GPU in BF16, forward and backward: router, GEMMs of the experts, what stands between them; part by part, all
- * together as one captured graph, and beside the dense GEMMs of the same FLOPs (the whole of the slots' rows times one matrix, the set's
- * gemm). Data are normal random numbers (zeros draw less power and run faster), so experts get about as many rows each. Medians. */
+/* A layer of experts on a GPU in BF16, forward and backward: router, expert GEMMs, and the ops between
+ * them. It is measured part by part, and as one captured graph, and compared with dense GEMMs of the same
+ * FLOPs (the rows of all slots times one matrix, the op set's gemm). Data are normal random numbers (zeros
+ * draw less power and run faster); experts therefore get about equally many rows. Medians. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"
@@ -296,7 +297,8 @@ static status combine_back(struct card *c)
     return together(c, c->l.dx_route, c->l.dx);
 }
 
-/* share: of the FLOPs of all GEMMs of experts, in ninths; bytes: that must move, per sorted row and width I or D. */
+/* share: of the FLOPs of all GEMMs of experts, in ninths; bytes: that must move, per sorted row and width I
+ * or D. */
 static const struct part {
     const char *name;
     status (*run)(struct card *c);

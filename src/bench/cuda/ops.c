@@ -1,9 +1,10 @@
-/* The ops that move memory on a GPU, in bytes read and written per second, beside a copy of 1 GiB on this GPU in the same run.
+/* Memory-bound ops on a GPU, in bytes read and written per second, compared with a copy of 1 GiB on this
+ * GPU in the same run.
  *
- * A case takes its operands from a pool and says of each whether it is read, written or both: the bytes that must move are the sum. The
- * pool holds several sets of operands, together far beyond the L2 cache, and every call works on the next one. Copies and calls
- * take turns; a sample is one pair of events around enough calls for a millisecond, and the median counts. Data are random:
- * zeros draw less power. */
+ * A case takes its operands from a pool and declares each as read, written or both; the sum is the number
+ * of bytes that must move. The pool has several sets of operands, together much larger than the L2 cache,
+ * and each call uses the next set. Copies and calls alternate; a sample is one pair of events around enough
+ * calls for a millisecond, and the median counts. Data are random: zeros draw less power. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/bench.h"
@@ -267,7 +268,8 @@ static status run_sum(struct call *k)
     CALL(sum, .x = in(k, DTYPE_F32, k->shape->rows), .out = &k->card->tables.scalars->loss_sum,
          .count = k->shape->rows, .dt = DTYPE_F32);
 }
-/* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type `sdt`; of 8 bits with scales. */
+/* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type
+ * `sdt`; of 8 bits with scales. */
 static status update(struct call *k, enum update_rule rule, dtype sdt)
 {
     const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK, blocks = n / QUANT_BLOCK;

@@ -1,5 +1,5 @@
-/* bench p2p: all GPUs of this host in one process. Here: GPUs, time, tables; what is measured is in p2p_links.c (copies) and
- * p2p_collectives.c (collectives by own kernels). */
+/* bench p2p: all GPUs of this host in one process. This file has GPUs, timing and tables; the measurements
+ * are in p2p_links.c (copies) and p2p_collectives.c (collectives with custom kernels). */
 #include "bench/cuda/p2p.h"
 #include "base/text.h"
 #include "dev/cuda/cuda_int.h"

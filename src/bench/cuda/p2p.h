@@ -1,4 +1,4 @@
-/* What the files of bench p2p share: all GPUs of this host in one process. */
+/* Shared by the files of bench p2p: all GPUs of this host in one process. */
 #ifndef INGOT_BENCH_CUDA_P2P_H
 #define INGOT_BENCH_CUDA_P2P_H
 #include "bench/bench.h"
@@ -9,15 +9,15 @@
 enum { P2P_CARDS_MAX = 16 };
 struct p2p_gpu {
     struct dev dev;
-    struct stream s, to[P2P_CARDS_MAX];     /* to: one per destination, for copies that run side by side */
+    struct stream s, to[P2P_CARDS_MAX];     /* to: one stream per destination, for concurrent copies */
     struct event begin, end;
     struct arena memory;
-    float *in, *out, *work;                 /* `bytes` each, work twice that; in: rank i's REAL numbers */
+    float *in, *out, *work;                 /* `bytes` each, work 2 * `bytes`; in: the REAL numbers of rank i */
     struct p2p_flags *flags;
     struct p2p_wrong *wrong;
     uint32_t *ping;
     unsigned long long *ns;
-    void *pinned;                           /* `bytes` of the host */
+    void *pinned;                           /* `bytes` of pinned host memory */
 };
 struct p2p {
     const struct p2p_bench *b;
@@ -34,30 +34,31 @@ struct p2p {
 status p2p_use(struct p2p *p, int i) WARN_UNUSED;
 /* Waits for all streams of all GPUs. */
 status p2p_wait(struct p2p *p) WARN_UNUSED;
-/* 0xFF, a NaN, into GPU i's out. */
+/* Fills out of GPU i with 0xFF, a NaN. */
 status p2p_poison(struct p2p *p, int i, size_t bytes) WARN_UNUSED;
-/* Checks GPU i's out and waits; STATUS_DEVICE names `what`, GPU and element. `a`: all but x and wrong. */
+/* Checks out of GPU i and waits; STATUS_DEVICE names `what`, GPU and element. `a`: every field except x and wrong. */
 status p2p_verify(struct p2p *p, int i, const char *what, const struct p2p_check_args *a) WARN_UNUSED;
 double p2p_median(double *x, int64_t count);
 
-/* Queues once what a measurement is about, on GPU i (the current one); fails as an op does. */
+/* Queues the measured work once on GPU i (the current device); fails as an op does. */
 struct p2p_task;
 typedef status p2p_queue_fn(struct p2p *p, int i, const struct p2p_task *t);
 struct p2p_task {
     const char *what;
     p2p_queue_fn *queue;
     int from, to;           /* GPUs of a pair */
-    uint32_t cards;         /* bits: that take part, all at once */
+    uint32_t cards;         /* bit mask of the GPUs that take part concurrently */
     size_t bytes;
-    int repeat;             /* times in a row, timed together */
+    int repeat;             /* number of repetitions timed together */
     const void *more;
 };
-/* *us: of one, the median over the runs of the slowest GPU. */
+/* *us: time of one repetition; the median over the runs, of the slowest GPU. */
 status p2p_time(struct p2p *p, const struct p2p_task *t, double *us) WARN_UNUSED;
-/* A line of a table with its verdict, and a line of JSON. */
+/* Prints a table line with its verdict, and a line of JSON. */
 void p2p_line(struct p2p *p, const struct p2p_row *row);
-/* All pairs' numbers as a matrix, GB/s or us, and one verdict. Pairs that were not measured are 0. */
-void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit unit, double x[P2P_CARDS_MAX][P2P_CARDS_MAX]);
+/* Prints the numbers of all pairs as a matrix, GB/s or us, and one verdict. Pairs that were not measured are 0. */
+void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit unit,
+                double x[P2P_CARDS_MAX][P2P_CARDS_MAX]);
 
 status cuda_p2p_host(struct p2p *p) WARN_UNUSED;        /* p2p_links.c */
 status cuda_p2p_pairs(struct p2p *p) WARN_UNUSED;

@@ -1,5 +1,5 @@
-/* bench p2p: collectives by own kernels (comm/gpu/p2p_schedule.h), each replayed from a graph of some in a row, so that the host's launches do not
- * count. */
+/* bench p2p: collectives with custom kernels (comm/gpu/p2p_schedule.h). Each is replayed from a graph of
+ * several repetitions, which hides the launch cost of the host. */
 #include "bench/cuda/p2p.h"
 #include "base/text.h"
 

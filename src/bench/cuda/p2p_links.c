@@ -1,5 +1,5 @@
-/* bench p2p: copies. To the host and back, inside a GPU, between all pairs of GPUs by copy engines and by loads and stores of kernels,
- * one way and both ways, and round the ring of all GPUs. */
+/* bench p2p: copies. To the host and back, inside a GPU, between all pairs of GPUs by copy engines and by
+ * loads and stores of kernels, in one direction and in both, and around the ring of all GPUs. */
 #include "bench/cuda/p2p.h"
 #include "dev/cuda/cuda_int.h"
 
@@ -283,7 +283,8 @@ static status store_ring(struct p2p *p, int i, const struct p2p_task *t)
     return store_pair(p, i, &next);
 }
 
-/* Share j of every GPU to GPU j, each on a stream of its own, which waits for the timed one and is waited for. */
+/* Share j of every GPU to GPU j, each on a stream of its own, which waits for the timed one and is waited
+ * for. */
 static status copy_all(struct p2p *p, int i, const struct p2p_task *t)
 {
     struct p2p_gpu *c = &p->card[i];

@@ -1,6 +1,7 @@
-/* Scopes as NVTX ranges, for nsys, ncu and whatever else listens. NVTX is headers alone: its calls load the tool that
- * the environment names (NVTX_INJECTION64_PATH, which those tools set), and do nothing when there is none. A domain can
- * only be made when a tool is there, which is how we know; without one, scopes never come here. */
+/* Scopes as NVTX ranges, for nsys, ncu and other tools. NVTX is headers only: its calls load the tool named
+ * by the environment variable NVTX_INJECTION64_PATH, which those tools set, and do nothing without it. A
+ * domain can only be created when a tool is present; this is how its presence is detected. Without a tool,
+ * scopes never reach this file. */
 #include "base/scope.h"
 #include "dev/cuda/cuda_int.h"
 
