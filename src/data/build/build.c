@@ -1,4 +1,4 @@
-/* Beginning, writing in input order, and end. The rest: build_int.h. */
+/* The start of a build, writing in input order, and the end. For the rest see build_int.h. */
 #include "data/build/build_int.h"
 
 #include "base/clock.h"
@@ -207,8 +207,8 @@ static status open_vocabulary(struct build *b)
     return STATUS_OK;
 }
 
-/* All that decides on the output but the inputs, a setting per line. What --on-error says does not belong to it: a
- * build that was ended by a bad document may go on with another word. */
+/* All that decides on the output but the inputs, a setting per line. What --on-error says does not belong
+ * to it: a build that was ended by a bad document may go on with another word. */
 static void take_settings(struct build *b)
 {
     const struct build_config *c = b->config;

@@ -1,4 +1,4 @@
-/* Records -> ids. Everything here is pure but for what it writes into its group. */
+/* Encodes records to ids. All functions are pure, except that they write into their group. */
 #include "data/build/build_int.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The input files: who they are, and their hashes. A thread hashes them close behind the reader (at most
- * AHEAD_BYTES before it), where they are in the page cache: the disk is read once. */
+/* The input files and their hashes. A thread hashes them shortly after the reader (at most AHEAD_BYTES
+ * before it), while they are in the page cache; the disk is therefore read once. */
 #include "data/build/build_int.h"
 
 #include "base/io.h"

@@ -1,4 +1,5 @@
-/* JSON on one line, and on a second one its checksum: a journal that a failing disk has changed is none. */
+/* One line of JSON, and its checksum on a second line: a journal damaged by a failing disk counts as
+ * missing. */
 #include "data/build/build_journal.h"
 
 #include "base/io.h"
@@ -137,8 +138,8 @@ status build_journal_write(const struct build_journal *j, const char *path)
 
 /* --- the lock ------------------------------------------------------------------------------------------- */
 
-/* The lock belongs to the open file, and the kernel drops it when its holder dies. A file that was removed while we
- * waited for its lock protects nothing: then the next one is tried. */
+/* The lock belongs to the open file, and the kernel drops it when its holder dies. A file that was removed
+ * while we waited for its lock protects nothing: then the next one is tried. */
 static status lock_path(const char *path, int *fd, bool *again)
 {
     struct stat held, there;

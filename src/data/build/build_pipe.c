@@ -1,9 +1,9 @@
-/* Threads and what goes between them: a ring of slots. The reader fills slots at `head`, the encoders take the
- * groups of the slots between, the writer empties slots at `tail`. One lock guards the counters; what a slot or a
- * group holds belongs to whom the counters say.
+/* Threads and the ring of slots between them. The reader fills slots at `head`, the encoders take the
+ * groups of the slots in between, the writer empties slots at `tail`. One lock guards the counters; the
+ * counters determine which thread owns a slot or a group.
  *
- * A long document is cut by one encoder into parts, which then all encoders take, before anything else: the writer
- * waits for them. At most PARTS_AHEAD parts are encoded beyond what is written. */
+ * One encoder splits a long document into parts. All encoders then take these parts before any other work,
+ * because the writer waits for them. At most PARTS_AHEAD parts are encoded ahead of the writer. */
 #include "data/build/build_int.h"
 
 #include "base/parallel.h"

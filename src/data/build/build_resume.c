@@ -1,4 +1,4 @@
-/* Interrupted builds: what is looked at when one begins, and what is kept while it runs. */
+/* Interrupted builds: detection at the start of a build, and the state saved while it runs. */
 #include "data/build/build_int.h"
 
 #include "base/clock.h"

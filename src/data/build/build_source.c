@@ -1,5 +1,5 @@
-/* Shards are read as the documents that their manifest, index or end-of-text tokens tell, without these tokens: the
- * build sets its own. Marks count documents. */
+/* Shards as inputs. Documents come from their manifest, index or end-of-text tokens, and are read without
+ * these tokens: the build adds its own. Marks count documents. */
 #include "data/build/build_source.h"
 
 #include "base/io.h"

@@ -1,15 +1,15 @@
-/* The output of a build: the shards of both splits, their indexes and their manifest, visible all at once or not
- * at all.
+/* The output of a build: the shards of both splits, their indexes and their manifest. They become visible all at once
+ * or not at all.
  *
- *   while building    PREFIX_train_000000.bin.open    the shard that is being written, and .idx.open
+ *   while building    PREFIX_train_000000.bin.open    the shard being written, and .idx.open
  *                     PREFIX_train_000000.bin.part    finished shards; no pattern *.bin matches the name
- *   corpus_commit     PREFIX_manifest.pending         from here on readers refuse the prefix
- *                     the old manifest goes, new shards get their names, old ones that are left go
+ *   corpus_commit     PREFIX_manifest.pending         from here on readers reject the prefix
+ *                     the old manifest is removed, new shards get their names, remaining old ones are removed
  *                     PREFIX_manifest.json            the pending manifest renamed: valid
  *
- * A process killed before the pending manifest leaves the old corpus, and files from which corpus_open goes on
- * when it is told what corpus_sync last made durable. One killed after it leaves a prefix that readers refuse and
- * corpus_publish finishes. */
+ * A process killed before the pending manifest leaves the old corpus, and files from which corpus_open resumes, given
+ * the state that corpus_sync last made durable. A process killed after it leaves a prefix that readers reject and
+ * corpus_publish completes. */
 #ifndef INGOT_DATA_BUILD_CORPUS_H
 #define INGOT_DATA_BUILD_CORPUS_H
 #include "base/status.h"
@@ -25,7 +25,8 @@ enum corpus_split {
         CORPUS_COUNT
 };
 
-/* A corpus so far: the rows of both splits, and whether the last row of each is of a shard that goes on. */
+/* State of a partial corpus: the rows of both splits, and whether the last row of each belongs to an unfinished
+ * shard. */
 struct corpus_state {
     struct manifest rows;
     bool open[CORPUS_COUNT];
@@ -33,21 +34,21 @@ struct corpus_state {
 void corpus_state_free(struct corpus_state *s);
 
 struct corpus_config {
-    const char *prefix;          /* directories are made */
+    const char *prefix;          /* missing directories are created */
     enum shard_format format;    /* LLMC, NPY, MEGATRON */
-    int64_t vocab_size;          /* decides the width of a token */
+    int64_t vocab_size;          /* determines the width of a token */
     const uint32_t *token_bytes; /* [vocab_size] bytes of text of each id; end-of-text: 0. NULL: unknown. Borrowed */
-    int64_t shard_tokens;        /* a shard is full at exactly so many tokens and documents cross; Megatron's ends with
-                                    the document that reaches them */
+    /* tokens of a full shard: exact, and documents span shards; a Megatron shard ends with the document that reaches
+     * it */
+    int64_t shard_tokens;
     bool force;                  /* replace an existing corpus */
-    const struct corpus_state *from; /* NULL: begin; files that another build left are removed */
+    const struct corpus_state *from; /* NULL: start a new corpus and remove files left by another build */
 };
 struct corpus;
-/* STATUS_CONFIG when the prefix has a corpus and force is off; STATUS_DATA when the files do not have what `from`
- * says. */
+/* STATUS_CONFIG when the prefix has a corpus and force is off; STATUS_DATA when the files do not match `from`. */
 status corpus_open(struct corpus **c, const struct corpus_config *config) WARN_UNUSED;
 
-/* One document with its end-of-text token, or a part of one: parts follow each other. */
+/* One document with its end-of-text token, or a part of one; parts of a document are consecutive. */
 struct corpus_piece {
     enum corpus_split split;
     const int32_t *ids;
@@ -55,21 +56,20 @@ struct corpus_piece {
     bool begins, ends;
 };
 status corpus_add(struct corpus *c, const struct corpus_piece *piece) WARN_UNUSED;
-/* So far; `shards` counts finished ones. */
+/* Sums so far; `shards` counts finished ones. */
 struct manifest_sum corpus_sum(const struct corpus *c, enum corpus_split split);
-/* Between documents: all that was added is on disk when it returns, and *state says what there is. The caller frees
- * it. */
+/* Call it between documents: makes all added data durable and writes the state to *state, which the caller frees. */
 status corpus_sync(struct corpus *c, struct corpus_state *state) WARN_UNUSED;
 
-/* Fills m's width, format and shards (the caller has filled the rest, and frees it) and publishes. Closes, whether or
- * not it succeeds. */
+/* Fills in width, format and shards of m (the caller fills in the rest, and frees it) and publishes the corpus.
+ * Closes on success and on failure. */
 status corpus_commit(struct corpus **c, struct manifest *m) WARN_UNUSED;
-void corpus_leave(struct corpus **c);   /* closes; the files stay, for corpus_open with `from` */
-void corpus_abandon(struct corpus **c); /* closes and removes them */
+void corpus_leave(struct corpus **c);   /* closes and keeps the files for corpus_open with `from` */
+void corpus_abandon(struct corpus **c); /* closes and removes the files */
 
-/* What a build of `prefix` left behind. */
-enum corpus_remains { CORPUS_NOTHING, CORPUS_PARTS, CORPUS_PENDING, CORPUS_WHOLE /* no parts, and a manifest */ };
+/* Files left by a build of `prefix`. */
+enum corpus_remains { CORPUS_NOTHING, CORPUS_PARTS, CORPUS_PENDING, CORPUS_WHOLE /* a manifest and no parts */ };
 status corpus_look(const char *prefix, enum corpus_remains *remains) WARN_UNUSED;
-/* From PENDING to WHOLE; *m as it was published. */
+/* Completes PENDING to WHOLE; *m is the published manifest. */
 status corpus_publish(const char *prefix, struct manifest *m) WARN_UNUSED;
 #endif

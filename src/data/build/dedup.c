@@ -1,5 +1,5 @@
-/* The table has 256 segments by the hash's top byte, each with open addressing: a segment grows alone, by a
- * quarter when four fifths are full, so that memory never has to hold two tables. */
+/* The table has 256 segments by the top byte of the hash, each with open addressing. A segment grows on its
+ * own, by a quarter when it is four fifths full; memory therefore never holds two tables. */
 #include "data/build/dedup.h"
 
 #include "base/io.h"

@@ -1,18 +1,18 @@
-/* Documents that are there twice.
+/* Duplicate documents.
  *
- * Exact: a 128-bit hash of each text (XXH3) in a table of 20 to 25 bytes per document. Two different texts that
- * share a hash are not to be expected before 10^18 documents. The hashes also stand in a file, 16 bytes each in
- * input order, from which an interrupted build takes them up again.
+ * Exact: a 128-bit hash of each text (XXH3) in a table of 20 to 25 bytes per document. Two different texts with the
+ * same hash are not expected before 10^18 documents. The hashes are also written to a file, 16 bytes each in input
+ * order, from which an interrupted build restores them.
  *
- * Near: MinHash over the shingles of 5 words (Broder 1997), with 112 permutations in 14 bands of 8, as
- * FineWeb's recipe has them: two documents whose sets of shingles have the Jaccard similarity s share a band
- * with probability 1 - (1 - s^8)^14: 0.5 at s = 0.72, 0.92 at 0.8, 0.0009 at 0.3. The sketches stand in a
- * file, 456 bytes per document; the report sorts one band after the other, 16 bytes per document in memory. It
- * counts and shows, and removes nothing.
+ * Near: MinHash over the shingles of 5 words (Broder 1997), with 112 permutations in 14 bands of 8, as in the FineWeb
+ * recipe. Two documents whose sets of shingles have the Jaccard similarity s share a band with probability 1 - (1 -
+ * s^8)^14: 0.5 at s = 0.72, 0.92 at 0.8, 0.0009 at 0.3. The sketches are written to a file, 456 bytes per document;
+ * the report sorts one band after another, 16 bytes per document in memory. It counts and reports, and removes
+ * nothing.
  *
- * A word is a run of ASCII letters, in lower case, of digits and of characters from U+00C0 to U+1FFF, or any one
- * character from U+3000 on (so that Chinese and Japanese have shingles too). A text of fewer than
- * 5 words is one shingle; one without words has no sketch and is not compared. */
+ * A word is a run of ASCII letters in lower case, of digits and of characters from U+00C0 to U+1FFF, or any single
+ * character from U+3000 on (which gives Chinese and Japanese text shingles too). A text of fewer than 5 words is one
+ * shingle; a text without words has no sketch and is not compared. */
 #ifndef INGOT_DATA_BUILD_DEDUP_H
 #define INGOT_DATA_BUILD_DEDUP_H
 #include "base/status.h"
@@ -26,31 +26,30 @@ struct dedup_hash {
 struct dedup_hash dedup_hash(const void *text, size_t bytes);
 
 struct dedup;
-/* The file is `path`; its first `count` hashes are taken up, what follows them is cut off. STATUS_DATA: it has
- * fewer. */
+/* Opens the file `path`, restores its first `count` hashes, and truncates the rest. STATUS_DATA: it has fewer. */
 status dedup_open(struct dedup **d, const char *path, int64_t count) WARN_UNUSED;
-/* *seen: a document before this one has the same hash. */
+/* *seen: an earlier document has the same hash. */
 status dedup_add(struct dedup *d, struct dedup_hash h, bool *seen) WARN_UNUSED;
-/* Fetches what dedup_add will look at: for hashes that come a little later. */
+/* Prefetches the table entry of a hash that dedup_add will soon look up. */
 void dedup_prefetch(const struct dedup *d, struct dedup_hash h);
 status dedup_sync(struct dedup *d) WARN_UNUSED;
-int64_t dedup_count(const struct dedup *d); /* of dedup_add, from the beginning */
-size_t dedup_bytes(const struct dedup *d);  /* memory that the table takes */
+int64_t dedup_count(const struct dedup *d); /* calls of dedup_add since the start of the build */
+size_t dedup_bytes(const struct dedup *d);  /* memory of the table */
 void dedup_close(struct dedup **d, bool keep_file);
 
 enum { DEDUP_PERMUTATIONS = 112, DEDUP_BANDS = 14, DEDUP_ROWS = 8, DEDUP_SHINGLE_WORDS = 5 };
-/* Scratch of one thread. */
+/* Scratch memory of one thread. */
 struct dedup_sketcher;
 status dedup_sketcher_open(struct dedup_sketcher **s) WARN_UNUSED;
 void dedup_sketcher_close(struct dedup_sketcher *s);
-/* All ones: a text without words. */
+/* Computes the sketch of a text; all ones for a text without words. */
 void dedup_sketch(struct dedup_sketcher *s, const char *text, size_t bytes, uint32_t sketch[DEDUP_PERMUTATIONS]);
-/* The part of equal places: an estimate of the Jaccard similarity with a standard error of at most 0.047. */
+/* The fraction of equal entries: an estimate of the Jaccard similarity with a standard error of at most 0.047. */
 double dedup_similarity(const uint32_t *a, const uint32_t *b);
 
 struct dedup_near;
 status dedup_near_open(struct dedup_near **d, const char *path, int64_t count) WARN_UNUSED;
-/* `record`: which document of the input it is, for the report. */
+/* `record` is the number of the input document, for the report. */
 status dedup_near_add(struct dedup_near *d, int64_t record, const uint32_t sketch[DEDUP_PERMUTATIONS]) WARN_UNUSED;
 status dedup_near_sync(struct dedup_near *d) WARN_UNUSED;
 int64_t dedup_near_count(const struct dedup_near *d);
@@ -58,14 +57,14 @@ void dedup_near_close(struct dedup_near **d, bool keep_file);
 
 enum { DEDUP_EXAMPLES = 10 };
 struct dedup_near_report {
-    int64_t documents;  /* that have a sketch */
-    int64_t pairs;      /* candidates that were compared: share a band, neighbours within its group */
-    int64_t near;       /* documents with a similar one (at least `threshold`) before them */
+    int64_t documents;  /* documents with a sketch */
+    int64_t pairs;      /* compared candidates: they share a band and are neighbours within its group */
+    int64_t near;       /* documents with an earlier similar one (at least `threshold`) */
     double threshold;   /* 0.8 */
     struct dedup_pair {
         int64_t a, b; /* records, a before b */
         double similarity;
-    } examples[DEDUP_EXAMPLES]; /* the first by b, a */
+    } examples[DEDUP_EXAMPLES]; /* the first ones, sorted by b, a */
     int example_count;
 };
 status dedup_near_report(struct dedup_near *d, struct dedup_near_report *report) WARN_UNUSED;

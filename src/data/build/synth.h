@@ -1,14 +1,18 @@
-/* Made-up sequences that test what a model can recall, as shards in which the answers alone are targets (LLMQ's mask: docs/FORMATS.md).
+/* Synthetic sequences that test recall of a model, as shards in which only the answers are targets (LLMQ's mask:
+ * docs/FORMATS.md).
  *
- *   mqar   associative recall (Arora et al., arXiv:2312.04927): `items` keys, each followed by its value, then every key once more at a
- *          random later place, where its value is the answer. Places are drawn without replacement, place i with weight i^(power-1).
+ *   mqar   associative recall (Arora et al., arXiv:2312.04927): `items` keys, each followed by its value, then every
+ *          key once more at a random later place, followed by its value as the answer. Places are drawn without
+ *          replacement, place i with weight i^(power-1).
  *              k3 v7 k1 v2 _ _ k1 [v2] _ _ _ _ k3 [v7] _ _ $
- *   copy   `items` symbols, scattered among blanks where there is room, then the sign `=` and the symbols once more, all answers.
+ *   copy   `items` symbols, scattered among blanks if the length allows, then the sign `=` and the symbols again, all
+ *          answers.
  *              s5 _ s2 _ _ s9 = [s5] [s2] [s9] $
  *
- * Ids: 0 ends a sample ($), 1 is the blank (_), in copy 2 is the sign; the rest are symbols, in mqar half of them keys, half values. All
- * samples have `length` tokens and one more 0 ends the file, so that with train.sequence_length = length and stream packing a sequence
- * is a sample. A sample is a pure function of (seed, split, its number). */
+ * Ids: 0 ends a sample ($), 1 is the blank (_), 2 is the sign in copy; the rest are symbols, in mqar half of them
+ * keys, half values. All samples have `length` tokens, and one more 0 ends the file. With train.sequence_length =
+ * length and stream packing, a sequence is therefore a sample. A sample is a pure function of (seed, split, its
+ * number). */
 #ifndef INGOT_DATA_BUILD_SYNTH_H
 #define INGOT_DATA_BUILD_SYNTH_H
 #include "base/status.h"
@@ -26,15 +30,17 @@ enum synth_split { SYNTH_TRAIN, SYNTH_VAL };
 struct synth_config {
     enum synth_task task;
     int64_t items, length, vocab_size;
-    int64_t samples[2];     /* by split */
-    double power;           /* mqar; 1: all places alike */
+    int64_t samples[2];     /* per split */
+    double power;           /* mqar; 1: uniform over all places */
     uint64_t seed;
 };
-/* STATUS_CONFIG, one line: what does not fit into what. */
+/* STATUS_CONFIG in one line: which setting does not fit. */
 status synth_check(const struct synth_config *c) WARN_UNUSED;
-/* Sample `index` of a checked configuration: tokens [length] and, as 1, which of them are answers. `space`: see synth_space. */
-void synth_sample(const struct synth_config *c, enum synth_split split, int64_t index, int32_t *tokens, uint8_t *answers, void *space);
-size_t synth_space(const struct synth_config *c); /* bytes of memory for one call */
-/* A shard at `path`, replaced if it is there. */
+/* Writes sample `index` of a checked configuration: tokens [length], and answers [length] with 1 at answers. `space`:
+ * see synth_space. */
+void synth_sample(const struct synth_config *c, enum synth_split split, int64_t index, int32_t *tokens,
+                  uint8_t *answers, void *space);
+size_t synth_space(const struct synth_config *c); /* bytes of `space` for one call */
+/* Writes a shard at `path` and replaces an existing one. */
 status synth_write(const struct synth_config *c, enum synth_split split, const char *path) WARN_UNUSED;
 #endif

@@ -1,7 +1,8 @@
-/* The ring. `depth` slots, each with memory for one step, allocated once. Work is handed out micro-batch by micro-batch in the
- * order of steps: ticket n is micro-batch n mod micro_count of step n / micro_count; slot = step mod depth. A slot counts its
- * micro-batches that are done; `filled` is the number of leading steps that are, `taken` that of steps the consumer has had. The
- * consumer holds the slot of its last step until it asks for the next one, so threads work at most depth - 1 steps ahead. */
+/* The ring of `depth` slots, each with memory for one step, allocated once. Work is distributed micro-batch
+ * by micro-batch in the order of steps: ticket n is micro-batch n mod micro_count of step n / micro_count;
+ * slot = step mod depth. A slot counts its completed micro-batches. `filled` is the number of leading
+ * complete steps, `taken` the number of steps that the consumer has taken. The consumer holds the slot of
+ * its last step until it requests the next one; threads therefore work at most depth - 1 steps ahead. */
 #include "data/load/loader_int.h"
 
 #include "base/clock.h"
@@ -48,7 +49,8 @@ int64_t loader_sample(const struct loader_config *c, int64_t step, int64_t m, in
     return ((step * c->micro_count + m) * ranks + c->rank) * c->sequences + q;
 }
 
-/* A micro-batch is done: counts it, and moves `filled` on when its step, and perhaps later ones, are complete. */
+/* A micro-batch is done: counts it, and moves `filled` on when its step, and perhaps later ones, are
+ * complete. */
 static void finish(struct loader *l, int64_t step, int64_t m, status st, const struct fill_count *count)
 {
     struct ring_slot *r = &l->slots[step % l->depth];
@@ -99,7 +101,8 @@ static void *prefetch(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's business: a handler that runs in a worker could not stop the loop in order. */
+/* Signals are the main thread's business: a handler that runs in a worker could not stop the loop in order.
+ */
 static status start_threads(struct loader *l, int threads)
 {
     sigset_t all, before;

@@ -1,9 +1,9 @@
-/* Private to the loader: slots (memory for one step) and how a micro-batch is filled. */
+/* Private to the loader: slots (memory for one step) and the filling of a micro-batch. */
 #ifndef INGOT_DATA_LOAD_LOADER_INT_H
 #define INGOT_DATA_LOAD_LOADER_INT_H
 #include "data/load/loader.h"
 
-/* What a thread that fills needs for itself. */
+/* State of a filling thread. */
 struct filler {
     const struct samples *samples;
     const struct loader_config *config;
@@ -15,7 +15,7 @@ status filler_open(struct filler *f, const struct samples *samples, const struct
 void filler_close(struct filler *f);
 
 struct slot {
-    struct step_batch batch; /* first: step_batch_free gets the slot by it */
+    struct step_batch batch; /* must be first: step_batch_free casts it to the slot */
     struct batch *micro;
     void *memory;
     struct loader_memory owner;
@@ -26,6 +26,6 @@ void slot_close(struct slot *s);
 struct fill_count {
     int64_t valid, padding;
 };
-/* Micro-batch m of `step` into its place of the slot. */
+/* Fills micro-batch m of `step` into its place in the slot. */
 status filler_run(struct filler *f, struct slot *s, int64_t step, int64_t m, struct fill_count *count) WARN_UNUSED;
 #endif

@@ -1,13 +1,14 @@
-/* A block of documents, as it is kept:
+/* The stored form of a block of documents:
  *
  *   rows of pieces    end[k]: one past the last piece of row k, minus 1 (a row has at least one piece), into order[]
  *   order[]           documents (local numbers) whose rest is packed, row by row
  *   whole[]           documents with whole rows: local number, and the whole rows of the block before it
  *
- * Rows [0, packed) of the block hold pieces, rows [packed, rows) are whole.
+ * Rows [0, packed) of the block hold pieces, rows [packed, rows) are full.
  *
- * Best fit needs "the least room >= n": rooms are at most T, so rows are kept in one stack per room, and a bitmap with summaries
- * (64 to 1 per level) finds the next room that has a row. A piece costs a few dozen instructions, whatever T. */
+ * Best fit searches the least free space >= n. Free space is at most T, so there is one stack of rows per
+ * free space, and a bitmap with summaries (64 to 1 per level) finds the next free space that has a row. A
+ * piece costs a few dozen instructions for any T. */
 #include "data/load/pack.h"
 #include "base/parallel.h"
 
@@ -137,7 +138,8 @@ static inline int64_t room_for(const struct scratch *s, int64_t n, const int64_t
     return NONE;
 }
 
-/* Lengths: whole rows are listed at once, rests are sorted, longest first, and equal ones in order. Returns the rests. */
+/* Lengths: whole rows are listed at once, rests are sorted, longest first, and equal ones in order. Returns
+ * the rests. */
 static int32_t sort_rests(const struct pack *p, struct scratch *s, int64_t first, int32_t documents,
                           struct block *b)
 {
