@@ -1,6 +1,6 @@
-/* Strings are most of such a record, so they decide the speed: 32 bytes at a time up to the next quote, escape or control
- * character. A first pass checks everything and remembers where the text lies; only then is it unescaped,
- * and copied only if anything in it is escaped. */
+/* Most of a record is strings, which determine the speed: 32 bytes at a time up to the next quote, escape
+ * or control character. A first pass checks everything and records the position of the text. Only then is
+ * the text unescaped, and copied only if it contains an escape. */
 #include "data/read/jsonl.h"
 
 #include "base/status.h"

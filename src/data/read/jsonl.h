@@ -1,24 +1,25 @@
-/* One record of JSONL without a tree: checks all of it against RFC 8259 and finds the text under one key.
+/* Reads one record of JSONL without building a tree: checks all of it against RFC 8259 and finds the text under one
+ * key.
  *
- * What the standard leaves open: of equal keys the last one counts; values nest up to 1024 deep; numbers have any
- * length; \u0000 is text; a surrogate without its other half is an error. The record must be valid UTF-8. */
+ * Choices where the standard is open: of equal keys the last one counts; values nest up to 1024 deep; numbers have
+ * any length; \u0000 is text; a surrogate without its other half is an error. The record must be valid UTF-8. */
 #ifndef INGOT_DATA_READ_JSONL_H
 #define INGOT_DATA_READ_JSONL_H
 #include <stdbool.h>
 #include <stddef.h>
 
 struct jsonl_text {
-    const char *text; /* in the record when nothing is escaped there, else in `owner` */
+    const char *text; /* points into the record when nothing is escaped, else into `owner` */
     size_t bytes;
-    char *owner; /* NULL, or to be freed */
+    char *owner; /* NULL, or freed by the caller */
 };
 enum jsonl_kind { JSONL_SYNTAX, JSONL_NO_OBJECT, JSONL_NO_TEXT };
 struct jsonl_fault {
     enum jsonl_kind kind;
-    size_t at;        /* byte of the record */
-    const char *what; /* SYNTAX: why; NO_OBJECT: what more there is to say; NO_TEXT: "nothing" or "not text" */
+    size_t at;        /* byte offset in the record */
+    const char *what; /* SYNTAX: the reason; NO_OBJECT: an additional detail; NO_TEXT: "nothing" or "not text" */
 };
-/* False: *fault says why and where. `key` is compared with the keys of the outermost object alone. */
+/* Returns false and fills *fault on an error. `key` is compared only with the keys of the outermost object. */
 bool jsonl_read(const char *record, size_t bytes, const char *key, struct jsonl_text *out,
                 struct jsonl_fault *fault);
 #endif

@@ -1,9 +1,10 @@
-/* Rows out of pages. Texts are not copied: a row points into its page, or into the dictionary's, which lie in the set's data. Lists are
- * gathered in `ids`, since a row may go on in the next page (v1), and so may texts that share prefixes with the one before.
+/* Extracts rows from pages. Texts are not copied: a row points into its page, or into the dictionary page,
+ * which are in the set's data. Lists are collected in `ids`, because a row may continue in the next page
+ * (v1); so are texts that share prefixes with the previous one.
  *
- * Each page is decoded in blocks of levels, and can be left between two rows: a few bytes of a page can stand for 2^31 of
- * them. What is damaged costs rows, never their count: a page's, if it says how many, else all that its group has
- * left. */
+ * Each page is decoded in blocks of levels, and decoding can stop between two rows, because a few bytes of
+ * a page can represent 2^31 of them. Damage makes rows unreadable but keeps their number: the rows of a
+ * page if it contains the number, else all remaining rows of its group. */
 #include "data/read/parquet.h"
 
 #include "data/text/array.h"

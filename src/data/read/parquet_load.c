@@ -1,6 +1,6 @@
-/* Bytes of the chunk go through `raw`: what of it belongs to pages of the set stays until the next set, the rest moves to the front.
- * Headers are read one after another, since each says where the next one is; then the bodies are unpacked in
- * parallel, each into its own part of `data`. */
+/* Bytes of the chunk are read into `raw`. Those of the set's pages stay until the next set; the rest is
+ * moved to the front. Headers are read in order, because each gives the position of the next. The bodies
+ * are then decompressed in parallel, each into its own part of `data`. */
 #include "data/read/parquet_int.h"
 
 #include "base/parallel.h"
@@ -121,7 +121,8 @@ static status page_take(struct parquet_pages *p, const struct parquet_header *h,
     return page_add(p, page);
 }
 
-/* The next page of the group, or its end. *full: the page would go beyond `budget`, and waits for the next set. */
+/* The next page of the group, or its end. *full: the page would go beyond `budget`, and waits for the next
+ * set. */
 static status page_next(struct parquet_pages *p, size_t budget, size_t *cost, bool *full)
 {
     const struct parquet_chunk *c = chunk_of(p);

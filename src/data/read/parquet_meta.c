@@ -1,6 +1,7 @@
-/* The footer: a Thrift struct FileMetaData. Of the schema, a tree in depth-first order, it keeps where our column is (its leaf's number and
- * levels); of each row group, where that column's pages lie. Every place is held against the file's size here, so
- * that the pages' reader never leaves it. */
+/* The footer: a Thrift struct FileMetaData. From the schema, a tree in depth-first order, it keeps the
+ * position of our column (leaf number and levels); from each row group, the byte range of that column's
+ * pages. Every position is checked against the file size here; the page reader therefore never leaves the
+ * file. */
 #include "data/read/parquet_int.h"
 
 #include "data/text/array.h"

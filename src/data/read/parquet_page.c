@@ -1,4 +1,4 @@
-/* A page: its header, a Thrift struct PageHeader, and its body, which one of the codecs unpacks. */
+/* A page: its header, a Thrift struct PageHeader, and its body, compressed by one of the codecs. */
 #include "data/read/parquet_int.h"
 
 #include "data/read/snappy.h"

@@ -1,5 +1,6 @@
-/* The encodings of values and levels (apache/parquet-format: its page on encodings). Decoders keep their place, so that a page can be left in its
- * middle; each read is bounded by the bytes that are there, never by what a header claims. */
+/* The encodings of values and levels (apache/parquet-format: its page on encodings). Decoders keep their position
+ * and can stop in the middle of a page. Each read is bounded by the available bytes, never by a size in a
+ * header. */
 #include "data/read/parquet_int.h"
 
 #include "data/text/array.h"

@@ -1,4 +1,4 @@
-/* What both kinds of reader share: which kind a file is, and the batch's records. */
+/* Shared by both kinds of reader: format detection, and the records of a batch. */
 #include "data/read/reader.h"
 
 #include "data/read/reader_int.h"

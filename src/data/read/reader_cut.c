@@ -1,6 +1,6 @@
-/* Each reader_next drops what the last batch consumed, reads until the buffer is full, and cuts it into records;
- * what follows the last complete record stays for the next batch. A record that does not fit doubles the
- * buffer, so the cost stays linear. */
+/* Each reader_next discards the bytes of the previous batch, reads until the buffer is full, and splits it
+ * into records. Bytes after the last complete record stay for the next batch. A record larger than the
+ * buffer doubles it; the cost stays linear. */
 #include "data/read/reader_int.h"
 
 #include "base/utf8.h"
@@ -80,7 +80,8 @@ static status grow(struct reader *r)
     return STATUS_OK;
 }
 
-/* Reads as much as fits. A failure waits until what was read before it is delivered: the stream repeats it. */
+/* Reads as much as fits. A failure waits until what was read before it is delivered: the stream repeats it.
+ */
 static status fill(struct reader *r)
 {
     size_t got, room = r->capacity - r->used;

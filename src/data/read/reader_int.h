@@ -1,4 +1,4 @@
-/* The two kinds of reader behind reader.h: text that is cut into records, and Parquet. */
+/* The two kinds of reader behind reader.h: text split into records, and Parquet. */
 #ifndef INGOT_DATA_READ_READER_INT_H
 #define INGOT_DATA_READ_READER_INT_H
 #include "data/read/reader.h"
@@ -16,9 +16,9 @@ struct reader {
     /* text: the buffer holds the bytes [offset, offset + used) of the stream */
     struct stream *stream;
     char *buffer;
-    size_t capacity, used, consumed; /* consumed: by the batch that is out */
-    int64_t offset, line;            /* of buffer[0] */
-    bool ended;                      /* the stream has nothing behind the buffer */
+    size_t capacity, used, consumed; /* consumed: bytes of the current batch */
+    int64_t offset, line;            /* position of buffer[0] */
+    bool ended;                      /* the stream has no data after the buffer */
     /* Parquet */
     struct parquet *parquet;
     int64_t rows_done;

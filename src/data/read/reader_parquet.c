@@ -1,4 +1,4 @@
-/* Parquet's rows as records of a reader. */
+/* Parquet rows as records of a reader. */
 #include "data/read/reader_int.h"
 
 #include "base/utf8.h"

@@ -1,12 +1,13 @@
 /* google/snappy, format_description.txt. A tag's two low bits:
  *
- *   0   literal: the upper six bits are length - 1, or from 60 on the number of bytes, less 59, that hold it
+ *   0   literal: the upper six bits are length - 1, or from 60 on the number of bytes, less 59, that hold
+ *       it
  *   1   copy of 4 to 11 bytes, offset of 11 bits: 3 in the tag, 8 behind it
  *   2   copy of 1 to 64 bytes, offset of 16 bits
  *   3   copy of 1 to 64 bytes, offset of 32 bits
  *
- * Where there is room, literals up to 16 bytes and all copies from 16 bytes back are moved by 16 bytes at a time, beyond their end:
- * what comes next writes over it. */
+ * Where space allows, literals up to 16 bytes and all copies from at least 16 bytes back move 16 bytes at a
+ * time, past their end: the next element overwrites the excess. */
 #include "data/read/snappy.h"
 
 #include <string.h>

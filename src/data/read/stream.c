@@ -1,6 +1,7 @@
-/* Compressed bytes become blocks of 1 MiB, of which two exist: one is read from while the other is filled, by the
- * stream's own thread (STREAM_AHEAD); or one of 64 KiB, which the caller's fills when it is asked for. A block carries the failure that ended it, so
- * that all that comes before a damaged place is delivered first, and each later call fails with the same words. */
+/* Decompression into blocks. With STREAM_AHEAD there are two blocks of 1 MiB: the stream's own thread fills
+ * one while the other is read. Otherwise there is one block of 64 KiB, filled on request by the caller's
+ * thread. A block carries the error that ended it: all data before a damaged place is delivered first, and
+ * each later call returns the same error. */
 #include "data/read/stream.h"
 
 #include "data/read/stream_int.h"

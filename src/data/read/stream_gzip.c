@@ -1,6 +1,6 @@
-/* gzip (RFC 1952) by zlib, which checks the sum and the length of each member. Between members: zeros, as tapes
- * and block devices leave them, are passed over to the end; anything else that is no member is an error, where gzip(1)
- * warns and drops it. */
+/* gzip (RFC 1952) by zlib, which checks the checksum and length of each member. After a member, zeros up to
+ * the end (padding of tapes and block devices) are skipped. Anything else that is not a member is an error,
+ * where gzip(1) warns and ignores it. */
 #include "data/read/stream_int.h"
 
 #include <stdlib.h>

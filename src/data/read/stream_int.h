@@ -1,20 +1,20 @@
-/* What a decompressor is to stream.c. */
+/* The interface between stream.c and a decompressor. */
 #ifndef INGOT_DATA_READ_STREAM_INT_H
 #define INGOT_DATA_READ_STREAM_INT_H
 #include "data/read/stream.h"
 
 enum { STREAM_IN_BYTES = 256 << 10 };
-/* The compressed side: a buffer that holds [at - used, at) of the source, of which `next` is not consumed. */
+/* The compressed side: the buffer holds [at - used, at) of the source; bytes before `next` are consumed. */
 struct stream_input {
     const struct source *source;
     uint8_t *buffer;
     size_t next, used;
-    int64_t at; /* of the source: the end of the buffer */
+    int64_t at; /* offset of the buffer's end in the source */
 };
-/* More input in the buffer, when there is any: leaves next == used at the end of the source. */
+/* Reads more input into the buffer; leaves next == used at the end of the source. */
 status stream_input_fill(struct stream_input *in) WARN_UNUSED;
 bool stream_input_ended(const struct stream_input *in);
-/* "file: what: detail (byte N of the file)", the byte that `next` is */
+/* Fails with "file: what: detail (byte N of the file)", the byte at `next`. */
 status stream_input_fail(const struct stream_input *in, const char *what, const char *detail);
 
 /* A decompressor; `run` writes up to `room` bytes, fewer only at the end of all input. */

@@ -1,4 +1,4 @@
-/* zstd (RFC 8878) by libzstd, which checks a frame's checksum where there is one. */
+/* zstd (RFC 8878) by libzstd, which verifies the checksum of a frame that has one. */
 #include "data/read/stream_int.h"
 
 #include <stdlib.h>

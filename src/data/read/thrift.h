@@ -1,8 +1,8 @@
-/* Thrift's compact protocol, read from memory, as far as Parquet needs it.
+/* Thrift's compact protocol, read from memory, restricted to what Parquet needs.
  *
- * A fault sticks: from then on every call gives zeros and no fields, so a parser checks `bad` once, at its end. Nothing is
- * allocated; a length is held against the bytes that are there, so work is linear in them; what is skipped may
- * nest 32 deep. */
+ * Errors are sticky: after one, every call returns zeros and no fields. A parser therefore checks `bad` once, at its
+ * end. Nothing is allocated. Lengths are checked against the available bytes, so the work is linear in them. Skipped
+ * values may nest 32 deep. */
 #ifndef INGOT_DATA_READ_THRIFT_H
 #define INGOT_DATA_READ_THRIFT_H
 #include <stdbool.h>
@@ -16,10 +16,10 @@ enum thrift_type {
 struct thrift {
     const uint8_t *p, *end;
     bool bad;
-    bool cut; /* it is bad because it ends: more bytes could make it good */
+    bool cut; /* bad because the data ends: more bytes could complete it */
 };
-/* Fields of a struct, one after another: begin with {0}. False at the struct's end. A field that is not read must be
- * skipped. */
+/* Iterates over the fields of a struct; start with {0}. Returns false at the end of the struct. A field that is not
+ * read must be skipped. */
 struct thrift_field {
     int id;
     enum thrift_type type;
@@ -27,7 +27,7 @@ struct thrift_field {
 bool thrift_next(struct thrift *t, struct thrift_field *field);
 void thrift_skip(struct thrift *t, enum thrift_type type);
 
-/* The value of a field; one of another type is a fault. */
+/* Reads the value of a field; another type is an error. */
 int32_t thrift_i32(struct thrift *t, struct thrift_field field);
 int64_t thrift_i64(struct thrift *t, struct thrift_field field);
 struct thrift_bytes {
@@ -35,8 +35,8 @@ struct thrift_bytes {
     size_t bytes;
 };
 struct thrift_bytes thrift_binary(struct thrift *t, struct thrift_field field);
-/* The number of elements, which follow: each is read as a field of `element`'s type. */
+/* Returns the number of elements that follow; each is read as a field of `element`'s type. */
 int64_t thrift_list(struct thrift *t, struct thrift_field field, struct thrift_field *element);
-/* Whether a struct follows, whose fields come next. */
+/* Returns true when a struct follows; its fields come next. */
 bool thrift_struct(struct thrift *t, struct thrift_field field);
 #endif

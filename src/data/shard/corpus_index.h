@@ -1,5 +1,5 @@
-/* Where documents begin: PREFIX_SPLIT_NNNNNN.idx beside a shard of the same name, so that nobody has to look
- * for end-of-text tokens. Little-endian.
+/* The starts of documents: PREFIX_SPLIT_NNNNNN.idx next to a shard of the same name. It avoids a search for
+ * end-of-text tokens. Little-endian.
  *
  *   offset  type
  *   0       8 bytes       "INGOTIDX"
@@ -11,8 +11,8 @@
  *   40      24 bytes      zero
  *   64      u32 x docs    token of the shard at which each document begins: rising
  *
- * A document ends where the next one begins, or goes on in the next shard; what stands before the first entry
- * belongs to the last document of the shard before. */
+ * A document ends where the next one begins, or continues in the next shard. Tokens before the first entry belong to
+ * the last document of the previous shard. */
 #ifndef INGOT_DATA_SHARD_CORPUS_INDEX_H
 #define INGOT_DATA_SHARD_CORPUS_INDEX_H
 #include "base/status.h"
@@ -26,28 +26,29 @@ struct corpus_index { /* open: mapped, read-only */
     void *map;
     size_t map_bytes;
 };
-/* Checks everything, the checksum and the order of the entries too: a pass over them. STATUS_DATA names the
- * file and what was expected. */
+/* Opens an index and checks everything, including the checksum and the order of the entries, in one pass over them.
+ * STATUS_DATA names the file and the expected value. */
 status corpus_index_open(struct corpus_index *x, const char *path) WARN_UNUSED;
-void corpus_index_close(struct corpus_index *x); /* a zeroed or closed one is fine */
-/* The same of bytes in memory, aligned to 8, which must stay: nothing to be closed. */
+void corpus_index_close(struct corpus_index *x); /* accepts a zeroed or closed index */
+/* The same for bytes in memory, aligned to 8, which must outlive it; no close is needed. */
 status corpus_index_parse(struct corpus_index *x, const char *path, const void *data,
                           size_t bytes) WARN_UNUSED;
-/* "x_000000.idx" of "x_000000.bin" or "x_000000.npy". */
+/* Writes "x_000000.idx" for "x_000000.bin" or "x_000000.npy". */
 void corpus_index_name(const char *shard, char *out, size_t size);
 
-/* Writer. The entries stand in a file `temp`, which keeps its name when the process is killed, until it is
- * committed as `path`. */
+/* Writer. The entries are in a file `temp`, which keeps that name if the process is killed, until it is committed as
+ * `path`. */
 struct corpus_index_writer;
-/* Goes on after `documents` entries, which are read back; 0: begins. STATUS_DATA: there are fewer. */
+/* Opens a writer that continues after `documents` entries, which are read back; 0: starts a new file. STATUS_DATA:
+ * the file has fewer. */
 status corpus_index_create(struct corpus_index_writer **w, const char *path, const char *temp,
                            int64_t documents) WARN_UNUSED;
 status corpus_index_add(struct corpus_index_writer *w, uint32_t begin) WARN_UNUSED;
-/* All that was added is on disk when it returns. */
+/* Makes all added entries durable. */
 status corpus_index_sync(struct corpus_index_writer *w) WARN_UNUSED;
-/* Also closes, whether or not it succeeds; *xxh64 gets the checksum. */
+/* Commits, and closes on success and on failure; *xxh64 gets the checksum. */
 status corpus_index_commit(struct corpus_index_writer **w, int64_t tokens, uint64_t *xxh64) WARN_UNUSED;
-void corpus_index_leave(struct corpus_index_writer **w); /* closes; the file stays */
-/* The first `documents` entries of a writer's file, *begins malloc'd; NULL for 0. */
+void corpus_index_leave(struct corpus_index_writer **w); /* closes and keeps the file */
+/* Reads the first `documents` entries of a writer's file; *begins is malloc'd, NULL for 0. */
 status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins) WARN_UNUSED;
 #endif

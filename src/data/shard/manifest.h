@@ -1,43 +1,43 @@
-/* PREFIX_manifest.json: what the shards PREFIX_SPLIT_NNNNNN.bin hold. Byte by byte: docs/FORMATS.md.
+/* PREFIX_manifest.json: the description of the shards PREFIX_SPLIT_NNNNNN.bin. Byte by byte: docs/FORMATS.md.
  *
- * The manifest is what makes a build valid. `ingot data build` first finishes every shard under a name that
- * no reader opens, then writes PREFIX_manifest.pending, renames the shards, and last renames the pending
- * manifest. Whoever finds shards beside a pending manifest knows that the build was interrupted. */
+ * The manifest makes a build valid. `ingot data build` first completes every shard under a name that no reader opens,
+ * then writes PREFIX_manifest.pending, renames the shards, and renames the pending manifest last. Shards next to a
+ * pending manifest belong to an interrupted build. */
 #ifndef INGOT_DATA_SHARD_MANIFEST_H
 #define INGOT_DATA_SHARD_MANIFEST_H
 #include "base/status.h"
 #include "data/shard/shard.h"
 #include <stdbool.h>
 
-enum { MANIFEST_VERSION = 2 }; /* written; 1, which has no inputs and no indexes, is read too */
+enum { MANIFEST_VERSION = 2 }; /* the version written; version 1, without inputs and indexes, can be read too */
 
 struct manifest_shard {
     char *file;  /* name, without directory */
     char *split; /* "train" or "val" */
     int64_t tokens, documents, text_bytes;
-    uint64_t xxh64; /* of the token bytes */
-    bool indexed;   /* data/shard/corpus_index.h: the file stands beside the shard */
+    uint64_t xxh64; /* checksum of the token bytes */
+    bool indexed;   /* the shard has an index file: data/shard/corpus_index.h */
     uint64_t index_xxh64;
 };
 struct manifest_input {
-    char *path; /* as the build was given it */
+    char *path; /* path as given to the build */
     int64_t bytes;
-    uint64_t xxh64; /* of the file as it is, compressed or not */
+    uint64_t xxh64; /* checksum of the file as stored, compressed or not */
 };
-/* Documents whose text is equal, byte for byte, to one before them. */
+/* Documents whose text is byte-identical to an earlier one. */
 struct manifest_duplicates {
     bool counted, removed;
-    int64_t documents, text_bytes; /* of the input text */
+    int64_t documents, text_bytes; /* counts of the input text */
 };
 struct manifest {
-    char tokenizer_dir[512]; /* as written: absolute, or relative to the manifest's directory; "" unknown */
+    char tokenizer_dir[512]; /* as written: absolute, or relative to the manifest's directory; "": unknown */
     char tokenizer_hash[65];
     int64_t vocab_size;
     int32_t eot;
     enum eod eod;
     enum shard_format format; /* LLMC, NPY, MEGATRON */
     int width;
-    int64_t skipped; /* documents left out by --on-error skip */
+    int64_t skipped; /* documents skipped by --on-error skip */
     struct manifest_duplicates duplicates;
     struct manifest_shard *shards;
     int count;
@@ -45,20 +45,20 @@ struct manifest {
     int input_count;
 };
 struct json_t; /* jansson's */
-/* As a JSON object (a new reference), and from one; `path` is for messages. */
+/* Converts to a JSON object (a new reference), and from one; `path` is for messages. */
 struct json_t *manifest_to_json(const struct manifest *m);
 status manifest_from_json(struct manifest *m, const char *path, const struct json_t *root) WARN_UNUSED;
-/* STATUS_DATA names the file and the faulty key. On success: manifest_free. */
+/* STATUS_DATA names the file and the faulty key. After success the caller calls manifest_free. */
 status manifest_parse(struct manifest *m, const char *path, const char *data, size_t bytes) WARN_UNUSED;
 status manifest_read(struct manifest *m, const char *path) WARN_UNUSED;
 /* Writes and commits `path`. */
 status manifest_write(const struct manifest *m, const char *path) WARN_UNUSED;
 void manifest_free(struct manifest *m);
 
-/* Adds a shard with the texts copied. */
+/* Adds a shard; the strings are copied. */
 struct manifest_shard *manifest_add(struct manifest *m, const char *file, const char *split);
 
-/* Adds an input with the path copied. */
+/* Adds an input; the path is copied. */
 struct manifest_input *manifest_add_input(struct manifest *m, const char *path);
 
 /* Sums of one split. */
@@ -67,6 +67,7 @@ struct manifest_sum {
 };
 struct manifest_sum manifest_split(const struct manifest *m, const char *split);
 
-/* The prefix of a shard's path ("d/x" of "d/x_train_000000.bin", also .npy and .idx); false when it has not that form. */
+/* Writes the prefix of a shard's path ("d/x" of "d/x_train_000000.bin", also .npy and .idx); returns false when the
+ * path has another form. */
 bool manifest_prefix(const char *shard_path, char *prefix, size_t size);
 #endif

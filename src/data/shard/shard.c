@@ -1,4 +1,5 @@
-/* A shard: whose format it is, and its tokens. The parsers are shard_header.c, shard_npy.c, shard_megatron.c. */
+/* A shard: format detection, and access to its tokens. The parsers are shard_header.c, shard_npy.c,
+ * shard_megatron.c. */
 #include "data/shard/shard.h"
 
 #include "base/io.h"

@@ -1,5 +1,6 @@
-/* Ids of any width to int32. Each loop vectorises: the range check of a block is one maximum, looked at once; where
- * it fails the caller searches the place. memcpy, as a file's ids need not be aligned. */
+/* Copies ids of any width to int32. Each loop vectorises: the range check of a block is one maximum, tested
+ * once; if it fails, the caller searches for the position. Uses memcpy because ids in a file need not be
+ * aligned. */
 #include "data/shard/shard_int.h"
 
 #include "base/status.h"

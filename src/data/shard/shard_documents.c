@@ -1,4 +1,4 @@
-/* Where documents begin in a set. */
+/* Finds the starts of documents in a set. */
 #include "base/io.h"
 #include "base/parallel.h"
 #include "data/text/array.h"

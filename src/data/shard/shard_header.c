@@ -1,4 +1,4 @@
-/* The headers of 1024 bytes: llm.c's and LLMQ's. */
+/* The 1024-byte headers of llm.c and LLMQ. */
 #include "data/shard/shard_int.h"
 
 struct kind {
@@ -42,8 +42,8 @@ status shard_llmc_parse(struct shard *s, const uint8_t *data, int64_t bytes)
     return STATUS_OK;
 }
 
-/* i32 at 8: version, bytes per token, tokens, then version 2: vocabulary, mask; version 1 has no vocabulary, and its
- * readers look for the mask in the same place. */
+/* i32 at 8: version, bytes per token, tokens, then version 2: vocabulary, mask; version 1 has no
+ * vocabulary, and its readers look for the mask in the same place. */
 status shard_llmq_parse(struct shard *s, const uint8_t *data, int64_t bytes)
 {
     TRY(header_whole(s, bytes));

@@ -1,4 +1,4 @@
-/* Megatron's indexed data set: NAME.bin holds bare ids, NAME.idx says where sequences and documents end.
+/* Megatron's indexed data set: NAME.bin holds bare ids, NAME.idx the ends of sequences and documents.
  *
  *   0    'MMIDIDX' 0 0
  *   9    u64 version 1
@@ -10,8 +10,8 @@
  *        D x i64 sequences before each document; the last is S
  *        nothing, or S x i8 modes (images among the text)
  *
- * A document may have several sequences (sentences). The sequences must lie in NAME.bin one behind the other without
- * gaps, as every writer leaves them: then the ids are one stream. Opening reads the first and the last entries;
+ * A document may have several sequences (sentences). The sequences must be contiguous in NAME.bin, as every
+ * writer leaves them; the ids are then one stream. Opening reads the first and the last entries;
  * shard_megatron_walk reads all. */
 #include "data/shard/shard_int.h"
 

@@ -5,7 +5,8 @@
  *        {'descr': '<u2', 'fortran_order': False, 'shape': (N,), } and spaces, up to a line's end
  *        the ids; the file ends with the last one
  *
- * The header is a Python literal; what numpy itself has ever written there is understood, and no more. */
+ * The header is a Python literal. The parser accepts every form that numpy itself has written, and no
+ * other. */
 #include "data/shard/shard_int.h"
 
 #include <stdbool.h>

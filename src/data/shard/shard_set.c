@@ -1,4 +1,4 @@
-/* Many shards as one stream, with what their manifest says. */
+/* Several shards as one stream, with the data of their manifest. */
 #include "base/io.h"
 #include "data/text/array.h"
 #include "data/shard/manifest.h"

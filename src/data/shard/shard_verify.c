@@ -1,5 +1,5 @@
-/* Each shard is opened first, with its index. Then units of work, a whole shard or a piece of one, run on all threads;
- * each looks at blocks small enough to stay in the cache for all it does with them. */
+/* Each shard is opened first, with its index. Then units of work, a complete shard or a piece of one, run
+ * on all threads. Each processes blocks small enough to stay in the cache for all checks. */
 #include "data/shard/shard_verify.h"
 
 #include "base/parallel.h"
@@ -16,7 +16,8 @@
 
 enum { BLOCK = 1 << 14, PIECE = 1 << 24 };
 
-/* One shard, open. Documents begin at `begins` by its index (ingot's: u32, mapped; Megatron's: i64, walked). */
+/* One shard, open. Documents begin at `begins` by its index (ingot's: u32, mapped; Megatron's: i64,
+ * walked). */
 struct row {
     struct shard shard;
     struct corpus_index index;

@@ -1,4 +1,5 @@
-/* Writing shards. The ids of every format are the same bytes; a header comes before them, or an index beside. */
+/* Writing shards. The ids of every format are the same bytes, preceded by a header or accompanied by an
+ * index. */
 #include "base/io.h"
 #include "data/text/array.h"
 #include "data/shard/shard.h"

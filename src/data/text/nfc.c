@@ -1,7 +1,7 @@
-/* Almost all text is in normal form already, so a check comes first: 32 bytes at a time where
- * first bytes tell enough, else one look-up per character. What may change is a segment: from the last character that no
- * neighbour changes (combining class 0, quick check YES) to the next one. Segments are decomposed, put in canonical
- * order and composed again; everything between them is copied. */
+/* Almost all text is already in normal form; a check therefore runs first: 32 bytes at a time where first
+ * bytes are sufficient, else one look-up per character. Only segments may change: from the last character
+ * that no neighbour changes (combining class 0, quick check YES) to the next one. Segments are decomposed,
+ * put in canonical order and recomposed; everything between them is copied. */
 #include "data/text/nfc.h"
 #include "base/utf8.h"
 #include "data/text/array.h"
@@ -27,9 +27,9 @@ struct letter {
     uint8_t combining;
 };
 
-/* First bytes of characters that may be trouble. Not among them: what lies below U+0300; cf, d0, d1 (Greek and Cyrillic
- * letters); e4 to e9, eb and ec (Chinese characters, Hangul syllables). suspects[low half] has bit 0 for c_, 1 for d_, 2
- * for e_, 3 for f_. */
+/* First bytes of characters that may be trouble. Not among them: what lies below U+0300; cf, d0, d1 (Greek
+ * and Cyrillic letters); e4 to e9, eb and ec (Chinese characters, Hangul syllables). suspects[low half] has
+ * bit 0 for c_, 1 for d_, 2 for e_, 3 for f_. */
 static const uint8_t suspects[16] = {14 & ~2, 14 & ~2, 14, 14,      14 & ~4, 14 & ~4, 14 & ~4, 14 & ~4,
                                      14 & ~4, 14 & ~4, 14, 14 & ~4, 15 & ~4, 15,      15,      14};
 
@@ -57,8 +57,8 @@ static size_t skip_plain(const uint8_t *text, size_t at, size_t bytes)
     return at;
 }
 
-/* Begin of the first segment of text[at, bytes) that may change, *trouble: the character for which; `bytes` when there
- * is none. A character that no neighbour changes stands at `at`, or the text begins there. */
+/* Begin of the first segment of text[at, bytes) that may change, *trouble: the character for which; `bytes`
+ * when there is none. A character that no neighbour changes stands at `at`, or the text begins there. */
 static size_t find_segment(const uint8_t *text, size_t at, size_t bytes, size_t *trouble)
 {
     size_t segment = at;
@@ -122,7 +122,8 @@ static size_t decompose(uint32_t code, struct letter *letters)
     return count;
 }
 
-/* Sorts a run of marks by combining class, equal ones in the order they have; `room` has place for `count`. */
+/* Sorts a run of marks by combining class, equal ones in the order they have; `room` has place for `count`.
+ */
 static void sort_marks(struct letter *marks, size_t count, struct letter *room)
 {
     if (count <= 16) {

@@ -1,14 +1,15 @@
-/* When is it certain? Let M be the highest rank that is used when the bytes of a character are merged alone and
- * become one token. Consider the first merge in a piece that crosses a border of the character while it is not
- * whole. Inside, all went as if it were alone, so the next merge inside is possible and has rank M at most; the
- * one that crosses has a lower one, or it would wait. Its side in the character is a true prefix of it, joined
- * with something that ends before, or a true suffix, joined with something that begins behind. So where all merges
- * of such sides have ranks above M, the character becomes whole first, whatever its neighbours do. It may be whole
- * from the beginning when nothing is done with it before rank M: all merges with the whole character must have
- * higher ranks, too.
+/* When is it certain that a character is merged first? Let M be the highest rank used when the bytes of a
+ * character are merged alone and become one token. Consider the first merge in a piece that crosses a
+ * border of the character before the character is complete. All merges inside were the same as for the
+ * character alone, so the next merge inside is possible and has rank M at most; the crossing merge has a
+ * lower rank, or it would wait. Its side in the character is a proper prefix of it, joined with something
+ * that ends before, or a proper suffix, joined with something that begins after. Therefore, if all merges
+ * of such sides have ranks above M, the character is completed first, whatever its neighbours are. Merging
+ * may begin with the complete character if nothing else happens to it before rank M: all merges with the
+ * complete character must have higher ranks, too.
  *
- * borders[last byte before][first byte behind] holds the lowest ranks of merges over a border between those bytes:
- * bytes instead of characters, which is on the safe side. */
+ * borders[last byte before][first byte after] holds the lowest ranks of merges across a border between
+ * those bytes. Bytes instead of characters are a conservative approximation. */
 #include "data/tokenizer/bpe_chars.h"
 #include "data/text/array.h"
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Counting in parallel. The documents are cut into segments of about a megabyte at places where the split
- * does not notice (pretokenizer_cut), so that one large file keeps all threads busy, too. Each thread counts into
- * tables of its own, PARTS of them by the top bits of the hash; then part p of all threads is added up by one
- * thread. Sums of integers do not depend on the order. */
+/* Counting in parallel. The documents are divided into segments of about a megabyte at positions that do
+ * not change the pieces (pretokenizer_cut); one large file therefore keeps all threads busy too. Each
+ * thread counts into its own tables, PARTS of them by the top bits of the hash; then one thread adds up
+ * part p of all threads. Sums of integers do not depend on the order. */
 #include "data/tokenizer/bpe_count.h"
 #include "base/parallel.h"
 #include "data/text/array.h"

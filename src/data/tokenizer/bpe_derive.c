@@ -1,16 +1,16 @@
-/* tiktoken merges any two neighbours that together are a token; a list of merges names the two. The list needs
- * one entry for each token at most:
+/* tiktoken merges any two neighbours that together are a token; a list of merges names the two. The list
+ * needs at most one entry per token:
  *
- *   Let x, y be neighbours that are about to be merged to T. No merge has crossed the ends of T so far, so those
- *   inside T were chosen among the pairs inside T, by the same rule: the lowest id, the leftmost first. What was
- *   done to T is therefore what is done to T alone, wherever it stands, and only one pair can be the last one:
- *   the one that is met when T is merged by itself. Others that make up T are never neighbours.
+ *   Let x, y be neighbours that are about to be merged to T. No merge has crossed the ends of T so far, so
+ *   those inside T were chosen among the pairs inside T, by the same rule: the lowest id, the leftmost
+ *   first. The merges inside T are therefore those of T alone, in any context, and only one pair can be the
+ *   last one: the last pair when T is merged by itself. Other pairs that make up T are never neighbours.
  *
- * So merging each token by itself gives all merges that ever happen, in the order of their results: the same
- * ids as tiktoken's on every text, not only on most. Inside T only shorter tokens are made: taken by length,
- * each token finds the merges that it needs. A token that is not down to two parts when nothing can be merged
- * any more is out of reach; it appears as a whole piece alone and has no merge. (Where higher ids are needed to
- * make a lower one, as in Llama-3's vocabulary, taking tokens by id would miss it.) */
+ * Merging each token by itself therefore gives all merges that ever happen, in the order of their results:
+ * the same ids as tiktoken's on every text. Only shorter tokens are made inside T: when tokens are
+ * processed by length, each token finds the merges that it needs. A token that does not end in two parts is
+ * unreachable by merges; it occurs only as a complete piece and has no merge. (Where higher ids are needed
+ * to make a lower one, as in Llama-3's vocabulary, processing tokens by id would miss it.) */
 #include "data/tokenizer/bpe_derive.h"
 #include "data/text/array.h"
 #include "data/tokenizer/bpe_merge.h"

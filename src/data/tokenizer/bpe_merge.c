@@ -1,7 +1,7 @@
-/* Short pieces: one number for each pair of neighbours holds its rank and place; the smallest is found by a
- * few vector instructions, and the pairs that a merge changes are looked up again. Long pieces: the same with
- * a heap, whose entries are dropped when their place does not have that rank any more. Both do the same, also
- * for ties; a test holds them against each other. */
+/* Short pieces: one number per pair of neighbours holds its rank and position; a few vector instructions
+ * find the smallest, and the pairs changed by a merge are looked up again. Long pieces: the same with a
+ * heap; an entry is discarded when its position no longer has that rank. Both give the same result, also
+ * for ties; a test compares them. */
 #include "data/tokenizer/bpe_merge.h"
 #include "data/text/array.h"
 #include "data/tokenizer/bpe_chars.h"

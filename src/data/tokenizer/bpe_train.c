@@ -1,24 +1,26 @@
-/* Byte-pair encoding, learnt (Sennrich, Haddow, Birch: arXiv:1508.07909), on unique pieces with their counts.
+/* Training of byte-pair encoding (Sennrich, Haddow, Birch: arXiv:1508.07909) on unique pieces with their
+ * counts.
  *
  * One step takes the most frequent pair of neighbours (a, b), makes the token ab and replaces the pair
  * everywhere.
  *
  *   words    the unique pieces as symbols; they shrink in place
- *   pairs    (a, b) -> count over all words (times the count of the word), and the words in which it may occur
- *   heap     pairs by count, then by smaller (a, b); lazy: an entry whose count is out of date is put back with
- *            its count of now. Most pairs are rare and never come up: those below `floor` stay out until the heap
- *            is empty, then the floor goes down
+ *   pairs    (a, b) -> count over all words (times the count of the word), and the words in which it may
+ *            occur
+ *   heap     pairs by count, then by smaller (a, b); lazy: an entry with an outdated count is put back with
+ *            its current count. Most pairs are rare and never reach the top: those below `floor` stay out
+ *            until the heap is empty, then the floor is lowered
  *
- * A step touches only the words of its pair. Their neighbours' counts change; what goes up are pairs with the
- * new token, and the words seen for those are written as one run per pair and step into a pool (`runs`), so
- * no list ever grows in place.
+ * A step touches only the words of its pair. The counts of the neighbours change; only pairs with the new
+ * token increase, and the words seen for them are written as one run per pair and step into a pool
+ * (`runs`), so no list ever grows in place.
  *
- * Two different merges can make the same bytes (ab+c, a+bc). The token is then the same one, so that the
- * vocabulary stays a set of strings; only then can a pair that has been merged before appear again, and it is
- * merged again without a new rule.
+ * Two different merges can make the same bytes (ab+c, a+bc). Both then give the same token, and the
+ * vocabulary stays a set of strings. Only in this case can a merged pair appear again; it is merged again
+ * without a new rule.
  *
- * Time is about the number of replaced symbols; memory about 4 bytes per byte of unique pieces and 30 per
- * pair. Everything counts in i64. The loop is serial: counting the text, in parallel (bpe_count.c), takes
+ * Time is about the number of replaced symbols; memory is about 4 bytes per byte of unique pieces and 30
+ * per pair. All counts are i64. The loop is serial: counting the text, in parallel (bpe_count.c), takes
  * most of the time of a large text. */
 #include "data/tokenizer/bpe_train.h"
 #include "base/clock.h"

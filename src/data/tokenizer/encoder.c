@@ -1,18 +1,17 @@
-/* Text -> ids. Added tokens are cut out first; the rest is split, and each piece becomes ids.
+/* Encodes text to ids. Added tokens are cut out first; the rest is split, and each piece becomes ids.
  *
- * Language repeats itself: almost every piece was seen before. So each encoder remembers pieces in a
- * direct-mapped cache, and what counts is how fast a hit is: a line of the cache is one line of the CPU's
+ * Language repeats itself: almost every piece occurred before. Each encoder therefore caches pieces in a
+ * direct-mapped cache, and the speed of a hit matters most. A line of this cache is one line of the CPU's
  * cache,
  *
  *   0   key    the bytes of the piece, zero-filled: 32
  *   32  ids    7 of 4 bytes
  *   60  meta   bytes of the piece << 8 | ids; 0: free line
  *
- * compared and copied out with one vector instruction each. Up to 16 MB of them: with a quarter of that,
- * dictionary text (GCIDE) is encoded at two thirds of the speed; but a cache begins small, since most texts need
- * no more and memory costs time, too. Pieces are taken in batches: first all keys are hashed
- * and their lines prefetched, then looked up. Longer pieces, and those with more ids, are merged each time.
- * */
+ * compared and copied with one vector instruction each. The cache has up to 16 MB: with a quarter of that,
+ * dictionary text (GCIDE) is encoded at two thirds of the speed. It starts small, because most texts need
+ * no more and memory costs time, too. Pieces are processed in batches: all keys are hashed and their lines
+ * prefetched, then looked up. Longer pieces, and those with more ids, are merged each time. */
 #include "data/text/array.h"
 #include "data/tokenizer/bpe_merge.h"
 #include "data/tokenizer/tokenizer_int.h"
@@ -247,9 +246,9 @@ static status encode_gap(struct encoder *e, int level, const uint8_t *text, size
                       : encode_plain(e, text, 0, bytes, readable);
 }
 
-/* As HF does it: matches are found from left to right, the longest at each place. One that counts as text here
- * (a special token with SPECIALS_AS_TEXT) still covers shorter ones. Stripping moves the ends of a token, but
- * the next match may begin in what rstrip took. */
+/* As HF does it: matches are found from left to right, the longest at each place. One that counts as text
+ * here (a special token with SPECIALS_AS_TEXT) still covers shorter ones. Stripping moves the ends of a
+ * token, but the next match may begin in what rstrip took. */
 static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t bytes, size_t readable,
                            enum specials specials)
 {

@@ -1,7 +1,7 @@
-/* "normalizer" and "pre_tokenizer" of tokenizer.json. The format describes a pipeline of many kinds of parts;
- * every part is compared with what is implemented, and anything else, also a key that is not known, is
- * refused by its JSON path: a tokenizer that is read almost right gives ids that are almost right, and nobody
- * sees it. */
+/* "normalizer" and "pre_tokenizer" of tokenizer.json. The format describes a pipeline of many kinds of
+ * parts. Every part is compared with the implemented ones; anything else, including an unknown key, is an
+ * error with its JSON path. A tokenizer that is read almost right gives ids that are almost right, and
+ * nobody notices. */
 #include "data/tokenizer/pretokenizer.h"
 #include <jansson.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static status expect_flag(const json_t *object, const char *path, const char *ke
     return FAIL(STATUS_DATA, "%s: %s=%s is not supported", path, key, wanted ? "false" : "true");
 }
 
-/* What is read: the stages, and for each the pattern it came from; DeepSeek-V3's three become one at the end. */
+/* What is read: the stages, and for each the pattern it came from; DeepSeek-V3's three become one at the
+ * end. */
 struct reading {
     struct pretokenizer *p;
     int part[PRETOKENIZER_STAGES_MAX]; /* which pattern of stages[i].row */
@@ -73,8 +74,8 @@ static status read_byte_level(struct reading *r, const json_t *part, const char 
     return add_stage(r, path, (struct split_stage){.row = &split_table[SPLIT_GPT2]}, 0);
 }
 
-/* `otherwise`: for a part without the key. With invert, matches and the text between them change places, and so do
- * the two ways to merge; Isolated and Contiguous stay what they are. */
+/* `otherwise`: for a part without the key. With invert, matches and the text between them change places,
+ * and so do the two ways to merge; Isolated and Contiguous stay what they are. */
 static status read_behavior(const json_t *part, const char *path, bool invert, const char *otherwise,
                             enum split_behavior *out)
 {

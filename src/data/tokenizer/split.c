@@ -1,15 +1,16 @@
-/* Scanners for the patterns in split_table, exact to the last white-space rule. A piece depends only on the
- * text from its own start, so each scanner is one function (text, start) -> end; its alternatives are tried
- * in the order of the pattern.
+/* Scanners for the patterns in split_table, exact in every white-space rule. A piece depends only on the
+ * text from its own start; each scanner is therefore one function (text, start) -> end; its alternatives
+ * are tried in the order of the pattern.
  *
- * Most patterns are one family with small differences (struct family): a word with at most one other character
- * before it, a few digits, punctuation with line ends behind it, white space. The members of a family are
- * constants to the compiler, so each row gets code of its own.
+ * Most patterns are one family with small differences (struct family): a word with at most one other
+ * character before it, a few digits, punctuation followed by line ends, white space. The members of a
+ * family are compile-time constants, so each row gets its own code.
  *
- * Two things carry the speed. Where text is ASCII, 64 bytes at a time become sets of places (struct window), and the
- * pieces are found for all of them at once, with a few dozen instructions and without a branch for each. Elsewhere, and
- * where a window cannot tell, the scanners go from character to character: ASCII letters 32 bytes at a time, the class
- * of any other character by one table look-up (ASCII) or two (unicode.h). Measured: docs/PERF.md.
+ * Two techniques give the speed. Where text is ASCII, 64 bytes at a time become sets of positions (struct
+ * window), and their pieces are found together, with a few dozen instructions and without a branch per
+ * piece. Elsewhere, and where a window is not sufficient, the scanners go from character to character:
+ * ASCII letters 32 bytes at a time, the class of any other character by one table look-up (ASCII) or two
+ * (unicode.h). Measured: docs/PERF.md.
  *
  * In the comments U, N, S, ... are sets of classes as in split_int.h. */
 #include "data/tokenizer/split.h"
@@ -152,9 +153,9 @@ struct family {
     uint32_t word, punct;
 };
 
-/* [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*. The first alternative takes all it can of UPPERISH; without a
- * lower letter behind, it gives back up to the last character that is in both sets; without one, the second
- * alternative takes all. */
+/* [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*. The first alternative takes all it can of UPPERISH;
+ * without a lower letter behind, it gives back up to the last character that is in both sets; without one,
+ * the second alternative takes all. */
 static inline size_t cased_end(const uint8_t *text, size_t at, size_t bytes)
 {
     size_t both = 0;
@@ -219,9 +220,9 @@ FAMILY(o200k, .contraction = CONTRACTION_BEHIND, .word = L | M, .punct = NOT_SLN
        .slash = true)
 FAMILY(tekken, .word = L | M, .punct = NOT_SLN, .digits = 1, .cased = true, .slash = true)
 
-/* DeepSeek-V3: numbers are cut out first, then runs of Chinese and Japanese characters; the third pattern divides what is
- * between them and each such run, as texts of their own. So to it, a number is the end of the text, and so is a
- * character of the other side: `inside` a run or not. */
+/* DeepSeek-V3: numbers are cut out first, then runs of Chinese and Japanese characters; the third pattern
+ * divides what is between them and each such run, as texts of their own. So to it, a number is the end of
+ * the text, and so is a character of the other side: `inside` a run or not. */
 static inline bool is_deepseek_cjk(uint32_t code)
 {
     return (code >= 0x4e00 && code <= 0x9fa5) || (code >= 0x3040 && code <= 0x30ff);
@@ -282,14 +283,15 @@ static inline size_t deepseek3_end(const uint8_t *text, size_t at, size_t bytes)
         if (b.newline_end != 0) return b.newline_end;
         return part_unit_at(text, b.end, bytes, false).set == 0 ? b.end : blank_end(b, at, bytes);
     }
-    /* No alternative begins with a control or unassigned character that has no word behind it: such characters
-     * are left over between two matches, all in one piece. */
+    /* No alternative begins with a control or unassigned character that has no word behind it: such
+     * characters are left over between two matches, all in one piece. */
     for (; next.set & C; end += next.bytes, next = u)
         if ((u = part_unit_at(text, end + next.bytes, bytes, inside)).set & (L | M)) break;
     return end;
 }
 
-/* 64 bytes as sets of places, bit i for byte i. Only ASCII counts: what is not, and all behind it, is in no set. */
+/* 64 bytes as sets of places, bit i for byte i. Only ASCII counts: what is not, and all behind it, is in no
+ * set. */
 struct window {
     int bytes; /* before the first that is not ASCII */
     uint64_t letter, upper, digit, blank, newline, space, quote, slash,
@@ -358,9 +360,9 @@ static inline uint64_t with_contractions(uint64_t starts, uint64_t quotes, bool 
     return starts;
 }
 
-/* Where white space begins a piece; *limit: from which place on nothing is known of it. `blank` without the line ends that
- * belong to the punctuation before them. A run falls into what ends in its last line end, what follows, and its last
- * character, which is not followed by white space. */
+/* Where white space begins a piece; *limit: from which place on nothing is known of it. `blank` without the
+ * line ends that belong to the punctuation before them. A run falls into what ends in its last line end,
+ * what follows, and its last character, which is not followed by white space. */
 static inline uint64_t blank_starts(uint64_t blank, uint64_t newline, uint64_t ends_before, uint64_t *limit)
 {
     uint64_t gap = blank & ~newline, behind = firsts(gap) & (blank & newline) << 1;
@@ -369,8 +371,8 @@ static inline uint64_t blank_starts(uint64_t blank, uint64_t newline, uint64_t e
     return firsts(blank) | behind | (gap & ~(blank >> 1) & ~ends_before);
 }
 
-/* Where pieces begin in the window at text[at], where one begins; 0 is left out. A piece that ends behind the window, or
- * at what is not known, has no end here. */
+/* Where pieces begin in the window at text[at], where one begins; 0 is left out. A piece that ends behind
+ * the window, or at what is not known, has no end here. */
 static inline __attribute__((always_inline)) uint64_t
 window_starts(struct family f, struct window w, const uint8_t *text, size_t at, size_t bytes)
 {
@@ -443,7 +445,8 @@ SCAN(deepseek3)
 #define LLAMA3_TEXT(numbers)                                                                                 \
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"                 \
                  "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-/* cl100k as tiktoken had it up to 0.6: the same pieces as LLAMA3_TEXT, since \s* takes all line ends but one. */
+/* cl100k as tiktoken had it up to 0.6: the same pieces as LLAMA3_TEXT, since \s* takes all line ends but
+ * one. */
 #define POSSESSIVE_TEXT(numbers)                                                                             \
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"       \
     "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
@@ -455,8 +458,8 @@ const struct split_row split_table[SPLIT_COUNT] = {
           "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s"},
          1,
          gpt2_scan},
-    /* tiktoken since 0.7 writes \p{N}{1,3}+, which to Oniguruma is not possessive but ({1,3})+: in tokenizer.json
-     * that text means numbers of any length, so it is not among the spellings. */
+    /* tiktoken since 0.7 writes \p{N}{1,3}+, which to Oniguruma is not possessive but ({1,3})+: in
+     * tokenizer.json that text means numbers of any length, so it is not among the spellings. */
     [SPLIT_CL100K] = {{"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| "
                        "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
                       1,

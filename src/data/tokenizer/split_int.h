@@ -1,4 +1,4 @@
-/* Characters as the scanners see them: shared by split.c and split_stage.c. */
+/* Characters as classified by the scanners: shared by split.c and split_stage.c. */
 #ifndef INGOT_DATA_TOKENIZER_SPLIT_INT_H
 #define INGOT_DATA_TOKENIZER_SPLIT_INT_H
 #include "base/utf8.h"
@@ -19,8 +19,8 @@ enum {
 };
 
 struct split_unit { /* one character */
-    uint32_t set;   /* its class as a set; the empty set behind the text, which no test finds in any set */
-    uint32_t bytes; /* 0 behind the text */
+    uint32_t set;   /* its class as a set; empty after the end of the text, which is a member of no set */
+    uint32_t bytes; /* 0 after the end of the text */
     uint32_t code;
 };
 

@@ -1,5 +1,5 @@
-/* Stages that are done one by one. Each is a function of the text from the begin of a piece, as the scanners of
- * split.c are, so nothing is kept from one piece to the next. */
+/* Stages performed one by one. Each is a function of the text from the start of a piece, like the scanners
+ * of split.c; no state is kept between pieces. */
 #include "data/tokenizer/split_stage.h"
 #include "data/tokenizer/split_int.h"
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* The tokenizer object: what does not depend on how it came to be (bpe_train.c, tokenizer_json.c). */
+/* The tokenizer object: the parts independent of its origin (bpe_train.c, tokenizer_json.c). */
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/text/array.h"

@@ -1,5 +1,5 @@
-/* Which files make a tokenizer: tokenizer.json; vocab.json with merges.txt, in GPT-2's first release called
- * encoder.json and vocab.bpe; a rank file of tiktoken, whatever its name. */
+/* The files of a tokenizer: tokenizer.json; vocab.json with merges.txt, called encoder.json and vocab.bpe
+ * in GPT-2's first release; a rank file of tiktoken with any name. */
 #include "data/tokenizer/tokenizer_file.h"
 #include "base/io.h"
 #include "data/tokenizer/tiktoken.h"

@@ -1,4 +1,4 @@
-/* Tokenizers on disk: what files there are and which of them are read and written. */
+/* Tokenizers on disk: detection of file types, reading and writing. */
 #ifndef INGOT_DATA_TOKENIZER_TOKENIZER_FILE_H
 #define INGOT_DATA_TOKENIZER_TOKENIZER_FILE_H
 #include "data/tokenizer/tokenizer_int.h"

@@ -1,5 +1,6 @@
-/* Writing tokenizer.json as Hugging Face tokenizers reads it, a tokenizer_config.json with which AutoTokenizer
- * finds it, special_tokens_map.json, and where the tokenizer is of GPT-2's kind the older pair of files. */
+/* Writes tokenizer.json as Hugging Face tokenizers reads it, a tokenizer_config.json with which
+ * AutoTokenizer finds it, special_tokens_map.json, and for tokenizers of GPT-2's kind also the older pair
+ * of files. */
 #include "base/io.h"
 #include "data/text/alphabet.h"
 #include "data/text/array.h"

@@ -1,12 +1,12 @@
-/* Inside of a tokenizer: what the object (tokenizer.c), its files (tokenizer_json.c, tiktoken.c), bpe_*.c and
- * encoder.c share. */
+/* Internals of a tokenizer, shared by the object (tokenizer.c), its files (tokenizer_json.c, tiktoken.c), bpe_*.c and
+ * encoder.c. */
 #ifndef INGOT_DATA_TOKENIZER_TOKENIZER_INT_H
 #define INGOT_DATA_TOKENIZER_TOKENIZER_INT_H
 #include "data/tokenizer/pretokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/vocab.h"
 
-/* Ids and ranks are limited so that two ids and a rank fit in 64 bits. */
+/* Ids and ranks are limited: two ids and a rank must fit in 64 bits. */
 enum {
     TOKEN_BITS = 21,
     TOKEN_MAX = 1 << TOKEN_BITS,
@@ -21,36 +21,36 @@ struct merge {
 
 struct added {
     int32_t id;          /* its text is the token's bytes */
-    bool special;        /* is plain text unless SPECIALS_PARSE */
-    bool normalized;     /* the HF flag: these are looked for only where the others did not match */
-    bool lstrip, rstrip; /* takes the white space before or behind it, too */
+    bool special;        /* treated as plain text unless SPECIALS_PARSE */
+    bool normalized;     /* the HF flag: matched only where the others did not match */
+    bool lstrip, rstrip; /* also removes the white space before or after it */
 };
 
 struct bpe_char {  /* a character as a unit of merging: bpe_chars.h */
     int32_t id;    /* -1: merging must begin with its bytes */
-    uint32_t high; /* highest rank used on the way to it */
+    uint32_t high; /* highest rank of the merges that form it */
 };
 
-struct bpe_border {  /* lowest rank of a merge over it whose one side is a part of a character */
-    uint32_t prefix; /* of the character behind */
-    uint32_t suffix; /* of the character before */
+struct bpe_border {  /* lowest rank of a merge across a border with a partial character on one side */
+    uint32_t prefix; /* prefix of the character after the border */
+    uint32_t suffix; /* suffix of the character before the border */
 };
 
 struct tokenizer {
     struct pretokenizer pretokenizer;
-    bool ignore_merges; /* a piece that is a token as a whole is emitted at once, whatever the merges say */
+    bool ignore_merges; /* a piece that is a complete token is emitted at once, regardless of the merges */
     struct vocab vocab;
-    struct merge *merges; /* in order of priority: the position is the rank */
+    struct merge *merges; /* in order of priority: the index is the rank */
     size_t merge_count, merge_cap;
     struct added *added;
     size_t added_count, added_cap;
 
     /* Derived by tokenizer_finish, which also sorts `added`: normalized last, then by text. */
-    size_t added_raw;     /* how many are not normalized */
-    bool first_byte[256]; /* some added token begins with it */
+    size_t added_raw;     /* number of added tokens that are not normalized */
+    bool first_byte[256]; /* an added token begins with this byte */
     int32_t byte_id[256];
-    /* Where the results of merges never go down, their ids serve as ranks: one look-up less for each merge. Of
-     * merges with the same result only one ever happens (bpe_derive.c), so that those need no order. */
+    /* true when the results of merges never decrease: their ids then serve as ranks, which saves one look-up per
+     * merge. Of merges with the same result only one ever happens (bpe_derive.c); those need no order. */
     bool rank_is_id;
     uint64_t *pairs; /* open addressing: left, right, rank from the high bits down; PAIR_FREE */
     size_t pair_mask;
@@ -60,16 +60,16 @@ struct tokenizer {
 };
 #define PAIR_FREE UINT64_MAX
 
-/* Checks and derives the rest from pretokenizer, vocab, merges and added; the table of pairs unless it is there
- * already. STATUS_DATA for a byte that has no token. */
+/* Checks the tokenizer and derives the other fields from pretokenizer, vocab, merges and added; builds the table of
+ * pairs unless it exists. STATUS_DATA for a byte without a token. */
 status tokenizer_finish(struct tokenizer *t) WARN_UNUSED;
 
-/* The ids of bytes, and an empty table of pairs with room for `count`; STATUS_DATA for a byte without a token.
- * tokenizer_pair_add enters merges[index]. */
+/* Sets the ids of bytes, and makes an empty table of pairs with capacity `count`; STATUS_DATA for a byte without a
+ * token. tokenizer_pair_add inserts merges[index]. */
 status tokenizer_pairs_begin(struct tokenizer *t, size_t count) WARN_UNUSED;
 void tokenizer_pair_add(struct tokenizer *t, size_t index);
 
-/* The token that the merge of this rank makes. */
+/* The token made by the merge of this rank. */
 static inline int32_t tokenizer_merged(const struct tokenizer *t, uint32_t rank)
 {
     return t->rank_is_id ? (int32_t)rank : t->merges[rank].id;

@@ -1,11 +1,11 @@
-/* Reading tokenizer.json. The format describes a pipeline of many kinds of parts; this program has one: what
- * pretokenizer.h does, byte-level BPE. Every part is therefore compared with what is implemented, and anything
- * else, also a key that is not known, is refused by name: a tokenizer that is read almost right gives ids that
- * are almost right, and nobody sees it.
+/* Reads tokenizer.json. The format describes a pipeline of many kinds of parts; this program implements
+ * one: pretokenizer.h and byte-level BPE. Every part is compared with the implemented ones; anything else,
+ * including an unknown key, is an error that names it. A tokenizer that is read almost right gives ids that
+ * are almost right, and nobody notices.
  *
- * The vocabulary and the merges are nearly all of the file, 9 MB of half a million strings: they are read in
- * place and once (base/json_scan.h). The small parts become trees. Hugging Face writes added_tokens before model and
- * vocab before merges; a file in another order is read in two passes. */
+ * The vocabulary and the merges are nearly all of the file, 9 MB of half a million strings: they are read
+ * in place and once (base/json_scan.h). The small parts become trees. Hugging Face writes added_tokens
+ * before model and vocab before merges; a file in another order is read in two passes. */
 #include "data/tokenizer/tokenizer_json.h"
 #include "base/json_scan.h"
 #include "data/text/alphabet.h"

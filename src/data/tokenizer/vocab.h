@@ -1,4 +1,4 @@
-/* A vocabulary: id -> bytes for all tokens, bytes -> id for those that BPE makes. Tokens are only added. */
+/* A vocabulary: id -> bytes for all tokens, bytes -> id for those made by BPE. Tokens are never removed. */
 #ifndef INGOT_DATA_TOKENIZER_VOCAB_H
 #define INGOT_DATA_TOKENIZER_VOCAB_H
 #include "base/status.h"
@@ -9,17 +9,17 @@
 enum token_kind {
     TOKEN_HOLE,  /* no token has this id; 0 bytes */
     TOKEN_MODEL, /* made by BPE */
-    TOKEN_ADDED, /* only cut out of the text */
-    TOKEN_RAW,   /* the same, but tokenizer.json lists it in model.vocab, too */
+    TOKEN_ADDED, /* only matched in the text as a whole */
+    TOKEN_RAW,   /* the same, but tokenizer.json also lists it in model.vocab */
 };
 
 struct vocab_token {
-    uint32_t at, bytes; /* in blob */
+    uint32_t at, bytes; /* range in blob */
     enum token_kind kind;
 };
 
 struct vocab_slot {
-    uint32_t hash; /* low half of the hash of the bytes: most others are told apart without a look at them */
+    uint32_t hash; /* low half of the hash of the bytes: distinguishes most others without reading their bytes */
     int32_t id;    /* -1: free */
 };
 
@@ -31,13 +31,13 @@ struct vocab {
     size_t tokens_cap, blob_bytes, blob_cap, model_count, slots_count;
 };
 
-/* Appends a token; its id is the count before. STATUS_DATA when it is empty (and not a hole), when too many
- * bytes come together, and when there is a TOKEN_MODEL token with the bytes of this one. */
+/* Appends a token; its id is the previous count. STATUS_DATA when it is empty (and not a hole), when the total size
+ * is too large, and when a TOKEN_MODEL token with the same bytes exists. */
 status vocab_append(struct vocab *v, const char *bytes, size_t count, enum token_kind kind) WARN_UNUSED;
-/* The same for any id from 0 that is not taken (else STATUS_DATA); ids below it become holes for now. */
+/* The same for any unused id from 0 (a used one is STATUS_DATA); lower unused ids become holes until they are set. */
 status vocab_place(struct vocab *v, int32_t id, const char *bytes, size_t count,
                    enum token_kind kind) WARN_UNUSED;
-/* Room for so many tokens and bytes, so that nothing moves while they are added. */
+/* Reserves capacity for this many tokens and bytes; nothing moves while they are added. */
 status vocab_reserve(struct vocab *v, size_t tokens, size_t bytes) WARN_UNUSED;
 void vocab_free(struct vocab *v);
 
