@@ -105,7 +105,7 @@ status spec_check(const struct spec *s) WARN_UNUSED;
 int preset_count(void);
 const char *preset_name(int i);
 const char *preset_text(int i);                                         /* one-line description */
-/* an unknown name is an error with the nearest name */
+/* An unknown name is an error with the nearest name. */
 status preset_find(const char *name, struct model_spec *m) WARN_UNUSED;
 void model_spec_default(struct model_spec *m);
 void run_spec_default(struct run_spec *r);
