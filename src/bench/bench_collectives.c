@@ -1,6 +1,6 @@
 /* Collectives between the ranks of a job (on GPUs: cuda/collectives.c): every collective over a range of
  * sizes, every element checked. Rates are those of nccl-tests (github.com/NVIDIA/nccl-tests,
- * doc/PERFORMANCE.md):
+ * its page on performance):
  *
  *   op              S, bytes           algorithm bandwidth   bus bandwidth
  *   all_reduce      of the array       S / t                 S / t * 2 (n-1)/n
