@@ -176,8 +176,8 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
 {
     using tile = bwd_tile<HD>;
     constexpr int SLABS = HD / SLAB_COLS;
-    ring<tile::Q_STAGES> q;
-    ring<tile::O_STAGES> o;
+    pipeline_state<tile::Q_STAGES> q;
+    pipeline_state<tile::O_STAGES> o;
     for (uint32_t parity = 0;; parity ^= 1) {
         const int ticket = (int)atomicAdd(a.x.ticket, 1u);
         if (ticket >= a.items) {
@@ -465,142 +465,197 @@ template <int HD> struct consumer {
         if (lane == 0) mbar_arrive(bar);
     }
 
+    // ---- The phases of an item and of a step. `w`: the item that this warpgroup works on, and where it is.
+
+    struct walk {
+        bwd_item item;
+        int key0, key, end[2], end0; // the warpgroup's first key, this thread's; where the queries end that see this thread's two and key0
+        int steps, onward;
+        int query, h;                // of this step: the first query, the head in the group
+        pipeline_state<tile::DS_STAGES> before; // dS of the step before, whose dQ comes next
+        int query_before, head_before;
+        places keys_at; // and, downwards, of the query block that is finished here: M = KEYS
+        float2 ahead[AHEAD];
+    };
+    pipeline_state<tile::Q_STAGES> q;
+    pipeline_state<tile::O_STAGES> o;
+    pipeline_state<tile::DS_STAGES> d;
+    uint32_t dq_parity;
+
+    __device__ __forceinline__ uint32_t q_at() const { return sh.base + tile::AT_Q + q.stage * tile::Q; }
+    __device__ __forceinline__ uint32_t o_at() const { return sh.base + tile::AT_O + o.stage * tile::Q; }
+    __device__ __forceinline__ uint32_t lse_at() const { return sh.base + tile::AT_LSE + q.stage * (M * 4); }
+
+    // Waits for the producer's next item. False: there is none.
+    __device__ __forceinline__ bool item_next(walk &w, uint32_t parity)
+    {
+        mbar_wait(sh.kv_full(), parity);
+        w.item = sh.item();
+        w.item.block = __shfl_sync(0xffffffffu, w.item.block, 0);
+        w.item.kv = __shfl_sync(0xffffffffu, w.item.kv, 0);
+        w.item.first = __shfl_sync(0xffffffffu, w.item.first, 0);
+        w.item.last = __shfl_sync(0xffffffffu, w.item.last, 0);
+        if (w.item.block < 0) return false;
+        w.key0 = w.item.block * KEYS + group * 64;
+        w.key = w.key0 + acc_row(thread, 0);
+        w.end[0] = __ldg(a.x.row_end + w.key);
+        w.end[1] = __ldg(a.x.row_end + w.key + 8);
+        w.end0 = __ldg(a.x.row_end + w.key0);
+        return true;
+    }
+    // Prologue of an item: zero dK and dV, and S^T of its first step.
+    __device__ __forceinline__ void item_begin(walk &w)
+    {
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++) dk[i] = dv[i] = 0;
+        mbar_wait(sh.q_full(q.stage), q.parity);
+        keys_by_tile<0>(s, tile::AT_K, q_at());
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(s);
+        lse_ahead(w.ahead, lse_at());
+        w.steps = (abs(w.item.first - w.item.last) + 1) * a.group;
+        w.onward = a.upward ? M : -M;
+        w.query = w.item.first * M;
+        w.h = 0;
+        w.before = d;
+        w.query_before = 0;
+        w.head_before = 0;
+        w.keys_at = places_of(w.key0);
+    }
+    // dP^T, P^T and dS^T of this step; dV is queued and stays open.
+    __device__ __forceinline__ void score_gradients_step(const walk &w, uint32_t o_now_at)
+    {
+        mbar_wait(sh.o_full(o.stage), o.parity);
+        deltas(sh.base + tile::AT_DELTA + o.stage * (M * 4));
+        keys_by_tile<1>(dp, tile::AT_V, o_now_at);
+        wgmma_commit();
+        named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
+        if (w.query < w.key0 + 63 || w.query + M > w.end0) {
+            const int from[2] = {w.key - w.query, w.key + 8 - w.query}, to[2] = {w.end[0] - w.query, w.end[1] - w.query};
+            mask(from, to);
+        }
+        probabilities(w.ahead, lse_at());
+        wgmma_wait<0>();
+        hold(dp);
+        registers_by_tile(dv, p, o_now_at);
+        wgmma_commit();
+        mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
+        score_gradients();
+        ds_store(sh.base + tile::AT_DS + d.stage * tile::DS);
+        named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
+    }
+    // dQ of the step before, S^T of the next one, and dK. `q_now`: the stage of this step's Q, which lies at q_now_at.
+    __device__ __forceinline__ void gradients_step(walk &w, int step, int q_now, uint32_t q_now_at)
+    {
+        // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it would keep the
+        // compiler from leaving matmuls open. So is S^T behind the last step.
+        if (step > 0) mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
+        float dq[32];
+        dq_product(dq, sh.base + tile::AT_DS + w.before.stage * tile::DS);
+        wgmma_commit();
+        if (step + 1 < w.steps) mbar_wait(sh.q_full(q.stage), q.parity);
+        keys_by_tile<0>(s, tile::AT_K, q_at());
+        wgmma_commit();
+        fence_async();
+        __syncwarp();
+        release(sh.ds_full(d.stage));
+        registers_by_tile(dk, ds, q_now_at);
+        wgmma_commit();
+        wgmma_wait<2>(); // dQ
+        hold(dq);
+        int mode = DQ_ADD;
+        if (step > 0) {
+            mode = dq_next(w);
+            if (mode == DQ_ADD) dq_stage(dq);
+        }
+        lse_ahead(w.ahead, lse_at());
+        wgmma_wait<0>();
+        hold(s);
+#pragma unroll
+        for (int k = 0; k < M / 16; k++) hold(ds[k]);
+        release(sh.q_empty(q_now));
+        if (mode != DQ_ADD) dq_finish(w, dq, mode);
+    }
+    __device__ __forceinline__ void step_next(walk &w)
+    {
+        w.before = d;
+        w.query_before = w.query;
+        w.head_before = w.item.kv * a.group + w.h;
+        d.next();
+        if (++w.h == a.group) {
+            w.h = 0;
+            w.query += w.onward;
+        }
+    }
+    // The tile of dS has been read; what becomes of the dQ that it gave.
+    __device__ __forceinline__ int dq_next(const walk &w)
+    {
+        release(sh.ds_empty(w.before.stage));
+        mbar_wait(sh.dq_empty(group), dq_parity);
+        dq_parity ^= 1;
+        return sh.mode(group);
+    }
+    // dQ that no other key block adds to: scaled, rounded and stored.
+    __device__ __forceinline__ void dq_finish(const walk &w, float (&dq)[32], int mode)
+    {
+        if constexpr (HD == 64)
+            if (a.positions) {
+                const angles t = angles_of(a.upward ? places_of(w.query_before + group * 64) : w.keys_at);
+                if (mode == DQ_LAST) dq_gather(dq, w.query_before, w.head_before);
+                turn_back(dq, t);
+            }
+        if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, w.query_before, w.head_before);
+        const int row = w.query_before + (HD == 64 ? group * 64 : 0), col = w.head_before * HD + (HD == 64 ? 0 : group * 64);
+        rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
+        __syncwarp();
+        release(sh.dq_full(group));
+    }
+    // Epilogue of an item: dQ of its last step, then dK and dV to global memory.
+    __device__ __forceinline__ void item_end(const walk &w)
+    {
+        float dq[32];
+        mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
+        dq_product(dq, sh.base + tile::AT_DS + w.before.stage * tile::DS);
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(dq);
+        hold(dk);
+        hold(dv);
+        const int mode = dq_next(w);
+        if (mode == DQ_ADD) dq_stage(dq);
+        else dq_finish(w, dq, mode);
+        release(sh.kv_empty());
+        if constexpr (HD == 64)
+            if (a.positions) turn_back(dk, angles_of(w.keys_at));
+        const int hd0 = w.item.kv * HD, valid = a.rows - w.key0;
+        rows_store(dv, {1, 1}, a.dv + w.key0 * a.dv_stride + hd0, a.dv_stride, valid);
+        rows_store(dk, {a.scale, a.scale}, a.dk + w.key0 * a.dk_stride + hd0, a.dk_stride, valid);
+    }
+
     __device__ void run()
     {
-        ring<tile::Q_STAGES> q;
-        ring<tile::O_STAGES> o;
-        ring<tile::DS_STAGES> d;
-        uint32_t dq_parity = 0;
+        dq_parity = 0;
         if (group == 1) named_arrive(ELEMENTWISE, GROUPS * WARPGROUP); // warpgroup 0 begins
         for (uint32_t parity = 0;; parity ^= 1) {
-            mbar_wait(sh.kv_full(), parity);
-            bwd_item item = sh.item();
-            item.block = __shfl_sync(0xffffffffu, item.block, 0);
-            item.kv = __shfl_sync(0xffffffffu, item.kv, 0);
-            item.first = __shfl_sync(0xffffffffu, item.first, 0);
-            item.last = __shfl_sync(0xffffffffu, item.last, 0);
-            if (item.block < 0) return;
-            const int key0 = item.block * KEYS + group * 64, key = key0 + acc_row(thread, 0);
-            const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)}, end0 = __ldg(a.x.row_end + key0);
-
-#pragma unroll
-            for (int i = 0; i < HD / 2; i++) dk[i] = dv[i] = 0;
-            mbar_wait(sh.q_full(q.stage), q.parity);
-            keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
-            wgmma_commit();
-            wgmma_wait<0>();
-            hold(s);
-
-            float2 ahead[AHEAD];
-            lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
-            const int steps = (abs(item.first - item.last) + 1) * a.group, onward = a.upward ? M : -M;
-            int query = item.first * M, h = 0;
-            ring<tile::DS_STAGES> before = d; // dS of the step before
-            int query_before = 0, head_before = 0;
-            const places keys_at = places_of(key0); // and, downwards, of the query block that is finished here: M = KEYS
-            // The tile of dS has been read; what becomes of the dQ that it gave.
-            auto dq_next = [&] {
-                release(sh.ds_empty(before.stage));
-                mbar_wait(sh.dq_empty(group), dq_parity);
-                dq_parity ^= 1;
-                return sh.mode(group);
-            };
-            auto dq_finish = [&](float (&dq)[32], int mode) {
-                if constexpr (HD == 64)
-                    if (a.positions) {
-                        const angles t = angles_of(a.upward ? places_of(query_before + group * 64) : keys_at);
-                        if (mode == DQ_LAST) dq_gather(dq, query_before, head_before);
-                        turn_back(dq, t);
-                    }
-                if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, query_before, head_before);
-                const int row = query_before + (HD == 64 ? group * 64 : 0), col = head_before * HD + (HD == 64 ? 0 : group * 64);
-                rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
-                __syncwarp();
-                release(sh.dq_full(group));
-            };
-            for (int step = 0; step < steps; step++) {
-                const uint32_t q_at = sh.base + tile::AT_Q + q.stage * tile::Q, o_at = sh.base + tile::AT_O + o.stage * tile::Q;
+            walk w;
+            if (!item_next(w, parity)) return;
+            item_begin(w);
+            for (int step = 0; step < w.steps; step++) {
+                const uint32_t q_now_at = q_at(), o_now_at = o_at();
                 const int q_now = q.stage, o_now = o.stage;
-                if (HD == 64 && step == steps - a.group) angles_ahead(keys_at);
-                mbar_wait(sh.o_full(o.stage), o.parity);
-                deltas(sh.base + tile::AT_DELTA + o.stage * (M * 4));
-                keys_by_tile<1>(dp, tile::AT_V, o_at);
-                wgmma_commit();
-                named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
-                if (query < key0 + 63 || query + M > end0) {
-                    const int from[2] = {key - query, key + 8 - query}, to[2] = {end[0] - query, end[1] - query};
-                    mask(from, to);
-                }
-                probabilities(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
-                wgmma_wait<0>();
-                hold(dp);
-                registers_by_tile(dv, p, o_at);
-                wgmma_commit();
-                mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
-                score_gradients();
-                const uint32_t ds_at = sh.base + tile::AT_DS + d.stage * tile::DS;
-                ds_store(ds_at);
-                named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
+                if (HD == 64 && step == w.steps - a.group) angles_ahead(w.keys_at);
+                score_gradients_step(w, o_now_at);
                 q.next();
                 o.next();
                 wgmma_wait<0>(); // dV
 #pragma unroll
                 for (int k = 0; k < M / 16; k++) hold(p[k]);
                 release(sh.o_empty(o_now));
-                // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it would keep the
-                // compiler from leaving matmuls open. So is S^T behind the last step.
-                if (step > 0) mbar_wait(sh.ds_full(before.stage), before.parity);
-                float dq[32];
-                dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
-                wgmma_commit();
-                if (step + 1 < steps) mbar_wait(sh.q_full(q.stage), q.parity);
-                keys_by_tile<0>(s, tile::AT_K, sh.base + tile::AT_Q + q.stage * tile::Q);
-                wgmma_commit();
-                fence_async();
-                __syncwarp();
-                release(sh.ds_full(d.stage));
-                registers_by_tile(dk, ds, q_at);
-                wgmma_commit();
-                wgmma_wait<2>(); // dQ
-                hold(dq);
-                int mode = DQ_ADD;
-                if (step > 0) {
-                    mode = dq_next();
-                    if (mode == DQ_ADD) dq_stage(dq);
-                }
-                lse_ahead(ahead, sh.base + tile::AT_LSE + q.stage * (M * 4));
-                wgmma_wait<0>();
-                hold(s);
-#pragma unroll
-                for (int k = 0; k < M / 16; k++) hold(ds[k]);
-                release(sh.q_empty(q_now));
-                if (mode != DQ_ADD) dq_finish(dq, mode);
-                before = d;
-                query_before = query;
-                head_before = item.kv * a.group + h;
-                d.next();
-                if (++h == a.group) {
-                    h = 0;
-                    query += onward;
-                }
+                gradients_step(w, step, q_now, q_now_at);
+                step_next(w);
             }
-            float dq[32];
-            mbar_wait(sh.ds_full(before.stage), before.parity);
-            dq_product(dq, sh.base + tile::AT_DS + before.stage * tile::DS);
-            wgmma_commit();
-            wgmma_wait<0>();
-            hold(dq);
-            hold(dk);
-            hold(dv);
-            const int mode = dq_next();
-            if (mode == DQ_ADD) dq_stage(dq);
-            else dq_finish(dq, mode);
-            release(sh.kv_empty());
-            if constexpr (HD == 64)
-                if (a.positions) turn_back(dk, angles_of(keys_at));
-            const int hd0 = item.kv * HD, valid = a.rows - key0;
-            rows_store(dv, {1, 1}, a.dv + key0 * a.dv_stride + hd0, a.dv_stride, valid);
-            rows_store(dk, {a.scale, a.scale}, a.dk + key0 * a.dk_stride + hd0, a.dk_stride, valid);
+            item_end(w);
         }
     }
 };

@@ -35,7 +35,7 @@ __device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CU
     using tile = dq_tile;
     const int items = a.x.rows_pad / tile::M * a.heads;
     uint32_t parity = 0;
-    for (ring<SLOTS> slot;; slot.next(), parity ^= 1) {
+    for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
         const int ticket = (int)atomicAdd(a.tickets + 1, 1u);
         const walk_item w = ticket < items ? walk_at(ticket, items / a.heads, a.heads, a.group) : walk_item{-1, 0};
         const int row = ticket < items ? a.x.rows_pad - (w.block + 1) * tile::M : -1, head = w.head;
@@ -61,8 +61,8 @@ __device__ inline void dq_load(const CUtensorMap *map, const wide_args &a, uint3
 {
     using tile = dq_tile;
     constexpr int BYTES = tile::N * COLS * 2;
-    ring<STAGES> kv;
-    for (ring<SLOTS> slot;; slot.next()) {
+    pipeline_state<STAGES> kv;
+    for (pipeline_state<SLOTS> slot;; slot.next()) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot));
         mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
@@ -86,8 +86,8 @@ struct dq_group {
     float dq[HD / 2], s[N / 2], dp[N / 2];
     uint32_t ds[N / 16][4];
     float lse2[2], delta[2];
-    ring<tile::K_STAGES> k; // of the tile whose S comes next
-    ring<tile::V_STAGES> v;
+    pipeline_state<tile::K_STAGES> k; // of the tile whose S comes next
+    pipeline_state<tile::V_STAGES> v;
     int k_before;           // the stage of the tile before
 
     __device__ dq_group(const wide_args &a_, uint32_t at_, int group_)
@@ -231,7 +231,7 @@ struct dq_group {
     {
         uint32_t parity = 0;
         if (group == 1) turn_over(); // the first turn is warpgroup 0's
-        for (ring<SLOTS> slot;; slot.next(), parity ^= 1) {
+        for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
             const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot), at + tile::SLOT_FULL + 8 * slot.stage,
                                         at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
             if (item.x < 0) return;
@@ -334,8 +334,8 @@ __device__ inline void dqs_load_keys(const wide_args &a, uint32_t at, const CUte
 {
     using tile = dqs_tile;
     const int blocks = (a.layout.blocks * ROWS + tile::M - 1) / tile::M, heads = a.units * a.group, items = blocks * heads;
-    ring<tile::STAGES> k;
-    for (ring<SLOTS> slot;; slot.next()) {
+    pipeline_state<tile::STAGES> k;
+    for (pipeline_state<SLOTS> slot;; slot.next()) {
         const int ticket = (int)atomicAdd(a.tickets + 1, 1u);
         const walk_item w = ticket < items ? walk_at(ticket, blocks, heads, a.group) : walk_item{-1, 0};
         const int unit = a.unit0 + w.head / a.group, head = unit % a.heads_kv * a.group + w.head % a.group;
@@ -359,8 +359,8 @@ __device__ inline void dqs_load_tiles(const wide_args &a, uint32_t at, int g)
 {
     using tile = dqs_tile;
     const uint64_t once = policy_once();
-    ring<tile::STAGES> k;
-    for (ring<SLOTS> slot;; slot.next()) {
+    pipeline_state<tile::STAGES> k;
+    for (pipeline_state<SLOTS> slot;; slot.next()) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dqs_slot));
         mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
@@ -410,8 +410,8 @@ struct dqs_group {
     }
     __device__ void run()
     {
-        ring<tile::STAGES> k;
-        for (ring<SLOTS> slot;; slot.next()) {
+        pipeline_state<tile::STAGES> k;
+        for (pipeline_state<SLOTS> slot;; slot.next()) {
             const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dqs_slot), at + tile::SLOT_FULL + 8 * slot.stage,
                                         at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
             if (item.x < 0) return;

@@ -66,8 +66,8 @@ __device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const C
 {
     using tile = dkv_tile;
     const int items = a.layout.blocks * a.units;
-    ring<tile::STAGES> q;
-    for (ring<SLOTS> slot;; slot.next()) {
+    pipeline_state<tile::STAGES> q;
+    for (pipeline_state<SLOTS> slot;; slot.next()) {
         const int ticket = (int)atomicAdd(a.tickets, 1u);
         const walk_item w = ticket < items ? walk_at(ticket, a.layout.blocks, a.units, 1) : walk_item{-1, 0};
         const int unit = a.unit0 + w.head, kv = unit % a.heads_kv;
@@ -116,7 +116,7 @@ __device__ inline void dkv_load_keys(uint32_t at, const CUtensorMap *map_k, cons
 {
     using tile = dkv_tile;
     uint32_t parity = 0;
-    for (ring<SLOTS> slot;; slot.next(), parity ^= 1) {
+    for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dkv_slot));
         mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
@@ -242,9 +242,9 @@ template <int STORES> struct dkv_group {
 
     __device__ void run()
     {
-        ring<tile::STAGES> q;
+        pipeline_state<tile::STAGES> q;
         uint32_t parity = 0;
-        for (ring<SLOTS> slot;; slot.next(), parity ^= 1) {
+        for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
             const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dkv_slot), at + tile::SLOT_FULL + 8 * slot.stage,
                                         at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
             if (item.x < 0) return;

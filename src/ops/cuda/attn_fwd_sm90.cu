@@ -133,8 +133,8 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
     const int sets = a.heads >> a.shift, total = blocks * sets;
     auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
     int ticket = blockIdx.x;
-    ring<tile::Q_STAGES> q_ring;
-    for (ring<2> slot;; slot.next(), q_ring.next()) {
+    pipeline_state<tile::Q_STAGES> q_ring;
+    for (pipeline_state<2> slot;; slot.next(), q_ring.next()) {
         auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
         mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
         if (s.redo == 0 && ticket < total) {
@@ -182,8 +182,8 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
     const uint32_t at = shared_at(shared);
     const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
     constexpr int BYTES = tile::N * COLS * 2;
-    ring<tile::STAGES> kv;
-    for (ring<2> slot;; slot.next()) {
+    pipeline_state<tile::STAGES> kv;
+    for (pipeline_state<2> slot;; slot.next()) {
         mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
         const auto &s = slots[slot.stage];
         if (s.at < 0) return;

@@ -51,8 +51,8 @@ struct grad_shared {
 __device__ inline void grad_produce(const grad_args &a, const grad_shared sh, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *v,
                                     const CUtensorMap *o)
 {
-    ring<GRAD_STAGES> st;
-    ring<2> qk, f;
+    pipeline_state<GRAD_STAGES> st;
+    pipeline_state<2> qk, f;
     for (int item = blockIdx.x; item < a.items; item += gridDim.x) {
         const int block = item / a.docs.heads_k, head_k = item % a.docs.heads_k;
         delta_walk walk(a.docs, a.m.first_doc, block);
@@ -101,8 +101,8 @@ struct grad_group {
     const grad_shared sh;
     int thread, warp, lane;
     int mine; // the first of this thread's two rows; the other is 8 further on
-    ring<GRAD_STAGES> st;
-    ring<2> qk, f, sums;
+    pipeline_state<GRAD_STAGES> st;
+    pipeline_state<2> qk, f, sums;
     int row, len, head_k, h; // of the chunk; h: the value head
 
     __device__ grad_group(const grad_args &a_, const grad_shared &sh_)
@@ -220,7 +220,7 @@ struct grad_group {
                 x = rho[half] * fmaf(-back[half], low_f32(p), x);
                 y = rho[half] * fmaf(-back[half], high_f32(p), y);
             }
-        rows_store(acc, 1.0f, to + (int64_t)row * stride + head_k * HEAD, stride, len);
+        rows_store(acc, {1, 1}, to + (int64_t)row * stride + head_k * HEAD, stride, len);
     }
 };
 
@@ -536,7 +536,7 @@ struct grad_keys : grad_group {
 __device__ inline void grad_rates(const grad_args &a, const grad_shared sh)
 {
     const int lane = threadIdx.x % WARP, i = 2 * lane;
-    for (ring<2> sums;; sums.next()) {
+    for (pipeline_state<2> sums;; sums.next()) {
         mbar_wait(sh.sums_full(sums.stage), sums.parity);
         const int4 c = *(const int4 *)sh.sums(sums.stage, SUM_META); // row, rows, head, stage of the factors
         if (c.x < 0) return;

@@ -46,7 +46,7 @@ __device__ inline void back_produce(const back_args &a, unsigned char *shared, c
     auto *meta = (back_meta *)(shared + tile::META_AT);
     constexpr int HALVES = 2 / WGS;
     const int units = (a.docs.slots + (ENDS ? 0 : a.m.counts[COUNT_DOCS])) * a.docs.heads * HALVES;
-    ring<tile::STAGES> st;
+    pipeline_state<tile::STAGES> st;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         delta_unit u;
         int from, link;
@@ -243,7 +243,7 @@ template <int WGS, bool ENDS> struct back_group {
     }
     __device__ void run()
     {
-        for (ring<tile::STAGES> st;; st.next()) {
+        for (pipeline_state<tile::STAGES> st;; st.next()) {
             mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
             const back_meta c = meta[st.stage];
             if (c.row < 0) break;

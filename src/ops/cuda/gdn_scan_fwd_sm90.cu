@@ -36,7 +36,7 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
     auto *meta = (scan_meta *)(shared + tile::META_AT);
     constexpr int HALVES = 2 / WGS;
     const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS], units = (a.docs.slots + docs) * a.docs.heads * HALVES;
-    ring<tile::STAGES> st;
+    pipeline_state<tile::STAGES> st;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         delta_unit u;
         if (!unit_find(a.docs, a.m, unit, HALVES, u)) continue;
@@ -259,7 +259,7 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 32; i++) o[i] = 0;
         before.row = -1;
-        for (ring<tile::STAGES> st;; st.next()) {
+        for (pipeline_state<tile::STAGES> st;; st.next()) {
             mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
             const scan_meta c = meta[st.stage];
             if (c.row < 0) break;

@@ -26,7 +26,7 @@ struct ends_args {
 __device__ inline void ends_produce(const ends_args &a, uint32_t at, const CUtensorMap *k, const CUtensorMap *v, const delta_piece &p, int head, int kind)
 {
     const int slab = head / a.docs.group * 2;
-    ring<ENDS_STAGES> st;
+    pipeline_state<ENDS_STAGES> st;
     for (int row = p.row; row < p.end; row += CHUNK, st.next()) {
         const uint32_t to = at + st.stage * ENDS_STAGE, bar = at + ENDS_FULL + 8 * st.stage;
         mbar_wait(at + ENDS_EMPTY + 8 * st.stage, st.parity ^ 1);
@@ -152,7 +152,7 @@ struct ends_group {
     __device__ void run(int slot)
     {
         begin();
-        ring<ENDS_STAGES> st;
+        pipeline_state<ENDS_STAGES> st;
         for (int row = p.row; row < p.end; row += CHUNK, st.next()) {
             mbar_wait(at + ENDS_FULL + 8 * st.stage, st.parity);
             step(at + st.stage * ENDS_STAGE);

@@ -56,7 +56,7 @@ template <product P> __device__ inline place tile_at(const problem &p, int t, in
 
 template <product P> __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
 {
-    ring<STAGES> s;
+    pipeline_state<STAGES> s;
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         const place x = tile_at<P>(p, t, rank);
         const int row = rank ? p.f + x.column : x.column; // FWD: this block's half of B
@@ -78,7 +78,7 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
 {
     const int wg = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
     const uint32_t to = at + OUT_AT + (wg * 64 + warp * 16) * SLAB_ROW;
-    ring<STAGES> s;
+    pipeline_state<STAGES> s;
     float d[N / 2];
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         for (int i = 0; i < p.steps; i++) {
@@ -231,7 +231,7 @@ struct walk {
 };
 
 // Asks for their gates and ups: as slabs of 64 columns, 2 rows each.
-__device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, const ring<SLOTS> &slot)
+__device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, const pipeline_state<SLOTS> &slot)
 {
     const int own = (threadIdx.x / WARP - 1) * SLOTS + slot.stage;
     if (!w.more() || !one_lane()) return;
@@ -240,13 +240,13 @@ __device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, co
 }
 
 // Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded a step before.
-__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg, walk &ahead, ring<SLOTS> &slot)
+__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg, walk &ahead, pipeline_state<SLOTS> &slot)
 {
     const int warp = threadIdx.x / WARP - 1, chunk = threadIdx.x % WARP, column = x.column + chunk * 8;
     const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
     const int end = min((wg + 1) * 64, p.rows - x.row); // of the rows here
     struct { eight gate[2], up[2], dm[2]; } now, next;
-    ring<SLOTS> coming = slot;
+    pipeline_state<SLOTS> coming = slot;
     auto fetch = [&](int in) {
         const int own = warp * SLOTS + coming.stage;
         const uint32_t from = at + ROWS_AT + own * SLOT;
@@ -289,10 +289,10 @@ __device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const pl
 template <product P> __device__ inline void end(const problem &p, const CUtensorMap *gu, int rank, uint32_t at)
 {
     walk ahead(p, rank);
-    ring<SLOTS> slot;
+    pipeline_state<SLOTS> slot;
     for (int wg = 0; wg < CONSUMERS; wg++) named_arrive(DRAINED + wg, BOTH);
     for (int i = 0; i < SLOTS && P == BWD; i++, slot.next(), ahead.next()) ask(ahead, gu, at, slot);
-    slot = ring<SLOTS>();
+    slot = pipeline_state<SLOTS>();
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         const place x = tile_at<P>(p, t, rank);
         const bool last = t + (int)gridDim.x / PAIR >= p.down * p.across;

@@ -179,7 +179,7 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
 {
     const int pairs = pairs_of<PRODUCT>(g), lane = threadIdx.x % WARP, stride = gridDim.x / PAIR;
     int expert = 0;
-    ring<STAGES> stage;
+    pipeline_state<STAGES> stage;
     if constexpr (!GATHER) {
         if (threadIdx.x >= WARP) return;
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
@@ -225,7 +225,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
     const CUtensorMap *c;
     uint32_t at, out;
     int wg, warp, lane;
-    ring<STAGES> stage;
+    pipeline_state<STAGES> stage;
     float d[N / 2];
 
     __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)

@@ -181,9 +181,10 @@ __device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
             else high = got;
         }
 }
-// 64 rows of an accumulator as bf16: `to` is its first row and column, the first `valid` rows exist.
+// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist, factor
+// scales each of the thread's two rows.
 template <int COUNT>
-__device__ inline void rows_store(const float (&c)[COUNT], float factor, __nv_bfloat16 *to, int64_t stride, int valid)
+__device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride, int valid)
 {
     const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
 #pragma unroll
@@ -194,7 +195,7 @@ __device__ inline void rows_store(const float (&c)[COUNT], float factor, __nv_bf
             uint32_t r[4];
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor, c[4 * (n + k) + 2 * half + 1] * factor);
+                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor[half], c[4 * (n + k) + 2 * half + 1] * factor[half]);
             quad_transpose(r, lane);
             if (row < valid)
                 *reinterpret_cast<int4 *>(to + row * stride + (n + lane % 4) * 8) =
@@ -231,29 +232,6 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "memory");
 }
 
-// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist, factor is of the
-// thread's two rows.
-template <int COUNT>
-__device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride, int valid)
-{
-    const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = acc_row(thread, half * 2);
-#pragma unroll
-        for (int n = 0; n < COUNT / 4; n += 4) {
-            uint32_t r[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                r[k] = two_bf16(c[4 * (n + k) + 2 * half] * factor[half], c[4 * (n + k) + 2 * half + 1] * factor[half]);
-            quad_transpose(r, lane);
-            if (row < valid)
-                *reinterpret_cast<int4 *>(to + row * stride + (n + lane % 4) * 8) =
-                    make_int4((int)r[0], (int)r[1], (int)r[2], (int)r[3]);
-        }
-    }
-}
-
 // ---- mbarriers: 8 bytes of shared memory each. A phase ends when `count` arrivals and all bytes that were announced have come. A waiter
 // names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a fresh barrier returns at once: so a
 // producer's first wait for an empty stage passes.
@@ -285,8 +263,8 @@ __device__ inline void mbar_wait(uint32_t bar, uint32_t parity)
     while (!mbar_try(bar, parity)) {}
 }
 
-// Which stage of a ring comes next, and the parity of the phase of its barriers.
-template <int STAGES> struct ring {
+// Where a producer or a consumer is in a pipeline: the stage that comes next, and the parity of the phase of its barriers.
+template <int STAGES> struct pipeline_state {
     int stage = 0;
     uint32_t parity = 0;
     __device__ void next()
