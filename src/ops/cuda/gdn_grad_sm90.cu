@@ -268,10 +268,13 @@ struct grad_queries : grad_group {
         }
     }
 
-    __device__ void head()
+    // ---- The phases of a value head.
+
+    // E = dO D^T, Y D^T and its transpose, dO S^T over both halves of dv; <S, dS> is the value. Y D^T becomes what G takes: its own elements
+    // below the diagonal, the transpose's elsewhere.
+    __device__ __forceinline__ float halves(float (&e)[32], float (&yd)[32], float (&os)[64])
     {
-        float e[32], yd[32], dy[32], os[64], sds = 0;
-        factors_wait();
+        float dy[32], sds = 0;
         fresh(e);
         fresh(yd);
         fresh(dy);
@@ -307,17 +310,11 @@ struct grad_queries : grad_group {
 #pragma unroll
         for (int at = 0; at < 32; at++) // below the diagonal and above it
             if (mine + at / 2 % 2 * 8 <= acc_col(thread, at)) yd[at] = dy[at];
-        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
-        float kk[32];
-        fresh(kk);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_step(operand_k(q_at()), step_k(i, CHUNK)), operand_step(operand_k(k_at()), step_k(i, CHUNK)), i > 0);
-        wgmma_commit();
-        float m[2] = {0, 0}, qs[2];
-        wgmma_wait<0>();
-        hold(kk);
-        uint32_t ep[4][4];
+        return sds;
+    }
+    // E with its decays, as operand A; m: the sums of M's rows.
+    __device__ __forceinline__ void scores(float (&e)[32], const float (&qk)[32], const float4 (&high)[2], float (&m)[2], uint32_t (&ep)[4][4])
+    {
 #pragma unroll
         for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -328,7 +325,7 @@ struct grad_queries : grad_group {
                 for (int half = 0; half < 2; half++) {
                     const int i = mine + 8 * half, at = 4 * n + 2 * half + x;
                     const float gam = exp2_fast(-fabsf(high[half].x - fj.x)), ev = i >= j ? gam * fj.y * e[at] : 0.0f;
-                    m[half] += i > j ? ev * kk[at] : 0.0f;
+                    m[half] += i > j ? ev * qk[at] : 0.0f;
                     e[at] = ev;
                 }
             }
@@ -337,19 +334,19 @@ struct grad_queries : grad_group {
             pack_a(ep[i], e, i);
             hold(ep[i]);
         }
-        dots(os, q_at(), qs);
-        const float decay[2] = {exp2_fast(high[0].x), exp2_fast(high[1].x)};
-        float dq[64];
-        fresh(dq);
+    }
+    // a b^T of two tiles of the chunk, queued.
+    __device__ __forceinline__ void rows_by_rows(float (&d)[32], uint32_t a_at, uint32_t b_at)
+    {
+        fresh(d);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dq, ep[i], operand_step(operand_mn(k_at(), SLAB), step_mn(i)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(d, operand_step(operand_k(a_at), step_k(i, CHUNK)), operand_step(operand_k(b_at), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
-        fresh(kk);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kk, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(k_at()), step_k(i, CHUNK)), i > 0);
-        wgmma_commit();
+    }
+    // What dg takes from the queries: a row's sum, and <S, dS>.
+    __device__ __forceinline__ void sums_store(const float4 (&high)[2], const float (&decay)[2], const float (&qs)[2], const float (&m)[2], float sds)
+    {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float x = row_sum(m[half]);
@@ -358,6 +355,31 @@ struct grad_queries : grad_group {
         sds = warp_sum(sds);
         if (lane == 0) sum(SUM_SDS)[warp] = sds;
         if (thread == 0) *(int4 *)sum(SUM_META) = make_int4(row, len, h, f.stage);
+    }
+
+    __device__ void head()
+    {
+        float e[32], yd[32], os[64];
+        factors_wait();
+        const float sds = halves(e, yd, os);
+        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
+        float kk[32];
+        rows_by_rows(kk, q_at(), k_at());
+        float m[2] = {0, 0}, qs[2];
+        wgmma_wait<0>();
+        hold(kk);
+        uint32_t ep[4][4];
+        scores(e, kk, high, m, ep);
+        dots(os, q_at(), qs);
+        const float decay[2] = {exp2_fast(high[0].x), exp2_fast(high[1].x)};
+        float dq[64];
+        fresh(dq);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dq, ep[i], operand_step(operand_mn(k_at(), SLAB), step_mn(i)), i > 0);
+        wgmma_commit();
+        rows_by_rows(kk, k_at(), k_at());
+        sums_store(high, decay, qs, m, sds);
         wgmma_wait<0>();
         hold(dq);
         hold(kk);
@@ -407,10 +429,11 @@ struct grad_keys : grad_group {
         }
     }
 
-    __device__ void head()
+    // ---- The phases of a value head.
+
+    // E^T = D dO^T, D dS^T, Y S^T over both halves of dv; dV, and <Y, V> in yv, beside them.
+    __device__ __forceinline__ void halves(float (&et)[32], float (&kds)[64], float (&ys)[64], float (&yv)[4])
     {
-        float et[32], kds[64], ys[64], yv[4] = {0, 0, 0, 0};
-        factors_wait();
         fresh(et);
         fresh(kds);
         fresh(ys);
@@ -437,20 +460,10 @@ struct grad_keys : grad_group {
             release(sh.empty(st.stage));
             st.next();
         }
-        // <D dS^T, K>, <Y S^T, K>, and both into dK.
-        float m[2] = {0, 0}, kd[2], ks[2];
-        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
-        const float last = shared_float4(f_at() + (len - 1) * 32 + 16).x;
-        const float f_[2] = {exp2_fast(last - high[0].x), exp2_fast(last - high[1].x)}, e_[2] = {exp2_fast(high[0].x), exp2_fast(high[1].x)};
-        float kq[32];
-        fresh(kq);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kq, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(q_at()), step_k(i, CHUNK)), i > 0);
-        wgmma_commit();
-        wgmma_wait<0>();
-        hold(kq);
-        uint32_t ep[4][4];
+    }
+    // E^T with its decays, as operand A; m: the sums of M's columns.
+    __device__ __forceinline__ void scores(float (&et)[32], const float (&kq)[32], const float4 (&high)[2], float (&m)[2], uint32_t (&ep)[4][4])
+    {
 #pragma unroll
         for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -471,35 +484,66 @@ struct grad_keys : grad_group {
             pack_a(ep[i], et, i);
             hold(ep[i]);
         }
-        dots(kds, k_at(), kd);
-        dots(ys, k_at(), ks);
-        const float be[2] = {high[0].w * e_[0], high[1].w * e_[1]};
+    }
+    // What dg and dbeta take from the keys.
+    struct key_sums { float m[2], kd[2], ks[2], e[2], f[2]; };
+    __device__ __forceinline__ void sums_store(const float4 (&high)[2], const key_sums &x, const float (&yv)[4])
+    {
 #pragma unroll
-        for (int i = 0; i < 64; i++) kds[i] = f_[i / 2 % 2] * kds[i] - be[i / 2 % 2] * ys[i];
+        for (int half = 0; half < 2; half++) {
+            const float m = row_sum(x.m[half]) * high[half].y;
+            const int j = mine + 8 * half;
+            if (lane % 4 == 0) {
+                sum(SUM_MCOL)[j] = m;
+                sum(SUM_KD)[j] = x.f[half] * high[half].y * x.kd[half];
+                sum(SUM_KS)[j] = x.e[half] * high[half].y * x.ks[half];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float y = yv[i];
+            y += __shfl_xor_sync(0xffffffffu, y, 1);
+            y += __shfl_xor_sync(0xffffffffu, y, 2);
+            y += __shfl_xor_sync(0xffffffffu, y, 4);
+            if (lane % 8 == 0) sum(SUM_YV)[thread / 8 + 16 * i] = y;
+        }
+    }
+
+    __device__ void head()
+    {
+        float et[32], kds[64], ys[64], yv[4] = {0, 0, 0, 0};
+        factors_wait();
+        halves(et, kds, ys, yv);
+        // <D dS^T, K>, <Y S^T, K>, and both into dK.
+        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
+        const float last = shared_float4(f_at() + (len - 1) * 32 + 16).x;
+        key_sums x = {};
+        x.f[0] = exp2_fast(last - high[0].x);
+        x.f[1] = exp2_fast(last - high[1].x);
+        x.e[0] = exp2_fast(high[0].x);
+        x.e[1] = exp2_fast(high[1].x);
+        float kq[32];
+        fresh(kq);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kq, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(q_at()), step_k(i, CHUNK)), i > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(kq);
+        uint32_t ep[4][4];
+        scores(et, kq, high, x.m, ep);
+        dots(kds, k_at(), x.kd);
+        dots(ys, k_at(), x.ks);
+        const float be[2] = {high[0].w * x.e[0], high[1].w * x.e[1]};
+#pragma unroll
+        for (int i = 0; i < 64; i++) kds[i] = x.f[i / 2 % 2] * kds[i] - be[i / 2 % 2] * ys[i];
         float dk[64];
         fresh(dk);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dk, ep[i], operand_step(operand_mn(q_at(), SLAB), step_mn(i)), i > 0);
         wgmma_commit();
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float x = row_sum(m[half]) * high[half].y;
-            const int j = mine + 8 * half;
-            if (lane % 4 == 0) {
-                sum(SUM_MCOL)[j] = x;
-                sum(SUM_KD)[j] = f_[half] * high[half].y * kd[half];
-                sum(SUM_KS)[j] = e_[half] * high[half].y * ks[half];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float x = yv[i];
-            x += __shfl_xor_sync(0xffffffffu, x, 1);
-            x += __shfl_xor_sync(0xffffffffu, x, 2);
-            x += __shfl_xor_sync(0xffffffffu, x, 4);
-            if (lane % 8 == 0) sum(SUM_YV)[thread / 8 + 16 * i] = x;
-        }
+        sums_store(high, x, yv);
         release(sh.sums_full(sums.stage));
         release(sh.f_empty(f.stage));
         named_sync(BAR_G_READY, 2 * WARPGROUP);

@@ -121,11 +121,11 @@ template <int WGS, bool ENDS> struct back_group {
         named_sync(15, WGS * WARPGROUP);
     }
 
-    __device__ void step(const back_meta &c, uint32_t stage)
+    // ---- The phases of a chunk.
+
+    // Queues dS^T K^T into ks and dO^T P into d.
+    __device__ __forceinline__ void delta_gradient_queue(uint32_t stage, uint32_t (&sp)[8][4], uint32_t (&od)[4][4], float (&ks)[32], float (&d)[32])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
-        uint32_t sp[8][4], od[4][4], oe[4][4];
-        float ks[32], d[32];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             pack_a(sp[i], ds, i);
@@ -146,6 +146,11 @@ template <int WGS, bool ENDS> struct back_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(stage + tile::P, 0), step_mn(i)), i > 0);
         wgmma_commit();
+    }
+    // dS^T = e_last dS^T, and queues the first half of += (s e dO^T) Q; oe: s e dO^T.
+    __device__ __forceinline__ void state_output_queue(const back_meta &c, uint32_t stage, const uint32_t (&od)[4][4], uint32_t (&oe)[4][4])
+    {
+        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
@@ -165,10 +170,12 @@ template <int WGS, bool ENDS> struct back_group {
 #pragma unroll
         for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
         wgmma_commit();
-        wgmma_wait<1>();
-        hold(ks);
-        hold(d);
-        uint32_t dd[4][4];
+    }
+    // dD^T = f (dS^T K^T) + dO^T P; queues Y^T = dD^T T and the second half of dS^T += (s e dO^T) Q.
+    __device__ __forceinline__ void y_queue(uint32_t stage, const float (&ks)[32], const float (&d)[32], const uint32_t (&oe)[4][4], uint32_t (&dd)[4][4],
+                                            float (&y)[32])
+    {
+        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
@@ -178,7 +185,6 @@ template <int WGS, bool ENDS> struct back_group {
                 dd[n / 2][n % 2 * 2 + half] = two_bf16(fmaf(f0.x, ks[i], d[i]), fmaf(f1.x, ks[i + 1], d[i + 1]));
             }
         }
-        float y[32];
         fresh(y);
 #pragma unroll
         for (int i = 0; i < 4; i++) hold(dd[i]);
@@ -189,21 +195,20 @@ template <int WGS, bool ENDS> struct back_group {
 #pragma unroll
         for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
         wgmma_commit();
+    }
+    // dS^T as it leaves the chunk, to shared memory.
+    __device__ __forceinline__ void state_store(const back_meta &c, const uint32_t (&sp)[8][4]) const
+    {
         if (!ENDS) named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
         if (!ENDS && !c.last)
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
-        wgmma_wait<1>();
-        hold(y);
-#pragma unroll
-        for (int i = 0; i < 8; i++) hold(sp[i]);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            hold(dd[i]);
-            hold(od[i]);
-        }
-        uint32_t yp[4][4], yb[4][4];
+    }
+    // Queues dS^T -= (beta e Y^T) K; yp: Y^T, yb: -beta e Y^T.
+    __device__ __forceinline__ void state_keys_queue(uint32_t stage, const float (&y)[32], uint32_t (&yp)[4][4], uint32_t (&yb)[4][4])
+    {
+        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_beta(factors, n * 8 + column), f1 = factor_beta(factors, n * 8 + column + 1);
@@ -220,6 +225,33 @@ template <int WGS, bool ENDS> struct back_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(stage + tile::K, SLAB), step_mn(i)), 1);
         wgmma_commit();
+    }
+
+    // dS^T behind the chunk becomes dS^T before it.
+    __device__ void step(const back_meta &c, uint32_t stage)
+    {
+        uint32_t sp[8][4], od[4][4], oe[4][4];
+        float ks[32], d[32];
+        delta_gradient_queue(stage, sp, od, ks, d);
+        state_output_queue(c, stage, od, oe);
+        wgmma_wait<1>();
+        hold(ks);
+        hold(d);
+        uint32_t dd[4][4];
+        float y[32];
+        y_queue(stage, ks, d, oe, dd, y);
+        state_store(c, sp);
+        wgmma_wait<1>();
+        hold(y);
+#pragma unroll
+        for (int i = 0; i < 8; i++) hold(sp[i]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            hold(dd[i]);
+            hold(od[i]);
+        }
+        uint32_t yp[4][4], yb[4][4];
+        state_keys_queue(stage, y, yp, yb);
         if (!ENDS) send(c, yp);
         wgmma_wait<0>();
         hold(ds);

@@ -115,13 +115,11 @@ template <int WGS> struct scan_group {
         named_sync(15, WGS * WARPGROUP);
     }
 
-    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the chunk before left so.
-    // The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the gaps that the arithmetic between leaves.
-    __device__ void step(const scan_meta &c, uint32_t stage)
+    // ---- The phases of a chunk.
+
+    // Queues S^T K^T and the first half of S^T Q^T; O of the chunk before is packed into before_o.
+    __device__ __forceinline__ void state_queue(uint32_t stage, uint32_t (&sp)[8][4], float (&ks)[32], uint32_t (&before_o)[4][4])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
-        uint32_t sp[8][4], before_o[4][4];
-        float ks[32], d[32];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             pack_a(sp[i], s, i);
@@ -142,13 +140,11 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
-        const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
-        uint32_t v[4][4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(stage + tile::V + wg * SLAB, warp, lane, i));
-        wgmma_wait<1>();
-        hold(ks);
-        uint32_t r[4][4];
+    }
+    // R^T = beta V^T - beta e (S^T K^T), as operand A.
+    __device__ __forceinline__ void residual(uint32_t factors, const uint32_t (&v)[4][4], const float (&ks)[32], uint32_t (&r)[4][4]) const
+    {
+        const uint32_t column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_beta(factors, n * 8 + column), f1 = factor_beta(factors, n * 8 + column + 1);
@@ -158,6 +154,10 @@ template <int WGS> struct scan_group {
                 r[n / 2][n % 2 * 2 + half] = two_bf16(f0.x * low_f32(x) - f0.y * ks[4 * n + 2 * half], f1.x * high_f32(x) - f1.y * ks[4 * n + 2 * half + 1]);
             }
         }
+    }
+    // Queues D^T = R^T T^T and the second half of S^T Q^T.
+    __device__ __forceinline__ void delta_queue(uint32_t stage, const uint32_t (&sp)[8][4], uint32_t (&r)[4][4], float (&d)[32])
+    {
         fresh(d);
 #pragma unroll
         for (int i = 0; i < 4; i++) hold(r[i]);
@@ -168,9 +168,10 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 4; i < 8; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), 1);
         wgmma_commit();
-#pragma unroll
-        for (int i = 0; i < 64; i++) s[i] *= decay;
-        hold(s);
+    }
+    // S that enters the chunk and O of the chunk before, to shared memory.
+    __device__ __forceinline__ void out_store(const scan_meta &c, const uint32_t (&sp)[8][4], const uint32_t (&before_o)[4][4]) const
+    {
         named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
         if (a.m.s && !c.first)
 #pragma unroll
@@ -179,12 +180,11 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++)
             store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), before_o[i][0], before_o[i][1], before_o[i][2], before_o[i][3]);
-        wgmma_wait<1>();
-        hold(d);
-#pragma unroll
-        for (int i = 0; i < 4; i++) hold(r[i]);
-        uint32_t dp[4][4], df[4][4];
-        float e_q[16];
+    }
+    // Queues S^T += (f D^T) K; e_q is what S^T Q^T is scaled by.
+    __device__ __forceinline__ void state_update(uint32_t stage, const float (&d)[32], uint32_t (&df)[4][4], float (&e_q)[16])
+    {
+        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
@@ -202,10 +202,10 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
         wgmma_commit();
-        wgmma_wait<1>();
-        hold(o);
-#pragma unroll
-        for (int i = 0; i < 8; i++) hold(sp[i]);
+    }
+    // Queues O^T = s e (S^T Q^T) + D^T P^T; dp is D^T.
+    __device__ __forceinline__ void output_queue(uint32_t stage, const float (&d)[32], const float (&e_q)[16], uint32_t (&dp)[4][4])
+    {
 #pragma unroll
         for (int n = 0; n < 8; n++) {
 #pragma unroll
@@ -223,6 +223,41 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) wgmma_rs<64>(o, dp[i], operand_k(stage + tile::P + step_k(i, CHUNK)), 1);
         wgmma_commit();
+    }
+
+    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the chunk before left so.
+    // The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the gaps that the arithmetic between leaves.
+    __device__ void step(const scan_meta &c, uint32_t stage)
+    {
+        const uint32_t factors = stage + tile::F;
+        uint32_t sp[8][4], before_o[4][4];
+        float ks[32], d[32];
+        state_queue(stage, sp, ks, before_o);
+        const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
+        uint32_t v[4][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(stage + tile::V + wg * SLAB, warp, lane, i));
+        wgmma_wait<1>();
+        hold(ks);
+        uint32_t r[4][4];
+        residual(factors, v, ks, r);
+        delta_queue(stage, sp, r, d);
+#pragma unroll
+        for (int i = 0; i < 64; i++) s[i] *= decay;
+        hold(s);
+        out_store(c, sp, before_o);
+        wgmma_wait<1>();
+        hold(d);
+#pragma unroll
+        for (int i = 0; i < 4; i++) hold(r[i]);
+        uint32_t dp[4][4], df[4][4];
+        float e_q[16];
+        state_update(stage, d, df, e_q);
+        wgmma_wait<1>();
+        hold(o);
+#pragma unroll
+        for (int i = 0; i < 8; i++) hold(sp[i]);
+        output_queue(stage, d, e_q, dp);
         if (a.m.d)
 #pragma unroll
             for (int i = 0; i < 4; i++)
