@@ -20,10 +20,16 @@ struct dq_slot { int row, head, begin, tiles; };        // row < 0: no more; the
 struct dq_tile {
     enum { M = ROWS, N = 64, K_STAGES = 4, V_STAGES = 3 };
     enum { Q = 64 * HD * 2, O = 64 * HDV * 2, K = N * HD * 2, V = N * HDV * 2 }; // bytes: of a warpgroup, of a stage
-    enum { Q_AT = 0, O_AT = Q_AT + GROUPS * Q, K_AT = O_AT + GROUPS * O, V_AT = K_AT + K_STAGES * K, SLOTS_AT = V_AT + V_STAGES * V };
-    enum { SLOT_FULL = SLOTS_AT + SLOTS * (int)sizeof(dq_slot), SLOT_EMPTY = SLOT_FULL + 8 * SLOTS, Q_FULL = SLOT_EMPTY + 8 * SLOTS };
-    enum { Q_EMPTY = Q_FULL + 8 * GROUPS, K_FULL = Q_EMPTY + 8 * GROUPS, K_EMPTY = K_FULL + 8 * K_STAGES };
-    enum { V_FULL = K_EMPTY + 8 * K_STAGES, V_EMPTY = V_FULL + 8 * V_STAGES, BYTES = V_EMPTY + 8 * V_STAGES };
+    using q_smem = smem_field<0, Q, GROUPS>;
+    using o_smem = smem_field<q_smem::END, O, GROUPS>;
+    using k_smem = smem_field<o_smem::END, K, K_STAGES>;
+    using v_smem = smem_field<k_smem::END, V, V_STAGES>;
+    using slots_smem = smem_field<v_smem::END, sizeof(dq_slot), SLOTS>;
+    using slot_pipe = pipeline<slots_smem::END, SLOTS>;
+    using q_pipe = pipeline<slot_pipe::END, GROUPS>;
+    using k_pipe = pipeline<q_pipe::END, K_STAGES>;
+    using v_pipe = pipeline<k_pipe::END, V_STAGES>;
+    enum { BYTES = v_pipe::END };
 };
 
 #ifdef TILE90
@@ -40,37 +46,35 @@ __device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CU
         const walk_item w = ticket < items ? walk_at(ticket, items / a.heads, a.heads, a.group) : walk_item{-1, 0};
         const int row = ticket < items ? a.x.rows_pad - (w.block + 1) * tile::M : -1, head = w.head;
         const int begin = row < 0 ? 0 : __ldg(a.x.row_first + row);
-        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
-        slot_write(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot),
+        tile::slot_pipe::producer_acquire(at, slot);
+        slot_write(tile::slots_smem::at(at, slot.stage),
                    make_int4(row, head, begin, (min(row + tile::M, a.rows) - begin + tile::N - 1) / tile::N));
-        mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        tile::slot_pipe::producer_commit(at, slot.stage);
         if (row < 0) return;
         for (int g = 0; g < GROUPS; g++) {
-            const uint32_t full = at + tile::Q_FULL + 8 * g;
-            mbar_wait(at + tile::Q_EMPTY + 8 * g, parity ^ 1);
+            const uint32_t full = tile::q_pipe::full(at, g);
+            mbar_wait(tile::q_pipe::empty(at, g), parity ^ 1);
             mbar_arrive_expect(full, tile::Q + tile::O);
-            tma_load(at + tile::Q_AT + g * tile::Q, map_q, full, row + g * 64, head * (HD / SLAB_COLS));
-            tma_load(at + tile::O_AT + g * tile::O, map_o, full, row + g * 64, head * (HDV / SLAB_COLS));
+            tma_load(tile::q_smem::at(at, g), map_q, full, row + g * 64, head * (HD / SLAB_COLS));
+            tma_load(tile::o_smem::at(at, g), map_o, full, row + g * 64, head * (HDV / SLAB_COLS));
         }
     }
 }
 
-// Keys or values, heads of COLS columns: full, empty and to are offsets of the first stage's.
-template <int COLS, int STAGES>
-__device__ inline void dq_load(const CUtensorMap *map, const wide_args &a, uint32_t at, int to, int full, int empty)
+// Keys or values, heads of COLS columns, into a field by its pipeline.
+template <int COLS, typename FIELD, typename PIPE> __device__ inline void dq_load(const CUtensorMap *map, const wide_args &a, uint32_t at)
 {
     using tile = dq_tile;
-    constexpr int BYTES = tile::N * COLS * 2;
-    pipeline_state<STAGES> kv;
+    typename PIPE::state kv;
     for (pipeline_state<SLOTS> slot;; slot.next()) {
-        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
-        const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot));
-        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        tile::slot_pipe::consumer_wait(at, slot);
+        const int4 x = slot_read(tile::slots_smem::at(at, slot.stage));
+        tile::slot_pipe::consumer_release(at, slot.stage);
         if (x.x < 0) return;
         for (int j = x.w - 1; j >= 0; j--, kv.next()) {
-            mbar_wait(at + empty + 8 * kv.stage, kv.parity ^ 1);
-            mbar_arrive_expect(at + full + 8 * kv.stage, BYTES);
-            tma_load(at + to + kv.stage * BYTES, map, at + full + 8 * kv.stage, x.z + j * tile::N, x.y / a.group * (COLS / SLAB_COLS));
+            PIPE::producer_acquire(at, kv);
+            PIPE::producer_expect(at, kv.stage, FIELD::BYTES);
+            tma_load(FIELD::at(at, kv.stage), map, PIPE::full(at, kv.stage), x.z + j * tile::N, x.y / a.group * (COLS / SLAB_COLS));
         }
     }
 }
@@ -103,14 +107,14 @@ struct dq_group {
     __device__ void turn_over() const { named_arrive(2 - group, GROUPS * WARPGROUP); }
     __device__ void keys_wait() const
     {
-        mbar_wait(at + tile::K_FULL + 8 * k.stage, k.parity);
-        mbar_wait(at + tile::V_FULL + 8 * v.stage, v.parity);
+        tile::k_pipe::consumer_wait(at, k);
+        tile::v_pipe::consumer_wait(at, v);
     }
     // S and dP of the tile that comes next.
     __device__ void scores_queue()
     {
-        const uint64_t q = operand_k(at + tile::Q_AT + group * tile::Q), key = operand_k(at + tile::K_AT + k.stage * tile::K);
-        const uint64_t o = operand_k(at + tile::O_AT + group * tile::O), value = operand_k(at + tile::V_AT + v.stage * tile::V);
+        const uint64_t q = operand_k(tile::q_smem::at(at, group)), key = operand_k(tile::k_smem::at(at, k.stage));
+        const uint64_t o = operand_k(tile::o_smem::at(at, group)), value = operand_k(tile::v_smem::at(at, v.stage));
         fresh(s);
         fresh(dp);
         wgmma_fence();
@@ -122,7 +126,7 @@ struct dq_group {
     }
     __device__ void dq_queue()
     {
-        const uint64_t b = operand_mn(at + tile::K_AT + k_before * tile::K, N * SLAB_ROW);
+        const uint64_t b = operand_mn(tile::k_smem::at(at, k_before), N * SLAB_ROW);
         hold(dq);
 #pragma unroll
         for (int i = 0; i < N / 16; i++) hold(ds[i]);
@@ -157,7 +161,7 @@ struct dq_group {
     }
     __device__ void values_done()
     {
-        release(at + tile::V_EMPTY + 8 * v.stage);
+        release(tile::v_pipe::empty(at, v.stage));
         v.next();
         k_before = k.stage;
         k.next();
@@ -169,7 +173,7 @@ struct dq_group {
         turn();
         turn_over();
         values_done();
-        release(at + tile::K_EMPTY + 8 * k_before);
+        release(tile::k_pipe::empty(at, k_before));
     }
     // Rows row .. last of the block at item; tiles high, high - 1, .. low, all that some row sees.
     __device__ void attend(const int4 &item, int row, int high, int low)
@@ -216,14 +220,14 @@ struct dq_group {
             gradients(j);
             wgmma_wait<0>();
             hold(dq);
-            release(at + tile::K_EMPTY + 8 * before);
+            release(tile::k_pipe::empty(at, before));
             pack();
         }
-        release(at + tile::Q_EMPTY + 8 * group);
+        release(tile::q_pipe::empty(at, group));
         dq_queue();
         wgmma_wait<0>();
         hold(dq);
-        release(at + tile::K_EMPTY + 8 * k_before);
+        release(tile::k_pipe::empty(at, k_before));
         rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + item.y * HD, a.dq_stride, a.rows - row);
     }
 
@@ -232,15 +236,15 @@ struct dq_group {
         uint32_t parity = 0;
         if (group == 1) turn_over(); // the first turn is warpgroup 0's
         for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
-            const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dq_slot), at + tile::SLOT_FULL + 8 * slot.stage,
-                                        at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
+            const int4 item = slot_take(tile::slots_smem::at(at, slot.stage), tile::slot_pipe::full(at, slot.stage),
+                                        tile::slot_pipe::empty(at, slot.stage), slot.parity);
             if (item.x < 0) return;
             const int row = item.x + group * 64, last = min(row + 63, a.rows - 1);
             const int high = row <= last ? (last - item.z) / N : -1, low = row <= last ? (__ldg(a.x.row_first + row) - item.z) / N : 0;
             for (int j = item.w - 1; j > high; j--) skip();
-            mbar_wait(at + tile::Q_FULL + 8 * group, parity);
+            mbar_wait(tile::q_pipe::full(at, group), parity);
             if (high >= low) attend(item, row, high, low);
-            else release(at + tile::Q_EMPTY + 8 * group);
+            else release(tile::q_pipe::empty(at, group));
             for (int j = low - 1; j >= 0; j--) skip();
         }
     }
@@ -258,20 +262,20 @@ hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, c
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
-            mbar_init(at + tile::SLOT_EMPTY + 8 * i, GROUPS * warps + 2);
+            mbar_init(tile::slot_pipe::full(at, i), 1);
+            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + 2);
         }
         for (int i = 0; i < GROUPS; i++) {
-            mbar_init(at + tile::Q_FULL + 8 * i, 1);
-            mbar_init(at + tile::Q_EMPTY + 8 * i, warps);
+            mbar_init(tile::q_pipe::full(at, i), 1);
+            mbar_init(tile::q_pipe::empty(at, i), warps);
         }
         for (int i = 0; i < tile::K_STAGES; i++) {
-            mbar_init(at + tile::K_FULL + 8 * i, 1);
-            mbar_init(at + tile::K_EMPTY + 8 * i, GROUPS * warps);
+            mbar_init(tile::k_pipe::full(at, i), 1);
+            mbar_init(tile::k_pipe::empty(at, i), GROUPS * warps);
         }
         for (int i = 0; i < tile::V_STAGES; i++) {
-            mbar_init(at + tile::V_FULL + 8 * i, 1);
-            mbar_init(at + tile::V_EMPTY + 8 * i, GROUPS * warps);
+            mbar_init(tile::v_pipe::full(at, i), 1);
+            mbar_init(tile::v_pipe::empty(at, i), GROUPS * warps);
         }
         mbar_init_done();
     }
@@ -279,8 +283,8 @@ hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, c
     if (warp < warps) {
         registers_give<REGISTERS_LOAD>();
         if (warp == 0 && one_lane()) dq_load_queries(a, at, &map_q, &map_o);
-        if (warp == 1 && one_lane()) dq_load<HD, tile::K_STAGES>(&map_k, a, at, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
-        if (warp == 2 && one_lane()) dq_load<HDV, tile::V_STAGES>(&map_v, a, at, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+        if (warp == 1 && one_lane()) dq_load<HD, tile::k_smem, tile::k_pipe>(&map_k, a, at);
+        if (warp == 2 && one_lane()) dq_load<HDV, tile::v_smem, tile::v_pipe>(&map_v, a, at);
     } else {
         registers_take<REGISTERS>();
         dq_group(a, at, warp / warps - 1).run();
@@ -306,8 +310,11 @@ struct dqs_slot { int row, head, high, low; };  // row < 0: no more; tiles of ke
 struct dqs_tile {
     enum { M = 256, HALVES = M / 64 / GROUPS, N = 64, STAGES = 4, REGISTERS = 232, REGISTERS_LOAD = 40 };
     enum { DS = GROUPS * HALVES * TILE, K = N * HD * 2, STAGE = DS + K }; // bytes
-    enum { SLOTS_AT = STAGES * STAGE, SLOT_FULL = SLOTS_AT + SLOTS * (int)sizeof(dqs_slot), SLOT_EMPTY = SLOT_FULL + 8 * SLOTS };
-    enum { FULL = SLOT_EMPTY + 8 * SLOTS, EMPTY = FULL + 8 * STAGES, BYTES = EMPTY + 8 * STAGES };
+    using stage_smem = smem_field<0, STAGE, STAGES>;
+    using slots_smem = smem_field<stage_smem::END, sizeof(dqs_slot), SLOTS>;
+    using slot_pipe = pipeline<slots_smem::END, SLOTS>;
+    using pipe = pipeline<slot_pipe::END, STAGES>;
+    enum { BYTES = pipe::END };
 };
 
 #ifdef TILE90
@@ -341,13 +348,13 @@ __device__ inline void dqs_load_keys(const wide_args &a, uint32_t at, const CUte
         const int unit = a.unit0 + w.head / a.group, head = unit % a.heads_kv * a.group + w.head % a.group;
         const int row = ticket < items ? unit / a.heads_kv * (a.layout.blocks * ROWS) + (blocks - 1 - w.block) * tile::M : -1;
         const int high = row < 0 ? 0 : (min(row + tile::M, dqs_end(a, row)) - 1) / 64, low = row < 0 ? 0 : __ldg(a.x.row_first + row) / 64;
-        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
-        slot_write(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dqs_slot), make_int4(row, head, high, low));
-        mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        tile::slot_pipe::producer_acquire(at, slot);
+        slot_write(tile::slots_smem::at(at, slot.stage), make_int4(row, head, high, low));
+        tile::slot_pipe::producer_commit(at, slot.stage);
         if (row < 0) return;
         for (int j = high; j >= low; j--, k.next()) {
-            const uint32_t full = at + tile::FULL + 8 * k.stage;
-            mbar_wait(at + tile::EMPTY + 8 * k.stage, k.parity ^ 1);
+            const uint32_t full = tile::pipe::full(at, k.stage);
+            tile::pipe::producer_acquire(at, k);
             mbar_arrive_expect(full, tile::K);
             tma_load(at + k.stage * tile::STAGE + tile::DS, map_k, full, j * tile::N, head / a.group * (HD / SLAB_COLS));
         }
@@ -361,15 +368,15 @@ __device__ inline void dqs_load_tiles(const wide_args &a, uint32_t at, int g)
     const uint64_t once = policy_once();
     pipeline_state<tile::STAGES> k;
     for (pipeline_state<SLOTS> slot;; slot.next()) {
-        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
-        const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dqs_slot));
-        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        tile::slot_pipe::consumer_wait(at, slot);
+        const int4 x = slot_read(tile::slots_smem::at(at, slot.stage));
+        tile::slot_pipe::consumer_release(at, slot.stage);
         if (x.x < 0) return;
         const int row = x.x + g * ROWS, kv = x.y / a.group, h = x.y % a.group;
         const dqs_range r = dqs_range_of(a, row, dqs_end(a, x.x));
         for (int j = x.z; j >= x.w; j--, k.next()) {
-            const uint32_t full = at + tile::FULL + 8 * k.stage, to = at + k.stage * tile::STAGE + g * (2 * TILE);
-            mbar_wait(at + tile::EMPTY + 8 * k.stage, k.parity ^ 1);
+            const uint32_t full = tile::pipe::full(at, k.stage), to = at + k.stage * tile::STAGE + g * (2 * TILE);
+            tile::pipe::producer_acquire(at, k);
             if (j > r.high || j < r.low[0]) {
                 mbar_arrive(full);
                 continue;
@@ -392,7 +399,7 @@ struct dqs_group {
     __device__ dqs_group(const wide_args &a_, uint32_t at_, int group_) : a(a_), at(at_), group(group_) {}
     __device__ void release(int stage) const
     {
-        if (threadIdx.x % WARP == 0) mbar_arrive(at + tile::EMPTY + 8 * stage);
+        if (threadIdx.x % WARP == 0) tile::pipe::consumer_release(at, stage);
     }
     __device__ void dq_queue(int stage)
     {
@@ -412,8 +419,8 @@ struct dqs_group {
     {
         pipeline_state<tile::STAGES> k;
         for (pipeline_state<SLOTS> slot;; slot.next()) {
-            const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dqs_slot), at + tile::SLOT_FULL + 8 * slot.stage,
-                                        at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
+            const int4 item = slot_take(tile::slots_smem::at(at, slot.stage), tile::slot_pipe::full(at, slot.stage),
+                                        tile::slot_pipe::empty(at, slot.stage), slot.parity);
             if (item.x < 0) return;
             const int row = item.x + group * ROWS;
             const int end = dqs_end(a, item.x);
@@ -421,7 +428,7 @@ struct dqs_group {
             int j = item.z;
             auto skip = [&](int to) {
                 for (; j > to; j--, k.next()) {
-                    mbar_wait(at + tile::FULL + 8 * k.stage, k.parity);
+                    tile::pipe::consumer_wait(at, k);
                     release(k.stage);
                 }
             };
@@ -434,7 +441,7 @@ struct dqs_group {
             skip(max(r.high, item.w - 1));
             int before = -1;
             for (; j >= item.w && j >= r.low[0]; j--, k.next()) {
-                mbar_wait(at + tile::FULL + 8 * k.stage, k.parity);
+                tile::pipe::consumer_wait(at, k);
                 dq_queue(k.stage);
                 wgmma_wait<1>();
                 if (before >= 0) release(before);
@@ -462,12 +469,12 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_dq_stored_kernel(const wide
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
-            mbar_init(at + tile::SLOT_EMPTY + 8 * i, GROUPS * warps + GROUPS);
+            mbar_init(tile::slot_pipe::full(at, i), 1);
+            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + GROUPS);
         }
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(at + tile::FULL + 8 * i, 1 + GROUPS);
-            mbar_init(at + tile::EMPTY + 8 * i, GROUPS * warps);
+            mbar_init(tile::pipe::full(at, i), 1 + GROUPS);
+            mbar_init(tile::pipe::empty(at, i), GROUPS * warps);
         }
         mbar_init_done();
     }

@@ -33,12 +33,20 @@ struct dkv_slot { int block, kv, first, steps; };       // key block (-1: no mor
 struct dkv_tile {
     enum { KEYS = ROWS, M = 64, STAGES = 3 };
     enum { K = 64 * HD * 2, V = 64 * HDV * 2, Q = M * HD * 2, O = M * HDV * 2 }; // bytes: of a warpgroup, of a stage
-    enum { K_AT = 0, V_AT = K_AT + GROUPS * K, Q_AT = V_AT + GROUPS * V, O_AT = Q_AT + STAGES * Q, LSE_AT = O_AT + STAGES * O };
-    enum { DELTA_AT = LSE_AT + STAGES * M * 4, SLOTS_AT = DELTA_AT + STAGES * M * 4 };
-    enum { SLOT_FULL = SLOTS_AT + SLOTS * (int)sizeof(dkv_slot), SLOT_EMPTY = SLOT_FULL + 8 * SLOTS, K_FULL = SLOT_EMPTY + 8 * SLOTS };
-    enum { K_EMPTY = K_FULL + 8 * GROUPS, V_FULL = K_EMPTY + 8 * GROUPS, V_EMPTY = V_FULL + 8 * GROUPS, Q_FULL = V_EMPTY + 8 * GROUPS };
-    enum { Q_EMPTY = Q_FULL + 8 * STAGES, O_FULL = Q_EMPTY + 8 * STAGES, O_EMPTY = O_FULL + 8 * STAGES, DS_AT = O_EMPTY + 8 * STAGES };
-    enum { BYTES = DS_AT + STAGES * GROUPS * 8 };
+    using k_smem = smem_field<0, K, GROUPS>;
+    using v_smem = smem_field<k_smem::END, V, GROUPS>;
+    using q_smem = smem_field<v_smem::END, Q, STAGES>;
+    using o_smem = smem_field<q_smem::END, O, STAGES>;
+    using lse_smem = smem_field<o_smem::END, M * 4, STAGES>;
+    using delta_smem = smem_field<lse_smem::END, M * 4, STAGES>;
+    using slots_smem = smem_field<delta_smem::END, sizeof(dkv_slot), SLOTS>;
+    using slot_pipe = pipeline<slots_smem::END, SLOTS>;
+    using k_pipe = pipeline<slot_pipe::END, GROUPS>;
+    using v_pipe = pipeline<k_pipe::END, GROUPS>;
+    using q_pipe = pipeline<v_pipe::END, STAGES>;
+    using o_pipe = pipeline<q_pipe::END, STAGES>;
+    using ds_smem = smem_field<o_pipe::END, 8, STAGES * GROUPS>;
+    enum { BYTES = ds_smem::END };
 };
 
 #ifdef TILE90
@@ -84,26 +92,26 @@ __device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const C
                     column[g] = wide_column_of(a, key / 64, kv);
                 }
         }
-        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
-        slot_write(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dkv_slot), make_int4(block, kv, first, steps));
-        mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        tile::slot_pipe::producer_acquire(at, slot);
+        slot_write(tile::slots_smem::at(at, slot.stage), make_int4(block, kv, first, steps));
+        tile::slot_pipe::producer_commit(at, slot.stage);
         if (block < 0) return;
         for (int step = 0, i = first, h = 0; step < steps; step++, q.next()) {
             const int row = i * tile::M, head = kv * a.group + h;
             const int64_t stats = (int64_t)head * a.x.rows_pad + row;
-            const uint32_t q_full = at + tile::Q_FULL + 8 * q.stage, o_full = at + tile::O_FULL + 8 * q.stage;
-            mbar_wait(at + tile::Q_EMPTY + 8 * q.stage, q.parity ^ 1);
+            const uint32_t q_full = tile::q_pipe::full(at, q.stage), o_full = tile::o_pipe::full(at, q.stage);
+            tile::q_pipe::producer_acquire(at, q);
             if (STORES)
                 for (int g = 0; g < GROUPS; g++)
-                    shared_u64_write(at + tile::DS_AT + (q.stage * GROUPS + g) * 8,
+                    shared_u64_write(tile::ds_smem::at(at, q.stage * GROUPS + g),
                                      row < end[g] ? (uint64_t)(wide_pair(a, column[g], i / 2, h) + i % 2 * TILE) : 0);
             mbar_arrive_expect(q_full, tile::Q + tile::M * 4);
-            tma_load(at + tile::Q_AT + q.stage * tile::Q, map_q, q_full, row, head * (HD / SLAB_COLS));
-            bulk_load(at + tile::LSE_AT + q.stage * (tile::M * 4), a.x.lse2 + stats, tile::M * 4, q_full);
-            mbar_wait(at + tile::O_EMPTY + 8 * q.stage, q.parity ^ 1);
+            tma_load(tile::q_smem::at(at, q.stage), map_q, q_full, row, head * (HD / SLAB_COLS));
+            bulk_load(tile::lse_smem::at(at, q.stage), a.x.lse2 + stats, tile::M * 4, q_full);
+            tile::o_pipe::producer_acquire(at, q);
             mbar_arrive_expect(o_full, tile::O + tile::M * 4);
-            tma_load(at + tile::O_AT + q.stage * tile::O, map_o, o_full, row, head * (HDV / SLAB_COLS));
-            bulk_load(at + tile::DELTA_AT + q.stage * (tile::M * 4), a.x.delta + stats, tile::M * 4, o_full);
+            tma_load(tile::o_smem::at(at, q.stage), map_o, o_full, row, head * (HDV / SLAB_COLS));
+            bulk_load(tile::delta_smem::at(at, q.stage), a.x.delta + stats, tile::M * 4, o_full);
             if (++h == a.group) {
                 h = 0;
                 i--;
@@ -117,18 +125,18 @@ __device__ inline void dkv_load_keys(uint32_t at, const CUtensorMap *map_k, cons
     using tile = dkv_tile;
     uint32_t parity = 0;
     for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
-        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
-        const int4 x = slot_read(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dkv_slot));
-        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        tile::slot_pipe::consumer_wait(at, slot);
+        const int4 x = slot_read(tile::slots_smem::at(at, slot.stage));
+        tile::slot_pipe::consumer_release(at, slot.stage);
         if (x.x < 0) return;
         for (int g = 0; g < GROUPS; g++) {
             const int row = x.x * tile::KEYS + g * 64;
-            mbar_wait(at + tile::K_EMPTY + 8 * g, parity ^ 1);
-            mbar_arrive_expect(at + tile::K_FULL + 8 * g, tile::K);
-            tma_load(at + tile::K_AT + g * tile::K, map_k, at + tile::K_FULL + 8 * g, row, x.y * (HD / SLAB_COLS));
-            mbar_wait(at + tile::V_EMPTY + 8 * g, parity ^ 1);
-            mbar_arrive_expect(at + tile::V_FULL + 8 * g, tile::V);
-            tma_load(at + tile::V_AT + g * tile::V, map_v, at + tile::V_FULL + 8 * g, row, x.y * (HDV / SLAB_COLS));
+            mbar_wait(tile::k_pipe::empty(at, g), parity ^ 1);
+            tile::k_pipe::producer_expect(at, g, tile::K);
+            tma_load(tile::k_smem::at(at, g), map_k, tile::k_pipe::full(at, g), row, x.y * (HD / SLAB_COLS));
+            mbar_wait(tile::v_pipe::empty(at, g), parity ^ 1);
+            tile::v_pipe::producer_expect(at, g, tile::V);
+            tma_load(tile::v_smem::at(at, g), map_v, tile::v_pipe::full(at, g), row, x.y * (HDV / SLAB_COLS));
         }
     }
 }
@@ -156,7 +164,7 @@ template <int STORES> struct dkv_group {
     // S^T of the tile of Q in a stage.
     __device__ void scores_queue(int stage)
     {
-        const uint64_t k = operand_k(at + tile::K_AT + group * tile::K), q = operand_k(at + tile::Q_AT + stage * tile::Q);
+        const uint64_t k = operand_k(tile::k_smem::at(at, group)), q = operand_k(tile::q_smem::at(at, stage));
         fresh(s);
         wgmma_fence();
 #pragma unroll
@@ -165,7 +173,7 @@ template <int STORES> struct dkv_group {
     }
     __device__ void score_gradients_queue(int stage)
     {
-        const uint64_t v = operand_k(at + tile::V_AT + group * tile::V), o = operand_k(at + tile::O_AT + stage * tile::O);
+        const uint64_t v = operand_k(tile::v_smem::at(at, group)), o = operand_k(tile::o_smem::at(at, stage));
         fresh(dp);
         wgmma_fence();
 #pragma unroll
@@ -195,7 +203,7 @@ template <int STORES> struct dkv_group {
     }
     __device__ void probabilities(int stage)
     {
-        const uint32_t lse_at = at + tile::LSE_AT + stage * (M * 4) + lane % 4 * 8;
+        const uint32_t lse_at = tile::lse_smem::at(at, stage) + lane % 4 * 8;
 #pragma unroll
         for (int n = 0; n < M / 8; n++) {
             const float2 lse = shared_float2(lse_at + n * 32);
@@ -212,7 +220,7 @@ template <int STORES> struct dkv_group {
     // From the rounded P: it is what dV takes.
     __device__ void score_gradients(int stage)
     {
-        const uint32_t delta_at = at + tile::DELTA_AT + stage * (M * 4) + lane % 4 * 8;
+        const uint32_t delta_at = tile::delta_smem::at(at, stage) + lane % 4 * 8;
 #pragma unroll
         for (int n = 0; n < M / 8; n++) {
             const float2 delta = shared_float2(delta_at + n * 32);
@@ -231,7 +239,7 @@ template <int STORES> struct dkv_group {
     // As the registers lie: each is a block of 8 keys and 8 queries, 128 bytes of the warp's 16 keys.
     __device__ void score_gradients_store(int stage)
     {
-        uint32_t *to = reinterpret_cast<uint32_t *>(shared_u64(at + tile::DS_AT + (stage * GROUPS + group) * 8));
+        uint32_t *to = reinterpret_cast<uint32_t *>(shared_u64(tile::ds_smem::at(at, stage * GROUPS + group)));
         if (to == NULL) return;
         to += thread / WARP * (TILE_STEP / 4) + lane;
 #pragma unroll
@@ -245,8 +253,8 @@ template <int STORES> struct dkv_group {
         pipeline_state<tile::STAGES> q;
         uint32_t parity = 0;
         for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
-            const int4 item = slot_take(at + tile::SLOTS_AT + slot.stage * (int)sizeof(dkv_slot), at + tile::SLOT_FULL + 8 * slot.stage,
-                                        at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity);
+            const int4 item = slot_take(tile::slots_smem::at(at, slot.stage), tile::slot_pipe::full(at, slot.stage),
+                                        tile::slot_pipe::empty(at, slot.stage), slot.parity);
             if (item.x < 0) return;
             const int key0 = item.x * tile::KEYS + group * 64, key = key0 + acc_row(thread, 0);
             const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)}, end0 = __ldg(a.x.row_end + key0);
@@ -254,10 +262,10 @@ template <int STORES> struct dkv_group {
             for (int i = 0; i < HD / 2; i++) dk[i] = 0;
 #pragma unroll
             for (int i = 0; i < HDV / 2; i++) dv[i] = 0;
-            mbar_wait(at + tile::K_FULL + 8 * group, parity);
-            mbar_wait(at + tile::Q_FULL + 8 * q.stage, q.parity);
+            mbar_wait(tile::k_pipe::full(at, group), parity);
+            tile::q_pipe::consumer_wait(at, q);
             scores_queue(q.stage);
-            mbar_wait(at + tile::V_FULL + 8 * group, parity);
+            mbar_wait(tile::v_pipe::full(at, group), parity);
             wgmma_wait<0>();
             hold(s);
             int query = item.z * M, h = 0;
@@ -269,22 +277,22 @@ template <int STORES> struct dkv_group {
                 }
                 probabilities(now);
                 wgmma_wait<0>(); // dK of the step before
-                if (step > 0) release(at + tile::Q_EMPTY + 8 * (now == 0 ? tile::STAGES - 1 : now - 1));
-                mbar_wait(at + tile::O_FULL + 8 * now, q.parity);
+                if (step > 0) release(tile::q_pipe::empty(at, now == 0 ? tile::STAGES - 1 : now - 1));
+                mbar_wait(tile::o_pipe::full(at, now), q.parity);
                 score_gradients_queue(now);
-                rows_queue<HDV>(dv, p, at + tile::O_AT + now * tile::O);
+                rows_queue<HDV>(dv, p, tile::o_smem::at(at, now));
                 wgmma_wait<1>();
                 hold(dp);
                 score_gradients(now);
                 wgmma_wait<0>(); // dV
-                release(at + tile::O_EMPTY + 8 * now);
+                release(tile::o_pipe::empty(at, now));
                 if (STORES) score_gradients_store(now);
                 q.next();
                 // After the last step this is a matmul of garbage, which nobody reads: queued under a condition, it would keep the
                 // compiler from leaving matmuls open.
-                if (step + 1 < item.w) mbar_wait(at + tile::Q_FULL + 8 * q.stage, q.parity);
+                if (step + 1 < item.w) tile::q_pipe::consumer_wait(at, q);
                 scores_queue(q.stage);
-                rows_queue<HD>(dk, ds, at + tile::Q_AT + now * tile::Q);
+                rows_queue<HD>(dk, ds, tile::q_smem::at(at, now));
                 wgmma_wait<1>();
                 hold(s);
                 if (++h == a.group) {
@@ -292,12 +300,12 @@ template <int STORES> struct dkv_group {
                     query -= M;
                 }
             }
-            release(at + tile::K_EMPTY + 8 * group);
-            release(at + tile::V_EMPTY + 8 * group);
+            release(tile::k_pipe::empty(at, group));
+            release(tile::v_pipe::empty(at, group));
             wgmma_wait<0>();
             hold(dk);
             hold(dv);
-            release(at + tile::Q_EMPTY + 8 * (q.stage == 0 ? tile::STAGES - 1 : q.stage - 1));
+            release(tile::q_pipe::empty(at, q.stage == 0 ? tile::STAGES - 1 : q.stage - 1));
             const int valid = a.rows - key0;
             rows_store(dv, {1, 1}, a.dv + key0 * a.dv_stride + item.y * HDV, a.dv_stride, valid);
             rows_store(dk, {a.scale, a.scale}, a.dk + key0 * a.dk_stride + item.y * HD, a.dk_stride, valid);
@@ -318,20 +326,20 @@ hopper_dkv_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, 
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
-            mbar_init(at + tile::SLOT_EMPTY + 8 * i, GROUPS * warps + 1);
+            mbar_init(tile::slot_pipe::full(at, i), 1);
+            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + 1);
         }
         for (int i = 0; i < GROUPS; i++) {
-            mbar_init(at + tile::K_FULL + 8 * i, 1);
-            mbar_init(at + tile::V_FULL + 8 * i, 1);
-            mbar_init(at + tile::K_EMPTY + 8 * i, warps);
-            mbar_init(at + tile::V_EMPTY + 8 * i, warps);
+            mbar_init(tile::k_pipe::full(at, i), 1);
+            mbar_init(tile::v_pipe::full(at, i), 1);
+            mbar_init(tile::k_pipe::empty(at, i), warps);
+            mbar_init(tile::v_pipe::empty(at, i), warps);
         }
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(at + tile::Q_FULL + 8 * i, 1);
-            mbar_init(at + tile::O_FULL + 8 * i, 1);
-            mbar_init(at + tile::Q_EMPTY + 8 * i, GROUPS * warps);
-            mbar_init(at + tile::O_EMPTY + 8 * i, GROUPS * warps);
+            mbar_init(tile::q_pipe::full(at, i), 1);
+            mbar_init(tile::o_pipe::full(at, i), 1);
+            mbar_init(tile::q_pipe::empty(at, i), GROUPS * warps);
+            mbar_init(tile::o_pipe::empty(at, i), GROUPS * warps);
         }
         mbar_init_done();
     }

@@ -276,6 +276,40 @@ template <int STAGES> struct pipeline_state {
     }
 };
 
+// The barriers of a pipeline in shared memory, AT bytes behind its beginning (`base`): full of each stage, then empty of each. A stage's life:
+//
+//   producer   producer_acquire   waits until its readers have released the stage
+//              producer_expect    arrives at full, and announces bytes that copies will bring; or
+//              producer_commit    arrives at full: what threads wrote is there
+//   consumer   consumer_wait      waits until the stage is full
+//              consumer_release   arrives at empty: this reader is done
+template <int AT_, int STAGES_> struct pipeline {
+    enum { AT = AT_, STAGES = STAGES_, EMPTY = AT + 8 * STAGES, END = EMPTY + 8 * STAGES };
+    using state = pipeline_state<STAGES>;
+
+    __device__ static uint32_t full(uint32_t base, int stage) { return base + AT + 8 * stage; }
+    __device__ static uint32_t empty(uint32_t base, int stage) { return base + EMPTY + 8 * stage; }
+    // One stage's barriers, by the thread that calls mbar_init_done: how many arrivals end a phase of each.
+    __device__ static void init(uint32_t base, int stage, int producers, int consumers)
+    {
+        mbar_init(full(base, stage), producers);
+        mbar_init(empty(base, stage), consumers);
+    }
+    __device__ static void producer_acquire(uint32_t base, const state &s) { mbar_wait(empty(base, s.stage), s.parity ^ 1); }
+    __device__ static void producer_expect(uint32_t base, int stage, uint32_t bytes) { mbar_arrive_expect(full(base, stage), bytes); }
+    __device__ static void producer_commit(uint32_t base, int stage) { mbar_arrive(full(base, stage)); }
+    __device__ static void consumer_wait(uint32_t base, const state &s) { mbar_wait(full(base, s.stage), s.parity); }
+    __device__ static void consumer_release(uint32_t base, int stage) { mbar_arrive(empty(base, stage)); }
+};
+
+// A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each at the END of the one before
+// it; a pipeline is a field too. What a block needs is the END of the last one.
+template <int AT_, int BYTES_, int COUNT_ = 1> struct smem_field {
+    enum { AT = AT_, BYTES = BYTES_, COUNT = COUNT_, END = AT + BYTES * COUNT };
+
+    __device__ static uint32_t at(uint32_t base, int i = 0) { return base + AT + i * BYTES; }
+};
+
 // ---- Copies by one thread. Loads end on an mbarrier; stores and adds in groups of the thread that queued them.
 
 __device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
