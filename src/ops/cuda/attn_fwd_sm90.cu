@@ -52,13 +52,18 @@ template <int HD, int HDV, int KEYS> struct fwd_tile {
     enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 512 / KEYS : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
     enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
     enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
-    enum { K_AT = Q_STAGES * WGS * Q, V_AT = K_AT + STAGES * K, O_AT = V_AT + STAGES * V, SLOTS_AT = O_AT + 4 * WGS * O };
     // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
     struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
-    // Barriers: full and empty of the slots, of Q of each warpgroup, of the stages.
-    enum { BARS_AT = SLOTS_AT + 2 * (int)sizeof(slot), SLOT_FULL = BARS_AT, SLOT_EMPTY = SLOT_FULL + 16 };
-    enum { Q_FULL = SLOT_EMPTY + 16, Q_EMPTY = Q_FULL + 16 * WGS, K_FULL = Q_EMPTY + 16 * WGS, K_EMPTY = K_FULL + 8 * STAGES };
-    enum { V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES, BYTES = V_EMPTY + 8 * STAGES };
+    using q_smem = smem_field<0, Q, Q_STAGES * WGS>;
+    using k_smem = smem_field<q_smem::END, K, STAGES>;
+    using v_smem = smem_field<k_smem::END, V, STAGES>;
+    using o_smem = smem_field<v_smem::END, O, 4 * WGS>;
+    using slots_smem = smem_field<o_smem::END, sizeof(slot), 2>;
+    using slot_pipe = pipeline<slots_smem::END, 2>;
+    using q_pipe = pipeline<slot_pipe::END, 2 * WGS>; // of each warpgroup
+    using k_pipe = pipeline<q_pipe::END, STAGES>;
+    using v_pipe = pipeline<k_pipe::END, STAGES>;
+    enum { BYTES = v_pipe::END };
 };
 
 #ifdef TILE90
@@ -131,12 +136,12 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
     const uint32_t at = shared_at(shared);
     const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift, blocks = (a.docs.rows + positions - 1) / positions;
     const int sets = a.heads >> a.shift, total = blocks * sets;
-    auto *slots = (typename tile::slot *)(shared + tile::SLOTS_AT);
+    auto *slots = (typename tile::slot *)(shared + tile::slots_smem::AT);
     int ticket = blockIdx.x;
     pipeline_state<tile::Q_STAGES> q_ring;
     for (pipeline_state<2> slot;; slot.next(), q_ring.next()) {
         auto &s = slots[slot.stage], &other = slots[slot.stage ^ 1];
-        mbar_wait(at + tile::SLOT_EMPTY + 8 * slot.stage, slot.parity ^ 1);
+        tile::slot_pipe::producer_acquire(at, slot);
         if (s.redo == 0 && ticket < total) {
             const walk_item w = walk_at(ticket, blocks, sets, a.group >> a.shift);
             fwd_fill<HD, HDV, KEYS>(s, a, (blocks - 1 - w.block) * positions, w.head << a.shift);
@@ -144,7 +149,7 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
             if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
-                mbar_wait(at + tile::SLOT_EMPTY + 8 * (slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
+                mbar_wait(tile::slot_pipe::empty(at, slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
                 const int again = other.redo ? other.at : -1;
                 if (again >= 0) fwd_fill<HD, HDV, KEYS>(s, a, again, other.head);
                 __syncwarp();
@@ -161,38 +166,37 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
             }
         }
         __syncwarp();
-        if (lane == 0) mbar_arrive(at + tile::SLOT_FULL + 8 * slot.stage);
+        if (lane == 0) tile::slot_pipe::producer_commit(at, slot.stage);
         if (s.at < 0) return;
         if (lane == 0)
             for (int w = 0; w < tile::WGS; w++) {
                 const int i = q_ring.stage * tile::WGS + w;
-                mbar_wait(at + tile::Q_EMPTY + 8 * i, q_ring.parity ^ 1);
-                mbar_arrive_expect(at + tile::Q_FULL + 8 * i, tile::Q);
-                tma_load_heads(at + i * tile::Q, q, at + tile::Q_FULL + 8 * i, s.at + (64 * w >> a.shift), s.head);
+                mbar_wait(tile::q_pipe::empty(at, i), q_ring.parity ^ 1);
+                tile::q_pipe::producer_expect(at, i, tile::Q);
+                tma_load_heads(tile::q_smem::at(at, i), q, tile::q_pipe::full(at, i), s.at + (64 * w >> a.shift), s.head);
             }
         __syncwarp();
     }
 }
 
-// Keys or values, heads of COLS columns, by one thread: full, empty and to are offsets of the first stage's.
-template <int HD, int HDV, int KEYS, int COLS>
-__device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared, int to, int full, int empty)
+// Keys or values, heads of COLS columns, by one thread, into a field by its pipeline.
+template <int HD, int HDV, int KEYS, int COLS, typename FIELD, typename PIPE>
+__device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared)
 {
     using tile = fwd_tile<HD, HDV, KEYS>;
     const uint32_t at = shared_at(shared);
-    const auto *slots = (const typename tile::slot *)(shared + tile::SLOTS_AT);
-    constexpr int BYTES = tile::N * COLS * 2;
-    pipeline_state<tile::STAGES> kv;
+    const auto *slots = (const typename tile::slot *)(shared + tile::slots_smem::AT);
+    typename PIPE::state kv;
     for (pipeline_state<2> slot;; slot.next()) {
-        mbar_wait(at + tile::SLOT_FULL + 8 * slot.stage, slot.parity);
+        tile::slot_pipe::consumer_wait(at, slot);
         const auto &s = slots[slot.stage];
         if (s.at < 0) return;
         const int slab = s.head / a.group * (COLS / SLAB_COLS), begin = s.begin, tiles = s.tiles;
-        mbar_arrive(at + tile::SLOT_EMPTY + 8 * slot.stage);
+        tile::slot_pipe::consumer_release(at, slot.stage);
         for (int j = tiles - 1; j >= 0; j--, kv.next()) {
-            mbar_wait(at + empty + 8 * kv.stage, kv.parity ^ 1);
-            mbar_arrive_expect(at + full + 8 * kv.stage, BYTES);
-            tma_load(at + to + kv.stage * BYTES, map, at + full + 8 * kv.stage, begin + j * tile::N, slab);
+            PIPE::producer_acquire(at, kv);
+            PIPE::producer_expect(at, kv.stage, FIELD::BYTES);
+            tma_load(FIELD::at(at, kv.stage), map, PIPE::full(at, kv.stage), begin + j * tile::N, slab);
         }
     }
 }
@@ -215,7 +219,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     uint32_t tiles, blocks; // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
 
     __device__ fwd_group(const CUtensorMap *map, const hopper_fwd &a_, unsigned char *shared)
-        : a(a_), map_o(map), slots((const slot *)(shared + tile::SLOTS_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP - 1),
+        : a(a_), map_o(map), slots((const slot *)(shared + tile::slots_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP - 1),
           warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP), tiles(0), blocks(0)
     {
     }
@@ -225,15 +229,15 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
     __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
     // This warp has done reading.
-    __device__ void release(uint32_t offset) const
+    __device__ void release(uint32_t bar) const
     {
-        if (lane == 0) mbar_arrive(at + offset);
+        if (lane == 0) mbar_arrive(bar);
     }
-    __device__ void keys_wait() const { mbar_wait(at + tile::K_FULL + 8 * stage(tiles), parity(tiles)); }
-    __device__ void keys_done() { release(tile::K_EMPTY + 8 * stage(tiles++)); }
+    __device__ void keys_wait() const { mbar_wait(tile::k_pipe::full(at, stage(tiles)), parity(tiles)); }
+    __device__ void keys_done() { release(tile::k_pipe::empty(at, stage(tiles++))); }
     // Values of tile n.
-    __device__ void values_wait(uint32_t n) const { mbar_wait(at + tile::V_FULL + 8 * stage(n), parity(n)); }
-    __device__ void values_done(uint32_t n) const { release(tile::V_EMPTY + 8 * stage(n)); }
+    __device__ void values_wait(uint32_t n) const { mbar_wait(tile::v_pipe::full(at, stage(n)), parity(n)); }
+    __device__ void values_done(uint32_t n) const { release(tile::v_pipe::empty(at, stage(n))); }
     // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
     __device__ void turn() const { named_sync(1 + wg, 2 * WARPGROUP); }
     __device__ void turn_over() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
@@ -241,7 +245,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     // S = Q K^T of the next tile, queued.
     __device__ void scores_queue()
     {
-        const uint64_t q = operand_k(at + q_stage() * tile::Q), k = operand_k(at + tile::K_AT + stage(tiles) * tile::K);
+        const uint64_t q = operand_k(tile::q_smem::at(at, q_stage())), k = operand_k(tile::k_smem::at(at, stage(tiles)));
 #pragma unroll
         for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
         wgmma_commit();
@@ -249,7 +253,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     // O += P V of tile n, queued; add 0: O = P V.
     __device__ void values_queue(uint32_t n, int add)
     {
-        const uint64_t v = operand_mn(at + tile::V_AT + stage(n) * tile::V, N * SLAB_ROW);
+        const uint64_t v = operand_mn(tile::v_smem::at(at, stage(n)), N * SLAB_ROW);
 #pragma unroll
         for (int i = 0; i < N / 16; i++) wgmma_rs<HDV, 1>(o, p[i], operand_step(v, step_mn(i)), i > 0 || add);
         wgmma_commit();
@@ -393,7 +397,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             hold(s);
             keys_done();
         }
-        release(tile::Q_EMPTY + 8 * q_stage());
+        release(tile::q_pipe::empty(at, q_stage()));
         values_wait(tiles - 1);
         hold(o);
         wgmma_fence();
@@ -415,7 +419,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     __device__ void store()
     {
         const int head = block().head;
-        const uint32_t o_at = at + tile::O_AT + (wg * 4 + warp) * tile::O;
+        const uint32_t o_at = tile::o_smem::at(at, wg * 4 + warp);
         float inverse[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -452,22 +456,22 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     {
         if (wg == WGS - 1) turn_over(); // the first turn is warpgroup 0's
         for (;; blocks++) {
-            mbar_wait(at + tile::SLOT_FULL + 8 * (blocks & 1), blocks >> 1 & 1);
+            mbar_wait(tile::slot_pipe::full(at, blocks & 1), blocks >> 1 & 1);
             const slot &b = block();
             if (b.at < 0) break;
             const int from = position(0), last = min(position(63), a.docs.rows - 1);
             const int high = from <= last ? (last - b.begin) / N : -1, low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
-            mbar_wait(at + tile::Q_FULL + 8 * q_stage(), blocks / tile::Q_STAGES & 1);
+            mbar_wait(tile::q_pipe::full(at, q_stage()), blocks / tile::Q_STAGES & 1);
             if (high >= low) {
                 attend(high, low);
                 finish();
                 for (int j = low - 1; j >= 0; j--) skip();
             } else {
-                release(tile::Q_EMPTY + 8 * q_stage());
+                release(tile::q_pipe::empty(at, q_stage()));
             }
             __syncwarp();
-            release(tile::SLOT_EMPTY + 8 * (blocks & 1));
+            release(tile::slot_pipe::empty(at, blocks & 1));
         }
         if (lane == 0) bulk_wait<0>();
     }
@@ -485,19 +489,19 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
     const uint32_t at = shared_at(shared);
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
-            ((typename tile::slot *)(shared + tile::SLOTS_AT))[i].redo = 0;
-            mbar_init(at + tile::SLOT_FULL + 8 * i, 1);
-            mbar_init(at + tile::SLOT_EMPTY + 8 * i, 2 + 4 * tile::WGS);
+            ((typename tile::slot *)(shared + tile::slots_smem::AT))[i].redo = 0;
+            mbar_init(tile::slot_pipe::full(at, i), 1);
+            mbar_init(tile::slot_pipe::empty(at, i), 2 + 4 * tile::WGS);
         }
         for (int i = 0; i < 2 * tile::WGS; i++) {
-            mbar_init(at + tile::Q_FULL + 8 * i, 1);
-            mbar_init(at + tile::Q_EMPTY + 8 * i, 4);
+            mbar_init(tile::q_pipe::full(at, i), 1);
+            mbar_init(tile::q_pipe::empty(at, i), 4);
         }
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(at + tile::K_FULL + 8 * i, 1);
-            mbar_init(at + tile::V_FULL + 8 * i, 1);
-            mbar_init(at + tile::K_EMPTY + 8 * i, 4 * tile::WGS);
-            mbar_init(at + tile::V_EMPTY + 8 * i, 4 * tile::WGS);
+            mbar_init(tile::k_pipe::full(at, i), 1);
+            mbar_init(tile::v_pipe::full(at, i), 1);
+            mbar_init(tile::k_pipe::empty(at, i), 4 * tile::WGS);
+            mbar_init(tile::v_pipe::empty(at, i), 4 * tile::WGS);
         }
         mbar_init_done();
     }
@@ -506,8 +510,8 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
         registers_give<tile::REGISTERS_LOAD>();
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
         if (warp == 0) fwd_schedule<HD, HDV, KEYS>(&q, a, shared);
-        if (warp == 1 && lane == 0) fwd_load<HD, HDV, KEYS, HD>(&k, a, shared, tile::K_AT, tile::K_FULL, tile::K_EMPTY);
-        if (warp == 2 && lane == 0) fwd_load<HD, HDV, KEYS, HDV>(&v, a, shared, tile::V_AT, tile::V_FULL, tile::V_EMPTY);
+        if (warp == 1 && lane == 0) fwd_load<HD, HDV, KEYS, HD, typename tile::k_smem, typename tile::k_pipe>(&k, a, shared);
+        if (warp == 2 && lane == 0) fwd_load<HD, HDV, KEYS, HDV, typename tile::v_smem, typename tile::v_pipe>(&v, a, shared);
     } else {
         registers_take<tile::REGISTERS>();
         fwd_group<HD, HDV, KEYS>(&o, a, shared).run();

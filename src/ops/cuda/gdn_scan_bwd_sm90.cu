@@ -9,10 +9,23 @@
 
 template <int WGS> struct back_tile {
     enum { STAGES = WGS == 1 ? 3 : 2, THREADS = WARPGROUP * (WGS + 1) };
-    enum { K = 0, Q = TILE, T = 2 * TILE, P = T + SLAB, O = P + SLAB, F = O + WGS * SLAB, STAGE = F + FACTORS };
-    enum { OUT_DS = 0, OUT_Y = STATE_HALF, OUT = OUT_Y + SLAB }; // of a warpgroup
-    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, SENT_AT = META_AT + STAGES * 32, FULL = SENT_AT + WGS * 32, EMPTY = FULL + 8 * STAGES };
-    enum { BYTES = EMPTY + 8 * STAGES };
+    // A stage.
+    using k_smem = smem_field<0, TILE>;
+    using q_smem = smem_field<k_smem::END, TILE>;
+    using t_smem = smem_field<q_smem::END, SLAB>;
+    using p_smem = smem_field<t_smem::END, SLAB>;
+    using o_smem = smem_field<p_smem::END, SLAB, WGS>;
+    using f_smem = smem_field<o_smem::END, FACTORS>;
+    // What a warpgroup sends out.
+    using out_ds_smem = smem_field<0, STATE_HALF>;
+    using out_y_smem = smem_field<out_ds_smem::END, SLAB>;
+    // The block.
+    using stage_smem = smem_field<0, f_smem::END, STAGES>;
+    using out_smem = smem_field<stage_smem::END, out_y_smem::END, WGS>;
+    using meta_smem = smem_field<out_smem::END, 32, STAGES>;
+    using sent_smem = smem_field<meta_smem::END, 32, WGS>;
+    using pipe = pipeline<sent_smem::END, STAGES>;
+    enum { BYTES = pipe::END };
 };
 
 struct back_args {
@@ -43,7 +56,7 @@ __device__ inline void back_produce(const back_args &a, unsigned char *shared, c
 {
     using tile = back_tile<WGS>;
     const uint32_t at = shared_at(shared);
-    auto *meta = (back_meta *)(shared + tile::META_AT);
+    auto *meta = (back_meta *)(shared + tile::meta_smem::AT);
     constexpr int HALVES = 2 / WGS;
     const int units = (a.docs.slots + (ENDS ? 0 : a.m.counts[COUNT_DOCS])) * a.docs.heads * HALVES;
     pipeline_state<tile::STAGES> st;
@@ -53,22 +66,22 @@ __device__ inline void back_produce(const back_args &a, unsigned char *shared, c
         if (!back_unit<ENDS>(a, unit, HALVES, u, from, link)) continue;
         const int head = u.head, slab = head / a.docs.group * 2, end_row = u.row + (u.end - u.row - 1) / CHUNK * CHUNK;
         for (int row = end_row; row >= u.row && row < u.end; row -= CHUNK, st.next()) {
-            const uint32_t to = at + st.stage * tile::STAGE, bar = at + tile::FULL + 8 * st.stage;
+            const uint32_t to = tile::stage_smem::at(at, st.stage), bar = tile::pipe::full(at, st.stage);
             const int len = min(CHUNK, u.stop - row);
-            mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+            tile::pipe::producer_acquire(at, st);
             meta[st.stage] = {row, len, row + CHUNK >= u.stop, head, u.half, row == end_row ? from : FROM_BEFORE, row == u.row ? link : -1, 0};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
-            tma_load(to + tile::K, k, bar, row, slab);
-            tma_load(to + tile::O, o, bar, row, head * 2 + u.half);
-            bulk_load(to + tile::P, a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
-            bulk_load(to + tile::F, a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
-            tma_load(to + tile::Q, q, bar, row, slab);
-            bulk_load(to + tile::T, a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+            tma_load(tile::k_smem::at(to), k, bar, row, slab);
+            tma_load(tile::o_smem::at(to), o, bar, row, head * 2 + u.half);
+            bulk_load(tile::p_smem::at(to), a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+            bulk_load(tile::f_smem::at(to), a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
+            tma_load(tile::q_smem::at(to), q, bar, row, slab);
+            bulk_load(tile::t_smem::at(to), a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
         }
     }
-    mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+    tile::pipe::producer_acquire(at, st);
     meta[st.stage].row = -1;
-    mbar_arrive(at + tile::FULL + 8 * st.stage);
+    tile::pipe::producer_commit(at, st.stage);
 }
 
 template <int WGS, bool ENDS> struct back_group {
@@ -81,11 +94,11 @@ template <int WGS, bool ENDS> struct back_group {
     float ds[64];
 
     __device__ back_group(const back_args &a_, unsigned char *shared)
-        : a(a_), meta((const back_meta *)(shared + tile::META_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
+        : a(a_), meta((const back_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
           thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
-        out = at + tile::OUT_AT + wg * tile::OUT;
-        sent = (scan_out *)(shared + tile::SENT_AT) + wg;
+        out = tile::out_smem::at(at, wg);
+        sent = (scan_out *)(shared + tile::sent_smem::AT) + wg;
     }
     // This thread's first pair of dS^T in a slot.
     __device__ float *link_at(const back_meta &c, int slot) const
@@ -116,7 +129,7 @@ template <int WGS, bool ENDS> struct back_group {
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
         for (int i = threadIdx.x; i < CHUNK * 2; i += WGS * WARPGROUP)
-            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(stage + tile::F + i * 16), "r"(0) : "memory");
+            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0) : "memory");
         fence_async();
         named_sync(15, WGS * WARPGROUP);
     }
@@ -134,23 +147,23 @@ template <int WGS, bool ENDS> struct back_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_step(operand_k(stage + tile::K), step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_step(operand_k(tile::k_smem::at(stage)), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            load8x8x4_trans(od[i], fragment_at_trans(stage + tile::O + wg * SLAB, warp, lane, i));
+            load8x8x4_trans(od[i], fragment_at_trans(tile::o_smem::at(stage) + wg * SLAB, warp, lane, i));
             hold(od[i]);
         }
         fresh(d);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(stage + tile::P, 0), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(tile::p_smem::at(stage), 0), step_mn(i)), i > 0);
         wgmma_commit();
     }
     // dS^T = e_last dS^T, and queues the first half of += (s e dO^T) Q; oe: s e dO^T.
     __device__ __forceinline__ void state_output_queue(const back_meta &c, uint32_t stage, const uint32_t (&od)[4][4], uint32_t (&oe)[4][4])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
+        const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
@@ -168,14 +181,14 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(oe[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
+        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
     // dD^T = f (dS^T K^T) + dO^T P; queues Y^T = dD^T T and the second half of dS^T += (s e dO^T) Q.
     __device__ __forceinline__ void y_queue(uint32_t stage, const float (&ks)[32], const float (&d)[32], const uint32_t (&oe)[4][4], uint32_t (&dd)[4][4],
                                             float (&y)[32])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
+        const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
@@ -190,10 +203,10 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(dd[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_step(operand_mn(stage + tile::T, 0), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_step(operand_mn(tile::t_smem::at(stage), 0), step_mn(i)), i > 0);
         wgmma_commit();
 #pragma unroll
-        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(stage + tile::Q, SLAB), step_mn(i)), 1);
+        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
     // dS^T as it leaves the chunk, to shared memory.
@@ -203,12 +216,12 @@ template <int WGS, bool ENDS> struct back_group {
         if (!ENDS && !c.last)
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(out + tile::OUT_DS + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+                store8x8x4(fragment_at(tile::out_ds_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
     }
     // Queues dS^T -= (beta e Y^T) K; yp: Y^T, yb: -beta e Y^T.
     __device__ __forceinline__ void state_keys_queue(uint32_t stage, const float (&y)[32], uint32_t (&yp)[4][4], uint32_t (&yb)[4][4])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
+        const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_beta(factors, n * 8 + column), f1 = factor_beta(factors, n * 8 + column + 1);
@@ -223,7 +236,7 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(yb[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(stage + tile::K, SLAB), step_mn(i)), 1);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(tile::k_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
 
@@ -264,7 +277,7 @@ template <int WGS, bool ENDS> struct back_group {
     __device__ void send(const back_meta &c, const uint32_t (&y)[4][4]) const
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(out + tile::OUT_Y, warp, lane, i), y[i][0], y[i][1], y[i][2], y[i][3]);
+        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(tile::out_y_smem::at(out), warp, lane, i), y[i][0], y[i][1], y[i][2], y[i][3]);
         if (thread == 0) {
             const int half = c.half + wg;
             *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), a.m.y + half_image(a.docs, c.head, half, c.row),
@@ -276,16 +289,16 @@ template <int WGS, bool ENDS> struct back_group {
     __device__ void run()
     {
         for (pipeline_state<tile::STAGES> st;; st.next()) {
-            mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
+            tile::pipe::consumer_wait(at, st);
             const back_meta c = meta[st.stage];
             if (c.row < 0) break;
-            const uint32_t stage = at + st.stage * tile::STAGE;
+            const uint32_t stage = tile::stage_smem::at(at, st.stage);
             if (c.len < CHUNK) clear(stage, c.len);
             if (c.from != FROM_BEFORE) begin(c);
             step(c, stage);
             if (ENDS && c.to >= 0) end(c);
             __syncwarp();
-            if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * st.stage);
+            if (lane == 0) tile::pipe::consumer_release(at, st.stage);
         }
         if (ENDS) return;
         named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
@@ -307,8 +320,8 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(at + tile::FULL + 8 * i, 1);
-            mbar_init(at + tile::EMPTY + 8 * i, 4 * WGS);
+            mbar_init(tile::pipe::full(at, i), 1);
+            mbar_init(tile::pipe::empty(at, i), 4 * WGS);
         }
         mbar_init_done();
     }
@@ -318,7 +331,7 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
         if (warp == 4 * WGS && one_lane()) back_produce<WGS, ENDS>(a, shared, &q, &k, &o);
         const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
         if (!ENDS && wg >= 0 && wg < WGS)
-            scan_store<tile::OUT_DS, tile::OUT_Y, 0>((const scan_out *)(shared + tile::SENT_AT) + wg, at + tile::OUT_AT + wg * tile::OUT, NULL, wg);
+            scan_store<tile::out_ds_smem::AT, tile::out_y_smem::AT, 0>((const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), NULL, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
         back_group<WGS, ENDS>(a, shared).run();

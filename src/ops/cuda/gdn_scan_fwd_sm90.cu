@@ -10,10 +10,24 @@
 
 template <int WGS> struct scan_tile {
     enum { STAGES = WGS == 1 ? 3 : 2, THREADS = WARPGROUP * (WGS + 1) };
-    enum { K = 0, Q = TILE, T = 2 * TILE, P = T + SLAB, V = P + SLAB, F = V + WGS * SLAB, STAGE = F + FACTORS };
-    enum { OUT_S = 0, OUT_D = STATE_HALF, OUT_O = OUT_D + SLAB, OUT = OUT_O + SLAB }; // of a warpgroup
-    enum { OUT_AT = STAGES * STAGE, META_AT = OUT_AT + WGS * OUT, SENT_AT = META_AT + STAGES * 32, FULL = SENT_AT + WGS * 32, EMPTY = FULL + 8 * STAGES };
-    enum { BYTES = EMPTY + 8 * STAGES };
+    // A stage.
+    using k_smem = smem_field<0, TILE>;
+    using q_smem = smem_field<k_smem::END, TILE>;
+    using t_smem = smem_field<q_smem::END, SLAB>;
+    using p_smem = smem_field<t_smem::END, SLAB>;
+    using v_smem = smem_field<p_smem::END, SLAB, WGS>;
+    using f_smem = smem_field<v_smem::END, FACTORS>;
+    // What a warpgroup sends out.
+    using out_s_smem = smem_field<0, STATE_HALF>;
+    using out_d_smem = smem_field<out_s_smem::END, SLAB>;
+    using out_o_smem = smem_field<out_d_smem::END, SLAB>;
+    // The block.
+    using stage_smem = smem_field<0, f_smem::END, STAGES>;
+    using out_smem = smem_field<stage_smem::END, out_o_smem::END, WGS>;
+    using meta_smem = smem_field<out_smem::END, 32, STAGES>;
+    using sent_smem = smem_field<meta_smem::END, 32, WGS>;
+    using pipe = pipeline<sent_smem::END, STAGES>;
+    enum { BYTES = pipe::END };
 };
 
 struct scan_fwd {
@@ -33,7 +47,7 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
 {
     using tile = scan_tile<WGS>;
     const uint32_t at = shared_at(shared);
-    auto *meta = (scan_meta *)(shared + tile::META_AT);
+    auto *meta = (scan_meta *)(shared + tile::meta_smem::AT);
     constexpr int HALVES = 2 / WGS;
     const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS], units = (a.docs.slots + docs) * a.docs.heads * HALVES;
     pipeline_state<tile::STAGES> st;
@@ -47,22 +61,22 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
             from = p.index > 0 ? p.before : a.state_in ? p.last : FROM_OUTSIDE;
         }
         for (int row = u.row; row < u.end; row += CHUNK, st.next()) {
-            const uint32_t to = at + st.stage * tile::STAGE, bar = at + tile::FULL + 8 * st.stage;
+            const uint32_t to = tile::stage_smem::at(at, st.stage), bar = tile::pipe::full(at, st.stage);
             const int head = u.head, len = min(CHUNK, u.stop - row);
-            mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+            tile::pipe::producer_acquire(at, st);
             meta[st.stage] = {row, len, row == u.begin, row + CHUNK >= u.stop, head, u.half, u.doc, row == u.row ? from : FROM_BEFORE};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
-            tma_load(to + tile::K, k, bar, row, slab);
-            bulk_load(to + tile::F, a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
-            tma_load(to + tile::V, v, bar, row, head * 2 + u.half);
-            bulk_load(to + tile::T, a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
-            tma_load(to + tile::Q, q, bar, row, slab);
-            bulk_load(to + tile::P, a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+            tma_load(tile::k_smem::at(to), k, bar, row, slab);
+            bulk_load(tile::f_smem::at(to), a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
+            tma_load(tile::v_smem::at(to), v, bar, row, head * 2 + u.half);
+            bulk_load(tile::t_smem::at(to), a.m.t + row_image(a.docs, head, row), len * SLAB_ROW, bar);
+            tma_load(tile::q_smem::at(to), q, bar, row, slab);
+            bulk_load(tile::p_smem::at(to), a.m.p + row_image(a.docs, head, row), len * SLAB_ROW, bar);
         }
     }
-    mbar_wait(at + tile::EMPTY + 8 * st.stage, st.parity ^ 1);
+    tile::pipe::producer_acquire(at, st);
     meta[st.stage].row = -1;
-    mbar_arrive(at + tile::FULL + 8 * st.stage);
+    tile::pipe::producer_commit(at, st.stage);
 }
 
 template <int WGS> struct scan_group {
@@ -76,11 +90,11 @@ template <int WGS> struct scan_group {
     struct { int row, len, slab, stage; } before; // the chunk whose O is in o; row < 0: none
 
     __device__ scan_group(const scan_fwd &a_, unsigned char *shared)
-        : a(a_), meta((const scan_meta *)(shared + tile::META_AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
+        : a(a_), meta((const scan_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
           thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
-        out = at + tile::OUT_AT + wg * tile::OUT;
-        sent = (scan_out *)(shared + tile::SENT_AT) + wg;
+        out = tile::out_smem::at(at, wg);
+        sent = (scan_out *)(shared + tile::sent_smem::AT) + wg;
     }
     __device__ void sync() const { named_sync(1 + wg, WARPGROUP); }
     __device__ int64_t state_at(const scan_meta &c, int i) const
@@ -110,7 +124,7 @@ template <int WGS> struct scan_group {
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
         for (int i = threadIdx.x; i < CHUNK * 2; i += WGS * WARPGROUP)
-            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(stage + tile::F + i * 16), "r"(0) : "memory");
+            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0) : "memory");
         fence_async();
         named_sync(15, WGS * WARPGROUP);
     }
@@ -128,7 +142,7 @@ template <int WGS> struct scan_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(stage + tile::K + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(tile::k_smem::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         wgmma_wait<1>(); // O of the chunk before
         hold(o);
@@ -138,7 +152,7 @@ template <int WGS> struct scan_group {
         fresh(o);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, sp[i], operand_k(tile::q_smem::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
     }
     // R^T = beta V^T - beta e (S^T K^T), as operand A.
@@ -163,10 +177,10 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 4; i++) hold(r[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64>(d, r[i], operand_k(stage + tile::T + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64>(d, r[i], operand_k(tile::t_smem::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
 #pragma unroll
-        for (int i = 4; i < 8; i++) wgmma_rs<64>(o, sp[i], operand_k(stage + tile::Q + step_k(i, CHUNK)), 1);
+        for (int i = 4; i < 8; i++) wgmma_rs<64>(o, sp[i], operand_k(tile::q_smem::at(stage) + step_k(i, CHUNK)), 1);
         wgmma_commit();
     }
     // S that enters the chunk and O of the chunk before, to shared memory.
@@ -176,15 +190,15 @@ template <int WGS> struct scan_group {
         if (a.m.s && !c.first)
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(out + tile::OUT_S + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+                store8x8x4(fragment_at(tile::out_s_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), before_o[i][0], before_o[i][1], before_o[i][2], before_o[i][3]);
+            store8x8x4_trans(fragment_at_trans(tile::out_o_smem::at(out), warp, lane, i), before_o[i][0], before_o[i][1], before_o[i][2], before_o[i][3]);
     }
     // Queues S^T += (f D^T) K; e_q is what S^T Q^T is scaled by.
     __device__ __forceinline__ void state_update(uint32_t stage, const float (&d)[32], uint32_t (&df)[4][4], float (&e_q)[16])
     {
-        const uint32_t factors = stage + tile::F, column = lane % 4 * 2;
+        const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float2 f0 = factor_rest(factors, n * 8 + column), f1 = factor_rest(factors, n * 8 + column + 1);
@@ -200,7 +214,7 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 4; i++) hold(df[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(stage + tile::K + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(tile::k_smem::at(stage) + step_mn(i), SLAB), 1);
         wgmma_commit();
     }
     // Queues O^T = s e (S^T Q^T) + D^T P^T; dp is D^T.
@@ -221,7 +235,7 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 4; i++) hold(dp[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, dp[i], operand_k(stage + tile::P + step_k(i, CHUNK)), 1);
+        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, dp[i], operand_k(tile::p_smem::at(stage) + step_k(i, CHUNK)), 1);
         wgmma_commit();
     }
 
@@ -229,14 +243,14 @@ template <int WGS> struct scan_group {
     // The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the gaps that the arithmetic between leaves.
     __device__ void step(const scan_meta &c, uint32_t stage)
     {
-        const uint32_t factors = stage + tile::F;
+        const uint32_t factors = tile::f_smem::at(stage);
         uint32_t sp[8][4], before_o[4][4];
         float ks[32], d[32];
         state_queue(stage, sp, ks, before_o);
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
         uint32_t v[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(stage + tile::V + wg * SLAB, warp, lane, i));
+        for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(tile::v_smem::at(stage) + wg * SLAB, warp, lane, i));
         wgmma_wait<1>();
         hold(ks);
         uint32_t r[4][4];
@@ -261,7 +275,7 @@ template <int WGS> struct scan_group {
         if (a.m.d)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                store8x8x4_trans(fragment_at_trans(out + tile::OUT_D, warp, lane, i), dp[i][0], dp[i][1], dp[i][2], dp[i][3]);
+                store8x8x4_trans(fragment_at_trans(tile::out_d_smem::at(out), warp, lane, i), dp[i][0], dp[i][1], dp[i][2], dp[i][3]);
         const int half = c.half + wg;
         send(a.m.s && !c.first ? a.m.s + state_image(a.docs, c.head, half, c.row) : NULL,
              a.m.d ? a.m.d + half_image(a.docs, c.head, half, c.row) : NULL, c.len * SLAB_ROW);
@@ -280,14 +294,14 @@ template <int WGS> struct scan_group {
         if (before.row < 0 || whole) return;
         sync();
         for (int i = thread; i < before.len * 8; i += WARPGROUP) {
-            const uint4 x = shared_uint4(out + tile::OUT_O + slab_offset(i / 8, i % 8 * 8));
+            const uint4 x = shared_uint4(tile::out_o_smem::at(out) + slab_offset(i / 8, i % 8 * 8));
             *(uint4 *)(a.o + (int64_t)(before.row + i / 8) * (a.docs.heads * HEAD) + before.slab * HALF + i % 8 * 8) = x;
         }
     }
     __device__ void release(int stage) const
     {
         __syncwarp();
-        if (lane == 0) mbar_arrive(at + tile::EMPTY + 8 * stage);
+        if (lane == 0) tile::pipe::consumer_release(at, stage);
     }
     __device__ void run()
     {
@@ -295,10 +309,10 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 32; i++) o[i] = 0;
         before.row = -1;
         for (pipeline_state<tile::STAGES> st;; st.next()) {
-            mbar_wait(at + tile::FULL + 8 * st.stage, st.parity);
+            tile::pipe::consumer_wait(at, st);
             const scan_meta c = meta[st.stage];
             if (c.row < 0) break;
-            const uint32_t stage = at + st.stage * tile::STAGE;
+            const uint32_t stage = tile::stage_smem::at(at, st.stage);
             if (c.len < CHUNK) clear(stage, c.len);
             if (c.from != FROM_BEFORE) begin(c);
             step(c, stage);
@@ -314,7 +328,7 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 4; i++) {
             uint32_t x[4];
             pack_a(x, o, i);
-            store8x8x4_trans(fragment_at_trans(out + tile::OUT_O, warp, lane, i), x[0], x[1], x[2], x[3]);
+            store8x8x4_trans(fragment_at_trans(tile::out_o_smem::at(out), warp, lane, i), x[0], x[1], x[2], x[3]);
         }
         send(NULL, NULL, 0);
         named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
@@ -348,8 +362,8 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(at + tile::FULL + 8 * i, 1);
-            mbar_init(at + tile::EMPTY + 8 * i, 4 * WGS);
+            mbar_init(tile::pipe::full(at, i), 1);
+            mbar_init(tile::pipe::empty(at, i), 4 * WGS);
         }
         mbar_init_done();
     }
@@ -360,7 +374,7 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
         if (warp == 4 * WGS && one_lane()) scan_produce<WGS>(a, shared, &q, &k, &v);
         const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
         if (wg >= 0 && wg < WGS)
-            scan_store<tile::OUT_S, tile::OUT_D, tile::OUT_O>((const scan_out *)(shared + tile::SENT_AT) + wg, at + tile::OUT_AT + wg * tile::OUT, &o, wg);
+            scan_store<tile::out_s_smem::AT, tile::out_d_smem::AT, tile::out_o_smem::AT>((const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), &o, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
         scan_group<WGS>(a, shared).run();
