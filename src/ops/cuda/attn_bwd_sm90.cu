@@ -64,20 +64,20 @@ template <int HD> struct bwd_tile {
         KV = KEYS * HD * 2,
         Q = M * HD * 2,
         DS = KEYS * M * 2,
-        DQ = DQ_FLOATS * 4,
-        AT_K = 0,
-        AT_V = AT_K + KV,
-        AT_Q = AT_V + KV,
-        AT_O = AT_Q + Q_STAGES * Q,
-        AT_DS = AT_O + O_STAGES * Q,
-        AT_DQ = AT_DS + DS_STAGES * DS,
-        AT_LSE = AT_DQ + GROUPS * DQ,
-        AT_DELTA = AT_LSE + Q_STAGES * M * 4,
-        AT_BARS = AT_DELTA + O_STAGES * M * 4,
-        AT_ITEM = AT_BARS + 192,
-        AT_MODE = AT_ITEM + 16, // dq_mode of each warpgroup
-        BYTES = AT_MODE + 16
+        DQ = DQ_FLOATS * 4
     };
+    using k_smem = smem_field<0, KV>;
+    using v_smem = smem_field<k_smem::END, KV>;
+    using q_smem = smem_field<v_smem::END, Q, Q_STAGES>;
+    using o_smem = smem_field<q_smem::END, Q, O_STAGES>;
+    using ds_smem = smem_field<o_smem::END, DS, DS_STAGES>;
+    using dq_smem = smem_field<ds_smem::END, DQ, GROUPS>;
+    using lse_smem = smem_field<dq_smem::END, M * 4, Q_STAGES>;
+    using delta_smem = smem_field<lse_smem::END, M * 4, O_STAGES>;
+    using bars_smem = smem_field<delta_smem::END, 8, 24>;
+    using item_smem = smem_field<bars_smem::END, 16>;
+    using mode_smem = smem_field<item_smem::END, 4, 4>; // dq_mode of each warpgroup
+    enum { BYTES = mode_smem::END };
 };
 
 // Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are filled up to a multiple of KEYS: a row that does
@@ -115,7 +115,7 @@ template <int HD> struct bwd_shared {
     using tile = bwd_tile<HD>;
     uint32_t base;
 
-    __device__ uint32_t bar(int i) const { return base + tile::AT_BARS + i * 8; }
+    __device__ uint32_t bar(int i) const { return tile::bars_smem::at(base, i); }
     __device__ uint32_t ds_full(int stage) const { return bar(16 + stage); }
     __device__ uint32_t ds_empty(int stage) const { return bar(19 + stage); }
     __device__ uint32_t q_full(int stage) const { return bar(stage); }
@@ -132,23 +132,23 @@ template <int HD> struct bwd_shared {
         bwd_item x;
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
                      : "=r"(x.block), "=r"(x.kv), "=r"(x.first), "=r"(x.last)
-                     : "r"(base + tile::AT_ITEM)
+                     : "r"(tile::item_smem::at(base))
                      : "memory");
         return x;
     }
     __device__ int mode(int group) const
     {
         int x;
-        asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(base + tile::AT_MODE + group * 4) : "memory");
+        asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(tile::mode_smem::at(base, group)) : "memory");
         return x;
     }
     __device__ void put_mode(int group, int x) const
     {
-        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(base + tile::AT_MODE + group * 4), "r"(x) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(tile::mode_smem::at(base, group)), "r"(x) : "memory");
     }
     __device__ void put_item(const bwd_item &x) const
     {
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(base + tile::AT_ITEM), "r"(x.block), "r"(x.kv), "r"(x.first),
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(tile::item_smem::at(base)), "r"(x.block), "r"(x.kv), "r"(x.first),
                      "r"(x.last)
                      : "memory");
     }
@@ -198,20 +198,20 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
             const int64_t stats = (int64_t)h * a.x.rows_pad + row;
             mbar_wait(sh.q_empty(q.stage), q.parity ^ 1);
             mbar_arrive_expect(sh.q_full(q.stage), tile::Q + tile::M * 4);
-            tma_load(sh.base + tile::AT_Q + q.stage * tile::Q, map_q, sh.q_full(q.stage), row, h * SLABS);
-            bulk_load(sh.base + tile::AT_LSE + q.stage * (tile::M * 4), a.x.lse2 + stats, tile::M * 4, sh.q_full(q.stage));
+            tma_load(tile::q_smem::at(sh.base, q.stage), map_q, sh.q_full(q.stage), row, h * SLABS);
+            bulk_load(tile::lse_smem::at(sh.base, q.stage), a.x.lse2 + stats, tile::M * 4, sh.q_full(q.stage));
             mbar_wait(sh.o_empty(o.stage), o.parity ^ 1);
             mbar_arrive_expect(sh.o_full(o.stage), tile::Q + tile::M * 4);
-            tma_load(sh.base + tile::AT_O + o.stage * tile::Q, map_o, sh.o_full(o.stage), row, h * SLABS);
-            bulk_load(sh.base + tile::AT_DELTA + o.stage * (tile::M * 4), a.x.delta + stats, tile::M * 4, sh.o_full(o.stage));
+            tma_load(tile::o_smem::at(sh.base, o.stage), map_o, sh.o_full(o.stage), row, h * SLABS);
+            bulk_load(tile::delta_smem::at(sh.base, o.stage), a.x.delta + stats, tile::M * 4, sh.o_full(o.stage));
             q.next();
             o.next();
             if (step == 0) { // behind the first tiles, which need not wait until the item before is done
                 mbar_wait(sh.kv_empty(), parity ^ 1);
                 sh.put_item(item);
                 mbar_arrive_expect(sh.kv_full(), 2 * tile::KV);
-                tma_load(sh.base + tile::AT_K, map_k, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
-                tma_load(sh.base + tile::AT_V, map_v, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
+                tma_load(tile::k_smem::at(sh.base), map_k, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
+                tma_load(tile::v_smem::at(sh.base), map_v, sh.kv_full(), item.block * KEYS, item.kv * SLABS);
             }
             if (++h == head + a.group) {
                 h = head;
@@ -226,7 +226,7 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
 template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_shared<HD> sh, int group)
 {
     using tile = bwd_tile<HD>;
-    const uint32_t from = sh.base + tile::AT_DQ + group * tile::DQ;
+    const uint32_t from = tile::dq_smem::at(sh.base, group);
     const int onward = a.upward ? 1 : -1;
     uint32_t full = 0;
     for (uint32_t parity = 0;; parity ^= 1) {
@@ -317,7 +317,7 @@ template <int HD> struct consumer {
     __device__ void dq_product(float (&dq)[32], uint32_t ds_at)
     {
         const uint64_t x = operand_mn(ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0), 0);
-        const uint64_t keys = operand_mn(sh.base + tile::AT_K + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW)), 0);
+        const uint64_t keys = operand_mn(tile::k_smem::at(sh.base) + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW)), 0);
         fresh(dq);
         wgmma_fence();
 #pragma unroll
@@ -408,7 +408,7 @@ template <int HD> struct consumer {
     }
     __device__ void dq_stage(const float (&dq)[32])
     {
-        const uint32_t at = sh.base + tile::AT_DQ + group * tile::DQ + thread * 16;
+        const uint32_t at = tile::dq_smem::at(sh.base, group) + thread * 16;
 #pragma unroll
         for (int i = 0; i < 8; i++)
             asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};\n" ::"r"(at + i * (WARPGROUP * 16)), "f"(dq[4 * i]), "f"(dq[4 * i + 1]),
@@ -482,9 +482,9 @@ template <int HD> struct consumer {
     pipeline_state<tile::DS_STAGES> d;
     uint32_t dq_parity;
 
-    __device__ __forceinline__ uint32_t q_at() const { return sh.base + tile::AT_Q + q.stage * tile::Q; }
-    __device__ __forceinline__ uint32_t o_at() const { return sh.base + tile::AT_O + o.stage * tile::Q; }
-    __device__ __forceinline__ uint32_t lse_at() const { return sh.base + tile::AT_LSE + q.stage * (M * 4); }
+    __device__ __forceinline__ uint32_t q_at() const { return tile::q_smem::at(sh.base, q.stage); }
+    __device__ __forceinline__ uint32_t o_at() const { return tile::o_smem::at(sh.base, o.stage); }
+    __device__ __forceinline__ uint32_t lse_at() const { return tile::lse_smem::at(sh.base, q.stage); }
 
     // Waits for the producer's next item. False: there is none.
     __device__ __forceinline__ bool item_next(walk &w, uint32_t parity)
@@ -509,7 +509,7 @@ template <int HD> struct consumer {
 #pragma unroll
         for (int i = 0; i < HD / 2; i++) dk[i] = dv[i] = 0;
         mbar_wait(sh.q_full(q.stage), q.parity);
-        keys_by_tile<0>(s, tile::AT_K, q_at());
+        keys_by_tile<0>(s, tile::k_smem::AT, q_at());
         wgmma_commit();
         wgmma_wait<0>();
         hold(s);
@@ -527,8 +527,8 @@ template <int HD> struct consumer {
     __device__ __forceinline__ void score_gradients_step(const walk &w, uint32_t o_now_at)
     {
         mbar_wait(sh.o_full(o.stage), o.parity);
-        deltas(sh.base + tile::AT_DELTA + o.stage * (M * 4));
-        keys_by_tile<1>(dp, tile::AT_V, o_now_at);
+        deltas(tile::delta_smem::at(sh.base, o.stage));
+        keys_by_tile<1>(dp, tile::v_smem::AT, o_now_at);
         wgmma_commit();
         named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
         if (w.query < w.key0 + 63 || w.query + M > w.end0) {
@@ -542,7 +542,7 @@ template <int HD> struct consumer {
         wgmma_commit();
         mbar_wait(sh.ds_empty(d.stage), d.parity ^ 1);
         score_gradients();
-        ds_store(sh.base + tile::AT_DS + d.stage * tile::DS);
+        ds_store(tile::ds_smem::at(sh.base, d.stage));
         named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
     }
     // dQ of the step before, S^T of the next one, and dK. `q_now`: the stage of this step's Q, which lies at q_now_at.
@@ -552,10 +552,10 @@ template <int HD> struct consumer {
         // compiler from leaving matmuls open. So is S^T behind the last step.
         if (step > 0) mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
         float dq[32];
-        dq_product(dq, sh.base + tile::AT_DS + w.before.stage * tile::DS);
+        dq_product(dq, tile::ds_smem::at(sh.base, w.before.stage));
         wgmma_commit();
         if (step + 1 < w.steps) mbar_wait(sh.q_full(q.stage), q.parity);
-        keys_by_tile<0>(s, tile::AT_K, q_at());
+        keys_by_tile<0>(s, tile::k_smem::AT, q_at());
         wgmma_commit();
         fence_async();
         __syncwarp();
@@ -616,7 +616,7 @@ template <int HD> struct consumer {
     {
         float dq[32];
         mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
-        dq_product(dq, sh.base + tile::AT_DS + w.before.stage * tile::DS);
+        dq_product(dq, tile::ds_smem::at(sh.base, w.before.stage));
         wgmma_commit();
         wgmma_wait<0>();
         hold(dq);

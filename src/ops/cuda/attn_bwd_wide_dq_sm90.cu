@@ -262,20 +262,16 @@ hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, c
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(tile::slot_pipe::full(at, i), 1);
-            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + 2);
+            tile::slot_pipe::init(at, i, 1, GROUPS * warps + 2);
         }
         for (int i = 0; i < GROUPS; i++) {
-            mbar_init(tile::q_pipe::full(at, i), 1);
-            mbar_init(tile::q_pipe::empty(at, i), warps);
+            tile::q_pipe::init(at, i, 1, warps);
         }
         for (int i = 0; i < tile::K_STAGES; i++) {
-            mbar_init(tile::k_pipe::full(at, i), 1);
-            mbar_init(tile::k_pipe::empty(at, i), GROUPS * warps);
+            tile::k_pipe::init(at, i, 1, GROUPS * warps);
         }
         for (int i = 0; i < tile::V_STAGES; i++) {
-            mbar_init(tile::v_pipe::full(at, i), 1);
-            mbar_init(tile::v_pipe::empty(at, i), GROUPS * warps);
+            tile::v_pipe::init(at, i, 1, GROUPS * warps);
         }
         mbar_init_done();
     }
@@ -469,12 +465,10 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_dq_stored_kernel(const wide
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(tile::slot_pipe::full(at, i), 1);
-            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + GROUPS);
+            tile::slot_pipe::init(at, i, 1, GROUPS * warps + GROUPS);
         }
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(tile::pipe::full(at, i), 1 + GROUPS);
-            mbar_init(tile::pipe::empty(at, i), GROUPS * warps);
+            tile::pipe::init(at, i, 1 + GROUPS, GROUPS * warps);
         }
         mbar_init_done();
     }

@@ -326,8 +326,7 @@ hopper_dkv_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, 
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), warps = WARPGROUP / WARP;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
-            mbar_init(tile::slot_pipe::full(at, i), 1);
-            mbar_init(tile::slot_pipe::empty(at, i), GROUPS * warps + 1);
+            tile::slot_pipe::init(at, i, 1, GROUPS * warps + 1);
         }
         for (int i = 0; i < GROUPS; i++) {
             mbar_init(tile::k_pipe::full(at, i), 1);

@@ -490,12 +490,10 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
             ((typename tile::slot *)(shared + tile::slots_smem::AT))[i].redo = 0;
-            mbar_init(tile::slot_pipe::full(at, i), 1);
-            mbar_init(tile::slot_pipe::empty(at, i), 2 + 4 * tile::WGS);
+            tile::slot_pipe::init(at, i, 1, 2 + 4 * tile::WGS);
         }
         for (int i = 0; i < 2 * tile::WGS; i++) {
-            mbar_init(tile::q_pipe::full(at, i), 1);
-            mbar_init(tile::q_pipe::empty(at, i), 4);
+            tile::q_pipe::init(at, i, 1, 4);
         }
         for (int i = 0; i < tile::STAGES; i++) {
             mbar_init(tile::k_pipe::full(at, i), 1);

@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_
 // Q and K are done with when their matmuls are: A, T and P take their place.
 enum {
     PREP_STRIDE = 68, // floats of a row of A: 4 banks further in the next
-    PREP_Q = 0,
-    PREP_K = TILE,
-    PREP_A = 0,
-    PREP_T = 18 * 1024,
-    PREP_P = PREP_T + SLAB,
-    PREP_ROWS = PREP_P + SLAB, // [64] floats each: enum prep_row
-    PREP_BAR = PREP_ROWS + 6 * CHUNK * 4,
-    PREP_BYTES = PREP_BAR + 16,
     PREP_BLOCKS = 4 // of threads on a multiprocessor
 };
 enum prep_row { ROW_C, ROW_BETA, ROW_RHO_Q, ROW_RHO_K, ROW_QQ }; // QQ: twice, for halves of rows
-static_assert(CHUNK * PREP_STRIDE * 4 <= PREP_T, "A ends before T");
+using prep_q = smem_field<0, TILE>;
+using prep_k = smem_field<prep_q::END, TILE>;
+using prep_a = smem_field<0, CHUNK * PREP_STRIDE * 4>;
+using prep_t = smem_field<18 * 1024, SLAB>;
+using prep_p = smem_field<prep_t::END, SLAB>;
+using prep_rows = smem_field<prep_p::END, CHUNK * 4, 6>; // floats: enum prep_row
+using prep_bar = smem_field<prep_rows::END, 16>;
+enum { PREP_BYTES = prep_bar::END };
+static_assert(prep_a::END <= prep_t::AT, "A ends before T");
 
 #ifdef TILE90
 // x += left right, ROWS x 4 of a matmul over `depth`, rows of PREP_STRIDE floats.
@@ -159,7 +159,7 @@ struct prepare_group {
     float kk[32], qk[32];
     float rate[2]; // of rows of the next value head: g of two in warp 0, beta of one in warps 2 and 3
 
-    __device__ float *rows(int which) const { return (float *)(shared + PREP_ROWS) + which * CHUNK; }
+    __device__ float *rows(int which) const { return (float *)(shared + prep_rows::AT) + which * CHUNK; }
 
     __device__ void fetch(const delta_chunk &c, int h)
     {
@@ -176,7 +176,7 @@ struct prepare_group {
     // K K^T, Q K^T and the norms' factors.
     __device__ void products()
     {
-        const uint64_t q = operand_k(at + PREP_Q), k = operand_k(at + PREP_K);
+        const uint64_t q = operand_k(prep_q::at(at)), k = operand_k(prep_k::at(at));
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < HEAD / 16; i++) {
@@ -189,7 +189,7 @@ struct prepare_group {
             float sum = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                const uint4 x = shared_uint4(at + PREP_Q + thread / CHUNK * SLAB + row * SLAB_ROW + ((i ^ (row & 7)) << 4));
+                const uint4 x = shared_uint4(prep_q::at(at) + thread / CHUNK * SLAB + row * SLAB_ROW + ((i ^ (row & 7)) << 4));
                 sum += dot_bf16(x, x);
             }
             rows(ROW_QQ + thread / CHUNK)[row] = sum;
@@ -235,7 +235,7 @@ struct prepare_group {
     // A to shared memory in f32, P as a tile.
     __device__ void scale(const delta_chunk &c)
     {
-        float *strict = (float *)(shared + PREP_A);
+        float *strict = (float *)(shared + prep_a::AT);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = acc_row(thread, 2 * half);
@@ -251,13 +251,13 @@ struct prepare_group {
                 *(float2 *)(strict + i * PREP_STRIDE + j) = x;
                 // P's place in the slab: 4 bytes, no two lanes in one bank.
                 const float p0 = i >= j && i < c.len ? rho * gam0 * qk[at0] : 0.0f, p1 = i >= j + 1 && i < c.len ? rho * gam1 * qk[at0 + 1] : 0.0f;
-                *(uint32_t *)(shared + PREP_P + slab_offset(i, j)) = two_bf16(p0, p1);
+                *(uint32_t *)(shared + prep_p::AT + slab_offset(i, j)) = two_bf16(p0, p1);
             }
         }
     }
     __device__ void round_t()
     {
-        const float *from = (const float *)(shared + PREP_A);
+        const float *from = (const float *)(shared + prep_a::AT);
         const int row = thread / 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -265,7 +265,7 @@ struct prepare_group {
             const float4 x = *(const float4 *)(from + row * PREP_STRIDE + col), y = *(const float4 *)(from + row * PREP_STRIDE + col + 4);
             uint4 t = make_uint4(two_bf16(x.x, x.y), two_bf16(x.z, x.w), two_bf16(y.x, y.y), two_bf16(y.z, y.w));
             if (i > row / 16) t = make_uint4(0, 0, 0, 0);
-            *(uint4 *)(shared + PREP_T + slab_offset(row, col)) = t;
+            *(uint4 *)(shared + prep_t::AT + slab_offset(row, col)) = t;
         }
     }
 };
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
     prepare_group x = {a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}, {}};
-    const uint32_t bar = x.at + PREP_BAR;
+    const uint32_t bar = prep_bar::at(x.at);
     const int block = blockIdx.x / a.docs.heads_k, head_k = blockIdx.x % a.docs.heads_k;
     if (threadIdx.x == 0) {
         mbar_init(bar, 1);
@@ -291,13 +291,13 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
         if (threadIdx.x == 0) {
             bulk_wait_read<0>();
             mbar_arrive_expect(bar, 2 * TILE);
-            tma_load(x.at + PREP_Q, &q, bar, c.row, head_k * 2);
-            tma_load(x.at + PREP_K, &k, bar, c.row, head_k * 2);
+            tma_load(prep_q::at(x.at), &q, bar, c.row, head_k * 2);
+            tma_load(prep_k::at(x.at), &k, bar, c.row, head_k * 2);
         }
         x.fetch(c, head0);
         mbar_wait(bar, parity);
         if (c.len < CHUNK) {
-            clear_rows(x.at + PREP_Q, 4, c.len, threadIdx.x, WARPGROUP);
+            clear_rows(prep_q::at(x.at), 4, c.len, threadIdx.x, WARPGROUP);
             fence_async();
             __syncthreads();
         }
@@ -309,14 +309,14 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
             if (h + 1 < head0 + a.docs.group) x.fetch(c, h + 1);
             x.scale(c);
             __syncthreads();
-            invert((float *)(shared + PREP_A), threadIdx.x);
+            invert((float *)(shared + prep_a::AT), threadIdx.x);
             x.round_t();
             fence_async();
             __syncthreads();
             if (threadIdx.x == 0) {
                 const int64_t to = row_image(a.docs, h, c.row);
-                bulk_store(a.m.t + to, x.at + PREP_T, c.len * SLAB_ROW);
-                bulk_store(a.m.p + to, x.at + PREP_P, c.len * SLAB_ROW);
+                bulk_store(a.m.t + to, prep_t::at(x.at), c.len * SLAB_ROW);
+                bulk_store(a.m.p + to, prep_p::at(x.at), c.len * SLAB_ROW);
                 bulk_commit();
             }
         }

@@ -362,8 +362,7 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < tile::STAGES; i++) {
-            mbar_init(tile::pipe::full(at, i), 1);
-            mbar_init(tile::pipe::empty(at, i), 4 * WGS);
+            tile::pipe::init(at, i, 1, 4 * WGS);
         }
         mbar_init_done();
     }

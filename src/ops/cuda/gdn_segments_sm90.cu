@@ -11,8 +11,14 @@
 // ---- ends
 
 enum { ENDS_WGS = 2, ENDS_STAGES = 4, ENDS_THREADS = ENDS_WGS * WARPGROUP + WARP };
-enum { ENDS_K = 0, ENDS_T = TILE, ENDS_V = ENDS_T + SLAB, ENDS_F = ENDS_V + ENDS_WGS * SLAB, ENDS_STAGE = ENDS_F + FACTORS };
-enum { ENDS_FULL = ENDS_STAGES * ENDS_STAGE, ENDS_EMPTY = ENDS_FULL + 8 * ENDS_STAGES, ENDS_BYTES = ENDS_EMPTY + 8 * ENDS_STAGES };
+// Shared memory: a stage, and the block.
+using ends_k = smem_field<0, TILE>;
+using ends_t = smem_field<ends_k::END, SLAB>;
+using ends_v = smem_field<ends_t::END, SLAB, ENDS_WGS>;
+using ends_f = smem_field<ends_v::END, FACTORS>;
+using ends_stage = smem_field<0, ends_f::END, ENDS_STAGES>;
+using ends_pipe = pipeline<ends_stage::END, ENDS_STAGES>;
+enum { ENDS_BYTES = ends_pipe::END };
 enum ends_kind { ENDS_B, ENDS_A, ENDS_KINDS };
 
 struct ends_args {
@@ -28,13 +34,13 @@ __device__ inline void ends_produce(const ends_args &a, uint32_t at, const CUten
     const int slab = head / a.docs.group * 2;
     pipeline_state<ENDS_STAGES> st;
     for (int row = p.row; row < p.end; row += CHUNK, st.next()) {
-        const uint32_t to = at + st.stage * ENDS_STAGE, bar = at + ENDS_FULL + 8 * st.stage;
-        mbar_wait(at + ENDS_EMPTY + 8 * st.stage, st.parity ^ 1);
+        const uint32_t to = ends_stage::at(at, st.stage), bar = ends_pipe::full(at, st.stage);
+        ends_pipe::producer_acquire(at, st);
         mbar_arrive_expect(bar, TILE + SLAB + FACTORS + (kind == ENDS_B ? ENDS_WGS * SLAB : 0));
-        tma_load(to + ENDS_K, k, bar, row, slab);
-        bulk_load(to + ENDS_F, a.m.factors + (int64_t)head * a.docs.rows + row, FACTORS, bar);
-        if (kind == ENDS_B) tma_load(to + ENDS_V, v, bar, row, head * 2);
-        bulk_load(to + ENDS_T, a.m.t + row_image(a.docs, head, row), SLAB, bar);
+        tma_load(ends_k::at(to), k, bar, row, slab);
+        bulk_load(ends_f::at(to), a.m.factors + (int64_t)head * a.docs.rows + row, FACTORS, bar);
+        if (kind == ENDS_B) tma_load(ends_v::at(to), v, bar, row, head * 2);
+        bulk_load(ends_t::at(to), a.m.t + row_image(a.docs, head, row), SLAB, bar);
     }
 }
 
@@ -82,7 +88,7 @@ struct ends_group {
     }
     __device__ void step(uint32_t stage)
     {
-        const uint32_t factors = stage + ENDS_F, column = lane % 4 * 2;
+        const uint32_t factors = ends_f::at(stage), column = lane % 4 * 2;
         uint32_t sp[8][4], v[4][4], r[4][4], df[4][4];
         float ks[32], d[32];
 #pragma unroll
@@ -93,13 +99,13 @@ struct ends_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(stage + ENDS_K + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(ends_k::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         const float decay = exp2_fast(shared_float4(factors + (CHUNK - 1) * 32 + 16).x);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0;
-            if (kind == ENDS_B) load8x8x4_trans(v[i], fragment_at_trans(stage + ENDS_V + wg * SLAB, warp, lane, i));
+            if (kind == ENDS_B) load8x8x4_trans(v[i], fragment_at_trans(ends_v::at(stage) + wg * SLAB, warp, lane, i));
             hold(v[i]);
         }
 #pragma unroll
@@ -123,7 +129,7 @@ struct ends_group {
         for (int i = 0; i < 4; i++) hold(r[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64>(d, r[i], operand_k(stage + ENDS_T + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 4; i++) wgmma_rs<64>(d, r[i], operand_k(ends_t::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         wgmma_wait<0>();
         hold(d);
@@ -142,7 +148,7 @@ struct ends_group {
         for (int i = 0; i < 4; i++) hold(df[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(stage + ENDS_K + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(ends_k::at(stage) + step_mn(i), SLAB), 1);
         wgmma_commit();
         wgmma_wait<0>();
         hold(s);
@@ -154,10 +160,10 @@ struct ends_group {
         begin();
         pipeline_state<ENDS_STAGES> st;
         for (int row = p.row; row < p.end; row += CHUNK, st.next()) {
-            mbar_wait(at + ENDS_FULL + 8 * st.stage, st.parity);
-            step(at + st.stage * ENDS_STAGE);
+            ends_pipe::consumer_wait(at, st);
+            step(ends_stage::at(at, st.stage));
             __syncwarp();
-            if (lane == 0) mbar_arrive(at + ENDS_EMPTY + 8 * st.stage);
+            if (lane == 0) ends_pipe::consumer_release(at, st.stage);
         }
         if (kind == ENDS_A) store_chain(slot);
         else store(a.m.link, slot);
@@ -177,8 +183,7 @@ __global__ void __launch_bounds__(ENDS_THREADS, 1)
     if (p.index + 1 >= p.count || (kind == ENDS_A && p.index == 0)) return; // nobody wants them
     if (threadIdx.x == 0) {
         for (int i = 0; i < ENDS_STAGES; i++) {
-            mbar_init(at + ENDS_FULL + 8 * i, 1);
-            mbar_init(at + ENDS_EMPTY + 8 * i, 4 * ENDS_WGS);
+            ends_pipe::init(at, i, 1, 4 * ENDS_WGS);
         }
         mbar_init_done();
     }

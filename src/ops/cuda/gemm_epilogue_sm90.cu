@@ -30,8 +30,13 @@ enum product { FWD, BWD, TURN };
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
 enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 }; // warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
-enum { A_AT = 0, B_AT = STAGES * A_BYTES, OUT_AT = B_AT + STAGES * B_BYTES, ROWS_AT = OUT_AT + OUT_BYTES, FULL_AT = ROWS_AT + ENDERS * SLOTS * SLOT };
-enum { EMPTY_AT = FULL_AT + 8 * STAGES, CAME_AT = EMPTY_AT + 8 * STAGES, BYTES = CAME_AT + 8 * ENDERS * SLOTS };
+using a_smem = smem_field<0, A_BYTES, STAGES>;
+using b_smem = smem_field<a_smem::END, B_BYTES, STAGES>;
+using out_smem = smem_field<b_smem::END, OUT_BYTES>;
+using rows_smem = smem_field<out_smem::END, SLOT, ENDERS * SLOTS>;
+using pipe = pipeline<rows_smem::END, STAGES>;
+using came_bars = smem_field<pipe::END, 8, ENDERS * SLOTS>; // full, of each slot of rows_smem
+enum { BYTES = came_bars::END };
 static_assert(BYTES <= 232448, "shared memory");
 enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP }; // named barriers, of each consumer; their threads
 
@@ -62,11 +67,11 @@ template <product P> __device__ inline void load(const CUtensorMap *a, const CUt
         const int row = rank ? p.f + x.column : x.column; // FWD: this block's half of B
         const int slab = x.column / SLAB_COLS + rank * (N / 2 / SLAB_COLS);
         for (int i = 0; i < p.steps; i++, s.next()) {
-            const uint32_t full = at + FULL_AT + 8 * s.stage;
-            const uint32_t b_to = at + B_AT + s.stage * B_BYTES + rank * (B_BYTES / 2);
-            mbar_wait(at + EMPTY_AT + 8 * s.stage, s.parity ^ 1);
+            const uint32_t full = pipe::full(at, s.stage);
+            const uint32_t b_to = b_smem::at(at, s.stage) + rank * (B_BYTES / 2);
+            pipe::producer_acquire(at, s);
             mbar_arrive_expect(full, A_BYTES + B_BYTES);
-            tma_load(at + A_AT + s.stage * A_BYTES, a, full, x.row, i);
+            tma_load(a_smem::at(at, s.stage), a, full, x.row, i);
             if (P == FWD) tma_load_both(b_to, b, full, row, i);
             else if (P == TURN) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
             else tma_load_both(b_to, b, full, i * K, slab);
@@ -77,15 +82,15 @@ template <product P> __device__ inline void load(const CUtensorMap *a, const CUt
 template <product P> __device__ inline void consume(const problem &p, uint32_t at)
 {
     const int wg = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
-    const uint32_t to = at + OUT_AT + (wg * 64 + warp * 16) * SLAB_ROW;
+    const uint32_t to = out_smem::at(at) + (wg * 64 + warp * 16) * SLAB_ROW;
     pipeline_state<STAGES> s;
     float d[N / 2];
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         for (int i = 0; i < p.steps; i++) {
             const int now = s.stage;
-            const uint32_t b_at = at + B_AT + now * B_BYTES;
-            mbar_wait(at + FULL_AT + 8 * now, s.parity);
-            const uint64_t a = operand_k(at + A_AT + now * A_BYTES + wg * (A_BYTES / 2));
+            const uint32_t b_at = b_smem::at(at, now);
+            mbar_wait(pipe::full(at, now), s.parity);
+            const uint64_t a = operand_k(a_smem::at(at, now) + wg * (A_BYTES / 2));
             const uint64_t b = P == BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
             wgmma_fence();
 #pragma unroll
@@ -94,13 +99,13 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
-                mbar_arrive_both(at + EMPTY_AT + 8 * ((now + STAGES - 1) % STAGES)); // both loaders may write there
+                mbar_arrive_both(pipe::empty(at, (now + STAGES - 1) % STAGES)); // both loaders may write there
             }
             s.next();
         }
         wgmma_wait<0>();
         hold(d);
-        mbar_arrive_both(at + EMPTY_AT + 8 * ((s.stage + STAGES - 1) % STAGES));
+        mbar_arrive_both(pipe::empty(at, (s.stage + STAGES - 1) % STAGES));
         named_sync(DRAINED + wg, BOTH);
 #pragma unroll
         for (int k = 0; k < N / 16; k++) {
@@ -137,7 +142,7 @@ __device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, in
 {
     enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 }; // of a row; rows at a time
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
-    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
     for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
         eight gate[TURNS], up[TURNS];
 #pragma unroll
@@ -169,7 +174,7 @@ __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, i
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
     const int head = column / p.half, in = column % p.half;
     const bool turned = column < p.turned;
-    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
     for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
         eight first[TURNS], second[TURNS];
         int position[TURNS];
@@ -235,22 +240,22 @@ __device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, co
 {
     const int own = (threadIdx.x / WARP - 1) * SLOTS + slot.stage;
     if (!w.more() || !one_lane()) return;
-    mbar_arrive_expect(at + CAME_AT + 8 * own, SLOT);
-    tma_load_heads(at + ROWS_AT + own * SLOT, gu, at + CAME_AT + 8 * own, w.x.column / SLAB_COLS, w.x.row + w.in); // rows are the map's heads
+    mbar_arrive_expect(came_bars::at(at, own), SLOT);
+    tma_load_heads(rows_smem::at(at, own), gu, came_bars::at(at, own), w.x.column / SLAB_COLS, w.x.row + w.in); // rows are the map's heads
 }
 
 // Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded a step before.
 __device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg, walk &ahead, pipeline_state<SLOTS> &slot)
 {
     const int warp = threadIdx.x / WARP - 1, chunk = threadIdx.x % WARP, column = x.column + chunk * 8;
-    const uint32_t slab = at + OUT_AT + chunk / 8 * SLAB;
+    const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
     const int end = min((wg + 1) * 64, p.rows - x.row); // of the rows here
     struct { eight gate[2], up[2], dm[2]; } now, next;
     pipeline_state<SLOTS> coming = slot;
     auto fetch = [&](int in) {
         const int own = warp * SLOTS + coming.stage;
-        const uint32_t from = at + ROWS_AT + own * SLOT;
-        mbar_wait(at + CAME_AT + 8 * own, coming.parity);
+        const uint32_t from = rows_smem::at(at, own);
+        mbar_wait(came_bars::at(at, own), coming.parity);
         coming.next();
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -319,10 +324,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int rank = pair_rank();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbar_init(at + FULL_AT + 8 * i, 1);
-            mbar_init(at + EMPTY_AT + 8 * i, 4 * CONSUMERS * PAIR);
+            pipe::init(at, i, 1, 4 * CONSUMERS * PAIR);
         }
-        for (int i = 0; i < ENDERS * SLOTS; i++) mbar_init(at + CAME_AT + 8 * i, 1);
+        for (int i = 0; i < ENDERS * SLOTS; i++) mbar_init(came_bars::at(at, i), 1);
         mbar_init_done();
     }
     pair_sync();

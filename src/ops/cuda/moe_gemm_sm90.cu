@@ -30,8 +30,11 @@ namespace {
 enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T }; // matmuls
 enum { M = MOE_ALIGN, N = 256, K = 64, PAIR = 2, STAGES = 4, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, PIECE = 16 * SLAB_ROW, OUT_BYTES = 2 * PIECE }; // a stage's; a warp's
-enum { A_AT = 0, B_AT = STAGES * A_BYTES, OUT_AT = B_AT + STAGES * B_BYTES, FULL_AT = OUT_AT + 4 * CONSUMERS * OUT_BYTES };
-enum { EMPTY_AT = FULL_AT + 8 * STAGES, BYTES = EMPTY_AT + 8 * STAGES };
+using a_smem = smem_field<0, A_BYTES, STAGES>;
+using b_smem = smem_field<a_smem::END, B_BYTES, STAGES>;
+using out_smem = smem_field<b_smem::END, OUT_BYTES, 4 * CONSUMERS>;
+using pipe = pipeline<out_smem::END, STAGES>;
+enum { BYTES = pipe::END };
 enum { REGISTERS_LOAD = 40, REGISTERS = 232 };
 
 __host__ __device__ constexpr bool by_rows(int product) { return product == FWD || product == DGRAD; }
@@ -156,7 +159,7 @@ template <int PRODUCT, bool GATHER>
 __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank, int step,
                                   uint32_t at, int stage)
 {
-    const uint32_t full = at + FULL_AT + 8 * stage, a_to = at + A_AT + stage * A_BYTES, b_to = at + B_AT + stage * B_BYTES;
+    const uint32_t full = pipe::full(at, stage), a_to = a_smem::at(at, stage), b_to = b_smem::at(at, stage);
     mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
     if (!GATHER) {
         if (by_rows(PRODUCT)) tma_load(a_to, a, full, x.row, step);
@@ -186,7 +189,7 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
             const tile x = tile_at<PRODUCT>(g, t, rank, expert);
             expert = x.expert;
             for (int i = 0; i < x.steps; i++, stage.next()) {
-                mbar_wait(at + EMPTY_AT + 8 * stage.stage, stage.parity ^ 1);
+                pipe::producer_acquire(at, stage);
                 if (lane == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
                 __syncwarp();
             }
@@ -199,10 +202,10 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
             const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // what lies behind C is not stored
             if (x.steps) rows.rows(x.first);
             for (int i = 0; i < x.steps; i++, stage.next()) {
-                const uint32_t full = at + FULL_AT + 8 * stage.stage;
-                mbar_wait(at + EMPTY_AT + 8 * stage.stage, stage.parity ^ 1);
+                const uint32_t full = pipe::full(at, stage.stage);
+                pipe::producer_acquire(at, stage);
                 if (threadIdx.x == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
-                rows.load(at + A_AT + stage.stage * A_BYTES, by_rows(PRODUCT) ? i * K : x.row, further);
+                rows.load(a_smem::at(at, stage.stage), by_rows(PRODUCT) ? i * K : x.row, further);
                 gather_arrive(full);
                 if (!by_rows(PRODUCT) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
             }
@@ -229,20 +232,20 @@ template <int PRODUCT, bool GATHER> struct consumer {
     float d[N / 2];
 
     __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)
-        : g(g_), c(c_), at(at_), out(at_ + OUT_AT + (threadIdx.x / WARP - 4) * OUT_BYTES), wg(threadIdx.x / WARPGROUP - 1),
+        : g(g_), c(c_), at(at_), out(out_smem::at(at_, threadIdx.x / WARP - 4)), wg(threadIdx.x / WARPGROUP - 1),
           warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP)
     {
     }
     // This warp has read stage i: for both loaders.
-    __device__ void release(int i) const { mbar_arrive_both(at + EMPTY_AT + 8 * i); }
+    __device__ void release(int i) const { mbar_arrive_both(pipe::empty(at, i)); }
     // The rows from `rows` on of a stage of WGRAD become zeros.
     __device__ void blank(int rows) const
     {
         const int thread = threadIdx.x - WARPGROUP, all = (K - rows) * 8; // chunks of a slab
         for (int i = thread; i < all; i += CONSUMERS * WARPGROUP) {
             const uint32_t to = (rows + i / 8) * SLAB_ROW + i % 8 * 16;
-            for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(at + A_AT + stage.stage * A_BYTES + slab * K * SLAB_ROW + to);
-            for (int slab = 0; slab < N / SLAB_COLS; slab++) zero16(at + B_AT + stage.stage * B_BYTES + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(a_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < N / SLAB_COLS; slab++) zero16(b_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
         }
         fence_async();
         named_sync(1, CONSUMERS * WARPGROUP);
@@ -254,10 +257,10 @@ template <int PRODUCT, bool GATHER> struct consumer {
         enum { TA = !by_rows(PRODUCT), TB = PRODUCT != FWD };
         for (int i = 0; i < x.steps; i++) {
             const int now = stage.stage;
-            mbar_wait(at + FULL_AT + 8 * now, stage.parity);
+            mbar_wait(pipe::full(at, now), stage.parity);
             if (GATHER) fence_async(); // cp.async writes as threads do
             if (!by_rows(PRODUCT) && (i + 1) * K > x.valid) blank(x.valid - i * K);
-            const uint32_t a_at = at + A_AT + now * A_BYTES + wg * (A_BYTES / 2), b_at = at + B_AT + now * B_BYTES;
+            const uint32_t a_at = a_smem::at(at, now) + wg * (A_BYTES / 2), b_at = b_smem::at(at, now);
             const uint64_t a = TA ? operand_mn(a_at, K * SLAB_ROW) : operand_k(a_at);
             const uint64_t b = TB ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
             wgmma_fence();
@@ -367,8 +370,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int rank = pair_rank();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbar_init(at + FULL_AT + 8 * i, GATHER ? 1 + WARPGROUP : 1);
-            mbar_init(at + EMPTY_AT + 8 * i, 4 * CONSUMERS * PAIR);
+            pipe::init(at, i, GATHER ? 1 + WARPGROUP : 1, 4 * CONSUMERS * PAIR);
         }
         mbar_init_done();
     }

@@ -284,7 +284,7 @@ template <int STAGES> struct pipeline_state {
 //   consumer   consumer_wait      waits until the stage is full
 //              consumer_release   arrives at empty: this reader is done
 template <int AT_, int STAGES_> struct pipeline {
-    enum { AT = AT_, STAGES = STAGES_, EMPTY = AT + 8 * STAGES, END = EMPTY + 8 * STAGES };
+    static constexpr int AT = AT_, STAGES = STAGES_, EMPTY = AT + 8 * STAGES, END = EMPTY + 8 * STAGES;
     using state = pipeline_state<STAGES>;
 
     __device__ static uint32_t full(uint32_t base, int stage) { return base + AT + 8 * stage; }
@@ -305,7 +305,7 @@ template <int AT_, int STAGES_> struct pipeline {
 // A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each at the END of the one before
 // it; a pipeline is a field too. What a block needs is the END of the last one.
 template <int AT_, int BYTES_, int COUNT_ = 1> struct smem_field {
-    enum { AT = AT_, BYTES = BYTES_, COUNT = COUNT_, END = AT + BYTES * COUNT };
+    static constexpr int AT = AT_, BYTES = BYTES_, COUNT = COUNT_, END = AT + BYTES * COUNT;
 
     __device__ static uint32_t at(uint32_t base, int i = 0) { return base + AT + i * BYTES; }
 };
