@@ -1,8 +1,9 @@
-// SwiGLU, GELU and the plain gate, both ways: a block takes a fixed run of vectors, each thread several of them, all loaded before the first is used.
+// SwiGLU, GELU and the plain gate, both ways: a block takes a fixed run of vectors, each thread several of them, all
+// loaded before the first is used.
 //
-// sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU is written with
-// it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh would cancel away. In bf16
-// exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
+// sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU
+// is written with it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh
+// would cancel away. In bf16 exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -47,7 +48,8 @@ __global__ void __launch_bounds__(THREADS) swiglu_fwd_kernel(const T *gu, T *m, 
 
 // dgu may be gu and m may be dm: a thread writes only what it has read.
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, T *m, int64_t count, int width)
+__global__ void __launch_bounds__(THREADS)
+    swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, T *m, int64_t count, int width)
 {
     vec<T, W> gate[AHEAD_BWD], up[AHEAD_BWD], d[AHEAD_BWD];
 #pragma unroll
@@ -200,8 +202,8 @@ __global__ void __launch_bounds__(THREADS) gate_bwd_kernel(const struct gate_bwd
 template <typename T, int W> void gate_fwd_launch(const struct gate_fwd_args *a, dev_stream s)
 {
     int64_t count = a->rows * a->d / W;
-    gate_fwd_kernel<T, W><<<blocks_for<AHEAD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->x, (const T *)a->z, (T *)a->y, count,
-                                                                                (int)(a->d / W), a->z_stride);
+    gate_fwd_kernel<T, W><<<blocks_for<AHEAD>(count), THREADS, 0, queue_of(s)>>>(
+        (const T *)a->x, (const T *)a->z, (T *)a->y, count, (int)(a->d / W), a->z_stride);
 }
 template <typename T, int W> void gate_bwd_launch(const struct gate_bwd_args *a, dev_stream s)
 {
@@ -218,8 +220,8 @@ template <typename T, int W> void swiglu_fwd_launch(const struct swiglu_fwd_args
 template <typename T, int W> void swiglu_bwd_launch(const struct swiglu_bwd_args *a, dev_stream s)
 {
     int64_t count = a->rows * a->f / W;
-    swiglu_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>((const T *)a->dm, (const T *)a->gu,
-                                                                                      (T *)a->dgu, (T *)a->m, count, (int)(a->f / W));
+    swiglu_bwd_kernel<T, W><<<blocks_for<AHEAD_BWD>(count), THREADS, 0, queue_of(s)>>>(
+        (const T *)a->dm, (const T *)a->gu, (T *)a->dgu, (T *)a->m, count, (int)(a->f / W));
 }
 
 status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
@@ -254,7 +256,8 @@ template <typename T, int W> void gelu_fwd_launch(const struct gelu_fwd_args *a,
 template <typename T, int W> void gelu_bwd_launch(const struct gelu_bwd_args *a, dev_stream s)
 {
     unsigned blocks = blocks_for<AHEAD>((a->count + W - 1) / W);
-    gelu_bwd_kernel<T, W><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, (T *)a->y, a->count);
+    gelu_bwd_kernel<T, W>
+        <<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->dy, (const T *)a->x, (T *)a->dx, (T *)a->y, a->count);
 }
 
 status gelu_fwd(const struct gelu_fwd_args *a, dev_stream s)
@@ -302,7 +305,8 @@ status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
     if (a->rows == 0 || a->d == 0) return STATUS_OK;
     BY_DTYPE(a->dt, {
         bool wide = a->d % WIDE<T> == 0 && a->z_stride % WIDE<T> == 0 && a->dz_stride % WIDE<T> == 0;
-        if (wide && aligned16(a->dy) && aligned16(a->x) && aligned16(a->z) && aligned16(a->dx) && aligned16(a->dz) && aligned16(a->y))
+        if (wide && aligned16(a->dy) && aligned16(a->x) && aligned16(a->z) && aligned16(a->dx) && aligned16(a->dz) &&
+            aligned16(a->y))
             gate_bwd_launch<T, WIDE<T>>(a, s);
         else
             gate_bwd_launch<T, 1>(a, s);

@@ -1,49 +1,56 @@
-// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_bwd_wide_sm90.cu): five matmuls in one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608),
-// and yet equal bits in every run.
+// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_bwd_wide_sm90.cu): five matmuls in
+// one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608), and yet equal bits in every run.
 //
-// A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query rows that see the
-// keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the group. dK and dV stay in registers all
-// the way. One step, of each of two warpgroups, which hold 64 keys each:
+// A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query
+// rows that see the keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the
+// group. dK and dV stay in registers all the way. One step, of each of two warpgroups, which hold 64 keys each:
 //
-//   dP^T = V dO^T - delta           [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next matmuls' operand A
+//   dP^T = V dO^T - delta           [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next
+//                                   matmuls' operand A
 //   P^T  = exp2(scale2 S^T - lse2)  beside dP^T
 //   dV  += P^T dO
-//   dS^T = P^T dP^T                 beside dV; goes to shared memory also, for dQ, which sums over the keys of both warpgroups
-//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]; goes to who adds it beside the next two
+//   dS^T = P^T dP^T                 beside dV; goes to shared memory also, for dQ, which sums over the keys of both
+//                                   warpgroups
+//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]; goes to who
+//                                   adds it beside the next two
 //   S^T  = K Q^T                    of the next step
 //   dK  += dS^T Q
 //
-// Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its exponentials and dS,
-// while the other one keeps the tensor cores busy (heads of 64, 8 x 4096 and 32 x 2048 rows, under lasting load, each in turn with its like: 4 and 6 %
-// slower without turns, 2.5 and 3.5 % with delta subtracted behind the matmul, 0 and 2 % with dQ behind S^T and handed over when all matmuls
-// are done; with no dQ added to anything 8 % faster). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in
-// the order of the threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of it.
+// Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its
+// exponentials and dS, while the other one keeps the tensor cores busy (heads of 64, 8 x 4096 and 32 x 2048 rows, under
+// lasting load, each in turn with its like: 4 and 6 % slower without turns, 2.5 and 3.5 % with delta subtracted behind
+// the matmul, 0 and 2 % with dQ behind S^T and handed over when all matmuls are done; with no dQ added to anything 8 %
+// faster). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in the order of the
+// threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of
+// it.
 //
-// Which matmuls are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma (C7512, C7514,
-// C7515).
+// Which matmuls are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma
+// (C7512, C7514, C7515).
 //
-// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, K and V), and for each of the two consuming warpgroups a warp
-// that adds its dQ to global memory.
+// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, K and V), and for each of the two consuming
+// warpgroups a warp that adds its dQ to global memory.
 //
 // ---- dQ in a fixed order.
 //
-// The query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both limits never decrease along the rows,
-// attn_docs.cuh). They add in the order of the walk: a count per (i, head, warpgroup) in global memory says whose turn it is. The first
-// stores, so nothing is zeroed; the last one reads what the others left, scales, rounds, and writes dq. The walk has two directions:
+// The query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both limits never decrease
+// along the rows, attn_docs.cuh). They add in the order of the walk: a count per (i, head, warpgroup) in global memory
+// says whose turn it is. The first stores, so nothing is zeroed; the last one reads what the others left, scales,
+// rounds, and writes dq. The walk has two directions:
 //
-//   down  key blocks in ascending order, each from the last query block that sees it down to its own. The longest items of a document come
-//         first: a short tail. Each key block follows the one before it by a step.
-//   up    key blocks in descending order, each from its own query block upwards. Nobody waits for more than what began before it, but
-//         the longest items come last, and blocks of one head are further apart. For short documents where a step is one head (group 1):
-//         down, all items of a document end at the same time, and those of the next one begin with waiting for each other (64 x 1024
-//         rows, 12/12 heads of 64: 270 TFLOP/s up, 211 down; 4 x 4096, 32/32 of 128: 336 and 430).
+//   down  key blocks in ascending order, each from the last query block that sees it down to its own. The longest items
+//         of a document come first: a short tail. Each key block follows the one before it by a step.
+//   up    key blocks in descending order, each from its own query block upwards. Nobody waits for more than what began
+//         before it, but the longest items come last, and blocks of one head are further apart. For short documents
+//         where a step is one head (group 1): down, all items of a document end at the same time, and those of the next
+//         one begin with waiting for each other (64 x 1024 rows, 12/12 heads of 64: 270 TFLOP/s up, 211 down; 4 x 4096,
+//         32/32 of 128: 336 and 430).
 //
-// Work items are taken from a ticket counter in the order of the walk. Whoever waits waits for a smaller ticket, which some block already
-// has or has done: so no deadlock, however few blocks are resident. Blocks of one head that run at the same time read the same tiles of Q
-// and dO and add to the same tile of dQ while these are in L2.
+// Work items are taken from a ticket counter in the order of the walk. Whoever waits waits for a smaller ticket, which
+// some block already has or has done: so no deadlock, however few blocks are resident. Blocks of one head that run at
+// the same time read the same tiles of Q and dO and add to the same tile of dQ while these are in L2.
 //
-// The partial sums of dQ lie in the order of the accumulators of wgmma: [query block][head][warpgroup][8][128 threads] float4. Nobody but
-// this file reads them.
+// The partial sums of dQ lie in the order of the accumulators of wgmma: [query block][head][warpgroup][8][128 threads]
+// float4. Nobody but this file reads them.
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
@@ -80,8 +87,8 @@ template <int HD> struct bwd_tile {
     enum { BYTES = mode_smem::END };
 };
 
-// Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are filled up to a multiple of KEYS: a row that does
-// not exist has lse2 = inf, so that its probabilities are 0, and sees and is seen by nothing.
+// Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are filled up to a multiple of
+// KEYS: a row that does not exist has lse2 = inf, so that its probabilities are 0, and sees and is seen by nothing.
 struct bwd_scratch {
     float *dq;                  // as above
     float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
@@ -106,7 +113,8 @@ struct bwd_args {
 // What becomes of a warpgroup's part of dQ: others add to it, or it is finished, alone or with what others left.
 enum dq_mode { DQ_ADD, DQ_LAST, DQ_ONLY };
 
-// A work item, as its producer tells the others: its key block (-1: no more), its kv head, its query blocks in the order of the walk.
+// A work item, as its producer tells the others: its key block (-1: no more), its kv head, its query blocks in the
+// order of the walk.
 struct bwd_item { int block, kv, first, last; };
 
 // ---- What the kernel's warps share.
@@ -148,8 +156,8 @@ template <int HD> struct bwd_shared {
     }
     __device__ void put_item(const bwd_item &x) const
     {
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(tile::item_smem::at(base)), "r"(x.block), "r"(x.kv), "r"(x.first),
-                     "r"(x.last)
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(tile::item_smem::at(base)), "r"(x.block),
+                     "r"(x.kv), "r"(x.first), "r"(x.last)
                      : "memory");
     }
 };
@@ -171,8 +179,8 @@ __device__ inline void fence_async_all() { asm volatile("fence.proxy.async;\n" :
 // ---- Producer: one thread.
 
 template <int HD>
-__device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const CUtensorMap *map_q, const CUtensorMap *map_k,
-                               const CUtensorMap *map_v, const CUtensorMap *map_o)
+__device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const CUtensorMap *map_q,
+                               const CUtensorMap *map_k, const CUtensorMap *map_v, const CUtensorMap *map_o)
 {
     using tile = bwd_tile<HD>;
     constexpr int SLABS = HD / SLAB_COLS;
@@ -189,7 +197,8 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
         bwd_item item = {ticket / a.heads_kv, ticket % a.heads_kv, 0, 0};
         if (a.upward) item.block = a.items / a.heads_kv - 1 - item.block;
         const int low = item.block * KEYS / tile::M;
-        const int high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M, onward = a.upward ? 1 : -1;
+        const int high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M,
+                  onward = a.upward ? 1 : -1;
         item.first = a.upward ? low : high;
         item.last = a.upward ? high : low;
         const int head = item.kv * a.group, steps = (high - low + 1) * a.group;
@@ -285,7 +294,8 @@ template <int HD> struct consumer {
     {
     }
 
-    // What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read it.
+    // What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read
+    // it.
     template <int COUNT> __device__ static void fresh(float (&d)[COUNT])
     {
 #pragma unroll
@@ -325,7 +335,8 @@ template <int HD> struct consumer {
             wgmma_ss<64, 1, 1>(dq, operand_step(x, step_mn(k)), operand_step(keys, step_mn(k)), k > 0);
     }
 
-    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's two keys.
+    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's
+    // two keys.
     __device__ void mask(const int (&from)[2], const int (&to)[2])
     {
         const int t2 = lane % 4 * 2;
@@ -358,7 +369,8 @@ template <int HD> struct consumer {
         for (int c = 0; c < M / 16; c++)
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                const float2 lse = c * 2 + n < AHEAD ? ahead[c * 2 + n] : shared_float2(lse_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
+                const float2 lse =
+                    c * 2 + n < AHEAD ? ahead[c * 2 + n] : shared_float2(lse_at + (c * 16 + n * 8 + lane % 4 * 2) * 4);
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int i = c * 8 + n * 4 + half * 2;
@@ -380,7 +392,8 @@ template <int HD> struct consumer {
                 for (int half = 0; half < 2; half++) {
                     const int i = c * 8 + n * 4 + half * 2;
                     const uint32_t x = p[c][n * 2 + half];
-                    ds[c][n * 2 + half] = two_bf16(__uint_as_float(x << 16) * dp[i], __uint_as_float(x & 0xffff0000u) * dp[i + 1]);
+                    ds[c][n * 2 + half] =
+                        two_bf16(__uint_as_float(x << 16) * dp[i], __uint_as_float(x & 0xffff0000u) * dp[i + 1]);
                 }
     }
     // dS^T to shared memory as [key][query], a slab for each 64 queries.
@@ -411,27 +424,30 @@ template <int HD> struct consumer {
         const uint32_t at = tile::dq_smem::at(sh.base, group) + thread * 16;
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};\n" ::"r"(at + i * (WARPGROUP * 16)), "f"(dq[4 * i]), "f"(dq[4 * i + 1]),
-                         "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+            asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};\n" ::"r"(at + i * (WARPGROUP * 16)), "f"(dq[4 * i]),
+                         "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                          : "memory");
         fence_async();
         __syncwarp();
         if (lane == 0) mbar_arrive(sh.dq_full(group));
     }
-    // Heads of 64 as rotation pairs them, columns i and i + 32: both are this thread's. Rows that do not exist turn as the last one.
+    // Heads of 64 as rotation pairs them, columns i and i + 32: both are this thread's. Rows that do not exist turn as
+    // the last one.
     __device__ places places_of(int row) const
     {
         places x = {};
         if (HD == 64 && a.positions)
 #pragma unroll
-            for (int half = 0; half < 2; half++) x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
+            for (int half = 0; half < 2; half++)
+                x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
         return x;
     }
     // To L1 a step before they are loaded: four threads have the same two rows of both tables.
     __device__ void angles_ahead(const places &x) const
     {
         const float *table = lane % 4 < 2 ? a.cos : a.sin;
-        if (a.positions && !a.upward) asm volatile("prefetch.global.L1 [%0];\n" ::"l"(table + (int64_t)(lane % 2 ? x.at[1] : x.at[0]) * 32));
+        if (a.positions && !a.upward)
+            asm volatile("prefetch.global.L1 [%0];\n" ::"l"(table + (int64_t)(lane % 2 ? x.at[1] : x.at[0]) * 32));
     }
     __device__ angles angles_of(const places &x) const
     {
@@ -455,7 +471,8 @@ template <int HD> struct consumer {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float &x = d[4 * n + 2 * half + e], &y = d[4 * (n + 4) + 2 * half + e];
-                    const float u = x, v = y, c = e ? t.cos[half][n].y : t.cos[half][n].x, s = e ? t.sin[half][n].y : t.sin[half][n].x;
+                    const float u = x, v = y, c = e ? t.cos[half][n].y : t.cos[half][n].x,
+                                s = e ? t.sin[half][n].y : t.sin[half][n].x;
                     x = u * c + v * s;
                     y = v * c - u * s;
                 }
@@ -469,7 +486,8 @@ template <int HD> struct consumer {
 
     struct walk {
         bwd_item item;
-        int key0, key, end[2], end0; // the warpgroup's first key, this thread's; where the queries end that see this thread's two and key0
+        // the warpgroup's first key, this thread's; where the queries end that see this thread's two and key0
+        int key0, key, end[2], end0;
         int steps, onward;
         int query, h;                // of this step: the first query, the head in the group
         pipeline_state<tile::DS_STAGES> before; // dS of the step before, whose dQ comes next
@@ -532,7 +550,8 @@ template <int HD> struct consumer {
         wgmma_commit();
         named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
         if (w.query < w.key0 + 63 || w.query + M > w.end0) {
-            const int from[2] = {w.key - w.query, w.key + 8 - w.query}, to[2] = {w.end[0] - w.query, w.end[1] - w.query};
+            const int from[2] = {w.key - w.query, w.key + 8 - w.query},
+                      to[2] = {w.end[0] - w.query, w.end[1] - w.query};
             mask(from, to);
         }
         probabilities(w.ahead, lse_at());
@@ -548,8 +567,8 @@ template <int HD> struct consumer {
     // dQ of the step before, S^T of the next one, and dK. `q_now`: the stage of this step's Q, which lies at q_now_at.
     __device__ __forceinline__ void gradients_step(walk &w, int step, int q_now, uint32_t q_now_at)
     {
-        // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it would keep the
-        // compiler from leaving matmuls open. So is S^T behind the last step.
+        // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it
+        // would keep the compiler from leaving matmuls open. So is S^T behind the last step.
         if (step > 0) mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
         float dq[32];
         dq_product(dq, tile::ds_smem::at(sh.base, w.before.stage));
@@ -606,7 +625,8 @@ template <int HD> struct consumer {
                 turn_back(dq, t);
             }
         if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, w.query_before, w.head_before);
-        const int row = w.query_before + (HD == 64 ? group * 64 : 0), col = w.head_before * HD + (HD == 64 ? 0 : group * 64);
+        const int row = w.query_before + (HD == 64 ? group * 64 : 0),
+                  col = w.head_before * HD + (HD == 64 ? 0 : group * 64);
         rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
         __syncwarp();
         release(sh.dq_full(group));
@@ -663,8 +683,9 @@ template <int HD> struct consumer {
 
 template <int HD>
 __global__ void __launch_bounds__(THREADS, 1)
-hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                  const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o)
+    hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q,
+                      const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
+                      const __grid_constant__ CUtensorMap map_o)
 {
 #ifdef TILE90
     using tile = bwd_tile<HD>;
@@ -794,7 +815,8 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                         a->rope ? a->rope->positions : NULL,
                         a->rope ? (const float *)a->rope->cos : NULL,
                         a->rope ? (const float *)a->rope->sin : NULL};
-    const before_args before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads, (int)blocks};
+    const before_args before = {attn_docs_of(a), x,          (const T *)a->o, (const T *)a->do_, (const float *)a->lse,
+                                (int)a->heads,   (int)blocks};
     CUtensorMap q, k, v, o;
     TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, width, tile::M, HD / SLAB_COLS));
     TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, width_kv, KEYS, HD / SLAB_COLS));
@@ -802,7 +824,8 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
     TRY(tile_map_rows(&o, s, a->do_, a->rows, width, width, tile::M, HD / SLAB_COLS));
     const unsigned before_blocks = (unsigned)(x.rows_pad / (BEFORE_THREADS / (HD / 8)) * a->heads);
     hopper_before_kernel<HD><<<before_blocks, BEFORE_THREADS, 0, queue_of(s)>>>(before);
-    cudaFuncSetAttribute(hopper_bwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
+    // a failure shows at the launch
+    cudaFuncSetAttribute(hopper_bwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
     hopper_bwd_kernel<HD><<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
     return cuda_set_launched(s, "attn_bwd (hopper)");
 }

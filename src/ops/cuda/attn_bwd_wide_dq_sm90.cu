@@ -1,14 +1,14 @@
 // dQ of attention's backward on Hopper, heads of 192 and 128: two kernels, of which attn_bwd_wide_sm90.cu queues one.
 //
-//   stored    dQ = scale dS K from the tiles of dS that the kernel of dK and dV stored. A block has 256 rows, so that a tile of keys, which
-//             comes from L2, serves four tiles of dS, which come from memory. A step, of each of two warpgroups, which hold 128 queries
-//             each, over tiles of 64 keys: dQ += dS K.
-//   alone     where the tiles of one head are more than there is memory for: S and dP are formed again. A step, of each of two warpgroups,
-//             which hold 64 queries each, over tiles of N keys:
+//   stored    dQ = scale dS K from the tiles of dS that the kernel of dK and dV stored. A block has 256 rows, so that a
+//             tile of keys, which comes from L2, serves four tiles of dS, which come from memory. A step, of each of
+//             two warpgroups, which hold 128 queries each, over tiles of 64 keys: dQ += dS K.
+//   alone     where the tiles of one head are more than there is memory for: S and dP are formed again. A step, of each
+//             of two warpgroups, which hold 64 queries each, over tiles of N keys:
 //               S = Q K^T, dP = dO V^T of this tile, dQ += dS K of the one before
 //               dS = exp2(scale2 S - lse2) (dP - delta)   beside dQ
-//             What did not pay: tiles of 96 keys, which leave room for two stages (358 TFLOP/s instead of 709), tiles of 80 (no faster than
-//             64, and more registers).
+//             What did not pay: tiles of 96 keys, which leave room for two stages (358 TFLOP/s instead of 709), tiles
+//             of 80 (no faster than 64, and more registers).
 //
 // Warpgroup 0 loads. Blocks of the SM stay and take blocks of rows by tickets, the longest first.
 #include "ops/cuda/attn_bwd_wide_sm90.cuh"
@@ -36,7 +36,8 @@ struct dq_tile {
 
 // ---- Alone: loaders, one thread each.
 
-__device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CUtensorMap *map_q, const CUtensorMap *map_o)
+__device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CUtensorMap *map_q,
+                                       const CUtensorMap *map_o)
 {
     using tile = dq_tile;
     const int items = a.x.rows_pad / tile::M * a.heads;
@@ -62,7 +63,8 @@ __device__ inline void dq_load_queries(const wide_args &a, uint32_t at, const CU
 }
 
 // Keys or values, heads of COLS columns, into a field by its pipeline.
-template <int COLS, typename FIELD, typename PIPE> __device__ inline void dq_load(const CUtensorMap *map, const wide_args &a, uint32_t at)
+template <int COLS, typename FIELD, typename PIPE>
+__device__ inline void dq_load(const CUtensorMap *map, const wide_args &a, uint32_t at)
 {
     using tile = dq_tile;
     typename PIPE::state kv;
@@ -74,7 +76,8 @@ template <int COLS, typename FIELD, typename PIPE> __device__ inline void dq_loa
         for (int j = x.w - 1; j >= 0; j--, kv.next()) {
             PIPE::producer_acquire(at, kv);
             PIPE::producer_expect(at, kv.stage, FIELD::BYTES);
-            tma_load(FIELD::at(at, kv.stage), map, PIPE::full(at, kv.stage), x.z + j * tile::N, x.y / a.group * (COLS / SLAB_COLS));
+            tma_load(FIELD::at(at, kv.stage), map, PIPE::full(at, kv.stage), x.z + j * tile::N,
+                     x.y / a.group * (COLS / SLAB_COLS));
         }
     }
 }
@@ -119,9 +122,11 @@ struct dq_group {
         fresh(dp);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(key, step_k(i, N)), i > 0);
+        for (int i = 0; i < HD / 16; i++)
+            wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(key, step_k(i, N)), i > 0);
 #pragma unroll
-        for (int i = 0; i < HDV / 16; i++) wgmma_ss<N>(dp, operand_step(o, step_k(i, 64)), operand_step(value, step_k(i, N)), i > 0);
+        for (int i = 0; i < HDV / 16; i++)
+            wgmma_ss<N>(dp, operand_step(o, step_k(i, 64)), operand_step(value, step_k(i, N)), i > 0);
         wgmma_commit();
     }
     __device__ void dq_queue()
@@ -191,7 +196,8 @@ struct dq_group {
         auto gradients = [&](int j) {
             const int key = j * N;
             if (item.z + key + N > row || key < last) {
-                const int from[2] = {first[0] - key, first[1] - key}, to[2] = {mine - base - key, mine + 8 - base - key};
+                const int from[2] = {first[0] - key, first[1] - key},
+                          to[2] = {mine - base - key, mine + 8 - base - key};
                 mask(from, to);
             }
             score_gradients();
@@ -240,7 +246,8 @@ struct dq_group {
                                         tile::slot_pipe::empty(at, slot.stage), slot.parity);
             if (item.x < 0) return;
             const int row = item.x + group * 64, last = min(row + 63, a.rows - 1);
-            const int high = row <= last ? (last - item.z) / N : -1, low = row <= last ? (__ldg(a.x.row_first + row) - item.z) / N : 0;
+            const int high = row <= last ? (last - item.z) / N : -1,
+                      low = row <= last ? (__ldg(a.x.row_first + row) - item.z) / N : 0;
             for (int j = item.w - 1; j > high; j--) skip();
             mbar_wait(tile::q_pipe::full(at, group), parity);
             if (high >= low) attend(item, row, high, low);
@@ -252,8 +259,9 @@ struct dq_group {
 #endif // TILE90
 
 __global__ void __launch_bounds__(THREADS, 1)
-hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                 const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o)
+    hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q,
+                     const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
+                     const __grid_constant__ CUtensorMap map_o)
 {
 #ifdef TILE90
     using tile = dq_tile;
@@ -288,8 +296,8 @@ hopper_dq_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, c
 #endif
 }
 
-void wide_dq_alone_queue(const wide_args &a, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v, const CUtensorMap &o,
-                         int resident, cudaStream_t queue)
+void wide_dq_alone_queue(const wide_args &a, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
+                         const CUtensorMap &o, int resident, cudaStream_t queue)
 {
     static_assert(dq_tile::N == 64, "the box of the maps");
     const int items = a.x.rows_pad / dq_tile::M * a.heads;
@@ -300,9 +308,11 @@ void wide_dq_alone_queue(const wide_args &a, const CUtensorMap &q, const CUtenso
 
 // ---- From stored tiles.
 
-struct dqs_slot { int row, head, high, low; };  // row < 0: no more; tiles of keys high, high - 1, .. low that some row sees
+// row < 0: no more; tiles of keys high, high - 1, .. low that some row sees
+struct dqs_slot { int row, head, high, low; };
 
-// Block: M rows, of which each of two warpgroups has two tiles of 64. STAGES of N keys, and of those tiles of dS which a warpgroup needs.
+// Block: M rows, of which each of two warpgroups has two tiles of 64. STAGES of N keys, and of those tiles of dS which
+// a warpgroup needs.
 struct dqs_tile {
     enum { M = 256, HALVES = M / 64 / GROUPS, N = 64, STAGES = 4, REGISTERS = 232, REGISTERS_LOAD = 40 };
     enum { DS = GROUPS * HALVES * TILE, K = N * HD * 2, STAGE = DS + K }; // bytes
@@ -328,7 +338,8 @@ __device__ inline dqs_range dqs_range_of(const wide_args &a, int row, int end)
     dqs_range r;
     r.high = (min(row + ROWS, end) - 1) / 64;
 #pragma unroll
-    for (int h = 0; h < dqs_tile::HALVES; h++) r.low[h] = row + h * 64 < end ? __ldg(a.x.row_first + row + h * 64) / 64 : INT_MAX;
+    for (int h = 0; h < dqs_tile::HALVES; h++)
+        r.low[h] = row + h * 64 < end ? __ldg(a.x.row_first + row + h * 64) / 64 : INT_MAX;
     return r;
 }
 
@@ -336,14 +347,17 @@ __device__ inline dqs_range dqs_range_of(const wide_args &a, int row, int end)
 __device__ inline void dqs_load_keys(const wide_args &a, uint32_t at, const CUtensorMap *map_k)
 {
     using tile = dqs_tile;
-    const int blocks = (a.layout.blocks * ROWS + tile::M - 1) / tile::M, heads = a.units * a.group, items = blocks * heads;
+    const int blocks = (a.layout.blocks * ROWS + tile::M - 1) / tile::M, heads = a.units * a.group,
+              items = blocks * heads;
     pipeline_state<tile::STAGES> k;
     for (pipeline_state<SLOTS> slot;; slot.next()) {
         const int ticket = (int)atomicAdd(a.tickets + 1, 1u);
         const walk_item w = ticket < items ? walk_at(ticket, blocks, heads, a.group) : walk_item{-1, 0};
         const int unit = a.unit0 + w.head / a.group, head = unit % a.heads_kv * a.group + w.head % a.group;
-        const int row = ticket < items ? unit / a.heads_kv * (a.layout.blocks * ROWS) + (blocks - 1 - w.block) * tile::M : -1;
-        const int high = row < 0 ? 0 : (min(row + tile::M, dqs_end(a, row)) - 1) / 64, low = row < 0 ? 0 : __ldg(a.x.row_first + row) / 64;
+        const int row =
+            ticket < items ? unit / a.heads_kv * (a.layout.blocks * ROWS) + (blocks - 1 - w.block) * tile::M : -1;
+        const int high = row < 0 ? 0 : (min(row + tile::M, dqs_end(a, row)) - 1) / 64,
+                  low = row < 0 ? 0 : __ldg(a.x.row_first + row) / 64;
         tile::slot_pipe::producer_acquire(at, slot);
         slot_write(tile::slots_smem::at(at, slot.stage), make_int4(row, head, high, low));
         tile::slot_pipe::producer_commit(at, slot.stage);
@@ -352,12 +366,14 @@ __device__ inline void dqs_load_keys(const wide_args &a, uint32_t at, const CUte
             const uint32_t full = tile::pipe::full(at, k.stage);
             tile::pipe::producer_acquire(at, k);
             mbar_arrive_expect(full, tile::K);
-            tma_load(at + k.stage * tile::STAGE + tile::DS, map_k, full, j * tile::N, head / a.group * (HD / SLAB_COLS));
+            tma_load(at + k.stage * tile::STAGE + tile::DS, map_k, full, j * tile::N,
+                     head / a.group * (HD / SLAB_COLS));
         }
     }
 }
 
-// Loads warpgroup g's tiles of dS. A tile that holds nothing, since its rows see none of its keys, was not stored: zeros take its place.
+// Loads warpgroup g's tiles of dS. A tile that holds nothing, since its rows see none of its keys, was not stored:
+// zeros take its place.
 __device__ inline void dqs_load_tiles(const wide_args &a, uint32_t at, int g)
 {
     using tile = dqs_tile;
@@ -449,14 +465,16 @@ struct dqs_group {
 #pragma unroll
             for (int h = 0; h < tile::HALVES; h++) {
                 hold(dq[h]);
-                rows_store(dq[h], {a.scale, a.scale}, a.dq + (row + h * 64) * a.dq_stride + item.y * HD, a.dq_stride, end - row - h * 64);
+                rows_store(dq[h], {a.scale, a.scale}, a.dq + (row + h * 64) * a.dq_stride + item.y * HD, a.dq_stride,
+                           end - row - h * 64);
             }
         }
     }
 };
 #endif // TILE90
 
-__global__ void __launch_bounds__(THREADS, 1) hopper_dq_stored_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_k)
+__global__ void __launch_bounds__(THREADS, 1)
+    hopper_dq_stored_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_k)
 {
 #ifdef TILE90
     using tile = dqs_tile;

@@ -1,20 +1,23 @@
-// Attention's backward on Hopper where keys are wider than values: heads of 192 and 128, as in multi-head latent attention. Two kernels: one
-// for dK and dV by blocks of keys, which stores the gradients of the scores, dS, as it goes; then one for dQ = dS K by blocks of queries
-// (attn_bwd_wide_dq_sm90.cu).
+// Attention's backward on Hopper where keys are wider than values: heads of 192 and 128, as in multi-head latent
+// attention. Two kernels: one for dK and dV by blocks of keys, which stores the gradients of the scores, dS, as it
+// goes; then one for dQ = dS K by blocks of queries (attn_bwd_wide_dq_sm90.cu).
 //
-// dK and dV of 128 keys take 160 registers of each thread of two warpgroups: dQ has no room beside them, nor in shared memory beside K, V, Q
-// and dO; and its sum over blocks of keys, in a fixed order, would take waits and four bytes of memory for each value (attn_bwd_sm90.cu).
-// dS is two bytes for each pair of rows, written once and read once while memory is idle (H200, 32768 rows: 1.0 TB/s beside the first
-// kernel, 3.4 TB/s in the second, which still runs at 650 TFLOP/s). So there are five matmuls of 832 columns (192 + 128 + 128 + 192 and
-// 192), where dQ from scores of its own takes 1152; every sum has one writer: equal bits in every run, whatever runs when. What dS takes of
-// memory is bounded by slabs (attn_bwd_wide_sm90.cuh, wide_plan_of); beyond that dQ is formed alone.
+// dK and dV of 128 keys take 160 registers of each thread of two warpgroups: dQ has no room beside them, nor in shared
+// memory beside K, V, Q and dO; and its sum over blocks of keys, in a fixed order, would take waits and four bytes of
+// memory for each value (attn_bwd_sm90.cu). dS is two bytes for each pair of rows, written once and read once while
+// memory is idle (H200, 32768 rows: 1.0 TB/s beside the first kernel, 3.4 TB/s in the second, which still runs at 650
+// TFLOP/s). So there are five matmuls of 832 columns (192 + 128 + 128 + 192 and 192), where dQ from scores of its own
+// takes 1152; every sum has one writer: equal bits in every run, whatever runs when. What dS takes of memory is bounded
+// by slabs (attn_bwd_wide_sm90.cuh, wide_plan_of); beyond that dQ is formed alone.
 //
-// H200, whole backward in ms with dQ formed alone, and as here: 3 x 32768 rows, 8 heads 42.4, 33.8; 4 x 8192, 8 heads 3.67, 3.00; 4 x 4096, 32
-// heads 4.08, 3.37; 24 documents in 16384 rows, 32 heads 1.28, 1.16. dK and dV then take 10 to 15 % longer, dQ 0.42 to 0.58 of its time.
-// dS comes from the rounded P, as in dK: dQ is off by 3.0e-3 of its norm, from scores of its own by 2.5e-3.
+// H200, whole backward in ms with dQ formed alone, and as here: 3 x 32768 rows, 8 heads 42.4, 33.8; 4 x 8192, 8 heads
+// 3.67, 3.00; 4 x 4096, 32 heads 4.08, 3.37; 24 documents in 16384 rows, 32 heads 1.28, 1.16. dK and dV then take 10 to
+// 15 % longer, dQ 0.42 to 0.58 of its time. dS comes from the rounded P, as in dK: dQ is off by 3.0e-3 of its norm,
+// from scores of its own by 2.5e-3.
 //
-// What did not pay: turns for the exponentials of dK and dV (587 TFLOP/s of its own matmuls instead of 719); dS through shared memory and
-// TMA (as fast, with more to wait for); stores while dV is open (registers run out: 4 % slower); slabs of 2 to 4 GiB instead of 1 (2 % at most).
+// What did not pay: turns for the exponentials of dK and dV (587 TFLOP/s of its own matmuls instead of 719); dS through
+// shared memory and TMA (as fast, with more to wait for); stores while dV is open (registers run out: 4 % slower);
+// slabs of 2 to 4 GiB instead of 1 (2 % at most).
 //
 //   a step, of each of two warpgroups, which hold 64 keys each, over blocks of 64 queries and the heads of the group:
 //     P^T  = exp2(scale2 S^T - lse2)  beside dK of the step before
@@ -64,13 +67,17 @@ __device__ inline uint64_t shared_u64(uint32_t at)
     asm volatile("ld.shared.u64 %0, [%1];\n" : "=l"(x) : "r"(at) : "memory");
     return x;
 }
-__device__ inline void shared_u64_write(uint32_t at, uint64_t x) { asm volatile("st.shared.u64 [%0], %1;\n" ::"r"(at), "l"(x) : "memory"); }
+__device__ inline void shared_u64_write(uint32_t at, uint64_t x)
+{
+    asm volatile("st.shared.u64 [%0], %1;\n" ::"r"(at), "l"(x) : "memory");
+}
 
 // ---- dK and dV: loaders, one thread each.
 
 // STORES: with each tile of queries, where the warpgroups' tiles of dS go: NULL where no query of it sees their keys.
 template <int STORES>
-__device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const CUtensorMap *map_q, const CUtensorMap *map_o)
+__device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const CUtensorMap *map_q,
+                                        const CUtensorMap *map_o)
 {
     using tile = dkv_tile;
     const int items = a.layout.blocks * a.units;
@@ -168,7 +175,8 @@ template <int STORES> struct dkv_group {
         fresh(s);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HD / 16; i++) wgmma_ss<M>(s, operand_step(k, step_k(i, 64)), operand_step(q, step_k(i, M)), i > 0);
+        for (int i = 0; i < HD / 16; i++)
+            wgmma_ss<M>(s, operand_step(k, step_k(i, 64)), operand_step(q, step_k(i, M)), i > 0);
         wgmma_commit();
     }
     __device__ void score_gradients_queue(int stage)
@@ -177,7 +185,8 @@ template <int STORES> struct dkv_group {
         fresh(dp);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HDV / 16; i++) wgmma_ss<M>(dp, operand_step(v, step_k(i, 64)), operand_step(o, step_k(i, M)), i > 0);
+        for (int i = 0; i < HDV / 16; i++)
+            wgmma_ss<M>(dp, operand_step(v, step_k(i, 64)), operand_step(o, step_k(i, M)), i > 0);
         wgmma_commit();
     }
     // c += x^T tile: dV of P^T and dO, dK of dS^T and Q.
@@ -192,7 +201,8 @@ template <int STORES> struct dkv_group {
         for (int k = 0; k < M / 16; k++) wgmma_rs<COLS, 1>(c, x[k], operand_step(b, step_mn(k)), 1);
         wgmma_commit();
     }
-    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's two keys.
+    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's
+    // two keys.
     __device__ void mask(const int (&from)[2], const int (&to)[2])
     {
 #pragma unroll
@@ -228,8 +238,8 @@ template <int STORES> struct dkv_group {
             for (int half = 0; half < 2; half++) {
                 const int i = n * 4 + half * 2;
                 const uint32_t x = p[n / 2][n % 2 * 2 + half];
-                ds[n / 2][n % 2 * 2 + half] =
-                    two_bf16(__uint_as_float(x << 16) * (dp[i] - delta.x), __uint_as_float(x & 0xffff0000u) * (dp[i + 1] - delta.y));
+                ds[n / 2][n % 2 * 2 + half] = two_bf16(__uint_as_float(x << 16) * (dp[i] - delta.x),
+                                                       __uint_as_float(x & 0xffff0000u) * (dp[i + 1] - delta.y));
             }
         }
 #pragma unroll
@@ -257,7 +267,8 @@ template <int STORES> struct dkv_group {
                                         tile::slot_pipe::empty(at, slot.stage), slot.parity);
             if (item.x < 0) return;
             const int key0 = item.x * tile::KEYS + group * 64, key = key0 + acc_row(thread, 0);
-            const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)}, end0 = __ldg(a.x.row_end + key0);
+            const int end[2] = {__ldg(a.x.row_end + key), __ldg(a.x.row_end + key + 8)},
+                      end0 = __ldg(a.x.row_end + key0);
 #pragma unroll
             for (int i = 0; i < HD / 2; i++) dk[i] = 0;
 #pragma unroll
@@ -288,8 +299,8 @@ template <int STORES> struct dkv_group {
                 release(tile::o_pipe::empty(at, now));
                 if (STORES) score_gradients_store(now);
                 q.next();
-                // After the last step this is a matmul of garbage, which nobody reads: queued under a condition, it would keep the
-                // compiler from leaving matmuls open.
+                // After the last step this is a matmul of garbage, which nobody reads: queued under a condition, it
+                // would keep the compiler from leaving matmuls open.
                 if (step + 1 < item.w) tile::q_pipe::consumer_wait(at, q);
                 scores_queue(q.stage);
                 rows_queue<HD>(dk, ds, tile::q_smem::at(at, now));
@@ -316,8 +327,9 @@ template <int STORES> struct dkv_group {
 
 template <int STORES>
 __global__ void __launch_bounds__(THREADS, 1)
-hopper_dkv_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                  const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o)
+    hopper_dkv_kernel(const wide_args a, const __grid_constant__ CUtensorMap map_q,
+                      const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
+                      const __grid_constant__ CUtensorMap map_o)
 {
 #ifdef TILE90
     using tile = dkv_tile;
@@ -401,8 +413,8 @@ struct wide_plan {
     int64_t units, slab;
 };
 
-// Memory of a slab: as many units as fit into SLAB_WANTED, at least two, which fill the GPU better than one, or one, up to SLAB_MOST. A
-// document of 65536 rows takes 4.01 GiB.
+// Memory of a slab: as many units as fit into SLAB_WANTED, at least two, which fill the GPU better than one, or one, up
+// to SLAB_MOST. A document of 65536 rows takes 4.01 GiB.
 constexpr size_t SLAB_WANTED = (size_t)9 << 27, SLAB_MOST = (size_t)17 << 28;
 
 static wide_plan wide_plan_alone(const struct attn_shape *a)
@@ -413,7 +425,8 @@ static wide_plan wide_plan_alone(const struct attn_shape *a)
 static wide_plan wide_plan_of(const struct attn_shape *a)
 {
     const int64_t blocks = (a->rows + ROWS - 1) / ROWS, group = a->heads / a->heads_kv;
-    const int64_t longest = a->len_max < a->rows ? a->len_max : a->rows, reach = a->window && a->window < longest ? a->window : longest;
+    const int64_t longest = a->len_max < a->rows ? a->len_max : a->rows,
+                  reach = a->window && a->window < longest ? a->window : longest;
     int64_t wide = (reach - 1 + 63) / 64 + 2, n = a->docs == 1 ? blocks : 0;
     if (wide > 2 * blocks) wide = 2 * blocks;
     if (a->docs * a->len_max == a->rows && a->len_max % ROWS == 0) n = a->len_max / ROWS;
@@ -421,13 +434,15 @@ static wide_plan wide_plan_of(const struct attn_shape *a)
     const int64_t pairs = n ? n * (n + 1) : blocks * wide, units = (n ? blocks / n : 1) * a->heads_kv;
     const size_t unit = (size_t)(pairs * group) * 2 * TILE;
     if (unit > SLAB_MOST) return wide_plan_alone(a);
-    const int64_t fit = (int64_t)(SLAB_WANTED / unit), least = 2 * unit <= SLAB_MOST ? 2 : 1, most = fit > least ? fit : least;
+    const int64_t fit = (int64_t)(SLAB_WANTED / unit), least = 2 * unit <= SLAB_MOST ? 2 : 1,
+                  most = fit > least ? fit : least;
     const int64_t slabs = (units + most - 1) / most;
     return {{n ? 0 : (int)wide, (int)(n ? n : blocks), (int)pairs}, units, (units + slabs - 1) / slabs};
 }
 
 // Lays out the scratch; returns its bytes. `at` may be NULL.
-static size_t wide_scratch_lay(wide_scratch *x, char *at, const wide_plan &p, int64_t rows, int64_t heads, int64_t group)
+static size_t wide_scratch_lay(wide_scratch *x, char *at, const wide_plan &p, int64_t rows, int64_t heads,
+                               int64_t group)
 {
     const int64_t pad = (rows + ROWS - 1) / ROWS * ROWS;
     size_t used = 0;
@@ -458,19 +473,22 @@ extern "C" size_t cuda_hopper_wide_scratch(const struct attn_shape *shape)
 struct wide_maps { CUtensorMap q, k, v, o; };
 static status wide_maps_of(wide_maps *m, const struct attn_bwd_args *a, dev_stream s)
 {
-    const int64_t width = a->heads * HD, width_kv = a->heads_kv * HD, width_v = a->heads_kv * HDV, width_o = a->heads * HDV;
+    const int64_t width = a->heads * HD, width_kv = a->heads_kv * HD, width_v = a->heads_kv * HDV,
+                  width_o = a->heads * HDV;
     TRY(tile_map_rows(&m->q, s, a->q, a->rows, a->q_stride, width, 64, HD / SLAB_COLS));
     TRY(tile_map_rows(&m->o, s, a->do_, a->rows, width_o, width_o, 64, HDV / SLAB_COLS));
     TRY(tile_map_rows(&m->k, s, a->k, a->rows, a->k_stride, width_kv, 64, HD / SLAB_COLS));
     return tile_map_rows(&m->v, s, a->v, a->rows, a->v_stride, width_v, 64, HDV / SLAB_COLS);
 }
 
-template <int STORES> static void wide_dkv_queue(const wide_args &a, const wide_maps &m, int resident, cudaStream_t queue)
+template <int STORES>
+static void wide_dkv_queue(const wide_args &a, const wide_maps &m, int resident, cudaStream_t queue)
 {
     const int items = a.layout.blocks * a.units;
     // A failure shows at the launch.
     cudaFuncSetAttribute(hopper_dkv_kernel<STORES>, cudaFuncAttributeMaxDynamicSharedMemorySize, dkv_tile::BYTES);
-    hopper_dkv_kernel<STORES><<<items < resident ? items : resident, THREADS, dkv_tile::BYTES, queue>>>(a, m.q, m.k, m.v, m.o);
+    hopper_dkv_kernel<STORES>
+        <<<(items < resident ? items : resident), THREADS, dkv_tile::BYTES, queue>>>(a, m.q, m.k, m.v, m.o);
 }
 
 static wide_args wide_args_of(const struct attn_bwd_args *a, const wide_scratch &x, const wide_plan &plan)
@@ -498,17 +516,22 @@ static wide_args wide_args_of(const struct attn_bwd_args *a, const wide_scratch 
 extern "C" status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     using T = __nv_bfloat16;
-    const struct attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt};
+    const struct attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv,
+                                     a->hd,   a->hd_v, a->window,  a->dt};
     wide_plan plan = wide_plan_of(&shape);
     wide_scratch x;
     wide_maps m;
-    // The scratch is that of the largest call. One with fewer rows or documents can be cut so that more of it fits SLAB_WANTED.
-    if (wide_scratch_lay(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes) plan = wide_plan_alone(&shape);
+    // The scratch is that of the largest call. One with fewer rows or documents can be cut so that more of it fits
+    // SLAB_WANTED.
+    if (wide_scratch_lay(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes)
+        plan = wide_plan_alone(&shape);
     const size_t used = wide_scratch_lay(&x, (char *)a->scratch, plan, a->rows, a->heads, a->heads / a->heads_kv);
     CHECK(used <= a->scratch_bytes, "%zu bytes of %zu", used, a->scratch_bytes);
     TRY(wide_maps_of(&m, a, s));
-    const wide_before before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse, (int)a->heads};
-    hopper_wide_before_kernel<<<(unsigned)(x.rows_pad / BEFORE_ROWS * a->heads), BEFORE_THREADS, 0, queue_of(s)>>>(before);
+    const wide_before before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse,
+                                (int)a->heads};
+    hopper_wide_before_kernel<<<(unsigned)(x.rows_pad / BEFORE_ROWS * a->heads), BEFORE_THREADS, 0, queue_of(s)>>>(
+        before);
     const int resident = cuda_set(s)->multiprocessors;
     wide_args b = wide_args_of(a, x, plan);
     if (plan.slab == 0) {

@@ -1,5 +1,5 @@
-// Offsets and lengths of packed documents for cuDNN's ragged tensors, and gradients of k and v from contiguous rows to where the caller
-// wants them. Small: both are launched once per call.
+// Offsets and lengths of packed documents for cuDNN's ragged tensors, and gradients of k and v from contiguous rows to
+// where the caller wants them. Small: both are launched once per call.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/attn_cudnn_offsets.h"
@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(THREADS) spread_kernel(attn_spread_args a)
     bool second = blockIdx.y;
     const __nv_bfloat16 *from = (const __nv_bfloat16 *)(second ? a.from[1] : a.from[0]);
     __nv_bfloat16 *to = (__nv_bfloat16 *)(second ? a.to[1] : a.to[0]);
-    const int64_t packs = (second ? a.width[1] : a.width[0]) / PACK, all = a.rows * packs, stride = second ? a.stride[1] : a.stride[0];
+    const int64_t packs = (second ? a.width[1] : a.width[0]) / PACK, all = a.rows * packs,
+                  stride = second ? a.stride[1] : a.stride[0];
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += (int64_t)gridDim.x * THREADS) {
         int64_t row = i / packs, at = i % packs * PACK;
         store_pack(to + row * stride + at, load_pack_once(from + i * PACK));

@@ -1,5 +1,5 @@
-// Which rows see each other: documents and the window, as attention's own kernels read them. Both limits never decrease along the
-// packed rows, so the first and the last row of a block bound what the whole block sees.
+// Which rows see each other: documents and the window, as attention's own kernels read them. Both limits never decrease
+// along the packed rows, so the first and the last row of a block bound what the whole block sees.
 #pragma once
 #include "ops/cuda/device.cuh"
 #include <limits.h>
@@ -54,20 +54,22 @@ __device__ inline int query_end(const attn_docs &d, int u)
     return d.window && end - u > d.window ? u + d.window : end;
 }
 
-// Item i of a walk over all blocks of rows of all heads: the heads of a block one after the other, but where there are many, HEADS of them over
-// BLOCKS blocks before the next ones: so that what blocks of one head read lies in L2, whatever the number of heads. Blocks of one
-// head come in ascending order. (H200, 4096 rows, 128 heads of 192/128, forward / backward: 621 / 436 TFLOP/s, with all heads of a block at
-// once 496 / 409.)
+// Item i of a walk over all blocks of rows of all heads: the heads of a block one after the other, but where there are
+// many, HEADS of them over BLOCKS blocks before the next ones: so that what blocks of one head read lies in L2,
+// whatever the number of heads. Blocks of one head come in ascending order. (H200, 4096 rows, 128 heads of 192/128,
+// forward / backward: 621 / 436 TFLOP/s, with all heads of a block at once 496 / 409.)
 struct walk_item { int block, head; };
 template <int HEADS = 32, int BLOCKS = 8> __device__ inline walk_item walk_at(int i, int blocks, int heads, int group)
 {
     const int most = HEADS * group, far = i / (BLOCKS * heads) * BLOCKS, high = min(BLOCKS, blocks - far);
-    const int at = i - far * heads, first = at / (most * high) * most, width = min(most, heads - first), left = at - first * high;
+    const int at = i - far * heads, first = at / (most * high) * most, width = min(most, heads - first),
+              left = at - first * high;
     return {far + left / width, first + left % width};
 }
 
 // delta = <do, o> of every row and head into [heads, rows] F32 (attn_reference.cu).
 void attn_delta_queue(const struct attn_bwd_args *a, float *delta, cudaStream_t queue);
-// F32 in tiles (attn_f32.cu), head dims of multiples of 4 up to 128, operands on 16-byte boundaries. bwd reads delta from a->scratch.
+// F32 in tiles (attn_f32.cu), head dims of multiples of 4 up to 128, operands on 16-byte boundaries. bwd reads delta
+// from a->scratch.
 void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue);
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue);

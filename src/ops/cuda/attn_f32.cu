@@ -1,12 +1,13 @@
-// Attention in tiles for F32: the blocks, limits and orders of attn_sm80.cu, with matmuls on the ordinary units, since tensor cores
-// would round their operands. For training in full precision.
+// Attention in tiles for F32: the blocks, limits and orders of attn_sm80.cu, with matmuls on the ordinary units, since
+// tensor cores would round their operands. For training in full precision.
 //
 // Both widths of heads are filled up with zeros to HD.
 //
-// 128 threads share a tile of scores of 64 rows: thread (y = tid / 8, x = tid % 8) holds rows 4y + i, i < 4, and columns x + 8j. Of
-// results as wide as a head it holds the same rows and elements 4x + 32j to 4x + 32j + 3. So a row lies in 8 neighbouring lanes of one
-// warp: maxima and sums are exchanged among them, scores pass from one matmul to the next through rows of shared memory that no other
-// warp touches. Rows of tiles are 4 floats longer than they need be: 8 rows at the same element then lie in all banks once.
+// 128 threads share a tile of scores of 64 rows: thread (y = tid / 8, x = tid % 8) holds rows 4y + i, i < 4, and
+// columns x + 8j. Of results as wide as a head it holds the same rows and elements 4x + 32j to 4x + 32j + 3. So a row
+// lies in 8 neighbouring lanes of one warp: maxima and sums are exchanged among them, scores pass from one matmul to
+// the next through rows of shared memory that no other warp touches. Rows of tiles are 4 floats longer than they need
+// be: 8 rows at the same element then lie in all banks once.
 #include "ops/cuda/attn_docs.cuh"
 
 enum { THREADS = 128, M = 64, PER = 4 };    // rows of a block and of a thread
@@ -19,7 +20,8 @@ __device__ inline void copy16(float *to, const float *from, bool there)
 __device__ inline void copies_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
 // Row i of the tile comes from `from` + i * stride; rows from `valid` on and elements from hd on are zeros.
-template <int ROWS, int HD> __device__ inline void tile_load(float *to, const float *from, int64_t stride, int valid, int hd)
+template <int ROWS, int HD>
+__device__ inline void tile_load(float *to, const float *from, int64_t stride, int valid, int hd)
 {
     for (int i = threadIdx.x; i < ROWS * (HD / 4); i += THREADS) {
         const int row = i / (HD / 4), at = i % (HD / 4) * 4;
@@ -65,7 +67,8 @@ template <int N> __device__ inline void scores_share(float *to, const float (&s)
 }
 
 // c[i][j] += sum over the tile's rows u of scores[4y + i][u] tile[u][4x + 32j ...].
-template <int HD, int N> __device__ inline void scores_by_tile(float4 (&c)[PER][HD / 32], const float *scores, const float *tile)
+template <int HD, int N>
+__device__ inline void scores_by_tile(float4 (&c)[PER][HD / 32], const float *scores, const float *tile)
 {
     scores += threadIdx.x / 8 * PER * (N + 4);
     tile += threadIdx.x % 8 * 4;
@@ -99,8 +102,8 @@ template <int HD> __device__ inline void rows_zero(float4 (&c)[PER][HD / 32])
         for (int j = 0; j < HD / 32; j++) c[i][j] = make_float4(0, 0, 0, 0);
 }
 template <int HD>
-__device__ inline void rows_store(const float4 (&c)[PER][HD / 32], const float (&factor)[PER], float *to, int64_t stride, int valid,
-                                  int hd)
+__device__ inline void rows_store(const float4 (&c)[PER][HD / 32], const float (&factor)[PER], float *to,
+                                  int64_t stride, int valid, int hd)
 {
 #pragma unroll
     for (int i = 0; i < PER; i++)
@@ -109,7 +112,8 @@ __device__ inline void rows_store(const float4 (&c)[PER][HD / 32], const float (
             const int row = threadIdx.x / 8 * PER + i, at = threadIdx.x % 8 * 4 + 32 * j;
             const float f = factor[i];
             if (row < valid && at < hd)
-                *(float4 *)(to + row * stride + at) = make_float4(c[i][j].x * f, c[i][j].y * f, c[i][j].z * f, c[i][j].w * f);
+                *(float4 *)(to + row * stride + at) =
+                    make_float4(c[i][j].x * f, c[i][j].y * f, c[i][j].z * f, c[i][j].w * f);
         }
 }
 
@@ -152,7 +156,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8, x = threadIdx.x % 8;
+    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8,
+              x = threadIdx.x % 8;
     float *q = (float *)shared, *k = q + tile::BIG, *v = k + tile::SMALL, *p = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
 
@@ -222,10 +227,13 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8, x = threadIdx.x % 8;
-    float *q = (float *)shared, *grad = q + tile::BIG, *k = grad + tile::BIG, *v = k + tile::SMALL, *ds = v + tile::SMALL;
+    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8,
+              x = threadIdx.x % 8;
+    float *q = (float *)shared, *grad = q + tile::BIG, *k = grad + tile::BIG, *v = k + tile::SMALL,
+          *ds = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
-    tile_load<M, HD>(grad, (const float *)a.do_ + (b.row * a.heads + b.head) * hd_v, a.heads * hd_v, docs.rows - b.row, hd_v);
+    tile_load<M, HD>(grad, (const float *)a.do_ + (b.row * a.heads + b.head) * hd_v, a.heads * hd_v, docs.rows - b.row,
+                     hd_v);
 
     int first[PER];
     float lse[PER], delta[PER], factor[PER];
@@ -270,8 +278,10 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int heads_kv = (int)a.heads_kv, group = (int)(a.heads / a.heads_kv), head = blockIdx.x % heads_kv;
-    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.hd, hd_v = (int)a.hd_v, y = threadIdx.x / 8, x = threadIdx.x % 8;
-    float *k = (float *)shared, *v = k + tile::BIG, *q = v + tile::BIG, *grad = q + tile::SMALL, *p = grad + tile::SMALL;
+    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.hd, hd_v = (int)a.hd_v, y = threadIdx.x / 8,
+              x = threadIdx.x % 8;
+    float *k = (float *)shared, *v = k + tile::BIG, *q = v + tile::BIG, *grad = q + tile::SMALL,
+          *p = grad + tile::SMALL;
     float *ds = p + tile::SCORE, *stats = ds + tile::SCORE; // stats: lse [N], delta [N]
     tile_load<M, HD>(k, (const float *)a.k + row * a.k_stride + head * hd, a.k_stride, docs.rows - row, hd);
     tile_load<M, HD>(v, (const float *)a.v + row * a.v_stride + head * hd_v, a.v_stride, docs.rows - row, hd_v);

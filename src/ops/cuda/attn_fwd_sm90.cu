@@ -1,34 +1,38 @@
-// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608): heads of 64 and 128 in BF16, matmuls by wgmma,
-// tiles by TMA (tile_sm90.cuh). What it serves, and lse, are those of attn_sm80.cu: causal, groups of heads, window, documents.
+// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608): heads of 64 and 128 in BF16,
+// matmuls by wgmma, tiles by TMA (tile_sm90.cuh). What it serves, and lse, are those of attn_sm80.cu: causal, groups of
+// heads, window, documents.
 //
-// As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each row has its limits
-// (attn_docs.cuh). A block is M = 64 WGS query rows: positions on that axis, each of 2^shift heads that share their keys, side by side. So
-// where eight heads have two, 128 rows of a block are 32 positions: of short documents they see little more than their own, and what is
-// masked is less. Row i is position at + (i >> shift) of head head + i % 2^shift, which a map with a dimension for heads loads and stores.
-// Blocks of the SM stay (one per multiprocessor) and take one block of rows after another by tickets, late rows first: they see most keys,
-// and the last tickets are short. What heads of a group remain have neighbouring tickets and read their keys from L2.
+// As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each
+// row has its limits (attn_docs.cuh). A block is M = 64 WGS query rows: positions on that axis, each of 2^shift heads
+// that share their keys, side by side. So where eight heads have two, 128 rows of a block are 32 positions: of short
+// documents they see little more than their own, and what is masked is less. Row i is position at + (i >> shift) of
+// head head + i % 2^shift, which a map with a dimension for heads loads and stores. Blocks of the SM stay (one per
+// multiprocessor) and take one block of rows after another by tickets, late rows first: they see most keys, and the
+// last tickets are short. What heads of a group remain have neighbouring tickets and read their keys from L2.
 //
 //   warps 0-3         of which three work, with few registers
 //     scheduler       draws tickets, finds the limits of the rows, loads the query rows of each warpgroup
 //     keys, values    load tiles of N keys, from the last that the block sees to the first, into rings of STAGES tiles
 //   warpgroups 1..    64 rows each: S = Q K^T, softmax in registers, O += P V with P from registers
 //
-// Two overlaps keep the tensor cores busy. Within a warpgroup, S of the next tile is queued before O += P V of this one, so that the
-// softmax of the next tile runs beside P V. Between warpgroups, matmuls are queued in turns: while one computes its softmax, the others'
-// matmuls run.
+// Two overlaps keep the tensor cores busy. Within a warpgroup, S of the next tile is queued before O += P V of this
+// one, so that the softmax of the next tile runs beside P V. Between warpgroups, matmuls are queued in turns: while one
+// computes its softmax, the others' matmuls run.
 //
-// A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a document's or
-// window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is: whatever it is, it divides out of O and
-// is known to lse. (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; with a max for each tile: 441.) What bounds it:
+// A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a
+// document's or window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is:
+// whatever it is, it divides out of O and is known to lse. (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; with
+// a max for each tile: 441.) What bounds it:
 //
-//   - Weights are positive, and a row's sum shrinks only where the max is moved, together with O. Sums are held against SUM_MAX there and
-//     at the end, so at all times weight <= sum <= 2^64 in a row that passes, and |O| <= 2^64 max|v|: in range while |v| < 2^63. A sum that
-//     was infinite or not a number stays so. The range of bf16 is that of f32: weights keep their 8 bits wherever they are.
-//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. What exp2 flushes to zero is below
-//     2^-126, a nothing beside that sum.
-//   - A row that does not pass (a later score is 2^64 times as heavy as those beside the diagonal) is not stored. The scheduler gives its
-//     block out once more, to be done with a max for each tile, where weights are at most 2^LAZY. So a NaN is what it would have been, and
-//     which way a row is computed depends on its values alone.
+//   - Weights are positive, and a row's sum shrinks only where the max is moved, together with O. Sums are held against
+//     SUM_MAX there and at the end, so at all times weight <= sum <= 2^64 in a row that passes, and |O| <= 2^64 max|v|:
+//     in range while |v| < 2^63. A sum that was infinite or not a number stays so. The range of bf16 is that of f32:
+//     weights keep their 8 bits wherever they are.
+//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. What exp2 flushes to
+//     zero is below 2^-126, a nothing beside that sum.
+//   - A row that does not pass (a later score is 2^64 times as heavy as those beside the diagonal) is not stored. The
+//     scheduler gives its block out once more, to be done with a max for each tile, where weights are at most 2^LAZY.
+//     So a NaN is what it would have been, and which way a row is computed depends on its values alone.
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
@@ -46,13 +50,22 @@ struct hopper_fwd {
     int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
 };
 
-// HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at heads of 128 three
-// warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and none for O.
+// HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at
+// heads of 128 three warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and
+// none for O.
 template <int HD, int HDV, int KEYS> struct fwd_tile {
-    enum { WGS = HD == 64 || KEYS == 64 ? 3 : 2, STAGES = HD == 64 ? 512 / KEYS : 2, M = 64 * WGS, N = KEYS, THREADS = WARPGROUP * (WGS + 1) };
+    enum {
+        WGS = HD == 64 || KEYS == 64 ? 3 : 2,
+        STAGES = HD == 64 ? 512 / KEYS : 2,
+        M = 64 * WGS,
+        N = KEYS,
+        THREADS = WARPGROUP * (WGS + 1)
+    };
     enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
-    enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 }; // bytes: of a warpgroup, of stages, of a warp
-    // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that have to.
+    // bytes: of a warpgroup, of stages, of a warp
+    enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 };
+    // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that
+    // have to.
     struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
     using q_smem = smem_field<0, Q, Q_STAGES * WGS>;
     using k_smem = smem_field<q_smem::END, K, STAGES>;
@@ -73,11 +86,14 @@ constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
 // ---- Warps that load.
 
 // The first key of row t whose document begins at `begin`.
-__device__ inline int fwd_first(const attn_docs &d, int t, int begin) { return d.window && t - begin >= d.window ? t - d.window + 1 : begin; }
+__device__ inline int fwd_first(const attn_docs &d, int t, int begin)
+{
+    return d.window && t - begin >= d.window ? t - d.window + 1 : begin;
+}
 
-// first[i] of the rows from position `at` on, by a warp; returns the first one's. Where a document begins is found once,
-// in two or three loads one after the other, and the others from the boundaries behind it: a search for each row took longer than the
-// matmuls of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400 clocks).
+// first[i] of the rows from position `at` on, by a warp; returns the first one's. Where a document begins is found
+// once, in two or three loads one after the other, and the others from the boundaries behind it: a search for each row
+// took longer than the matmuls of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400 clocks).
 template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs &d, int at, int shift)
 {
     constexpr int EACH = ROWS / WARP;
@@ -116,7 +132,8 @@ template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs
 }
 
 // Fills a slot, by a warp: the block from position `at` and head `head` on.
-template <int HD, int HDV, int KEYS> __device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS>::slot &s, const hopper_fwd &a, int at, int head)
+template <int HD, int HDV, int KEYS>
+__device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS>::slot &s, const hopper_fwd &a, int at, int head)
 {
     using tile = fwd_tile<HD, HDV, KEYS>;
     const int lane = threadIdx.x % WARP;
@@ -130,11 +147,13 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_fill(typename fw
     }
 }
 
-template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
+template <int HD, int HDV, int KEYS>
+__device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
 {
     using tile = fwd_tile<HD, HDV, KEYS>;
     const uint32_t at = shared_at(shared);
-    const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift, blocks = (a.docs.rows + positions - 1) / positions;
+    const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift,
+              blocks = (a.docs.rows + positions - 1) / positions;
     const int sets = a.heads >> a.shift, total = blocks * sets;
     auto *slots = (typename tile::slot *)(shared + tile::slots_smem::AT);
     int ticket = blockIdx.x;
@@ -148,7 +167,8 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
-            if (s.redo == 0) { // all blocks were given out: is the last one, which lies in the other slot, to be done again?
+            // all blocks were given out: is the last one, which lies in the other slot, to be done again?
+            if (s.redo == 0) {
                 mbar_wait(tile::slot_pipe::empty(at, slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
                 const int again = other.redo ? other.at : -1;
                 if (again >= 0) fwd_fill<HD, HDV, KEYS>(s, a, again, other.head);
@@ -173,7 +193,8 @@ template <int HD, int HDV, int KEYS> __device__ inline void fwd_schedule(const C
                 const int i = q_ring.stage * tile::WGS + w;
                 mbar_wait(tile::q_pipe::empty(at, i), q_ring.parity ^ 1);
                 tile::q_pipe::producer_expect(at, i, tile::Q);
-                tma_load_heads(tile::q_smem::at(at, i), q, tile::q_pipe::full(at, i), s.at + (64 * w >> a.shift), s.head);
+                tma_load_heads(tile::q_smem::at(at, i), q, tile::q_pipe::full(at, i), s.at + (64 * w >> a.shift),
+                               s.head);
             }
         __syncwarp();
     }
@@ -203,7 +224,8 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
 
 // ---- Warpgroups that compute.
 
-// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2 elements of O.
+// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2
+// elements of O.
 template <int HD, int HDV, int KEYS> struct fwd_group {
     using tile = fwd_tile<HD, HDV, KEYS>;
     using slot = typename tile::slot;
@@ -216,11 +238,12 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     float s[N / 2], o[HDV / 2];
     uint32_t p[N / 16][4];  // s as operand A
     float max[2], sum[2];   // of raw scores, as far as it was moved; of this thread's columns
-    uint32_t tiles, blocks; // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
+    // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
+    uint32_t tiles, blocks;
 
     __device__ fwd_group(const CUtensorMap *map, const hopper_fwd &a_, unsigned char *shared)
-        : a(a_), map_o(map), slots((const slot *)(shared + tile::slots_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP - 1),
-          warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP), tiles(0), blocks(0)
+        : a(a_), map_o(map), slots((const slot *)(shared + tile::slots_smem::AT)), at(shared_at(shared)),
+          wg(threadIdx.x / WARPGROUP - 1), warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP), tiles(0), blocks(0)
     {
     }
 
@@ -245,9 +268,11 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     // S = Q K^T of the next tile, queued.
     __device__ void scores_queue()
     {
-        const uint64_t q = operand_k(tile::q_smem::at(at, q_stage())), k = operand_k(tile::k_smem::at(at, stage(tiles)));
+        const uint64_t q = operand_k(tile::q_smem::at(at, q_stage())),
+                       k = operand_k(tile::k_smem::at(at, stage(tiles)));
 #pragma unroll
-        for (int i = 0; i < HD / 16; i++) wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
+        for (int i = 0; i < HD / 16; i++)
+            wgmma_ss<N>(s, operand_step(q, step_k(i, 64)), operand_step(k, step_k(i, N)), i > 0);
         wgmma_commit();
     }
     // O += P V of tile n, queued; add 0: O = P V.
@@ -290,7 +315,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             if (!(seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1)) s[i] = -INFINITY;
     }
 
-    // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer in the whole warp.
+    // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer
+    // in the whole warp.
     __device__ bool softmax(float (&factor)[2])
     {
         float top[2] = {s[0], s[2]};
@@ -366,7 +392,9 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         keys_done();
         for (int j = high;; j--) {
             if (inner(j)) {
-                wgmma_wait<0>(); // behind the exponentials, held there by a branch, it is 1 % slower (H200 at 700 W): the others' matmuls run here
+                // behind the exponentials, held there by a branch, it is 1 % slower (H200 at 700 W): the others'
+                // matmuls run here
+                wgmma_wait<0>();
                 hold(o);
                 values_done(tiles - 2);
                 exponentials(max[0] * a.scale2, max[1] * a.scale2);
@@ -428,7 +456,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             inverse[half] = __fdividef(1, sum[half]);
         }
         // lse: a lane for each of the two rows.
-        const int half = lane % 2, r = warp * 16 + 8 * half + lane / 4, t = position(r), h = head + (r & ((1 << a.shift) - 1));
+        const int half = lane % 2, r = warp * 16 + 8 * half + lane / 4, t = position(r),
+                  h = head + (r & ((1 << a.shift) - 1));
         if (a.lse && lane % 4 < 2 && t < a.docs.rows)
             a.lse[(int64_t)h * a.docs.rows + t] = (half ? max[1] : max[0]) * a.scale + logf(half ? sum[1] : sum[0]);
         if constexpr (tile::O == 0) {
@@ -441,8 +470,10 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 #pragma unroll
         for (int k = 0; k < HDV / 16; k++) {
             uint32_t r[4];
-            for (int i = 0; i < 4; i++) r[i] = two_bf16(o[8 * k + 2 * i] * inverse[i % 2], o[8 * k + 2 * i + 1] * inverse[i % 2]);
-            store8x8x4(o_at + k / 4 * (16 * SLAB_ROW) + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1], r[2], r[3]);
+            for (int i = 0; i < 4; i++)
+                r[i] = two_bf16(o[8 * k + 2 * i] * inverse[i % 2], o[8 * k + 2 * i + 1] * inverse[i % 2]);
+            store8x8x4(o_at + k / 4 * (16 * SLAB_ROW) + slab_offset(lane % 16, k % 4 * 16 + lane / 16 * 8), r[0], r[1],
+                       r[2], r[3]);
         }
         fence_async();
         __syncwarp();
@@ -460,7 +491,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             const slot &b = block();
             if (b.at < 0) break;
             const int from = position(0), last = min(position(63), a.docs.rows - 1);
-            const int high = from <= last ? (last - b.begin) / N : -1, low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
+            const int high = from <= last ? (last - b.begin) / N : -1,
+                      low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
             mbar_wait(tile::q_pipe::full(at, q_stage()), blocks / tile::Q_STAGES & 1);
             if (high >= low) {
@@ -480,8 +512,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 
 template <int HD, int HDV, int KEYS>
 __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
-    hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-                      const __grid_constant__ CUtensorMap o, const hopper_fwd a)
+    hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                      const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap o, const hopper_fwd a)
 {
 #ifdef TILE90
     using tile = fwd_tile<HD, HDV, KEYS>;
@@ -508,8 +540,10 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
         registers_give<tile::REGISTERS_LOAD>();
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
         if (warp == 0) fwd_schedule<HD, HDV, KEYS>(&q, a, shared);
-        if (warp == 1 && lane == 0) fwd_load<HD, HDV, KEYS, HD, typename tile::k_smem, typename tile::k_pipe>(&k, a, shared);
-        if (warp == 2 && lane == 0) fwd_load<HD, HDV, KEYS, HDV, typename tile::v_smem, typename tile::v_pipe>(&v, a, shared);
+        if (warp == 1 && lane == 0)
+            fwd_load<HD, HDV, KEYS, HD, typename tile::k_smem, typename tile::k_pipe>(&k, a, shared);
+        if (warp == 2 && lane == 0)
+            fwd_load<HD, HDV, KEYS, HDV, typename tile::v_smem, typename tile::v_pipe>(&v, a, shared);
     } else {
         registers_take<tile::REGISTERS>();
         fwd_group<HD, HDV, KEYS>(&o, a, shared).run();
@@ -538,19 +572,28 @@ template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_f
     TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
     TRY(tile_map_heads(&o, s, a->o, a->rows, a->heads * HDV, a->heads, HDV, 16 >> shift, 1 << shift));
     int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
-    const hopper_fwd x = {attn_docs_of(a),  (int)a->heads, (int)(a->heads / a->heads_kv), shift,
-                          (float)a->scale, (float)(a->scale * 1.4426950408889634), (__nv_bfloat16 *)a->o, (float *)a->lse, drawn};
-    const int64_t positions = tile::M >> shift, blocks = (a->rows + positions - 1) / positions, total = blocks * (a->heads >> shift);
+    const hopper_fwd x = {attn_docs_of(a),
+                          (int)a->heads,
+                          (int)(a->heads / a->heads_kv),
+                          shift,
+                          (float)a->scale,
+                          (float)(a->scale * 1.4426950408889634),
+                          (__nv_bfloat16 *)a->o,
+                          (float *)a->lse,
+                          drawn};
+    const int64_t positions = tile::M >> shift, blocks = (a->rows + positions - 1) / positions,
+                  total = blocks * (a->heads >> shift);
     const int64_t each = cuda_set(s)->multiprocessors;
     cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
     cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_fwd_kernel<HD, HDV, KEYS><<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    hopper_fwd_kernel<HD, HDV, KEYS>
+        <<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "attn_fwd (hopper)");
 }
 
-// Do rows see so few keys that tiles of 64 pay? (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and 128: 16384 rows in 100 documents 245, 218,
-// in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of 64: in 100 documents 152, 145, in 24 324, 336.) The shape alone
-// decides: graphs are captured with it.
+// Do rows see so few keys that tiles of 64 pay? (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and 128: 16384 rows
+// in 100 documents 245, 218, in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of 64: in 100
+// documents 152, 145, in 24 324, 336.) The shape alone decides: graphs are captured with it.
 static bool few_keys(const struct attn_fwd_args *a)
 {
     const int64_t few = a->hd == 64 ? 256 : 1024;
@@ -565,8 +608,8 @@ extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
 extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v,
-          dtype_name(a->dt));
+    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd,
+          (long long)a->hd_v, dtype_name(a->dt));
     if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
     if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
     return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);

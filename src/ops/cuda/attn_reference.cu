@@ -1,8 +1,10 @@
-// Attention, plain: one warp for each row and head, scores one key after the other, sums in F32, no shared memory. Lane i holds the
-// elements i, i + 32, ... of a head, so any head dim and any alignment will do. Forward keeps the running maximum m and the sum of
-// exp(s - m); backward computes dq by query row, then dk and dv by key row over the queries that see it: no sum has two writers.
+// Attention, plain: one warp for each row and head, scores one key after the other, sums in F32, no shared memory. Lane
+// i holds the elements i, i + 32, ... of a head, so any head dim and any alignment will do. Forward keeps the running
+// maximum m and the sum of exp(s - m); backward computes dq by query row, then dk and dv by key row over the queries
+// that see it: no sum has two writers.
 //
-// It serves what the fast backends refuse and is what they are checked against. Also here: decode, one query per sequence.
+// It serves what the fast backends refuse and is what they are checked against. Also here: decode, one query per
+// sequence.
 #include "ops/cuda/attn_docs.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
@@ -31,7 +33,8 @@ template <int PER> __device__ inline float head_dot(const float (&x)[PER], const
     return warp_sum(sum);
 }
 
-// Online softmax over AT_ONCE keys at a time: their matmuls are independent, which hides the latency of the sums over lanes.
+// Online softmax over AT_ONCE keys at a time: their matmuls are independent, which hides the latency of the sums over
+// lanes.
 template <int PER> struct softmax_state {
     enum { AT_ONCE = PER <= 4 ? 4 : 2 };
     float o[PER], max, sum;
@@ -42,8 +45,8 @@ template <int PER> struct softmax_state {
     }
     // Keys u, u + step, ... below end.
     template <typename T>
-    __device__ void add(const float (&q)[PER], const T *k, const T *v, int64_t k_stride, int64_t v_stride, int u, int step,
-                        int end, float scale, int hd, int hd_v, int lane)
+    __device__ void add(const float (&q)[PER], const T *k, const T *v, int64_t k_stride, int64_t v_stride, int u,
+                        int step, int end, float scale, int hd, int hd_v, int lane)
     {
         float x[AT_ONCE][PER], score[AT_ONCE], top = max;
 #pragma unroll
@@ -95,8 +98,8 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_fwd_kernel(attn_fwd_arg
     head_load(q, (const T *)a.q + w.row * a.q_stride + w.head * hd, hd, w.lane);
     softmax_state<PER> s;
     for (int u = first; u <= w.row; u += s.AT_ONCE)
-        s.add(q, (const T *)a.k + kv * hd, (const T *)a.v + kv * hd_v, a.k_stride, a.v_stride, u, 1, w.row + 1, (float)a.scale, hd,
-              hd_v, w.lane);
+        s.add(q, (const T *)a.k + kv * hd, (const T *)a.v + kv * hd_v, a.k_stride, a.v_stride, u, 1, w.row + 1,
+              (float)a.scale, hd, hd_v, w.lane);
     head_store((T *)a.o + (w.row * a.heads + w.head) * hd_v, s.o, 1 / s.sum, hd_v, w.lane);
     if (a.lse && w.lane == 0) ((float *)a.lse)[w.head * a.rows + w.row] = s.max + logf(s.sum);
 }
@@ -162,15 +165,16 @@ __global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 6 : 2) reference_dkv_k
 
 // `lanes` (a power of two) neighbours share a row and head, in packs of 16 bytes when VECTOR.
 template <typename T, bool VECTOR>
-__global__ void __launch_bounds__(256) delta_kernel(const T *o, const T *grad, float *delta, int rows, int heads, int hd_v,
-                                                    int lanes)
+__global__ void __launch_bounds__(256)
+    delta_kernel(const T *o, const T *grad, float *delta, int rows, int heads, int hd_v, int lanes)
 {
     const int64_t item = ((int64_t)blockIdx.x * 256 + threadIdx.x) / lanes;
     const bool any = item < (int64_t)rows * heads;
     float sum = 0;
     for (int i = threadIdx.x % lanes; any && i < (VECTOR ? hd_v / pack<T>::COUNT : hd_v); i += lanes) {
         if (VECTOR) {
-            pack<T> x = load_pack(o + item * hd_v + i * pack<T>::COUNT), y = load_pack(grad + item * hd_v + i * pack<T>::COUNT);
+            pack<T> x = load_pack(o + item * hd_v + i * pack<T>::COUNT),
+                    y = load_pack(grad + item * hd_v + i * pack<T>::COUNT);
 #pragma unroll
             for (int e = 0; e < pack<T>::COUNT; e++) sum = fmaf(to_f32(x.v[e]), to_f32(y.v[e]), sum);
         } else {
@@ -190,8 +194,8 @@ void attn_delta_queue(const struct attn_bwd_args *a, float *delta, cudaStream_t 
         while (lanes < WARP && lanes < units) lanes *= 2;
         const unsigned grid = (unsigned)((a->rows * a->heads * lanes + 255) / 256);
         auto kernel = vector ? delta_kernel<T, true> : delta_kernel<T, false>;
-        kernel<<<grid, 256, 0, queue>>>((const T *)a->o, (const T *)a->do_, delta, (int)a->rows, (int)a->heads, (int)a->hd_v,
-                                        lanes);
+        kernel<<<grid, 256, 0, queue>>>((const T *)a->o, (const T *)a->do_, delta, (int)a->rows, (int)a->heads,
+                                        (int)a->hd_v, lanes);
     });
 }
 
@@ -202,15 +206,15 @@ template <typename ARGS> static void check_widths(const ARGS *a)
 }
 
 // PER = elements of a head in one lane: two sizes, so that a head of 128 does not carry the registers of one of 512.
-#define BY_HEAD(a_, ...)                                                                                                         \
-    BY_DTYPE((a_)->dt, {                                                                                                         \
-        if ((a_)->hd <= 128 && (a_)->hd_v <= 128) {                                                                              \
-            constexpr int PER = 4;                                                                                               \
-            __VA_ARGS__;                                                                                                         \
-        } else {                                                                                                                 \
-            constexpr int PER = HD_MAX / WARP;                                                                                   \
-            __VA_ARGS__;                                                                                                         \
-        }                                                                                                                        \
+#define BY_HEAD(a_, ...)                            \
+    BY_DTYPE((a_)->dt, {                            \
+        if ((a_)->hd <= 128 && (a_)->hd_v <= 128) { \
+            constexpr int PER = 4;                  \
+            __VA_ARGS__;                            \
+        } else {                                    \
+            constexpr int PER = HD_MAX / WARP;      \
+            __VA_ARGS__;                            \
+        }                                           \
     })
 
 extern "C" size_t cuda_reference_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
@@ -242,7 +246,8 @@ extern "C" status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_str
     return cuda_set_launched(s, "attn_bwd (reference)");
 }
 
-// One block for each sequence and query head. Its warps take every DECODE_WARPS-th key; warp 0 then joins their sums, in their order.
+// One block for each sequence and query head. Its warps take every DECODE_WARPS-th key; warp 0 then joins their sums,
+// in their order.
 enum { DECODE_WARPS = 8 };
 template <typename T, int PER>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_kernel(attn_decode_args a)
@@ -282,9 +287,10 @@ extern "C" status cuda_attn_decode(const struct attn_decode_args *a, dev_stream 
 {
     if (a->batch == 0) return STATUS_OK;
     check_widths(a);
-    CHECK(a->heads > 0 && a->heads_kv > 0 && a->heads % a->heads_kv == 0, "%lld heads on %lld kv heads", (long long)a->heads,
-          (long long)a->heads_kv);
-    CHECK(a->capacity < INT_MAX && a->window >= 0, "capacity %lld, window %lld", (long long)a->capacity, (long long)a->window);
+    CHECK(a->heads > 0 && a->heads_kv > 0 && a->heads % a->heads_kv == 0, "%lld heads on %lld kv heads",
+          (long long)a->heads, (long long)a->heads_kv);
+    CHECK(a->capacity < INT_MAX && a->window >= 0, "capacity %lld, window %lld", (long long)a->capacity,
+          (long long)a->window);
     BY_HEAD(a,
             decode_kernel<T, PER><<<(unsigned)(a->batch * a->heads), DECODE_WARPS * WARP, 0, queue_of(s)>>>(*a));
     return cuda_set_launched(s, "attn_decode");

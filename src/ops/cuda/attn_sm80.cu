@@ -1,23 +1,26 @@
-// Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691): matmuls on the tensor cores by mma.m16n8k16, tiles in
-// shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on. F32 is in attn_f32.cu.
+// Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691): matmuls on the tensor cores by
+// mma.m16n8k16, tiles in shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on. F32 is in
+// attn_f32.cu.
 //
-// Tokens of all documents form one axis, and blocks are cut from it without regard to documents: the grid depends on the number of
-// rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row bound the tiles it visits, a
-// warp skips tiles that none of its rows sees, and compares indices only in tiles that its limits cross.
+// Tokens of all documents form one axis, and blocks are cut from it without regard to documents: the grid depends on
+// the number of rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row
+// bound the tiles it visits, a warp skips tiles that none of its rows sees, and compares indices only in tiles that its
+// limits cross.
 //
-//   forward   block = 128 query rows of one head (64 for heads of 192); its warps hold 32 rows each: O and the running max and sum in
-//             registers
+//   forward   block = 128 query rows of one head (64 for heads of 192); its warps hold 32 rows each: O and the running
+//             max and sum in registers
 //   dq        the same blocks; S and dP = dO V^T again for each tile of keys, dQ = sum of dS K in registers
-//   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so that P^T and dS^T leave the tensor core in
-//             the layout in which the next matmul takes them: dV = sum of P^T dO, dK = sum of dS^T Q over the queries that see the
-//             keys, head after head of the group
+//   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so that P^T and dS^T leave the
+//             tensor core in the layout in which the next matmul takes them: dV = sum of P^T dO, dK = sum of dS^T Q
+//             over the queries that see the keys, head after head of the group
 //
-// So each result has one writer and one order of sums: equal bits in every run. The price is that backward forms S and dP twice, seven
-// matmuls instead of five.
+// So each result has one writer and one order of sums: equal bits in every run. The price is that backward forms S and
+// dP twice, seven matmuls instead of five.
 //
-// A tile in shared memory has rows of HD bf16. The 16-byte chunk c of row r lies at chunk c ^ (r & 7): ldmatrix, which reads one chunk
-// of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads shorter than HD (values: HDV) are
-// filled up with zeros, as are rows beyond the last. Rows of 192 lie 256 apart: so the chunk's bits are not the row's.
+// A tile in shared memory has rows of HD bf16. The 16-byte chunk c of row r lies at chunk c ^ (r & 7): ldmatrix, which
+// reads one chunk of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads
+// shorter than HD (values: HDV) are filled up with zeros, as are rows beyond the last. Rows of 192 lie 256 apart: so
+// the chunk's bits are not the row's.
 #include "ops/cuda/attn_docs.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
@@ -45,13 +48,16 @@ __device__ inline void copy4(uint32_t to, const void *from, bool there)
 __device__ inline void copies_close() { asm volatile("cp.async.commit_group;\n" ::); }
 __device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;\n" ::: "memory"); }
 
-// Queues a tile: row i comes from `from` + i * stride, of which the first `valid` exist (none when negative), `chunks` of each.
+// Queues a tile: row i comes from `from` + i * stride, of which the first `valid` exist (none when negative), `chunks`
+// of each.
 template <int ROWS, int HD>
 __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t stride, int valid, int chunks)
 {
-    constexpr int PER_ROW = HD == 128 ? 16 : 8, STEP = THREADS / PER_ROW; // STEP is a multiple of 8: the swizzle is the same in all steps
+    // STEP is a multiple of 8: the swizzle is the same in all steps
+    constexpr int PER_ROW = HD == 128 ? 16 : 8, STEP = THREADS / PER_ROW;
     int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // anew each time: nothing of this is worth a register between tiles
+    // anew each time: nothing of this is worth a register between tiles
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     const int row = thread / PER_ROW, c = thread % PER_ROW;
     const uint32_t at = to + row * row_bytes<HD>() + ((c ^ (row & 7)) << 4);
     const __nv_bfloat16 *p = from + row * stride + c * 8;
@@ -62,8 +68,10 @@ __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t
             copy16(at + i * row_bytes<HD>() + j * 16, p + i * stride + j * 8, row + i < valid && c + j < chunks);
 }
 
-// Where a lane points ldmatrix.x4 for a 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k << 5); row 16 i: add.
-//   lane_mn: the four 8 x 8 matrices in order down, right: operand A as it lies, operand B from a tile of rows k (transposed load)
+// Where a lane points ldmatrix.x4 for a 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k << 5); row 16
+// i: add.
+//   lane_mn: the four 8 x 8 matrices in order down, right: operand A as it lies, operand B from a tile of rows k
+//       (transposed load)
 //   lane_nm: in order right, down: operand B from a tile of rows n, two neighbouring n8 pieces
 template <int HD> __device__ inline uint32_t lane_mn(int lane)
 {
@@ -88,7 +96,8 @@ __device__ inline void ldmatrix_trans(uint32_t (&r)[4], uint32_t at)
                  : "r"(at)
                  : "memory");
 }
-// c += a b. Lane (g = lane / 4, t = lane % 4) holds of c the rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and 2t + 1.
+// c += a b. Lane (g = lane / 4, t = lane % 4) holds of c the rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and
+// 2t + 1.
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
@@ -138,7 +147,8 @@ template <int HD, int M, int N> __device__ inline void rows_by_rows(float (&c)[M
         }
     }
 }
-// c[16 M rows][HD] += s B: s in registers as a matmul left it, rounded to bf16, times the 8 K rows of tile B (b_at: lane_mn).
+// c[16 M rows][HD] += s B: s in registers as a matmul left it, rounded to bf16, times the 8 K rows of tile B (b_at:
+// lane_mn).
 template <int HD, int M, int K>
 __device__ inline void registers_by_tile(float (&c)[M][HD / 8][4], const float (&s)[M][K][4], uint32_t b_at)
 {
@@ -165,11 +175,11 @@ __device__ inline void registers_by_tile(float (&c)[M][HD / 8][4], const float (
     }
 }
 
-// Writes a warp's accumulators to global memory as bf16, by way of its own rows of a tile that it has done reading (`at`: their first
-// byte). factor[m][half] multiplies a row; the first `valid` rows exist.
+// Writes a warp's accumulators to global memory as bf16, by way of its own rows of a tile that it has done reading
+// (`at`: their first byte). factor[m][half] multiplies a row; the first `valid` rows exist.
 template <int HD, int M>
-__device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&factor)[M][2], uint32_t at, __nv_bfloat16 *to,
-                                  int64_t stride, int valid, int chunks)
+__device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&factor)[M][2], uint32_t at,
+                                  __nv_bfloat16 *to, int64_t stride, int valid, int chunks)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     __syncwarp();
@@ -181,7 +191,8 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
             for (int n = 0; n < HD / 8; n++) {
                 const int row = m * 16 + half * 8 + g; // row & 7 == g
                 uint32_t x = two_bf16(c[m][n][half * 2] * factor[m][half], c[m][n][half * 2 + 1] * factor[m][half]);
-                asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + row * row_bytes<HD>() + ((n ^ g) << 4) + t * 4), "r"(x)
+                asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + row * row_bytes<HD>() + ((n ^ g) << 4) + t * 4),
+                             "r"(x)
                              : "memory");
             }
     __syncwarp();
@@ -225,7 +236,8 @@ struct own_shape {
     float scale, scale2;      // scale2: for exp2
 };
 
-// Block `blockIdx.x` of `rows_each` rows: late rows, which see most keys, begin first; heads of one group run side by side.
+// Block `blockIdx.x` of `rows_each` rows: late rows, which see most keys, begin first; heads of one group run side by
+// side.
 struct row_block { int row, head; };
 __device__ inline row_block late_first(const own_shape &a, int rows_each)
 {
@@ -252,8 +264,8 @@ template <int HD, int HDV> struct fwd_tile {
 
 // One tile of scores in s: the running max and sum take it in, o is scaled to the new max, s becomes exp(s - max).
 template <int HDV, int N, int MT>
-__device__ inline void softmax_tile(float (&s)[MT][N / 8][4], float (&o)[MT][HDV / 8][4], float (&max)[MT][2], float (&sum)[MT][2],
-                                    float scale2)
+__device__ inline void softmax_tile(float (&s)[MT][N / 8][4], float (&o)[MT][HDV / 8][4], float (&max)[MT][2],
+                                    float (&sum)[MT][2], float scale2)
 {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -302,7 +314,8 @@ __device__ inline void mask_scores(float (&s)[MT][N / 8][4], const query_rows<MT
         }
 }
 
-template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, fwd_tile<HD, HDV>::BLOCKS) own_fwd_kernel(const own_fwd a)
+template <int HD, int HDV>
+__global__ void __launch_bounds__(THREADS, fwd_tile<HD, HDV>::BLOCKS) own_fwd_kernel(const own_fwd a)
 {
     using tile = fwd_tile<HD, HDV>;
     constexpr int N = tile::N, MT = tile::MT;
@@ -374,7 +387,8 @@ template <int HD, int HDV> struct dq_tile {
     enum { LIMITS = Q + O + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : HD == 192 ? 1 : 2 };
 };
 
-template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dq_tile<HD, HDV>::BLOCKS) own_dq_kernel(const own_bwd a)
+template <int HD, int HDV>
+__global__ void __launch_bounds__(THREADS, dq_tile<HD, HDV>::BLOCKS) own_dq_kernel(const own_bwd a)
 {
     using tile = dq_tile<HD, HDV>;
     constexpr int N = tile::N, MT = tile::MT;
@@ -384,11 +398,13 @@ template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dq_tile<HD
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8, hd_v = c.chunks_v * 8;
     const int64_t grad_stride = (int64_t)c.heads * hd_v;
     const uint32_t q_at = shared_at(shared), grad_at = q_at + tile::Q, kv_at = grad_at + tile::O;
-    const uint32_t own_q = q_at + warp * (16 * MT * row_bytes<HD>()), own_grad = grad_at + warp * (16 * MT * row_bytes<HDV>());
+    const uint32_t own_q = q_at + warp * (16 * MT * row_bytes<HD>()),
+                   own_grad = grad_at + warp * (16 * MT * row_bytes<HDV>());
     const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd_v;
 
     tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
-    tile_load<tile::M, HDV>(grad_at, a.grad + b.row * grad_stride + b.head * hd_v, grad_stride, c.docs.rows - b.row, c.chunks_v);
+    tile_load<tile::M, HDV>(grad_at, a.grad + b.row * grad_stride + b.head * hd_v, grad_stride, c.docs.rows - b.row,
+                            c.chunks_v);
     const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
     auto load = [&](int key, int stage) {
         const uint32_t to = kv_at + stage * (tile::K + tile::V);
@@ -443,7 +459,8 @@ template <int HD, int HDV> struct dkv_tile {
         V = M * row_bytes<HDV>(),
         Q = N * row_bytes<HD>(),
         O = N * row_bytes<HDV>(),
-        STAGE = Q + O + (HD == 192 ? 512 : 2 * N * 4), // q, gradient of o, lse, delta; tiles begin at a multiple of their rows' bytes
+        // q, gradient of o, lse, delta; tiles begin at a multiple of their rows' bytes
+        STAGE = Q + O + (HD == 192 ? 512 : 2 * N * 4),
         LIMITS = K + V + 2 * STAGE,
         BYTES = LIMITS + M * 4,
         BLOCKS = HD == 192 ? 1 : 2
@@ -463,14 +480,19 @@ template <int MT> struct key_rows {
         __syncwarp();
     }
     // Of queries [query, query + N): is any seen by one, are all seen by every row?
-    template <int N> __device__ bool any(int query) const { return row <= last && query + N > row && query < end[16 * MT - 1]; }
+    template <int N> __device__ bool any(int query) const
+    {
+        return row <= last && query + N > row && query < end[16 * MT - 1];
+    }
     template <int N> __device__ bool all(int query) const { return query >= last && query + N <= end[0]; }
 };
 
-// s = P^T and dp = dS^T of one tile, from S^T and dP^T. stats: lse [N] and delta [N] of the tile's queries, in shared memory.
+// s = P^T and dp = dS^T of one tile, from S^T and dP^T. stats: lse [N] and delta [N] of the tile's queries, in shared
+// memory.
 template <int MT, int N>
-__device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4], const key_rows<MT> &rows,
-                                           int query, bool masked, const float *stats, float scale2)
+__device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4],
+                                           const key_rows<MT> &rows, int query, bool masked, const float *stats,
+                                           float scale2)
 {
     const int t2 = threadIdx.x % 4 * 2, g = threadIdx.x % WARP / 4;
     int from[MT][2], to[MT][2]; // of a row: its first and last query, counted as n * 8 + e below
@@ -494,7 +516,8 @@ __device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)
     }
 }
 
-template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_kernel(const own_bwd a)
+template <int HD, int HDV>
+__global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_kernel(const own_bwd a)
 {
     using tile = dkv_tile<HD, HDV>;
     constexpr int N = tile::N, MT = tile::MT;
@@ -504,7 +527,8 @@ template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dkv_tile<H
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = c.chunks * 8, hd_v = c.chunks_v * 8;
     const int64_t grad_stride = (int64_t)c.heads * hd_v;
     const uint32_t k_at = shared_at(shared), v_at = k_at + tile::K, stages_at = v_at + tile::V;
-    const uint32_t own_k = k_at + warp * (16 * MT * row_bytes<HD>()), own_v = v_at + warp * (16 * MT * row_bytes<HDV>());
+    const uint32_t own_k = k_at + warp * (16 * MT * row_bytes<HD>()),
+                   own_v = v_at + warp * (16 * MT * row_bytes<HDV>());
 
     tile_load<tile::M, HD>(k_at, a.k + row * a.k_stride + head * hd, a.k_stride, c.docs.rows - row, c.chunks);
     tile_load<tile::M, HDV>(v_at, a.v + row * a.v_stride + head * hd_v, a.v_stride, c.docs.rows - row, c.chunks_v);
@@ -544,17 +568,20 @@ template <int HD, int HDV> __global__ void __launch_bounds__(THREADS, dkv_tile<H
         float s[MT][N / 8][4], dp[MT][N / 8][4];
         rows_by_rows<HD>(s, own_k + lane_mn<HD>(lane), at + lane_nm<HD>(lane));
         rows_by_rows<HDV>(dp, own_v + lane_mn<HDV>(lane), at + tile::Q + lane_nm<HDV>(lane));
-        scores_to_gradients<MT, N>(s, dp, rows, now, !rows.template all<N>(now),
-                                      (const float *)(shared + tile::K + tile::V + stage * tile::STAGE + tile::Q + tile::O), c.scale2);
+        scores_to_gradients<MT, N>(
+            s, dp, rows, now, !rows.template all<N>(now),
+            (const float *)(shared + tile::K + tile::V + stage * tile::STAGE + tile::Q + tile::O), c.scale2);
         registers_by_tile<HDV>(dv, s, at + tile::Q + lane_mn<HDV>(lane));
         registers_by_tile<HD>(dk, dp, at + lane_mn<HD>(lane));
     }
 
     float factor[MT][2];
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = 1;
-    rows_store<HDV>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd_v, a.dv_stride, c.docs.rows - rows.row, c.chunks_v);
+    rows_store<HDV>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd_v, a.dv_stride, c.docs.rows - rows.row,
+                    c.chunks_v);
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = c.scale;
-    rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.rows - rows.row, c.chunks);
+    rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.rows - rows.row,
+                   c.chunks);
 }
 
 // ---- Launchers.
@@ -568,7 +595,8 @@ extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 {
     if (shape->dt != DTYPE_BF16 && shape->dt != DTYPE_F32) return "the tiled kernels take bf16 and f32";
     const int64_t bytes = (int64_t)dtype_bytes(shape->dt);
-    if (shape->hd * bytes % 16 != 0 || shape->hd_v * bytes % 16 != 0) return "the tiled kernels take heads of a multiple of 16 bytes";
+    if (shape->hd * bytes % 16 != 0 || shape->hd_v * bytes % 16 != 0)
+        return "the tiled kernels take heads of a multiple of 16 bytes";
     if (shape->hd_v > 128 || shape->hd > (shape->dt == DTYPE_BF16 ? 192 : 128))
         return "the tiled kernels take heads of at most 128, and in bf16 keys of at most 192";
     return NULL;
@@ -600,7 +628,8 @@ template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
 
 // Blocks for `rows` in pieces of `each`, `heads` times, with more shared memory than a kernel has unasked.
 template <typename ARGS>
-static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes, cudaStream_t queue)
+static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes,
+                         cudaStream_t queue)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
     kernel<<<(unsigned)((rows + each - 1) / each) * heads, THREADS, bytes, queue>>>(a);
@@ -615,7 +644,8 @@ template <int HD, int HDV> static void queue_bwd(const own_bwd &x, cudaStream_t 
 {
     const int rows = x.shape.docs.rows, heads = x.shape.heads;
     queue_kernel(own_dq_kernel<HD, HDV>, x, rows, dq_tile<HD, HDV>::M, heads, dq_tile<HD, HDV>::BYTES, queue);
-    queue_kernel(own_dkv_kernel<HD, HDV>, x, rows, dkv_tile<HD, HDV>::M, heads / x.shape.group, dkv_tile<HD, HDV>::BYTES, queue);
+    queue_kernel(own_dkv_kernel<HD, HDV>, x, rows, dkv_tile<HD, HDV>::M, heads / x.shape.group,
+                 dkv_tile<HD, HDV>::BYTES, queue);
 }
 
 extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)

@@ -1,16 +1,21 @@
 // Embedding: gather, and its backward as a sorted sum.
 //
-// Backward must add rows of dx that share a token in token order, the same way every time. Rows are sorted by token (stable: equal
-// tokens stay in row order), and the sorted order is cut into windows of 32 rows, one warp for each window and range of columns:
+// Backward must add rows of dx that share a token in token order, the same way every time. Rows are sorted by token
+// (stable: equal tokens stay in row order), and the sorted order is cut into windows of 32 rows, one warp for each
+// window and range of columns:
 //
 //   sorted tokens   |  3 3 3 5 7 7 . . 9 |  9 9 9 9 . . . 9  |  9 9 12 12 . . .   |
-//   pass 1             3: whole, added      9: one piece         9: last piece         a run inside a window goes to the table at
-//                      9: first piece                            12: ...               once, pieces of longer runs to `pieces`
-//   pass 2             9: first piece + next pieces in order                           by the window in which the run begins
+//   pass 1             3: whole, added      9: one piece         9: last piece         a run inside a window goes to
+//       the table at
+//                      9: first piece                            12: ...               once, pieces of longer runs to
+//                      `pieces`
+//   pass 2             9: first piece + next pieces in order                           by the window in which the run
+//       begins
 //
-// So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the pieces in order;
-// every table row has one writer. The same code sums positions. Ids outside the table, which the loader excludes, make rows of NaN
-// forward and are left out backward; so is TOKEN_NONE, which makes zeros forward, and so are ids whose rows other ranks hold.
+// So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the
+// pieces in order; every table row has one writer. The same code sums positions. Ids outside the table, which the
+// loader excludes, make rows of NaN forward and are left out backward; so is TOKEN_NONE, which makes zeros forward, and
+// so are ids whose rows other ranks hold.
 #include "ops/cuda/device.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -64,7 +69,8 @@ template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r
 
 // LANES neighbours for each row: a warp, or a few of it, so that narrow rows are under way together. WIDE: rows are
 // whole accesses of 16 bytes.
-template <typename T, bool WIDE, int LANES> __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
+template <typename T, bool WIDE, int LANES>
+__global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
 {
     const int64_t t = int64_t(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
@@ -94,7 +100,8 @@ template <typename T, bool WIDE> void embed_fwd_launch(const embed_fwd_args &a, 
 {
     enum { FEW = 8, EACH = WIDE ? int(pack<T>::COUNT) : 1 };
     if (a.d <= FEW * EACH)
-        embed_fwd_kernel<T, WIDE, FEW><<<unsigned((a.rows + THREADS / FEW - 1) / (THREADS / FEW)), THREADS, 0, queue_of(s)>>>(a);
+        embed_fwd_kernel<T, WIDE, FEW>
+            <<<unsigned((a.rows + THREADS / FEW - 1) / (THREADS / FEW)), THREADS, 0, queue_of(s)>>>(a);
     else
         embed_fwd_kernel<T, WIDE, WARP><<<unsigned((a.rows + WARPS - 1) / WARPS), THREADS, 0, queue_of(s)>>>(a);
 }
@@ -121,14 +128,15 @@ struct scatter {
     float *table;       // [table_rows, d]
     const key *keys;    // [rows], sorted; >= table_rows: no row of the table
     const int32_t *from; // [rows]: row of dx
-    float *pieces;      // [windows, 2, width]: of a run that comes from the window before, and of one that begins here and goes on
+    // [windows, 2, width]: of a run that comes from the window before, and of one that begins here and goes on
+    float *pieces;
     int64_t rows, d, table_rows;
     int64_t first, width; // columns of this launch: [first, first + width)
 };
 
 // A key is the table's row: of id `first_id` the first.
-__global__ void __launch_bounds__(SORT_THREADS) keys_kernel(const int32_t *ids, int64_t first_id, int64_t rows, int64_t table_rows,
-                                                            key *keys, int32_t *from)
+__global__ void __launch_bounds__(SORT_THREADS)
+    keys_kernel(const int32_t *ids, int64_t first_id, int64_t rows, int64_t table_rows, key *keys, int32_t *from)
 {
     const int64_t t = int64_t(blockIdx.x) * SORT_THREADS + threadIdx.x;
     if (t >= rows) return;
@@ -137,7 +145,8 @@ __global__ void __launch_bounds__(SORT_THREADS) keys_kernel(const int32_t *ids, 
     from[t] = int32_t(t);
 }
 
-// The columns of a lane: QUADS groups of neighbours with WIDE, one of every 32 without; a warp's accesses are whole lines either way.
+// The columns of a lane: QUADS groups of neighbours with WIDE, one of every 32 without; a warp's accesses are whole
+// lines either way.
 struct columns {
     float x[LANE_COLUMNS];
 };
@@ -156,7 +165,8 @@ __device__ inline void load_quad(const __nv_bfloat16 *p, float *x)
     x[0] = __uint_as_float(raw.x << 16), x[1] = __uint_as_float(raw.x & 0xffff0000u);
     x[2] = __uint_as_float(raw.y << 16), x[3] = __uint_as_float(raw.y & 0xffff0000u);
 }
-template <typename T, bool WIDE> __device__ inline columns load_columns(const T *row, int64_t begin, int64_t end, int lane)
+template <typename T, bool WIDE>
+__device__ inline columns load_columns(const T *row, int64_t begin, int64_t end, int lane)
 {
     columns c = {};
     for (int k = 0; k < LANE_COLUMNS; k += WIDE ? QUAD : 1) {
@@ -169,7 +179,8 @@ template <typename T, bool WIDE> __device__ inline columns load_columns(const T 
     }
     return c;
 }
-template <bool WIDE> __device__ inline void store_columns(float *row, int64_t begin, int64_t end, int lane, const columns &c)
+template <bool WIDE>
+__device__ inline void store_columns(float *row, int64_t begin, int64_t end, int lane, const columns &c)
 {
     for (int k = 0; k < LANE_COLUMNS; k += WIDE ? QUAD : 1) {
         const int64_t at = column<WIDE>(begin, lane, k);
@@ -214,7 +225,8 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS, 2) r
     const int lane = threadIdx.x % WARP;
     const int64_t at = p.window * WINDOW, left = a.rows - at;
     const int count = left < WINDOW ? int(left) : int(WINDOW);
-    // Each lane knows one row of the window; keys are sorted, so a run that holds the first row's key holds the first row.
+    // Each lane knows one row of the window; keys are sorted, so a run that holds the first row's key holds the first
+    // row.
     const key none = key(a.table_rows), mine = lane < count ? a.keys[at + lane] : none;
     const int32_t from = lane < count ? a.from[at + lane] : 0;
     const key before = at > 0 ? a.keys[at - 1] : none, after = at + count < a.rows ? a.keys[at + count] : none;
@@ -248,8 +260,8 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS, 2) r
                 add(sum, old[u]);
                 store_columns<WIDE>(a.table + to * a.d, p.begin, p.end, lane, sum);
             } else if (then != DROP) {
-                store_columns<WIDE>(piece_row(a, p.window, then == TO_BEFORE ? FROM_BEFORE : GOES_ON), p.begin, p.end, lane,
-                                    sum);
+                store_columns<WIDE>(piece_row(a, p.window, then == TO_BEFORE ? FROM_BEFORE : GOES_ON), p.begin, p.end,
+                                    lane, sum);
             }
             sum = {};
         }
@@ -313,8 +325,8 @@ sorting sorting_sizes(const scatter &a, dev_stream s)
 {
     sorting r = {};
     while ((int64_t(1) << r.bits) <= a.table_rows) r.bits++;
-    (void)cub::DeviceRadixSort::SortPairs(nullptr, r.temp_bytes, r.keys_in, r.keys, r.from_in, r.from, int(a.rows), 0, r.bits,
-                                          queue_of(s));
+    (void)cub::DeviceRadixSort::SortPairs(nullptr, r.temp_bytes, r.keys_in, r.keys, r.from_in, r.from, int(a.rows), 0,
+                                          r.bits, queue_of(s));
     r.fixed = 4 * rounded_up(size_t(a.rows) * 4) + rounded_up(r.temp_bytes);
     return r;
 }
@@ -333,8 +345,8 @@ int64_t rows_at_once(scatter a, dev_stream s)
 sorting sorting_of(const scatter &a, dev_stream s)
 {
     sorting r = sorting_sizes(a, s);
-    const size_t ids = rounded_up(size_t(a.rows) * 4), left = cuda_set(s)->workspace_bytes - r.fixed, want = pieces_bytes(a, a.d),
-                 room = left < want ? left : want;
+    const size_t ids = rounded_up(size_t(a.rows) * 4), left = cuda_set(s)->workspace_bytes - r.fixed,
+                 want = pieces_bytes(a, a.d), room = left < want ? left : want;
     char *at = static_cast<char *>(cuda_set_workspace(s, r.fixed + room, "embed_bwd"));
     r.keys_in = reinterpret_cast<key *>(at);
     r.keys = reinterpret_cast<key *>(at + ids);
@@ -361,8 +373,8 @@ void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev
     keys_kernel<<<unsigned((a.rows + SORT_THREADS - 1) / SORT_THREADS), SORT_THREADS, 0, queue_of(s)>>>(
         ids, first_id, a.rows, a.table_rows, w.keys_in, w.from_in);
     // Its launches' errors are met below.
-    (void)cub::DeviceRadixSort::SortPairs(w.temp, w.temp_bytes, w.keys_in, w.keys, w.from_in, w.from, int(a.rows), 0, w.bits,
-                                          queue_of(s));
+    (void)cub::DeviceRadixSort::SortPairs(w.temp, w.temp_bytes, w.keys_in, w.keys, w.from_in, w.from, int(a.rows), 0,
+                                          w.bits, queue_of(s));
     a.keys = w.keys, a.from = w.from, a.pieces = w.pieces;
     const int64_t windows = (a.rows + WINDOW - 1) / WINDOW, fit = w.pieces_count / (2 * windows);
     const int64_t most = fit >= a.d ? a.d : fit / COLUMNS * COLUMNS;
@@ -379,11 +391,12 @@ void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev
     }
 }
 
-// `a` has what the op's arguments say; the rest is filled in. Rows that cannot be sorted at once (a token of an n-gram memory has many) are
-// taken in parts, whose sums the table gets in turn.
+// `a` has what the op's arguments say; the rest is filled in. Rows that cannot be sorted at once (a token of an n-gram
+// memory has many) are taken in parts, whose sums the table gets in turn.
 status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
 {
-    CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows, (long long)a.table_rows);
+    CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows,
+          (long long)a.table_rows);
     const char *dx = static_cast<const char *>(a.dx);
     const int64_t rows = a.rows, most = rows_at_once(a, s);
     for (int64_t at = 0; at < rows; at += most) {
@@ -427,8 +440,8 @@ __global__ void unique_slots_kernel(const rows_unique_args a, const key *keys, c
 
 status rows_unique(const struct rows_unique_args *a, dev_stream s)
 {
-    CHECK(a->count <= INT32_MAX && a->table_rows < INT32_MAX && a->room <= a->count, "%lld ids of %lld rows, room for %lld",
-          (long long)a->count, (long long)a->table_rows, (long long)a->room);
+    CHECK(a->count <= INT32_MAX && a->table_rows < INT32_MAX && a->room <= a->count,
+          "%lld ids of %lld rows, room for %lld", (long long)a->count, (long long)a->table_rows, (long long)a->room);
     if (a->count == 0) return STATUS_OK;
     static_assert(ROWS_UNIQUE_SCRATCH == 2 * (sizeof(key) + sizeof(int32_t)), "keys and places, twice");
     key *keys = static_cast<key *>(a->scratch);

@@ -49,7 +49,8 @@ status fold(const struct fold_args *a, dev_stream s)
     if (a->dt == DTYPE_F32)
         fold_kernel<<<grid, THREADS, 0, queue_of(s)>>>((float *)a->x, (float *)a->kept, a->count, a->what == FOLD_KEEP);
     else
-        fold_kernel<<<grid, THREADS, 0, queue_of(s)>>>((double *)a->x, (double *)a->kept, a->count, a->what == FOLD_KEEP);
+        fold_kernel<<<grid, THREADS, 0, queue_of(s)>>>((double *)a->x, (double *)a->kept, a->count,
+                                                       a->what == FOLD_KEEP);
     return cuda_set_launched(s, "fold");
 }
 

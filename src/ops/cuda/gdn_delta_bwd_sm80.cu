@@ -1,4 +1,5 @@
-// The gated delta rule in chunks, backward; gdn_delta_fwd_sm80.cu has the names. dS is the gradient of the state that leaves a chunk.
+// The gated delta rule in chunks, backward; gdn_delta_fwd_sm80.cu has the names. dS is the gradient of the state that
+// leaves a chunk.
 //
 //   dD  = scale P^T dO + f (K dS);   dU = Tm^T dD;   dV = beta dU          (dU = dD without the delta term)
 //   dS <- e_last dS + (scale e Q)^T dO - (beta e K)^T dU
@@ -10,13 +11,16 @@
 //   dcum_i  = <Q_i, scale e dO S^T> + rows M - columns M - <f K dS, D>_i + <X, dX>_i + rows N - columns N
 //   dcum_last += sum of <f K dS, D> + e_last <S, dS>;   dg_t = sum of dcum_i, i >= t
 //
-// Every term of dcum carries its own decay: where a state is forgotten, its gradient is 0 and not what is left of two large numbers. M and
-// N enter with the same rounding on both sides, so that what a row gives and a column takes cancels.
+// Every term of dcum carries its own decay: where a state is forgotten, its gradient is 0 and not what is left of two
+// large numbers. M and N enter with the same rounding on both sides, so that what a row gives and a column takes
+// cancels.
 //
 //   pack, prepare   as in forward
-//   back            the blocks of forward, chunks from last to first, dS in registers: leaves dU of every row and dS of every chunk
+//   back            the blocks of forward, chunks from last to first, dS in registers: leaves dU of every row and dS of
+//                   every chunk
 //   gather          block = the chunks that begin in C rows, one value head: everything else, for one value head
-//   fold            sums dq and dk over the value heads of a key head, in their order, and goes back through the normalisation
+//   fold            sums dq and dk over the value heads of a key head, in their order, and goes back through the
+//                   normalisation
 #include "ops/cuda/gdn_delta_sm80.cuh"
 
 namespace delta {
@@ -43,25 +47,27 @@ __device__ inline void keys_load(const call &x, const void *from, T *to, const c
 {
     typedef cut<T, DK> S;
     const int head_k = head / (x.heads / x.heads_k);
-    tile_load<S::C, DK, S::LK>(to, (const T *)from + ((int64_t)now.start * x.heads_k + head_k) * DK, (int64_t)x.heads_k * DK, now.rows, DK,
-                               true);
+    tile_load<S::C, DK, S::LK>(to, (const T *)from + ((int64_t)now.start * x.heads_k + head_k) * DK,
+                               (int64_t)x.heads_k * DK, now.rows, DK, true);
 }
 template <typename T, int DK>
 __device__ inline void squares_load(const call &x, const void *from, T *to, const chunk &now, int head)
 {
     typedef cut<T, DK> S;
-    tile_load<S::C, S::C, S::LC>(to, (const T *)from + ((int64_t)now.start * x.heads + head) * S::C, (int64_t)x.heads * S::C, now.rows,
-                                 S::C, true);
+    tile_load<S::C, S::C, S::LC>(to, (const T *)from + ((int64_t)now.start * x.heads + head) * S::C,
+                                 (int64_t)x.heads * S::C, now.rows, S::C, true);
 }
 // A tile of rows as the caller has them (o's rows and strides), or of rows of scratch in whole tiles.
-template <typename T, int DK> __device__ inline void values_load(const call &x, const void *from, T *to, const chunk &now, int head, int tile)
+template <typename T, int DK>
+__device__ inline void values_load(const call &x, const void *from, T *to, const chunk &now, int head, int tile)
 {
     typedef cut<T, DK> S;
     const int64_t width = (int64_t)x.heads * x.dv_size;
-    tile_load<S::C, S::DV, S::LV>(to, (const T *)from + now.start * width + (int64_t)head * x.dv_size + tile * S::DV, width, now.rows,
-                                  min((int)S::DV, x.dv_size - tile * S::DV), x.wide_o);
+    tile_load<S::C, S::DV, S::LV>(to, (const T *)from + now.start * width + (int64_t)head * x.dv_size + tile * S::DV,
+                                  width, now.rows, min((int)S::DV, x.dv_size - tile * S::DV), x.wide_o);
 }
-template <typename T, int DK> __device__ inline T *sp_rows(const call &x, void *rows, const chunk &now, int head, int tile)
+template <typename T, int DK>
+__device__ inline T *sp_rows(const call &x, void *rows, const chunk &now, int head, int tile)
 {
     typedef cut<T, DK> S;
     return (T *)rows + (((int64_t)now.start * x.heads + head) * x.tiles + tile) * S::DV;
@@ -85,7 +91,8 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
     tile_wait();
     __syncthreads();
     if (!now.last) // beside the state that enters the next chunk
-        tile_store<DK, S::DV, S::LV>(state_at<S>(x, (T *)x.dstates, now.start + S::C, head, tile), S::DV, m.state, DK, S::DV, true);
+        tile_store<DK, S::DV, S::LV>(state_at<S>(x, (T *)x.dstates, now.start + S::C, head, tile), S::DV, m.state, DK,
+                                     S::DV, true);
     float d[1][S::NV][4], other[1][S::NV][4];
     clear(d);
     clear(other);
@@ -94,7 +101,8 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
 #pragma unroll
     for (int n = 0; n < S::NV; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) d[0][n][e] = x.scale * d[0][n][e] + m.gate.f[row0 + e / 2 * 8 + threadIdx.x % WARP / 4] * other[0][n][e];
+        for (int e = 0; e < 4; e++)
+            d[0][n][e] = x.scale * d[0][n][e] + m.gate.f[row0 + e / 2 * 8 + threadIdx.x % WARP / 4] * other[0][n][e];
     if (x.beta) {
         each(d, row0, 0, column0, [&](int i, int j, float &v) {
             m.d[i * S::LV + j] = from_f32<T>(v);
@@ -120,8 +128,8 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
         __syncthreads();
     }
     product<TURNED, AS_IS>(state, (M::BOTH ? m.q : m.k) + row0, S::LK, S::C, m.dout + column0, S::LV, S::C);
-    tile_store<S::C, S::DV, S::LV>(sp_rows<T, DK>(x, x.du, now, head, tile), (int64_t)x.heads * x.tiles * S::DV, m.d, now.rows, S::DV,
-                                   true);
+    tile_store<S::C, S::DV, S::LV>(sp_rows<T, DK>(x, x.du, now, head, tile), (int64_t)x.heads * x.tiles * S::DV, m.d,
+                                   now.rows, S::DV, true);
     __syncthreads();
 }
 
@@ -138,7 +146,8 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) back_ke
         clear(state);
         for (int i = chunks - 1; i >= 0; i--) {
             const int start = begin + i * S::C;
-            back_chunk<T, DK>(x, m, {start, min((int)S::C, end - start), i == 0, i == chunks - 1}, blockIdx.y, blockIdx.z, state);
+            back_chunk<T, DK>(x, m, {start, min((int)S::C, end - start), i == 0, i == chunks - 1}, blockIdx.y,
+                              blockIdx.z, state);
         }
     }
 }
@@ -164,7 +173,8 @@ template <typename T, int DK> struct gather_shared {
     };
     alignas(16) T e[S::C * S::LC]; // Tm, then E
     gates<S::C> gate;
-    float rows[3][S::N_WARPS][S::C], columns[S::M_WARPS][S::C]; // partial sums: dcum, dbeta, <f K dS, D>; what columns take
+    // partial sums: dcum, dbeta, <f K dS, D>; what columns take
+    float rows[3][S::N_WARPS][S::C], columns[S::M_WARPS][S::C];
     float dcum[S::C], exchange[WARP];
 };
 
@@ -202,17 +212,21 @@ template <typename T, int DK> __device__ inline void gather_begin(gathered<T, DK
 
 // Everything of one tile of dv.
 template <typename T, int DK>
-__device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, int tile, gathered<T, DK> &to)
+__device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, int tile,
+                                   gathered<T, DK> &to)
 {
     typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
     const int row0 = w.m * 16, column0 = w.n * S::NV * 8, key0 = w.n * S::NK * 8, square0 = w.n * S::NC * 8,
               columns = min((int)S::DV, x.dv_size - tile * S::DV);
-    const T *entering = state_at<S>(x, (T *)x.states, now.start, head, tile), *leaving = state_at<S>(x, (T *)x.dstates, now.start + S::C, head, tile);
-    tile_load<S::C, S::DV, S::LV>(m.d, (const T *)x.v + now.start * x.v_stride + (int64_t)head * x.dv_size + tile * S::DV, x.v_stride,
-                                  now.rows, columns, x.wide_v);
+    const T *entering = state_at<S>(x, (T *)x.states, now.start, head, tile),
+            *leaving = state_at<S>(x, (T *)x.dstates, now.start + S::C, head, tile);
+    tile_load<S::C, S::DV, S::LV>(m.d,
+                                  (const T *)x.v + now.start * x.v_stride + (int64_t)head * x.dv_size + tile * S::DV,
+                                  x.v_stride, now.rows, columns, x.wide_v);
     values_load<T, DK>(x, x.do_, m.dout, now, head, tile);
-    tile_load<S::C, S::DV, S::LV>(m.du, sp_rows<T, DK>(x, x.du, now, head, tile), (int64_t)x.heads * x.tiles * S::DV, now.rows, S::DV, true);
+    tile_load<S::C, S::DV, S::LV>(m.du, sp_rows<T, DK>(x, x.du, now, head, tile), (int64_t)x.heads * x.tiles * S::DV,
+                                  now.rows, S::DV, true);
     if (!now.first) tile_load<DK, S::DV, S::LV>(m.state, entering, S::DV, DK, S::DV, true);
     tile_wait();
     __syncthreads();
@@ -263,14 +277,16 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
 #pragma unroll
     for (int n = 0; n < S::NV; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) to.leaving.v[e / 2] += m.gate.f[row0 + e / 2 * 8 + threadIdx.x % WARP / 4] * y[0][n][e] * d[0][n][e];
+        for (int e = 0; e < 4; e++)
+            to.leaving.v[e / 2] += m.gate.f[row0 + e / 2 * 8 + threadIdx.x % WARP / 4] * y[0][n][e] * d[0][n][e];
     product<AS_IS, TURNED>(to.dk, m.x + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
     __syncthreads();
 }
 
 // E and H into shared memory, and what M and N give to rows and take from columns.
 template <typename T, int DK>
-__device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, gathered<T, DK> &to)
+__device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, const chunk &now, int head,
+                                      gathered<T, DK> &to)
 {
     typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
@@ -285,7 +301,8 @@ __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, co
         for (int e = 0; e < 4; e++) {
             const int i = row0 + e / 2 * 8 + lane / 4, j = square0 + n * 8 + lane % 4 * 2 + e % 2;
             const bool there = i >= j && i < now.rows;
-            const float gam = there ? decay(m.gate, i, j) : 0.f, out = there ? x.scale * to.e[0][n][e] : 0.f; // P holds Gam already
+            // P holds Gam already
+            const float gam = there ? decay(m.gate, i, j) : 0.f, out = there ? x.scale * to.e[0][n][e] : 0.f;
             float moved = there ? out * to_f32(p[(int64_t)i * x.heads * S::C + j]) : 0.f;                // M
             m.e[i * S::LC + j] = from_f32<T>(out * gam);
             if (x.beta) {
@@ -308,7 +325,8 @@ __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, co
 
 // dg and dbeta from all the sums.
 template <typename T, int DK>
-__device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, const chunk &now, int head, const gathered<T, DK> &from)
+__device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, const chunk &now, int head,
+                                    const gathered<T, DK> &from)
 {
     typedef gather_cut<T, DK> S;
     const warp_place w(S::M_WARPS);
@@ -319,7 +337,8 @@ __device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, cons
     const int i = threadIdx.x;
     float dcum = 0, dbeta = 0, leaving = 0;
     if (i < S::C) {
-        for (int n = 0; n < S::N_WARPS; n++) dcum += m.rows[0][n][i], dbeta += m.rows[1][n][i], leaving += m.rows[2][n][i];
+        for (int n = 0; n < S::N_WARPS; n++)
+            dcum += m.rows[0][n][i], dbeta += m.rows[1][n][i], leaving += m.rows[2][n][i];
         for (int n = 0; n < S::M_WARPS; n++) dcum -= m.columns[n][i];
         dcum -= leaving;
         m.dcum[i] = dcum;
@@ -383,7 +402,9 @@ template <typename T, int DK> __global__ void __launch_bounds__(GATHER_WARPS<T, 
 // ---- fold
 
 enum { FOLD_ROWS = THREADS / WARP };
-template <typename T> __device__ inline void fold_row(const T *parts, int heads, int wide_dk, const T *unit, float rho, bool normalize, T *to, int n)
+template <typename T>
+__device__ inline void fold_row(const T *parts, int heads, int wide_dk, const T *unit, float rho, bool normalize, T *to,
+                                int n)
 {
     const int lane = threadIdx.x % WARP;
     float y[8], dy[8], along = 0;
@@ -416,10 +437,11 @@ template <typename T> __global__ void __launch_bounds__(THREADS) fold_kernel(con
 template <typename T, int DK> void backward_queue(const call &x, cudaStream_t queue)
 {
     const int64_t rows = (int64_t)x.rows * x.heads_k;
-    static_assert(sizeof(back_shared<T, DK>) <= SHARED_MAX && sizeof(gather_shared<T, DK>) <= SHARED_MAX, "more than a block may have");
+    static_assert(sizeof(back_shared<T, DK>) <= SHARED_MAX && sizeof(gather_shared<T, DK>) <= SHARED_MAX,
+                  "more than a block may have");
     queue_kernel(back_kernel<T, DK>, x, dim3(x.segments, x.heads, x.tiles), sizeof(back_shared<T, DK>), queue);
-    queue_kernel(gather_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads), sizeof(gather_shared<T, DK>), queue,
-                 GATHER_WARPS<T, DK> * WARP);
+    queue_kernel(gather_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads),
+                 sizeof(gather_shared<T, DK>), queue, GATHER_WARPS<T, DK> * WARP);
     fold_kernel<T><<<(unsigned)((rows + FOLD_ROWS - 1) / FOLD_ROWS), THREADS, 0, queue>>>(x, DK);
 }
 

@@ -1,5 +1,6 @@
-// The gated delta rule in chunks (Yang et al., arXiv:2406.06484 and 2412.06464; without the delta term Dao & Gu, arXiv:2405.21060) on any
-// GPU from sm_80 on: forward, and what backward shares with it. Per chunk and value head, S the state that enters, with
+// The gated delta rule in chunks (Yang et al., arXiv:2406.06484 and 2412.06464; without the delta term Dao & Gu,
+// arXiv:2405.21060) on any GPU from sm_80 on: forward, and what backward shares with it. Per chunk and value head, S
+// the state that enters, with
 //
 //   cum   sums of g inside the chunk;  Gam_ij = exp(cum_i - cum_j), i >= j;  e = exp(cum);  f = exp(cum_last - cum)
 //   A   = strictly lower part of beta Gam K K^T;   Tm = (I + A)^-1;   P = lower part of Gam Q K^T
@@ -7,10 +8,11 @@
 //   O   = scale (e Q S + P D)
 //   S  <- e_last S + K^T (f D)
 //
-//   pack      q and k of each row and key head, normalised, in whole rows of DK: everything behind it reads aligned rows
+//   pack      q and k of each row and key head, normalised, in whole rows of DK: everything behind it reads aligned
+//             rows
 //   prepare   block = the chunks that begin in C rows, one value head: Tm and P, which need no state
-//   forward   block = the documents that begin in one segment of rows, one value head, one tile of dv columns: chunk after chunk, S in
-//             registers in f32. For backward, S is left in memory where it enters a chunk.
+//   forward   block = the documents that begin in one segment of rows, one value head, one tile of dv columns: chunk
+//             after chunk, S in registers in f32. For backward, S is left in memory where it enters a chunk.
 //
 // Inverse: the 16 x 16 blocks on the diagonal by substitution, the others from those above and beside them, in f32.
 #include "ops/cuda/gdn_delta_sm80.cuh"
@@ -21,7 +23,8 @@ namespace {
 // ---- pack
 
 enum { PACK_ROWS = THREADS / WARP };
-template <typename T> __device__ inline void pack_row(const T *from, T *to, float *rho, int n, int wide_n, bool normalize)
+template <typename T>
+__device__ inline void pack_row(const T *from, T *to, float *rho, int n, int wide_n, bool normalize)
 {
     const int lane = threadIdx.x % WARP;
     float x[8], sum = 0;
@@ -43,8 +46,10 @@ template <typename T> __global__ void __launch_bounds__(THREADS) pack_kernel(con
     const int64_t i = (int64_t)blockIdx.x * PACK_ROWS + threadIdx.x / WARP; // row and head
     if (i >= (int64_t)x.rows * x.heads_k) return;
     const int64_t row = i / x.heads_k, at = i % x.heads_k * x.dk_size;
-    pack_row((const T *)x.q + row * x.q_stride + at, (T *)x.qn + i * wide_dk, x.rho + 2 * i, x.dk_size, wide_dk, x.normalize);
-    pack_row((const T *)x.k + row * x.k_stride + at, (T *)x.kn + i * wide_dk, x.rho + 2 * i + 1, x.dk_size, wide_dk, x.normalize);
+    pack_row((const T *)x.q + row * x.q_stride + at, (T *)x.qn + i * wide_dk, x.rho + 2 * i, x.dk_size, wide_dk,
+             x.normalize);
+    pack_row((const T *)x.k + row * x.k_stride + at, (T *)x.kn + i * wide_dk, x.rho + 2 * i + 1, x.dk_size, wide_dk,
+             x.normalize);
 }
 
 // ---- prepare
@@ -62,7 +67,8 @@ template <typename T, int DK> struct prepare_shared {
 };
 
 // inverse = (I + a)^-1, a strictly lower, of C rows; all threads.
-template <int C, int SQUARE, typename BETWEEN> __device__ inline void invert(const float *a, float *inverse, BETWEEN between)
+template <int C, int SQUARE, typename BETWEEN>
+__device__ inline void invert(const float *a, float *inverse, BETWEEN between)
 {
     const int thread = threadIdx.x;
     for (int i = thread; i < C * SQUARE; i += THREADS) inverse[i] = 0;
@@ -91,7 +97,8 @@ template <int C, int SQUARE, typename BETWEEN> __device__ inline void invert(con
         for (int j = 0; j + d < C / BLOCK; j++) {
             const int row = (j + d) * BLOCK + r;
             float sum = 0;
-            for (int m = j * BLOCK; m < (j + d) * BLOCK; m++) sum += a[row * SQUARE + m] * inverse[m * SQUARE + j * BLOCK + c];
+            for (int m = j * BLOCK; m < (j + d) * BLOCK; m++)
+                sum += a[row * SQUARE + m] * inverse[m * SQUARE + j * BLOCK + c];
             between[j][r][c] = sum;
         }
         __syncthreads();
@@ -129,10 +136,13 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) prepare
             tile_wait();
             __syncthreads();
             product<AS_IS, TURNED>(qk, m.q + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
-            if (delta) product<AS_IS, TURNED>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
+            if (delta)
+                product<AS_IS, TURNED>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH,
+                                       SLICE);
             __syncthreads();
         }
-        T *p = (T *)x.p + ((int64_t)now.start * x.heads + head) * S::C, *inverse = (T *)x.inverse + ((int64_t)now.start * x.heads + head) * S::C;
+        T *p = (T *)x.p + ((int64_t)now.start * x.heads + head) * S::C,
+          *inverse = (T *)x.inverse + ((int64_t)now.start * x.heads + head) * S::C;
         const int64_t next = (int64_t)x.heads * S::C;
         each(qk, row0, 0, column0, [&](int i, int j, float &v) {
             if (i < now.rows) p[i * next + j] = from_f32<T>(i >= j ? v * decay(m.gate, i, j) : 0.f);
@@ -166,7 +176,8 @@ template <typename T, int DK> struct forward_shared {
     gates<S::C> gate;
 };
 
-template <typename T, int DK> __device__ inline void forward_load(const call &x, forward_shared<T, DK> &m, const chunk &now, int head, int tile)
+template <typename T, int DK>
+__device__ inline void forward_load(const call &x, forward_shared<T, DK> &m, const chunk &now, int head, int tile)
 {
     typedef cut<T, DK> S;
     typedef forward_shared<T, DK> M;
@@ -175,7 +186,8 @@ template <typename T, int DK> __device__ inline void forward_load(const call &x,
                   square = ((int64_t)now.start * x.heads + head) * S::C, next = (int64_t)x.heads * S::C;
     tile_load<S::C, DK, S::LK>(M::BOTH ? m.q : m.k, (const T *)x.qn + at, stride, now.rows, DK, true);
     if (M::BOTH) tile_load<S::C, DK, S::LK>(m.k, (const T *)x.kn + at, stride, now.rows, DK, true);
-    tile_load<S::C, S::DV, S::LV>(x.beta ? m.v : m.d, (const T *)x.v + now.start * x.v_stride + (int64_t)head * x.dv_size + tile * S::DV,
+    tile_load<S::C, S::DV, S::LV>(x.beta ? m.v : m.d,
+                                  (const T *)x.v + now.start * x.v_stride + (int64_t)head * x.dv_size + tile * S::DV,
                                   x.v_stride, now.rows, columns, x.wide_v);
     if (x.beta) tile_load<S::C, S::C, S::LC>(m.inverse, (const T *)x.inverse + square, next, now.rows, S::C, true);
     tile_load<S::C, S::C, S::LC>(m.p, (const T *)x.p + square, next, now.rows, S::C, true);
@@ -196,7 +208,8 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
     each(state, row0, S::C, column0, [&](int i, int j, float &s) { m.state[i * S::LV + j] = from_f32<T>(s); });
     forward_load(x, m, now, head, tile);
     if (x.states && !now.first)
-        tile_store<DK, S::DV, S::LV>(state_at<S>(x, (T *)x.states, now.start, head, tile), S::DV, m.state, DK, S::DV, true);
+        tile_store<DK, S::DV, S::LV>(state_at<S>(x, (T *)x.states, now.start, head, tile), S::DV, m.state, DK, S::DV,
+                                     true);
     float o[1][S::NV][4], d[1][S::NV][4];
     clear(o);
     clear(d);
@@ -205,8 +218,8 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
     if (!M::BOTH) {
         const int head_k = head / (x.heads / x.heads_k);
         __syncthreads();
-        tile_load<S::C, DK, S::LK>(m.k, (const T *)x.kn + ((int64_t)now.start * x.heads_k + head_k) * DK, (int64_t)x.heads_k * DK, now.rows,
-                                   DK, true);
+        tile_load<S::C, DK, S::LK>(m.k, (const T *)x.kn + ((int64_t)now.start * x.heads_k + head_k) * DK,
+                                   (int64_t)x.heads_k * DK, now.rows, DK, true);
         tile_wait();
         __syncthreads();
     }
@@ -231,8 +244,8 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
     __syncthreads();
     each(state, row0, S::C, column0, [&](int, int, float &s) { s *= m.gate.e[S::C - 1]; });
     product<TURNED, AS_IS>(state, m.k + row0, S::LK, S::C, m.d + column0, S::LV, S::C);
-    tile_store<S::C, S::DV, S::LV>((T *)x.o + ((int64_t)now.start * x.heads + head) * x.dv_size + tile * S::DV, (int64_t)x.heads * x.dv_size,
-                                   m.v, now.rows, columns, x.wide_o);
+    tile_store<S::C, S::DV, S::LV>((T *)x.o + ((int64_t)now.start * x.heads + head) * x.dv_size + tile * S::DV,
+                                   (int64_t)x.heads * x.dv_size, m.v, now.rows, columns, x.wide_o);
     __syncthreads();
 }
 
@@ -254,7 +267,8 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) forward
             s = x.state_in && i < x.dk_size && j < columns ? x.state_in[at + (int64_t)i * x.dv_size + j] : 0.f;
         });
         for (int start = begin; start < end; start += S::C)
-            forward_chunk<T, DK>(x, m, {start, min((int)S::C, end - start), start == begin, start + S::C >= end}, head, tile, state);
+            forward_chunk<T, DK>(x, m, {start, min((int)S::C, end - start), start == begin, start + S::C >= end}, head,
+                                 tile, state);
         if (!x.state_out) continue;
         each(state, row0, S::C, column0, [&](int i, int j, float &s) {
             if (i < x.dk_size && j < columns) x.state_out[at + (int64_t)i * x.dv_size + j] = s;
@@ -271,14 +285,17 @@ template <typename T, int DK> void prepare_queue(const call &x, cudaStream_t que
 {
     const int64_t rows = (int64_t)x.rows * x.heads_k;
     pack_kernel<T><<<(unsigned)((rows + PACK_ROWS - 1) / PACK_ROWS), THREADS, 0, queue>>>(x, DK);
-    queue_kernel(prepare_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads), sizeof(prepare_shared<T, DK>), queue);
+    queue_kernel(prepare_kernel<T, DK>, x, dim3((x.rows + cut<T, DK>::C - 1) / cut<T, DK>::C, x.heads),
+                 sizeof(prepare_shared<T, DK>), queue);
 }
 
 } // namespace
 
 void prepare(const call &x, dtype dt, int64_t dk, cudaStream_t queue)
 {
-    BY_DTYPE(dt, (dk == 64 ? prepare_queue<T, 64>(x, queue) : dk == 128 ? prepare_queue<T, 128>(x, queue) : prepare_queue<T, 256>(x, queue)));
+    BY_DTYPE(dt, (dk == 64    ? prepare_queue<T, 64>(x, queue)
+                  : dk == 128 ? prepare_queue<T, 128>(x, queue)
+                              : prepare_queue<T, 256>(x, queue)));
 }
 
 } // namespace delta

@@ -1,8 +1,8 @@
-// What both passes of the chunked delta rule share: sizes, matmuls of tiles, the walk over chunks, scratch. gdn_delta_fwd_sm80.cu says how
-// the passes are cut.
+// What both passes of the chunked delta rule share: sizes, matmuls of tiles, the walk over chunks, scratch.
+// gdn_delta_fwd_sm80.cu says how the passes are cut.
 //
-// One source serves BF16 and F32. A matmul's operands lie in shared memory, its result in registers in the layout of mma.m16n8k16; in
-// F32 the same registers are filled by ordinary multiplications.
+// One source serves BF16 and F32. A matmul's operands lie in shared memory, its result in registers in the layout of
+// mma.m16n8k16; in F32 the same registers are filled by ordinary multiplications.
 #pragma once
 #include "ops/cuda/docs.cuh"
 extern "C" {
@@ -11,7 +11,8 @@ extern "C" {
 
 namespace delta {
 
-enum { THREADS = 256, WARPS = THREADS / WARP, SHARED_MAX = 99 << 10 }; // SHARED_MAX: bytes that a block may have on sm_120, the least
+// SHARED_MAX: bytes that a block may have on sm_120, the least
+enum { THREADS = 256, WARPS = THREADS / WARP, SHARED_MAX = 99 << 10 };
 
 // A chunk has C rows, a head's dk is filled up to DK columns with zeros, and dv is cut into tiles of DV columns.
 template <typename T, int DK_, int W = WARPS> struct cut {
@@ -23,7 +24,8 @@ template <typename T, int DK_, int W = WARPS> struct cut {
         PAD = 16 / sizeof(T),   // 8 neighbouring rows of a tile lie in different banks
         LK = DK + PAD, LV = DV + PAD, LC = C + PAD, // row widths in shared memory
         M_WARPS = C / 16, N_WARPS = W / M_WARPS, // the warps side by side
-        NV = DV / N_WARPS / 8, NC = C / N_WARPS / 8, NK = DK / N_WARPS / 8, // pieces of 8 columns of a warp: of [., DV], [., C], [., DK]
+        // pieces of 8 columns of a warp: of [., DV], [., C], [., DK]
+        NV = DV / N_WARPS / 8, NC = C / N_WARPS / 8, NK = DK / N_WARPS / 8,
         MK = DK / C // pieces of 16 rows of a warp in [DK, .], C rows apart
     };
 };
@@ -33,8 +35,10 @@ struct warp_place {
     __device__ explicit warp_place(int m_warps) : m(threadIdx.x / WARP % m_warps), n(threadIdx.x / WARP / m_warps) {}
 };
 
-// f(row, column, value) over a warp's part of a result; row0, column0: of its first piece; pieces below each other are `apart` rows apart.
-template <int M, int N, typename F> __device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column0, F f)
+// f(row, column, value) over a warp's part of a result; row0, column0: of its first piece; pieces below each other are
+// `apart` rows apart.
+template <int M, int N, typename F>
+__device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column0, F f)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -42,9 +46,11 @@ template <int M, int N, typename F> __device__ inline void each(float (&c)[M][N]
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) f(row0 + m * apart + e / 2 * 8 + g, column0 + n * 8 + 2 * t + e % 2, c[m][n][e]);
+            for (int e = 0; e < 4; e++)
+                f(row0 + m * apart + e / 2 * 8 + g, column0 + n * 8 + 2 * t + e % 2, c[m][n][e]);
 }
-// The same for one piece of rows, and f(row, column, half, value): half 0 or 1, so that a constant tells a thread's two rows apart.
+// The same for one piece of rows, and f(row, column, half, value): half 0 or 1, so that a constant tells a thread's two
+// rows apart.
 template <int N, typename F> __device__ inline void each_half(float (&c)[1][N][4], int row0, int column0, F f)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -89,14 +95,16 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// c[16 M rows][8 N columns] += A B over k. A lies as rows m of columns k, or TURNED as rows k of columns m; B as rows k of columns n, or
-// TURNED as rows n of columns k. Both pointers are the warp's own first row or column of the result; A's pieces are `apart` rows apart.
+// c[16 M rows][8 N columns] += A B over k. A lies as rows m of columns k, or TURNED as rows k of columns m; B as rows k
+// of columns n, or TURNED as rows n of columns k. Both pointers are the warp's own first row or column of the result;
+// A's pieces are `apart` rows apart.
 template <side A, side B, int M, int N>
-__device__ inline void product(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart, const __nv_bfloat16 *b, int b_width,
-                               int depth)
+__device__ inline void product(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart,
+                               const __nv_bfloat16 *b, int b_width, int depth)
 {
     static_assert(N % 2 == 0, "columns come in pairs of pieces");
-    const int lane = threadIdx.x % WARP, first = lane & 15, second = lane >> 4 << 3; // of a 16 x 16 piece whose quarters go down, right
+    // of a 16 x 16 piece whose quarters go down, right
+    const int lane = threadIdx.x % WARP, first = lane & 15, second = lane >> 4 << 3;
     const int across = (lane & 7) + second, along = lane & 8;                        // right, down
     const __nv_bfloat16 *a_at = A == AS_IS ? a + first * a_width + second : a + across * a_width + along;
     const __nv_bfloat16 *b_at = B == AS_IS ? b + first * b_width + second : b + across * b_width + along;
@@ -126,7 +134,8 @@ __device__ inline void product(float (&c)[M][N][4], const __nv_bfloat16 *a, int 
     }
 }
 template <side A, side B, int M, int N>
-__device__ inline void product(float (&c)[M][N][4], const float *a, int a_width, int apart, const float *b, int b_width, int depth)
+__device__ inline void product(float (&c)[M][N][4], const float *a, int a_width, int apart, const float *b, int b_width,
+                               int depth)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll 4
@@ -156,8 +165,8 @@ __device__ inline void product(float (&c)[M][N][4], const float *a, int a_width,
 
 // ---- tiles between global and shared memory
 
-// Queues a copy of `rows` by `columns` that exist; the rest of the tile is zeros. `wide`: 16-byte accesses are allowed. Ends with
-// tile_wait and a barrier.
+// Queues a copy of `rows` by `columns` that exist; the rest of the tile is zeros. `wide`: 16-byte accesses are allowed.
+// Ends with tile_wait and a barrier.
 template <int ROWS, int COLUMNS, int WIDTH, typename T>
 __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows, int columns, bool wide)
 {
@@ -167,7 +176,8 @@ __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows,
             const int row = i / PER_ROW, c = i % PER_ROW * EACH;
             const bool there = row < rows && c < columns;
             const T *p = there ? from + row * stride + c : from;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_at(to + row * WIDTH + c)), "l"(p), "r"(there ? 16 : 0)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_at(to + row * WIDTH + c)),
+                         "l"(p), "r"(there ? 16 : 0)
                          : "memory");
         }
         return;
@@ -198,8 +208,9 @@ __device__ inline void tile_store(T *to, int64_t stride, const T *from, int rows
 
 // ---- chunks
 
-// Chunks are cut from where their document begins. All but a document's first begin C rows behind another one, so start / C is a number
-// of their own: the slot of the state that enters them. (The first is entered by no state.) So memory follows rows, not documents.
+// Chunks are cut from where their document begins. All but a document's first begin C rows behind another one, so start
+// / C is a number of their own: the slot of the state that enters them. (The first is entered by no state.) So memory
+// follows rows, not documents.
 struct chunk {
     int start, rows;
     bool first, last; // of its document
@@ -225,12 +236,14 @@ struct chunk_walk {
     }
 };
 
-// Per row of a chunk: cum, the sum of g up to it; e = exp(cum); f = exp(cum of the last row - cum). Rows that do not exist: g 0, beta 0.
+// Per row of a chunk: cum, the sum of g up to it; e = exp(cum); f = exp(cum of the last row - cum). Rows that do not
+// exist: g 0, beta 0.
 template <int C> struct gates {
     float cum[C], e[C], f[C], beta[C];
 };
 // Warp 0 fills them; a barrier must follow. exp sees no positive number.
-template <int C> __device__ inline void gates_load(gates<C> &to, const float *g, const float *beta, int64_t at, int heads, int rows)
+template <int C>
+__device__ inline void gates_load(gates<C> &to, const float *g, const float *beta, int64_t at, int heads, int rows)
 {
     enum { EACH = C / WARP };
     if (threadIdx.x >= WARP) return;
@@ -255,7 +268,10 @@ template <int C> __device__ inline void gates_load(gates<C> &to, const float *g,
         to.f[lane * EACH + i] = expf(fminf(all - cum, 0.f));
     }
 }
-template <int C> __device__ inline float decay(const gates<C> &g, int i, int j) { return expf(fminf(g.cum[i] - g.cum[j], 0.f)); }
+template <int C> __device__ inline float decay(const gates<C> &g, int i, int j)
+{
+    return expf(fminf(g.cum[i] - g.cum[j], 0.f));
+}
 
 // ---- arguments and scratch
 
@@ -287,7 +303,8 @@ static inline layout layout_of(const struct delta_shape *n)
 {
     const bool narrow = n->dt == DTYPE_BF16;
     CHECK(narrow || n->dt == DTYPE_F32, "dtype %s", dtype_name(n->dt));
-    CHECK(n->dk > 0 && n->dk <= DELTA_KEYS_CUDA_MAX && n->dv > 0, "a delta rule of %lld by %lld", (long long)n->dk, (long long)n->dv);
+    CHECK(n->dk > 0 && n->dk <= DELTA_KEYS_CUDA_MAX && n->dv > 0, "a delta rule of %lld by %lld", (long long)n->dk,
+          (long long)n->dv);
     layout l = {};
     const size_t e = dtype_bytes(n->dt), rows = (size_t)n->rows, heads = (size_t)n->heads, heads_k = (size_t)n->heads_k;
     l.c = narrow ? 64 : 32;
@@ -321,8 +338,10 @@ static inline char *lay_common(call &x, const layout &l, void *scratch)
 template <typename ARGS> static inline call call_of(const ARGS *a, const layout &l)
 {
     const struct delta_shape &n = a->shape;
-    CHECK(n.heads_k > 0 && n.heads % n.heads_k == 0, "%lld value heads over %lld key heads", (long long)n.heads, (long long)n.heads_k);
-    CHECK(n.rows < INT32_MAX / 2 && n.docs < INT32_MAX, "%lld rows, %lld documents", (long long)n.rows, (long long)n.docs);
+    CHECK(n.heads_k > 0 && n.heads % n.heads_k == 0, "%lld value heads over %lld key heads", (long long)n.heads,
+          (long long)n.heads_k);
+    CHECK(n.rows < INT32_MAX / 2 && n.docs < INT32_MAX, "%lld rows, %lld documents", (long long)n.rows,
+          (long long)n.docs);
     call x = {};
     x.q = a->q, x.k = a->k, x.v = a->v, x.g = (const float *)a->g, x.beta = (const float *)a->beta;
     x.q_stride = a->q_stride, x.k_stride = a->k_stride, x.v_stride = a->v_stride, x.cu = a->cu_seqlens;
@@ -347,7 +366,8 @@ struct segment {
         doc = bound(x, s);
         end = s + 1 == x.segments && x.state_out ? x.docs : bound(x, s + 1);
     }
-    // The first document that begins at row s * segment_rows or behind it. Behind the last row there may be thousands of empty ones.
+    // The first document that begins at row s * segment_rows or behind it. Behind the last row there may be thousands
+    // of empty ones.
     static __device__ int bound(const call &x, int s)
     {
         const int row = min(s * x.segment_rows, x.rows);
@@ -371,7 +391,8 @@ template <typename S, typename T> __device__ inline T *state_at(const call &x, T
 void prepare(const call &x, dtype dt, int64_t dk, cudaStream_t queue);
 
 // More shared memory than a kernel has unasked.
-static inline void queue_kernel(void (*kernel)(call), const call &x, dim3 grid, int bytes, cudaStream_t queue, int threads = THREADS)
+static inline void queue_kernel(void (*kernel)(call), const call &x, dim3 grid, int bytes, cudaStream_t queue,
+                                int threads = THREADS)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
     kernel<<<grid, threads, bytes, queue>>>(x);

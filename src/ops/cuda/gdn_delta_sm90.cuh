@@ -1,56 +1,69 @@
-// The gated delta rule on Hopper in chunks of 64 rows (Yang et al., arXiv:2412.06464), dk = dv = 128, BF16. Chunks begin anew at each
-// document. In a chunk, for one value head, with S [dk, dv] entering it, c_i the sum of g over the chunk's rows up to i, e_i = exp(c_i),
-// f_i = exp(c_last - c_i), Gam_ij = exp(c_i - c_j) for i >= j, s the scale, q and k normalised:
+// The gated delta rule on Hopper in chunks of 64 rows (Yang et al., arXiv:2412.06464), dk = dv = 128, BF16. Chunks
+// begin anew at each document. In a chunk, for one value head, with S [dk, dv] entering it, c_i the sum of g over the
+// chunk's rows up to i, e_i = exp(c_i), f_i = exp(c_last - c_i), Gam_ij = exp(c_i - c_j) for i >= j, s the scale, q and
+// k normalised:
 //
-//   A = strict_tril(diag(beta) (K K^T . Gam)),  T = (I + A)^-1,  P = s tril(Q K^T . Gam)      index, prepare (parallel over chunks)
-//   R = beta (V - e K S)    D = T R    O = s e Q S + P D    S' = e_last S + (f K)^T D         scan forward (chunk after chunk)
+//   index, prepare (parallel over chunks)
+//     A = strict_tril(diag(beta) (K K^T . Gam)),  T = (I + A)^-1,  P = s tril(Q K^T . Gam)
+//   scan forward (chunk after chunk)
+//     R = beta (V - e K S)    D = T R    O = s e Q S + P D    S' = e_last S + (f K)^T D
 //
-// Solving for D with T after K S was taken needs no W = T (beta e K), which other implementations write to memory and read again. Backward,
-// with dS the gradient of S' and Y = T^T dD that of R:
+// Solving for D with T after K S was taken needs no W = T (beta e K), which other implementations write to memory and
+// read again. Backward, with dS the gradient of S' and Y = T^T dD that of R:
 //
-//   dD = P^T dO + f K dS    Y = T^T dD    dV = beta Y    dS_in = e_last dS + (s e Q)^T dO - (beta e K)^T Y      scan backward
-//   E  = s tril(dO D^T . Gam)    dA = -strict_tril(Y D^T)    G = strict_tril(beta dA . Gam)                     gradients (parallel)
-//   dQ = s e dO S^T + E K        dK = f D dS^T - beta e Y S^T + E^T Q + (G + G^T) K
+//   scan backward
+//     dD = P^T dO + f K dS    Y = T^T dD    dV = beta Y    dS_in = e_last dS + (s e Q)^T dO - (beta e K)^T Y
+//   gradients (parallel)
+//     E  = s tril(dO D^T . Gam)    dA = -strict_tril(Y D^T)    G = strict_tril(beta dA . Gam)
+//     dQ = s e dO S^T + E K        dK = f D dS^T - beta e Y S^T + E^T Q + (G + G^T) K
 //
-// dA is so short because Y S^T cancels in it: T^T dT T^T = Y U^T + X W^T with X = -Y S^T, U = D + W S. The gradients of c are row and column sums
-// of what carries a decay, M = strict E . Q K^T and N = G . K K^T (the diagonals cancel and are left out, so that strong decay leaves no
-// difference of large numbers):
+// dA is so short because Y S^T cancels in it: T^T dT T^T = Y U^T + X W^T with X = -Y S^T, U = D + W S. The gradients of
+// c are row and column sums of what carries a decay, M = strict E . Q K^T and N = G . K K^T (the diagonals cancel and
+// are left out, so that strong decay leaves no difference of large numbers):
 //
-//   dg_t = sum_{i >= t} (s e <dO S^T, Q> + M 1 - M^T 1 + N 1 - N^T 1 - beta e <Y S^T, K>)_i + sum_{i < t} f_i <D dS^T, K>_i + e_last <S, dS>
+//   dg_t = sum_{i >= t} (s e <dO S^T, Q> + M 1 - M^T 1 + N 1 - N^T 1 - beta e <Y S^T, K>)_i
+//          + sum_{i < t} f_i <D dS^T, K>_i + e_last <S, dS>
 //   dbeta_i = <Y, V>_i - e_i <Y S^T, K>_i + sum_j (dA . Gam . K K^T)_ij
 //
 // Operands are the raw rows of q and k: the factors of the normalisation are applied to f32 values with e, f and beta.
 //
-// ---- Memory. What belongs to rows lies by rows, so that short documents waste nothing; states lie by slots of 64 rows.
+// ---- Memory. What belongs to rows lies by rows, so that short documents waste nothing; states lie by slots of 64
+// rows.
 //
-//   T, P        [heads][rows][64] bf16      rows of 128 bytes, swizzled as tiles are (tile_sm90.cuh) by their place in the chunk
+//   T, P        [heads][rows][64] bf16      rows of 128 bytes, swizzled as tiles are (tile_sm90.cuh) by their place in
+//                                           the chunk
 //   factors     [heads][rows][2] float4     struct delta_factors below
 //   D, Y        [heads][2][rows][64] bf16   a half of dv each, swizzled
-//   S, dS       [slots][heads][2][64 dv][128 dk] bf16    a chunk that is not the first of its document and begins at row r has slot r / 64:
-//                                           S that enters it, dS that leaves the one before. In a first chunk S is 0 (a backward has no
-//                                           state_in), behind a last one dS is
+//   S, dS       [slots][heads][2][64 dv][128 dk] bf16
+//                                           a chunk that is not the first of its document and begins at row r has slot
+//                                           r / 64: S that enters it, dS that leaves the one before. In a first chunk S
+//                                           is 0 (a backward has no state_in), behind a last one dS is
 //
-// ---- Long documents in pieces. A scan has a chain of chunks for each document and half of dv: with few documents most multiprocessors are
-// idle. But the state behind a piece of a document is affine in the state before it, S_out = A S_in + B, and so is the gradient,
-// dS_in = A^T dS_out + C, with the same A [dk, dk]. So a scan over a document that is cut has three steps (gdn_segments_sm90.cu; for backward
-// the first is gdn_scan_bwd_sm90.cu's):
+// ---- Long documents in pieces. A scan has a chain of chunks for each document and half of dv: with few documents most
+// multiprocessors are idle. But the state behind a piece of a document is affine in the state before it, S_out = A S_in
+// + B, and so is the gradient, dS_in = A^T dS_out + C, with the same A [dk, dk]. So a scan over a document that is cut
+// has three steps (gdn_segments_sm90.cu; for backward the first is gdn_scan_bwd_sm90.cu's):
 //
-//   ends    all pieces at once: B, the state behind the piece with nothing before it, and A, the same rule over the identity with V = 0
+//   ends    all pieces at once: B, the state behind the piece with nothing before it, and A, the same rule over the
+//           identity with V = 0
 //   join    piece after piece, in f32: the true state between each two
 //   scan    all pieces at once, from the true states: as over whole documents
 //
-// Only `join` is a chain, of some ten matmuls. A is formed as any state is, f32 in registers with matmuls of bf16, and its error is that of
-// states. The first step costs about half a scan, so documents of less than 3 pieces stay whole. The length of a piece follows from the shape
-// alone (delta_hopper_cut), where a document is cut from its length; results do not depend on anything else.
+// Only `join` is a chain, of some ten matmuls. A is formed as any state is, f32 in registers with matmuls of bf16, and
+// its error is that of states. The first step costs about half a scan, so documents of less than 3 pieces stay whole.
+// The length of a piece follows from the shape alone (delta_hopper_cut), where a document is cut from its length;
+// results do not depend on anything else.
 //
-//   link    [slots][heads][128 dv][128 dk] f32   what passes from a piece to the next one; forward S, behind the piece, and of the last
-//                                                piece what enters the document; backward dS, before the piece
-//   chain   [slots][heads][128][128] f32         A^T of a piece, in the order in which join reads it; forward keeps another for backward
+//   link    [slots][heads][128 dv][128 dk] f32   what passes from a piece to the next one; forward S, behind the piece,
+//                                                and of the last piece what enters the document; backward dS, before
+//                                                the piece
+//   chain   [slots][heads][128][128] f32         A^T of a piece, in the order in which join reads it; forward keeps
+//                                                another for backward
 //
 // A piece has slot r / (64 cut), r its first row: none is shorter than that.
 //
-// cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the chunks that begin in it,
-// from the first document that ends behind the block's beginning (delta_index).
+// cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the chunks
+// that begin in it, from the first document that ends behind the block's beginning (delta_index).
 #pragma once
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
@@ -65,7 +78,8 @@ constexpr float LOG2E = 1.4426950408889634f;
 
 // Of a row and a value head. Rows beyond a short chunk are zeros when tiles were cleared.
 struct delta_factors {
-    float beta, beta_e, f_k, e_q;   // beta; beta e rho_k; f rho_k; s e rho_q. rho: of the normalisation, or 1. No beta: 1 and 0
+    // beta; beta e rho_k; f rho_k; s e rho_q. rho: of the normalisation, or 1. No beta: 1 and 0
+    float beta, beta_e, f_k, e_q;
     float c, rho_k, rho_q, beta_a;  // c: for exp2; beta_a: beta, or 0 where there is none
 };
 
@@ -98,7 +112,8 @@ struct delta_piece {
 };
 
 // Both return their bytes; `at` may be NULL.
-size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n, enum delta_memory what);
+size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
+                        enum delta_memory what);
 size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n);
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu);
 // Whether a block of threads of a scan has both halves of dv: with more units of one half than multiprocessors.
@@ -108,7 +123,8 @@ static inline bool delta_hopper_both(const struct delta_docs *d, dev_stream s)
     return d->docs * heads >= blocks || 2 * d->slots * heads > blocks;
 }
 // A and the states between pieces: `ends` and `join` of the forward, `join` of the backward.
-status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_docs *docs, const struct delta_memory_map *m, dev_stream s);
+status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_docs *docs,
+                           const struct delta_memory_map *m, dev_stream s);
 status delta_hopper_join_back(const struct delta_docs *docs, const struct delta_memory_map *m, dev_stream s);
 
 // What both passes begin with: the index, T, P and the factors.
@@ -125,7 +141,10 @@ status delta_hopper_grad(const struct delta_bwd_args *a, const struct delta_memo
 
 // ---- Places.
 
-__host__ __device__ inline int64_t row_image(const delta_docs &d, int head, int row) { return ((int64_t)head * d.rows + row) * SLAB_ROW; }
+__host__ __device__ inline int64_t row_image(const delta_docs &d, int head, int row)
+{
+    return ((int64_t)head * d.rows + row) * SLAB_ROW;
+}
 __host__ __device__ inline int64_t half_image(const delta_docs &d, int head, int half, int row)
 {
     return (((int64_t)head * 2 + half) * d.rows + row) * SLAB_ROW;
@@ -175,10 +194,14 @@ __device__ inline int piece_slot(const delta_docs &d, int begin, int rows, int c
 {
     return (begin + piece_row(rows, count, piece)) / (d.cut * CHUNK);
 }
-__device__ inline float *piece_state(float *base, const delta_docs &d, int slot, int head) { return base + ((int64_t)slot * d.heads + head) * PIECE_STATE; }
+__device__ inline float *piece_state(float *base, const delta_docs &d, int slot, int head)
+{
+    return base + ((int64_t)slot * d.heads + head) * PIECE_STATE;
+}
 
 // Work units of a scan: pieces, and documents that are whole, of each head and half (or both: halves 1).
-struct delta_unit { int doc, begin, row, end, stop, head, half, piece; }; // the document's rows and the unit's; piece: its slot, or -1
+// the document's rows and the unit's; piece: its slot, or -1
+struct delta_unit { int doc, begin, row, end, stop, head, half, piece; };
 __device__ inline bool unit_find(const delta_docs &d, const delta_memory_map &m, int unit, int halves, delta_unit &u)
 {
     const int place = unit / halves / d.heads;
@@ -211,13 +234,19 @@ __device__ inline void clear_rows(uint32_t at, int slabs, int from, int thread, 
 __device__ inline float4 shared_float4(uint32_t at)
 {
     float4 x;
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];\n" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];\n"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(at)
+                 : "memory");
     return x;
 }
 __device__ inline uint4 shared_uint4(uint32_t at)
 {
     uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(at)
+                 : "memory");
     return x;
 }
 __device__ inline float low_f32(uint32_t x) { return __uint_as_float(x << 16); }
@@ -239,7 +268,8 @@ template <int COUNT> __device__ inline void fresh(float (&d)[COUNT])
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "=f"(d[i]));
 }
-// Of operand A from 64 rows of accumulators, or of such a tile transposed: the address of this lane for the k-th 16 columns.
+// Of operand A from 64 rows of accumulators, or of such a tile transposed: the address of this lane for the k-th 16
+// columns.
 __device__ inline uint32_t fragment_at(uint32_t at, int warp, int lane, int k)
 {
     return at + slab_offset(warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
@@ -258,8 +288,8 @@ __device__ inline float2 shared_float2(uint32_t at)
 __device__ inline float2 factor_beta(uint32_t at, int col) { return shared_float2(at + col * 32); }
 __device__ inline float2 factor_rest(uint32_t at, int col) { return shared_float2(at + col * 32 + 8); }
 
-// ---- What a scan's warpgroup sends to global memory after each chunk lies in shared memory; a warp of its own queues the copies, since queueing
-// takes longer than anything that the warpgroup would do meanwhile.
+// ---- What a scan's warpgroup sends to global memory after each chunk lies in shared memory; a warp of its own queues
+// the copies, since queueing takes longer than anything that the warpgroup would do meanwhile.
 struct scan_out {
     unsigned char *state, *rows; // NULL: none
     int rows_bytes, o_row, o_slab, done; // o_row < 0: none

@@ -1,18 +1,34 @@
-// The gated delta rule on Hopper: gradients, parallel over chunks (gdn_delta_sm90.cuh). Blocks stay, one per multiprocessor; a work item is a block of
-// 64 rows and a key head, in it the chunks that begin there, and for each the value heads of the key head. A producer warp loads halves of dv of
-// one (chunk, value head) after another into two stages, beside the tiles of Q and K. Two warpgroups share the work:
+// The gated delta rule on Hopper: gradients, parallel over chunks (gdn_delta_sm90.cuh). Blocks stay, one per
+// multiprocessor; a work item is a block of 64 rows and a key head, in it the chunks that begin there, and for each the
+// value heads of the key head. A producer warp loads halves of dv of one (chunk, value head) after another into two
+// stages, beside the tiles of Q and K. Two warpgroups share the work:
 //
 //   queries   E = dO D^T, Y D^T, D Y^T, dO S^T, Q K^T, K K^T;  dQ;  G + G^T, which it hands to the other;  <S, dS>
 //   keys      E^T = D dO^T, D dS^T, Y S^T, K Q^T;  dK;  dV and <Y, V>
 //
-// Sums over dv run over both stages. E and its transpose are formed by a matmul each: in registers, each is the operand A of the next matmul.
-// Of several value heads of a key head each adds to what the one before left in global memory, the same thread the same values.
+// Sums over dv run over both stages. E and its transpose are formed by a matmul each: in registers, each is the operand
+// A of the next matmul. Of several value heads of a key head each adds to what the one before left in global memory,
+// the same thread the same values.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 enum { GRAD_STAGES = 2, GRAD_THREADS = 3 * WARPGROUP, GRAD_WARPS = 8 };
-enum { GRAD_O = 0, GRAD_D = SLAB, GRAD_Y = 2 * SLAB, GRAD_V = 3 * SLAB, GRAD_S = 4 * SLAB, GRAD_DS = 6 * SLAB, GRAD_STAGE = 8 * SLAB };
-enum { GRAD_QK = GRAD_STAGES * GRAD_STAGE, GRAD_G = GRAD_QK + 2 * 2 * TILE, GRAD_F = GRAD_G + SLAB, GRAD_SUMS = GRAD_F + 2 * FACTORS };
-enum { SUM_A, SUM_N, SUM_NB, SUM_YV, SUM_MCOL, SUM_KD, SUM_KS, SUM_SDS, SUM_META, SUM_COUNT }; // [64] floats each, twice
+enum {
+    GRAD_O = 0,
+    GRAD_D = SLAB,
+    GRAD_Y = 2 * SLAB,
+    GRAD_V = 3 * SLAB,
+    GRAD_S = 4 * SLAB,
+    GRAD_DS = 6 * SLAB,
+    GRAD_STAGE = 8 * SLAB
+};
+enum {
+    GRAD_QK = GRAD_STAGES * GRAD_STAGE,
+    GRAD_G = GRAD_QK + 2 * 2 * TILE,
+    GRAD_F = GRAD_G + SLAB,
+    GRAD_SUMS = GRAD_F + 2 * FACTORS
+};
+// [64] floats each, twice
+enum { SUM_A, SUM_N, SUM_NB, SUM_YV, SUM_MCOL, SUM_KD, SUM_KS, SUM_SDS, SUM_META, SUM_COUNT };
 enum { GRAD_META = GRAD_SUMS + 2 * SUM_COUNT * CHUNK * 4, GRAD_BARS = GRAD_META + 32, GRAD_BYTES = GRAD_BARS + 8 * 16 };
 enum { GRAD_REGISTERS = 240, GRAD_GIVEN = 3 * 168 - 2 * GRAD_REGISTERS };
 enum { BAR_G_READY = 1, BAR_G_FREE, BAR_BOTH }; // named barriers
@@ -43,13 +59,16 @@ struct grad_shared {
     __device__ uint32_t sums_full(int i) const { return bar(12 + i); }
     __device__ uint32_t sums_empty(int i) const { return bar(14 + i); }
     __device__ grad_meta *meta() const { return (grad_meta *)(shared + GRAD_META); }
-    __device__ float *sums(int parity, int which) const { return (float *)(shared + GRAD_SUMS) + (parity * SUM_COUNT + which) * CHUNK; }
+    __device__ float *sums(int parity, int which) const
+    {
+        return (float *)(shared + GRAD_SUMS) + (parity * SUM_COUNT + which) * CHUNK;
+    }
 };
 
 // ---- Producer: one thread.
 
-__device__ inline void grad_produce(const grad_args &a, const grad_shared sh, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *v,
-                                    const CUtensorMap *o)
+__device__ inline void grad_produce(const grad_args &a, const grad_shared sh, const CUtensorMap *q,
+                                    const CUtensorMap *k, const CUtensorMap *v, const CUtensorMap *o)
 {
     pipeline_state<GRAD_STAGES> st;
     pipeline_state<2> qk, f;
@@ -66,7 +85,8 @@ __device__ inline void grad_produce(const grad_args &a, const grad_shared sh, co
             for (int h = head_k * a.docs.group; h < (head_k + 1) * a.docs.group; h++, f.next()) {
                 mbar_wait(sh.f_empty(f.stage), f.parity ^ 1);
                 mbar_arrive_expect(sh.f_full(f.stage), c.len * 32);
-                bulk_load(sh.at + GRAD_F + f.stage * FACTORS, a.m.factors + (int64_t)h * a.docs.rows + c.row, c.len * 32, sh.f_full(f.stage));
+                bulk_load(sh.at + GRAD_F + f.stage * FACTORS, a.m.factors + (int64_t)h * a.docs.rows + c.row,
+                          c.len * 32, sh.f_full(f.stage));
                 for (int half = 0; half < 2; half++, st.next()) {
                     const uint32_t stage = sh.at + st.stage * GRAD_STAGE, bar = sh.full(st.stage);
                     const int64_t rows_at = half_image(a.docs, h, half, c.row);
@@ -75,8 +95,10 @@ __device__ inline void grad_produce(const grad_args &a, const grad_shared sh, co
                     tma_load(stage + GRAD_O, o, bar, c.row, h * 2 + half);
                     bulk_load(stage + GRAD_D, a.m.d + rows_at, c.len * SLAB_ROW, bar);
                     bulk_load(stage + GRAD_Y, a.m.y + rows_at, c.len * SLAB_ROW, bar);
-                    bulk_load(stage + GRAD_S, c.first ? a.m.zero : a.m.s + state_image(a.docs, h, half, c.row), STATE_HALF, bar);
-                    bulk_load(stage + GRAD_DS, c.last ? a.m.zero : a.m.ds + state_image(a.docs, h, half, c.row + CHUNK), STATE_HALF, bar);
+                    bulk_load(stage + GRAD_S, c.first ? a.m.zero : a.m.s + state_image(a.docs, h, half, c.row),
+                              STATE_HALF, bar);
+                    bulk_load(stage + GRAD_DS, c.last ? a.m.zero : a.m.ds + state_image(a.docs, h, half, c.row + CHUNK),
+                              STATE_HALF, bar);
                     tma_load(stage + GRAD_V, v, bar, c.row, h * 2 + half);
                 }
             }
@@ -106,7 +128,8 @@ struct grad_group {
     int row, len, head_k, h; // of the chunk; h: the value head
 
     __device__ grad_group(const grad_args &a_, const grad_shared &sh_)
-        : a(a_), sh(sh_), thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP), mine(acc_row(thread, 0))
+        : a(a_), sh(sh_), thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP),
+          mine(acc_row(thread, 0))
     {
     }
     __device__ uint32_t q_at() const { return sh.at + GRAD_QK + qk.stage * (2 * TILE); }
@@ -128,7 +151,8 @@ struct grad_group {
         head_k = c.head_k;
         return row >= 0;
     }
-    // Where a short chunk has no rows: zeros in Q and K with the first value head; factors of 0, but the last row's c, so that no decay is infinite.
+    // Where a short chunk has no rows: zeros in Q and K with the first value head; factors of 0, but the last row's c,
+    // so that no decay is infinite.
     __device__ void factors_wait()
     {
         mbar_wait(sh.f_full(f.stage), f.parity);
@@ -137,7 +161,9 @@ struct grad_group {
             if (h == head_k * a.docs.group) clear_rows(q_at(), 4, len, all, threads);
             const float last = shared_float4(f_at() + (len - 1) * 32 + 16).x;
             if (all < CHUNK * 2 && all / 2 >= len)
-                asm volatile("st.shared.v4.f32 [%0], {%1,%2,%2,%2};\n" ::"r"(f_at() + all * 16), "f"(all % 2 ? last : 0.0f), "f"(0.0f) : "memory");
+                asm volatile("st.shared.v4.f32 [%0], {%1,%2,%2,%2};\n" ::"r"(f_at() + all * 16),
+                             "f"(all % 2 ? last : 0.0f), "f"(0.0f)
+                             : "memory");
             fence_async();
             named_sync(BAR_BOTH, threads);
         }
@@ -152,7 +178,8 @@ struct grad_group {
             named_sync(BAR_BOTH, 2 * WARPGROUP);
         }
     }
-    // `x`, of which the compiler does not know that it is what it was: else the addresses that follow from it are kept in registers all the time.
+    // `x`, of which the compiler does not know that it is what it was: else the addresses that follow from it are kept
+    // in registers all the time.
     __device__ static int again(int x)
     {
         asm volatile("" : "+r"(x));
@@ -164,7 +191,8 @@ struct grad_group {
         uint32_t x;
         asm volatile("ld.shared.b32 %0, [%1];\n"
                      : "=r"(x)
-                     : "r"(tile + mine * SLAB_ROW + (((n % 8) ^ (mine & 7)) << 4) + lane % 4 * 4 + n / 8 * SLAB + half * (8 * SLAB_ROW))
+                     : "r"(tile + mine * SLAB_ROW + (((n % 8) ^ (mine & 7)) << 4) + lane % 4 * 4 + n / 8 * SLAB +
+                           half * (8 * SLAB_ROW))
                      : "memory");
         return x;
     }
@@ -184,8 +212,10 @@ struct grad_group {
         sum_[0] = row_sum(x[0] + x[2]);
         sum_[1] = row_sum(x[1] + x[3]);
     }
-    // The gradient of normalised rows: added to that of the heads before, and with the last head stored as that of the raw rows in `tile`.
-    __device__ void finish(float (&acc)[64], uint32_t tile, const float (&rho)[2], float *partial, __nv_bfloat16 *to, int64_t stride)
+    // The gradient of normalised rows: added to that of the heads before, and with the last head stored as that of the
+    // raw rows in `tile`.
+    __device__ void finish(float (&acc)[64], uint32_t tile, const float (&rho)[2], float *partial, __nv_bfloat16 *to,
+                           int64_t stride)
     {
         if (a.docs.group > 1) {
             float4 *p = (float4 *)partial + thread;
@@ -200,7 +230,8 @@ struct grad_group {
                 }
             if (h + 1 < (head_k + 1) * a.docs.group) {
 #pragma unroll
-                for (int i = 0; i < 16; i++) p[i * WARPGROUP] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+                for (int i = 0; i < 16; i++)
+                    p[i * WARPGROUP] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
                 return;
             }
         }
@@ -229,7 +260,8 @@ struct grad_group {
 struct grad_queries : grad_group {
     using grad_group::grad_group;
 
-    // G + G^T for the keys and N, from Y D^T, its transpose and K K^T: below the diagonal beta_i Gam_ij (Y D^T)_ij, above it the mirror image.
+    // G + G^T for the keys and N, from Y D^T, its transpose and K K^T: below the diagonal beta_i Gam_ij (Y D^T)_ij,
+    // above it the mirror image.
     __device__ void mix(float (&yd)[32], const float (&kk)[32], const float4 (&high)[2])
     {
         float below[2] = {0, 0}, above[2] = {0, 0};
@@ -270,8 +302,8 @@ struct grad_queries : grad_group {
 
     // ---- The phases of a value head.
 
-    // E = dO D^T, Y D^T and its transpose, dO S^T over both halves of dv; <S, dS> is the value. Y D^T becomes what G takes: its own elements
-    // below the diagonal, the transpose's elsewhere.
+    // E = dO D^T, Y D^T and its transpose, dO S^T over both halves of dv; <S, dS> is the value. Y D^T becomes what G
+    // takes: its own elements below the diagonal, the transpose's elsewhere.
     __device__ __forceinline__ float halves(float (&e)[32], float (&yd)[32], float (&os)[64])
     {
         float dy[32], sds = 0;
@@ -282,7 +314,8 @@ struct grad_queries : grad_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             stage_wait();
-            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y, s = stage_at() + GRAD_S, ds = stage_at() + GRAD_DS;
+            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y,
+                           s = stage_at() + GRAD_S, ds = stage_at() + GRAD_DS;
             hold(e);
             hold(yd);
             hold(dy);
@@ -290,15 +323,20 @@ struct grad_queries : grad_group {
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < HALF / 16; i++) {
-                wgmma_ss<64>(yd, operand_step(operand_k(y), step_k(i, CHUNK)), operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
-                wgmma_ss<64>(dy, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_k(y), step_k(i, CHUNK)), half || i);
-                wgmma_ss<64>(e, operand_step(operand_k(o), step_k(i, CHUNK)), operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
-                wgmma_ss<HEAD, 0, 1>(os, operand_step(operand_k(o), step_k(i, CHUNK)), operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
+                wgmma_ss<64>(yd, operand_step(operand_k(y), step_k(i, CHUNK)),
+                             operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
+                wgmma_ss<64>(dy, operand_step(operand_k(d), step_k(i, CHUNK)),
+                             operand_step(operand_k(y), step_k(i, CHUNK)), half || i);
+                wgmma_ss<64>(e, operand_step(operand_k(o), step_k(i, CHUNK)),
+                             operand_step(operand_k(d), step_k(i, CHUNK)), half || i);
+                wgmma_ss<HEAD, 0, 1>(os, operand_step(operand_k(o), step_k(i, CHUNK)),
+                                     operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
             }
             wgmma_commit();
 #pragma unroll 2
             for (int i = 0; i < STATE_HALF / 16 / WARPGROUP; i++)
-                sds += dot_bf16(shared_uint4(s + (i * WARPGROUP + thread) * 16), shared_uint4(ds + (i * WARPGROUP + thread) * 16));
+                sds += dot_bf16(shared_uint4(s + (i * WARPGROUP + thread) * 16),
+                                shared_uint4(ds + (i * WARPGROUP + thread) * 16));
             wgmma_wait<0>();
             hold(e);
             hold(yd);
@@ -313,7 +351,8 @@ struct grad_queries : grad_group {
         return sds;
     }
     // E with its decays, as operand A; m: the sums of M's rows.
-    __device__ __forceinline__ void scores(float (&e)[32], const float (&qk)[32], const float4 (&high)[2], float (&m)[2], uint32_t (&ep)[4][4])
+    __device__ __forceinline__ void scores(float (&e)[32], const float (&qk)[32], const float4 (&high)[2],
+                                           float (&m)[2], uint32_t (&ep)[4][4])
     {
 #pragma unroll
         for (int n = 0; n < 8; n++)
@@ -341,11 +380,14 @@ struct grad_queries : grad_group {
         fresh(d);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(d, operand_step(operand_k(a_at), step_k(i, CHUNK)), operand_step(operand_k(b_at), step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++)
+            wgmma_ss<64>(d, operand_step(operand_k(a_at), step_k(i, CHUNK)),
+                         operand_step(operand_k(b_at), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
     }
     // What dg takes from the queries: a row's sum, and <S, dS>.
-    __device__ __forceinline__ void sums_store(const float4 (&high)[2], const float (&decay)[2], const float (&qs)[2], const float (&m)[2], float sds)
+    __device__ __forceinline__ void sums_store(const float4 (&high)[2], const float (&decay)[2], const float (&qs)[2],
+                                               const float (&m)[2], float sds)
     {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -362,7 +404,8 @@ struct grad_queries : grad_group {
         float e[32], yd[32], os[64];
         factors_wait();
         const float sds = halves(e, yd, os);
-        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
+        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16),
+                                shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
         float kk[32];
         rows_by_rows(kk, q_at(), k_at());
         float m[2] = {0, 0}, qs[2];
@@ -376,7 +419,8 @@ struct grad_queries : grad_group {
         fresh(dq);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dq, ep[i], operand_step(operand_mn(k_at(), SLAB), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<HEAD, 1>(dq, ep[i], operand_step(operand_mn(k_at(), SLAB), step_mn(i)), i > 0);
         wgmma_commit();
         rows_by_rows(kk, k_at(), k_at());
         sums_store(high, decay, qs, m, sds);
@@ -419,12 +463,18 @@ struct grad_keys : grad_group {
         __nv_bfloat16 *to = a.dv + (int64_t)(row + thread / 8) * a.dv_stride + h * HEAD + half * HALF + thread % 8 * 8;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint4 y = shared_uint4(from + GRAD_Y + i * (16 * SLAB_ROW)), v = shared_uint4(from + GRAD_V + i * (16 * SLAB_ROW));
+            const uint4 y = shared_uint4(from + GRAD_Y + i * (16 * SLAB_ROW)),
+                        v = shared_uint4(from + GRAD_V + i * (16 * SLAB_ROW));
             float beta;
-            asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(beta) : "r"(f_at() + (thread / 8 + 16 * i) * 32) : "memory");
+            asm volatile("ld.shared.f32 %0, [%1];\n"
+                         : "=f"(beta)
+                         : "r"(f_at() + (thread / 8 + 16 * i) * 32)
+                         : "memory");
             yv[i] += dot_bf16(y, v);
-            const uint4 dv = make_uint4(two_bf16(beta * low_f32(y.x), beta * high_f32(y.x)), two_bf16(beta * low_f32(y.y), beta * high_f32(y.y)),
-                                        two_bf16(beta * low_f32(y.z), beta * high_f32(y.z)), two_bf16(beta * low_f32(y.w), beta * high_f32(y.w)));
+            const uint4 dv = make_uint4(two_bf16(beta * low_f32(y.x), beta * high_f32(y.x)),
+                                        two_bf16(beta * low_f32(y.y), beta * high_f32(y.y)),
+                                        two_bf16(beta * low_f32(y.z), beta * high_f32(y.z)),
+                                        two_bf16(beta * low_f32(y.w), beta * high_f32(y.w)));
             if (thread / 8 + 16 * i < len) *(uint4 *)(to + i * 16 * a.dv_stride) = dv;
         }
     }
@@ -440,16 +490,20 @@ struct grad_keys : grad_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             stage_wait();
-            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y, s = stage_at() + GRAD_S, ds = stage_at() + GRAD_DS;
+            const uint32_t o = stage_at() + GRAD_O, d = stage_at() + GRAD_D, y = stage_at() + GRAD_Y,
+                           s = stage_at() + GRAD_S, ds = stage_at() + GRAD_DS;
             hold(et);
             hold(kds);
             hold(ys);
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < HALF / 16; i++) {
-                wgmma_ss<64>(et, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_k(o), step_k(i, CHUNK)), half || i);
-                wgmma_ss<HEAD, 0, 1>(kds, operand_step(operand_k(d), step_k(i, CHUNK)), operand_step(operand_mn(ds, SLAB), step_mn(i)), half || i);
-                wgmma_ss<HEAD, 0, 1>(ys, operand_step(operand_k(y), step_k(i, CHUNK)), operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
+                wgmma_ss<64>(et, operand_step(operand_k(d), step_k(i, CHUNK)),
+                             operand_step(operand_k(o), step_k(i, CHUNK)), half || i);
+                wgmma_ss<HEAD, 0, 1>(kds, operand_step(operand_k(d), step_k(i, CHUNK)),
+                                     operand_step(operand_mn(ds, SLAB), step_mn(i)), half || i);
+                wgmma_ss<HEAD, 0, 1>(ys, operand_step(operand_k(y), step_k(i, CHUNK)),
+                                     operand_step(operand_mn(s, SLAB), step_mn(i)), half || i);
             }
             wgmma_commit();
             values(half, yv);
@@ -462,7 +516,8 @@ struct grad_keys : grad_group {
         }
     }
     // E^T with its decays, as operand A; m: the sums of M's columns.
-    __device__ __forceinline__ void scores(float (&et)[32], const float (&kq)[32], const float4 (&high)[2], float (&m)[2], uint32_t (&ep)[4][4])
+    __device__ __forceinline__ void scores(float (&et)[32], const float (&kq)[32], const float4 (&high)[2],
+                                           float (&m)[2], uint32_t (&ep)[4][4])
     {
 #pragma unroll
         for (int n = 0; n < 8; n++)
@@ -515,7 +570,8 @@ struct grad_keys : grad_group {
         factors_wait();
         halves(et, kds, ys, yv);
         // <D dS^T, K>, <Y S^T, K>, and both into dK.
-        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16), shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
+        const float4 high[2] = {shared_float4(f_at() + mine * 32 + 16),
+                                shared_float4(f_at() + mine * 32 + 8 * 32 + 16)};
         const float last = shared_float4(f_at() + (len - 1) * 32 + 16).x;
         key_sums x = {};
         x.f[0] = exp2_fast(last - high[0].x);
@@ -526,7 +582,9 @@ struct grad_keys : grad_group {
         fresh(kq);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < HEAD / 16; i++) wgmma_ss<64>(kq, operand_step(operand_k(k_at()), step_k(i, CHUNK)), operand_step(operand_k(q_at()), step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < HEAD / 16; i++)
+            wgmma_ss<64>(kq, operand_step(operand_k(k_at()), step_k(i, CHUNK)),
+                         operand_step(operand_k(q_at()), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         wgmma_wait<0>();
         hold(kq);
@@ -541,7 +599,8 @@ struct grad_keys : grad_group {
         fresh(dk);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(dk, ep[i], operand_step(operand_mn(q_at(), SLAB), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<HEAD, 1>(dk, ep[i], operand_step(operand_mn(q_at(), SLAB), step_mn(i)), i > 0);
         wgmma_commit();
         sums_store(high, x, yv);
         release(sh.sums_full(sums.stage));
@@ -550,7 +609,8 @@ struct grad_keys : grad_group {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            wgmma_ss<HEAD, 0, 1>(dk, operand_step(operand_k(sh.at + GRAD_G), step_k(i, CHUNK)), operand_step(operand_mn(k_at(), SLAB), step_mn(i)), 1);
+            wgmma_ss<HEAD, 0, 1>(dk, operand_step(operand_k(sh.at + GRAD_G), step_k(i, CHUNK)),
+                                 operand_step(operand_mn(k_at(), SLAB), step_mn(i)), 1);
         wgmma_commit();
         wgmma_wait<0>();
         hold(dk);
@@ -560,7 +620,8 @@ struct grad_keys : grad_group {
         for (int i = 0; i < 64; i++) dk[i] += kds[i];
         named_arrive(BAR_G_FREE, 2 * WARPGROUP);
         const float rho[2] = {high[0].y, high[1].y};
-        finish(dk, k_at(), rho, a.m.partial + (int64_t)blockIdx.x * (2 * CHUNK * HEAD) + CHUNK * HEAD, a.dk, a.dk_stride);
+        finish(dk, k_at(), rho, a.m.partial + (int64_t)blockIdx.x * (2 * CHUNK * HEAD) + CHUNK * HEAD, a.dk,
+               a.dk_stride);
         f.next();
         sums.next();
     }
@@ -623,8 +684,8 @@ __device__ inline void grad_rates(const grad_args &a, const grad_shared sh)
 #endif
 
 __global__ void __launch_bounds__(GRAD_THREADS, 1)
-    delta_grad_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-                      const __grid_constant__ CUtensorMap o, const grad_args a)
+    delta_grad_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                      const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap o, const grad_args a)
 {
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -672,8 +733,10 @@ status delta_hopper_grad(const struct delta_bwd_args *a, const struct delta_memo
     TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&v, s, a->v, d.rows, a->v_stride, d.heads * HEAD, CHUNK, 1));
     TRY(tile_map_rows(&o, s, a->do_, d.rows, d.heads * HEAD, d.heads * HEAD, CHUNK, 1));
-    cudaFuncSetAttribute(delta_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, GRAD_BYTES); // a failure shows at the launch
-    delta_grad_kernel<<<(unsigned)(blocks < GRAD_BLOCKS ? blocks : GRAD_BLOCKS), GRAD_THREADS, GRAD_BYTES, queue_of(s)>>>(q, k, v, o, x);
+    // a failure shows at the launch
+    cudaFuncSetAttribute(delta_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, GRAD_BYTES);
+    delta_grad_kernel<<<(unsigned)(blocks < GRAD_BLOCKS ? blocks : GRAD_BLOCKS), GRAD_THREADS, GRAD_BYTES,
+                        queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "delta_bwd (hopper, gradients)");
 }
 

@@ -1,14 +1,17 @@
-// The ops around the delta rule: convolution with SiLU, gates, gated norm. All are bound by memory; bytes per row, each way once:
+// The ops around the delta rule: convolution with SiLU, gates, gated norm. All are bound by memory; bytes per row, each
+// way once:
 //
 //   convolution   forward reads x, writes y; backward reads dy and x, writes dx: 2 and 3 times channels
 //   gated norm    forward reads x and z, writes y; backward reads dy, x, z, writes dx and dz: 3 and 5 times heads d
 //
-// A convolution's thread keeps W neighbouring channels and walks down a run of rows: the rows it looks back on stay in registers, and
-// only the first width - 1 rows of a run are read twice. Backward walks down, too: dp of row t is formed when t comes, and dx of row
-// t - (width - 1) as soon as the last dp that it needs is there. Taps `dilation` rows apart read every dilation-th row alone: then as many
-// runs lie in one another, each of which walks with that stride, and all else is as without (GAPS; else the stride is a constant 1).
+// A convolution's thread keeps W neighbouring channels and walks down a run of rows: the rows it looks back on stay in
+// registers, and only the first width - 1 rows of a run are read twice. Backward walks down, too: dp of row t is formed
+// when t comes, and dx of row t - (width - 1) as soon as the last dp that it needs is there. Taps `dilation` rows apart
+// read every dilation-th row alone: then as many runs lie in one another, each of which walks with that stride, and all
+// else is as without (GAPS; else the stride is a constant 1).
 //
-// Sums over rows (dw, dA_log, ...) are a thread's own in the order of rows, then the block's runs in order, then partials.cuh.
+// Sums over rows (dw, dA_log, ...) are a thread's own in the order of rows, then the block's runs in order, then
+// partials.cuh.
 #include "ops/cuda/docs.cuh"
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
@@ -41,7 +44,8 @@ struct conv_run {
 };
 template <bool GAPS> __device__ inline conv_run conv_run_of(const conv &a)
 {
-    const int step = GAPS ? a.dilation : 1, span = a.rows_each * step, run = blockIdx.x / a.columns * RUNS + threadIdx.y;
+    const int step = GAPS ? a.dilation : 1, span = a.rows_each * step,
+              run = blockIdx.x / a.columns * RUNS + threadIdx.y;
     const int begin = min(run / step * span, a.rows);
     return {min(begin + run % step, a.rows), min(begin + span, a.rows), step};
 }
@@ -103,7 +107,8 @@ template <typename T, int W, int K> struct taps {
     }
 };
 
-template <typename T, int W, int K, bool GAPS> __global__ void __launch_bounds__(RUNS *WARP) conv_fwd_kernel(const conv a)
+template <typename T, int W, int K, bool GAPS>
+__global__ void __launch_bounds__(RUNS *WARP) conv_fwd_kernel(const conv a)
 {
     const int c = (blockIdx.x % a.columns * WARP + threadIdx.x) * W;
     const conv_run run = conv_run_of<GAPS>(a);
@@ -157,7 +162,8 @@ __device__ inline void conv_leave(const conv &a, const float (&dw)[K][W], const 
         }
 }
 
-template <typename T, int W, int K, bool GAPS> __global__ void __launch_bounds__(RUNS *WARP, 2) conv_bwd_kernel(const conv a)
+template <typename T, int W, int K, bool GAPS>
+__global__ void __launch_bounds__(RUNS *WARP, 2) conv_bwd_kernel(const conv a)
 {
     __shared__ float shared[RUNS * WARP * (K + 1) * W];
     const int c = (blockIdx.x % a.columns * WARP + threadIdx.x) * W;
@@ -215,7 +221,8 @@ template <typename T, int W, int K, bool GAPS> __global__ void __launch_bounds__
     conv_leave<W, K>(a, dw, db, c, shared);
 }
 
-// Four taps are what models have; the rest, and what is not aligned, takes the window of CONV_WIDTH_MAX and one channel per thread.
+// Four taps are what models have; the rest, and what is not aligned, takes the window of CONV_WIDTH_MAX and one channel
+// per thread.
 enum { CONV_W = 4, CONV_K = 4 };
 template <typename T> bool conv_wide(const conv &a)
 {
@@ -225,13 +232,14 @@ template <typename T> bool conv_wide(const conv &a)
     return a.width == CONV_K && strides % CONV_W == 0 && places % align == 0;
 }
 
-// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or 0. Runs that lie in
-// one another are as many as taps are rows apart, and a row of blocks has room for them.
+// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or
+// 0. Runs that lie in one another are as many as taps are rows apart, and a row of blocks has room for them.
 static_assert(int(CONV_DILATION_MAX) <= int(RUNS), "runs in one another");
 void conv_cut(conv &a, int lanes, int waves, int64_t width, dev_stream s)
 {
     a.columns = (a.channels + WARP * lanes - 1) / (WARP * lanes);
-    int64_t blocks = (a.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN), most = waves * (int64_t)cuda_set(s)->multiprocessors / a.columns;
+    int64_t blocks = (a.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN),
+            most = waves * (int64_t)cuda_set(s)->multiprocessors / a.columns;
     if (most < 1) most = 1;
     if (width > 0) most = partials_fit(most, width);
     if (blocks > most) blocks = most;
@@ -289,8 +297,8 @@ void conv_check(int64_t rows, int64_t docs, int64_t channels, int64_t width, int
 {
     CHECK(dilation >= 0 && dilation <= CONV_DILATION_MAX, "taps %lld rows apart", (long long)dilation);
     CHECK(width >= 2 && width <= CONV_WIDTH_MAX, "a convolution over %lld rows", (long long)width);
-    CHECK(rows < INT32_MAX - 128 && docs < INT32_MAX && channels < INT32_MAX / 16, "%lld rows, %lld documents, %lld channels",
-          (long long)rows, (long long)docs, (long long)channels);
+    CHECK(rows < INT32_MAX - 128 && docs < INT32_MAX && channels < INT32_MAX / 16,
+          "%lld rows, %lld documents, %lld channels", (long long)rows, (long long)docs, (long long)channels);
 }
 
 // ---- gates: a block takes 32 heads and a range of rows
@@ -349,7 +357,8 @@ template <typename T> __global__ void __launch_bounds__(RUNS *WARP) gates_bwd_ke
 dim3 gates_cut(gates &x, dev_stream s)
 {
     const int tiles = (x.heads + WARP - 1) / WARP;
-    int64_t blocks = 4 * (int64_t)cuda_set(s)->multiprocessors / tiles + 1, most = (x.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN);
+    int64_t blocks = 4 * (int64_t)cuda_set(s)->multiprocessors / tiles + 1,
+            most = (x.rows + RUNS * RUN_MIN - 1) / (RUNS * RUN_MIN);
     if (blocks > most) blocks = most;
     x.rows_each = (x.rows + blocks - 1) / blocks;
     return dim3((unsigned)((x.rows + x.rows_each - 1) / x.rows_each), (unsigned)tiles);
@@ -443,7 +452,8 @@ template <typename T, int W> __global__ void __launch_bounds__(NORM_THREADS) gat
             widen(w, fw);
             widen(dy[i], fd);
             for (int j = 0; j < W; j++) {
-                const float sg = sigmoid(fz[j]), xh = f[j] * rstd[i], dn = fd[j] * fz[j] * sg; // dn: gradient behind the gate
+                // dn: gradient behind the gate
+                const float sg = sigmoid(fz[j]), xh = f[j] * rstd[i], dn = fd[j] * fz[j] * sg;
                 dz[j] = fd[j] * fw[j] * xh * sg * (1.f + fz[j] * (1.f - sg));
                 dw[j] += dn * xh;
                 mean += fw[j] * dn * xh;
@@ -500,7 +510,8 @@ template <typename T> __global__ void __launch_bounds__(NORM_THREADS) gated_any_
         }
         mean = block_sum(mean, exchange) / a.d;
         for (int j = threadIdx.x; j < a.d; j += NORM_THREADS) {
-            const float fz = to_f32(z[z_at + j]), sg = sigmoid(fz), xh = to_f32(x[at + j]) * rstd, wd = to_f32(w[j]) * to_f32(dy[at + j]);
+            const float fz = to_f32(z[z_at + j]), sg = sigmoid(fz), xh = to_f32(x[at + j]) * rstd,
+                        wd = to_f32(w[j]) * to_f32(dy[at + j]);
             ((T *)a.dz)[dz_at + j] = from_f32<T>(wd * xh * sg * (1.f + fz * (1.f - sg)));
             ((T *)a.out)[at + j] = from_f32<T>(rstd * (wd * fz * sg - xh * mean));
         }
@@ -512,7 +523,8 @@ template <typename T> __global__ void __launch_bounds__(NORM_THREADS) gated_any_
 template <typename T> int gated_lanes(const gated &a)
 {
     constexpr int W = WIDE<T>;
-    const uintptr_t places = (uintptr_t)a.x | (uintptr_t)a.z | (uintptr_t)a.w | (uintptr_t)a.dy | (uintptr_t)a.out | (uintptr_t)a.dz;
+    const uintptr_t places =
+        (uintptr_t)a.x | (uintptr_t)a.z | (uintptr_t)a.w | (uintptr_t)a.dy | (uintptr_t)a.out | (uintptr_t)a.dz;
     if (a.d % W != 0 || a.d > WARP * W || places % 16 != 0 || (a.z_stride | a.dz_stride) % W != 0) return 0;
     int lanes = 1;
     while (lanes * W < a.d) lanes *= 2;
@@ -527,8 +539,8 @@ int64_t gated_blocks(const gated &a, dev_stream s)
 }
 gated gated_of(int64_t rows, int64_t heads, int64_t d)
 {
-    CHECK(d > 0 && d <= NORM_WIDTH_MAX && heads > 0 && rows < (int64_t)UINT32_MAX / heads, "%lld rows of %lld heads of %lld",
-          (long long)rows, (long long)heads, (long long)d);
+    CHECK(d > 0 && d <= NORM_WIDTH_MAX && heads > 0 && rows < (int64_t)UINT32_MAX / heads,
+          "%lld rows of %lld heads of %lld", (long long)rows, (long long)heads, (long long)d);
     gated g = {};
     g.rows = (uint32_t)(rows * heads), g.heads = (uint32_t)heads, g.d = (int)d;
     return g;
@@ -613,7 +625,8 @@ extern "C" status cuda_gated_norm_fwd(const struct gated_norm_fwd_args *a, dev_s
 {
     gated g = gated_of(a->rows, a->heads, a->d);
     if (a->rows == 0) return STATUS_OK;
-    g.x = a->x, g.z = a->z, g.w = a->w, g.out = a->y, g.rstd = (float *)a->rstd, g.z_stride = a->z_stride, g.eps = (float)a->eps;
+    g.x = a->x, g.z = a->z, g.w = a->w, g.out = a->y, g.rstd = (float *)a->rstd, g.z_stride = a->z_stride,
+    g.eps = (float)a->eps;
     BY_DTYPE(a->dt, gated_fwd_launch<T>(g, s));
     return cuda_set_launched(s, "gated_norm_fwd");
 }

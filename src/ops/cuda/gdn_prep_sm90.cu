@@ -1,5 +1,6 @@
-// The gated delta rule on Hopper: what comes before both scans (gdn_delta_sm90.cuh). Per block of 64 rows and key head: K K^T and Q K^T once,
-// then for each value head the factors, P, and T by forward substitution on two 32 x 32 blocks and one merge, in f32.
+// The gated delta rule on Hopper: what comes before both scans (gdn_delta_sm90.cuh). Per block of 64 rows and key head:
+// K K^T and Q K^T once, then for each value head the factors, P, and T by forward substitution on two 32 x 32 blocks
+// and one merge, in f32.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 // ---- The index.
@@ -35,7 +36,8 @@ __device__ inline bool piece_find(const delta_docs &d, int doc, int from, int to
 }
 
 // Searches are chains of loads, so no thread has two: one for each block of rows, one for the count, two for each slot.
-__global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_docs d, const delta_memory_map m, int blocks)
+__global__ void __launch_bounds__(INDEX_THREADS)
+    delta_index_kernel(const delta_docs d, const delta_memory_map m, int blocks)
 {
     const int b = blockIdx.x * INDEX_THREADS + threadIdx.x, warp_b = b - (blocks + WARP - 1) / WARP * WARP;
     if (b < blocks) m.first_doc[b] = doc_behind(d, b * CHUNK);
@@ -50,7 +52,8 @@ __global__ void __launch_bounds__(INDEX_THREADS) delta_index_kernel(const delta_
         m.counts[COUNT_TICKET] = 0;
     }
     if (warp_b >= WARP && warp_b < WARP + (2 * d.slots + WARP - 1) / WARP * WARP) {
-        // Of a slot's rows the first ones' document, and the last ones': a document that is cut and begins here has those.
+        // Of a slot's rows the first ones' document, and the last ones': a document that is cut and begins here has
+        // those.
         const int slot = (warp_b - WARP) / 2, from = slot * d.cut * CHUNK, to = from + d.cut * CHUNK;
         delta_piece p = {};
         const bool found = slot < d.slots && piece_find(d, doc_behind(d, b % 2 ? to - 1 : from), from, to, p);
@@ -81,7 +84,8 @@ static_assert(prep_a::END <= prep_t::AT, "A ends before T");
 
 #ifdef TILE90
 // x += left right, ROWS x 4 of a matmul over `depth`, rows of PREP_STRIDE floats.
-template <int ROWS> __device__ inline void multiply(float (&x)[ROWS][4], const float *left, const float *right, int depth)
+template <int ROWS>
+__device__ inline void multiply(float (&x)[ROWS][4], const float *left, const float *right, int depth)
 {
 #pragma unroll 2
     for (int m = 0; m < depth; m += 4) {
@@ -103,8 +107,8 @@ template <int ROWS> __device__ inline void multiply(float (&x)[ROWS][4], const f
         }
     }
 }
-// In a block of 2 SIZE whose diagonal blocks are done: T21 = -T22 (A21 T11), by threads that have ROWS x 4 each. Z = A21 T11 lies in `z`
-// meanwhile: the quarter above the diagonal, where nobody looks.
+// In a block of 2 SIZE whose diagonal blocks are done: T21 = -T22 (A21 T11), by threads that have ROWS x 4 each. Z =
+// A21 T11 lies in `z` meanwhile: the quarter above the diagonal, where nobody looks.
 template <int SIZE, int ROWS> __device__ inline void merge(float *block, float *z, int thread)
 {
     const int row = thread / (SIZE / 4) * ROWS, col = thread % (SIZE / 4) * 4;
@@ -117,13 +121,13 @@ template <int SIZE, int ROWS> __device__ inline void merge(float *block, float *
         float *to = (step ? corner : z) + row * PREP_STRIDE + col;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
-            *(float4 *)(to + i * PREP_STRIDE) =
-                step ? make_float4(-x[i][0], -x[i][1], -x[i][2], -x[i][3]) : make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+            *(float4 *)(to + i * PREP_STRIDE) = step ? make_float4(-x[i][0], -x[i][1], -x[i][2], -x[i][3])
+                                                     : make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
         __syncthreads();
     }
 }
-// A [64][PREP_STRIDE], strictly lower, becomes T below the diagonal and on it, by 128 threads: on four 16 x 16 diagonal blocks a thread has a
-// column of T; then blocks are merged twice.
+// A [64][PREP_STRIDE], strictly lower, becomes T below the diagonal and on it, by 128 threads: on four 16 x 16 diagonal
+// blocks a thread has a column of T; then blocks are merged twice.
 __device__ inline void invert(float *a, int thread)
 {
     if (thread < CHUNK) {
@@ -189,7 +193,8 @@ struct prepare_group {
             float sum = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                const uint4 x = shared_uint4(prep_q::at(at) + thread / CHUNK * SLAB + row * SLAB_ROW + ((i ^ (row & 7)) << 4));
+                const uint4 x =
+                    shared_uint4(prep_q::at(at) + thread / CHUNK * SLAB + row * SLAB_ROW + ((i ^ (row & 7)) << 4));
                 sum += dot_bf16(x, x);
             }
             rows(ROW_QQ + thread / CHUNK)[row] = sum;
@@ -203,9 +208,13 @@ struct prepare_group {
             for (int n = 0; n < 8; n++)
 #pragma unroll
                 for (int x = 0; x < 2; x++)
-                    if (acc_row(thread, 2 * half) == acc_col(thread, 4 * n + x)) rows(ROW_RHO_K)[acc_row(thread, 2 * half)] = a.normalize ? rsqrtf(kk[4 * n + 2 * half + x] + 1e-6f) : 1.0f;
+                    if (acc_row(thread, 2 * half) == acc_col(thread, 4 * n + x))
+                        rows(ROW_RHO_K)[acc_row(thread, 2 * half)] =
+                            a.normalize ? rsqrtf(kk[4 * n + 2 * half + x] + 1e-6f) : 1.0f;
         __syncthreads();
-        if (thread < CHUNK) rows(ROW_RHO_Q)[thread] = a.normalize ? rsqrtf(rows(ROW_QQ)[thread] + rows(ROW_QQ + 1)[thread] + 1e-6f) : 1.0f;
+        if (thread < CHUNK)
+            rows(ROW_RHO_Q)[thread] =
+                a.normalize ? rsqrtf(rows(ROW_QQ)[thread] + rows(ROW_QQ + 1)[thread] + 1e-6f) : 1.0f;
     }
     // c and the factors of head h.
     __device__ void factors(const delta_chunk &c, int h)
@@ -239,18 +248,21 @@ struct prepare_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = acc_row(thread, 2 * half);
-            const float cum = rows(ROW_C)[i], beta = a.beta ? rows(ROW_BETA)[i] * rows(ROW_RHO_K)[i] : 0.0f, rho = a.scale * rows(ROW_RHO_Q)[i];
+            const float cum = rows(ROW_C)[i], beta = a.beta ? rows(ROW_BETA)[i] * rows(ROW_RHO_K)[i] : 0.0f,
+                        rho = a.scale * rows(ROW_RHO_Q)[i];
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int j = acc_col(thread, 4 * n), at0 = 4 * n + 2 * half;
                 const float2 cj = *(const float2 *)(rows(ROW_C) + j), rj = *(const float2 *)(rows(ROW_RHO_K) + j);
-                const float gam0 = i >= j ? exp2_fast(cum - cj.x) * rj.x : 0.0f, gam1 = i >= j + 1 ? exp2_fast(cum - cj.y) * rj.y : 0.0f;
+                const float gam0 = i >= j ? exp2_fast(cum - cj.x) * rj.x : 0.0f,
+                            gam1 = i >= j + 1 ? exp2_fast(cum - cj.y) * rj.y : 0.0f;
                 float2 x;
                 x.x = i > j && i < c.len ? beta * gam0 * kk[at0] : 0.0f;
                 x.y = i > j + 1 && i < c.len ? beta * gam1 * kk[at0 + 1] : 0.0f;
                 *(float2 *)(strict + i * PREP_STRIDE + j) = x;
                 // P's place in the slab: 4 bytes, no two lanes in one bank.
-                const float p0 = i >= j && i < c.len ? rho * gam0 * qk[at0] : 0.0f, p1 = i >= j + 1 && i < c.len ? rho * gam1 * qk[at0 + 1] : 0.0f;
+                const float p0 = i >= j && i < c.len ? rho * gam0 * qk[at0] : 0.0f,
+                            p1 = i >= j + 1 && i < c.len ? rho * gam1 * qk[at0 + 1] : 0.0f;
                 *(uint32_t *)(shared + prep_p::AT + slab_offset(i, j)) = two_bf16(p0, p1);
             }
         }
@@ -262,7 +274,8 @@ struct prepare_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int col = thread % 2 * 8 + 16 * i;
-            const float4 x = *(const float4 *)(from + row * PREP_STRIDE + col), y = *(const float4 *)(from + row * PREP_STRIDE + col + 4);
+            const float4 x = *(const float4 *)(from + row * PREP_STRIDE + col),
+                         y = *(const float4 *)(from + row * PREP_STRIDE + col + 4);
             uint4 t = make_uint4(two_bf16(x.x, x.y), two_bf16(x.z, x.w), two_bf16(y.x, y.y), two_bf16(y.z, y.w));
             if (i > row / 16) t = make_uint4(0, 0, 0, 0);
             *(uint4 *)(shared + prep_t::AT + slab_offset(row, col)) = t;
@@ -272,11 +285,13 @@ struct prepare_group {
 #endif
 
 __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
-    delta_prepare_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const delta_prepare_args a)
+    delta_prepare_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                         const delta_prepare_args a)
 {
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
-    prepare_group x = {a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}, {}};
+    prepare_group x = {
+        a, shared, shared_at(shared), (int)threadIdx.x, (int)threadIdx.x / WARP, (int)threadIdx.x % WARP, {}, {}, {}};
     const uint32_t bar = prep_bar::at(x.at);
     const int block = blockIdx.x / a.docs.heads_k, head_k = blockIdx.x % a.docs.heads_k;
     if (threadIdx.x == 0) {
@@ -327,16 +342,18 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
 
 // ---- Host.
 
-// Of `documents` and heads together so many pieces each that a scan has a block of threads with half of dv for every one of CUT_BLOCKS
-// multiprocessors. Where that is less than four, the forward's first step is to have one block for each: of S pieces S - 1 want B and S - 2 A; the
-// scan then has both halves in a block. Documents are taken to be equally long. A batch with documents of any length comes with as many as rows
-// (model/feed.c), which says nothing: then one is supposed, and those stay whole that have not much of its length.
+// Of `documents` and heads together so many pieces each that a scan has a block of threads with half of dv for every
+// one of CUT_BLOCKS multiprocessors. Where that is less than four, the forward's first step is to have one block for
+// each: of S pieces S - 1 want B and S - 2 A; the scan then has both halves in a block. Documents are taken to be
+// equally long. A batch with documents of any length comes with as many as rows (model/feed.c), which says nothing:
+// then one is supposed, and those stay whole that have not much of its length.
 enum { CUT_BLOCKS = 132, CUT_PIECES_MIN = 4, CUT_PIECES = 32, CUT_CHUNKS_MIN = 5 };
 
 struct delta_cut { int64_t chunks, slots; };
 static int64_t cut_pieces(int64_t documents)
 {
-    const int64_t halves = CUT_BLOCKS / (2 * documents), ends = (CUT_BLOCKS / documents + 3) / 2, pieces = halves < CUT_PIECES_MIN ? ends : halves;
+    const int64_t halves = CUT_BLOCKS / (2 * documents), ends = (CUT_BLOCKS / documents + 3) / 2,
+                  pieces = halves < CUT_PIECES_MIN ? ends : halves;
     if (pieces < CUT_PIECES_MIN) return 0;
     return pieces < CUT_PIECES ? pieces : (int64_t)CUT_PIECES;
 }
@@ -344,7 +361,8 @@ static struct delta_cut delta_hopper_cut(const struct delta_shape *n)
 {
     const int64_t chunks = n->rows / CHUNK, docs = n->docs > chunks ? 1 : n->docs, pieces = cut_pieces(docs * n->heads);
     if (pieces == 0) return {0, 0};
-    const int64_t even = (chunks + docs * pieces - 1) / (docs * pieces), cut = even < CUT_CHUNKS_MIN ? (int64_t)CUT_CHUNKS_MIN : even;
+    const int64_t even = (chunks + docs * pieces - 1) / (docs * pieces),
+                  cut = even < CUT_CHUNKS_MIN ? (int64_t)CUT_CHUNKS_MIN : even;
     return chunks / cut < CUT_PIECES_MIN ? delta_cut{0, 0} : delta_cut{cut, chunks / cut};
 }
 // Of `link` and of `chain`: enough for any number of documents, since a run may have fewer than it was laid out for.
@@ -364,7 +382,8 @@ size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, con
     return pieces + states + heads * 2 * rows * SLAB_ROW;
 }
 
-size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n, enum delta_memory what)
+size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
+                        enum delta_memory what)
 {
     const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
     size_t used = 0;
@@ -394,10 +413,18 @@ size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const str
 
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu)
 {
-    CHECK(n->rows < INT32_MAX && n->docs > 0 && n->docs < INT32_MAX, "%lld rows, %lld documents", (long long)n->rows, (long long)n->docs);
+    CHECK(n->rows < INT32_MAX && n->docs > 0 && n->docs < INT32_MAX, "%lld rows, %lld documents", (long long)n->rows,
+          (long long)n->docs);
     const struct delta_cut cut = delta_hopper_cut(n);
     CHECK(cut.slots * n->heads <= CUT_STATES, "%lld pieces of %lld heads", (long long)cut.slots, (long long)n->heads);
-    return {cu, (int)n->docs, (int)n->rows, (int)n->heads, (int)n->heads_k, (int)(n->heads / n->heads_k), (int)cut.chunks, (int)cut.slots};
+    return {cu,
+            (int)n->docs,
+            (int)n->rows,
+            (int)n->heads,
+            (int)n->heads_k,
+            (int)(n->heads / n->heads_k),
+            (int)cut.chunks,
+            (int)cut.slots};
 }
 
 status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
@@ -407,8 +434,10 @@ status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
     TRY(tile_map_rows(&q, s, a->q, a->docs.rows, a->q_stride, a->docs.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, a->docs.rows, a->k_stride, a->docs.heads_k * HEAD, CHUNK, 2));
     const int threads = blocks + 3 * WARP + 2 * a->docs.slots; // delta_index_kernel's warps begin anew for each purpose
-    delta_index_kernel<<<(threads + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m, blocks);
-    cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PREP_BYTES); // a failure shows at the launch
+    delta_index_kernel<<<(threads + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m,
+                                                                                                         blocks);
+    // a failure shows at the launch
+    cudaFuncSetAttribute(delta_prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PREP_BYTES);
     delta_prepare_kernel<<<(unsigned)(blocks * a->docs.heads_k), WARPGROUP, PREP_BYTES, queue_of(s)>>>(q, k, *a);
     return cuda_set_launched(s, "delta (hopper, prepare)");
 }

@@ -1,10 +1,10 @@
-// The gated delta rule on Hopper: the scan backward (gdn_delta_sm90.cuh), built as the scan forward is. dS^T [64 dv, 128 dk] is an accumulator that
-// stays, the last chunk of a document comes first:
+// The gated delta rule on Hopper: the scan backward (gdn_delta_sm90.cuh), built as the scan forward is. dS^T [64 dv,
+// 128 dk] is an accumulator that stays, the last chunk of a document comes first:
 //
 //   dD^T = f (dS^T K^T) + dO^T P  ->  Y^T = dD^T T  ->  dS^T = e_last dS^T + (s e dO^T) Q - (beta e Y^T) K
 //
-// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk. Of documents in pieces the first step (ENDS) is the same scan with
-// nothing behind each piece, and leaves dS before the piece alone.
+// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk. Of documents in pieces the first step
+// (ENDS) is the same scan with nothing behind each piece, and leaves dS before the piece alone.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 template <int WGS> struct back_tile {
@@ -32,14 +32,15 @@ struct back_args {
     delta_docs docs;
     delta_memory_map m;
 };
-// What a stage holds; row < 0: no more. from: where dS behind it comes from; a slot, or see gdn_delta_sm90.cuh. to: the slot that takes dS before
-// it, or -1.
+// What a stage holds; row < 0: no more. from: where dS behind it comes from; a slot, or see gdn_delta_sm90.cuh. to: the
+// slot that takes dS before it, or -1.
 struct back_meta { int row, len, last, head, half, from, to, pad; };
 
 #ifdef TILE90
 
 // The units of a pass: for ENDS the pieces behind which and before which there is one.
-template <bool ENDS> __device__ inline bool back_unit(const back_args &a, int unit, int halves, delta_unit &u, int &from, int &to)
+template <bool ENDS>
+__device__ inline bool back_unit(const back_args &a, int unit, int halves, delta_unit &u, int &from, int &to)
 {
     if (!unit_find(a.docs, a.m, unit, halves, u)) return false;
     from = FROM_OUTSIDE;
@@ -52,7 +53,8 @@ template <bool ENDS> __device__ inline bool back_unit(const back_args &a, int un
 }
 
 template <int WGS, bool ENDS>
-__device__ inline void back_produce(const back_args &a, unsigned char *shared, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *o)
+__device__ inline void back_produce(const back_args &a, unsigned char *shared, const CUtensorMap *q,
+                                    const CUtensorMap *k, const CUtensorMap *o)
 {
     using tile = back_tile<WGS>;
     const uint32_t at = shared_at(shared);
@@ -69,7 +71,14 @@ __device__ inline void back_produce(const back_args &a, unsigned char *shared, c
             const uint32_t to = tile::stage_smem::at(at, st.stage), bar = tile::pipe::full(at, st.stage);
             const int len = min(CHUNK, u.stop - row);
             tile::pipe::producer_acquire(at, st);
-            meta[st.stage] = {row, len, row + CHUNK >= u.stop, head, u.half, row == end_row ? from : FROM_BEFORE, row == u.row ? link : -1, 0};
+            meta[st.stage] = {row,
+                              len,
+                              row + CHUNK >= u.stop,
+                              head,
+                              u.half,
+                              row == end_row ? from : FROM_BEFORE,
+                              row == u.row ? link : -1,
+                              0};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
             tma_load(tile::k_smem::at(to), k, bar, row, slab);
             tma_load(tile::o_smem::at(to), o, bar, row, head * 2 + u.half);
@@ -94,8 +103,8 @@ template <int WGS, bool ENDS> struct back_group {
     float ds[64];
 
     __device__ back_group(const back_args &a_, unsigned char *shared)
-        : a(a_), meta((const back_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
-          thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
+        : a(a_), meta((const back_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)),
+          wg(threadIdx.x / WARPGROUP), thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
         out = tile::out_smem::at(at, wg);
         sent = (scan_out *)(shared + tile::sent_smem::AT) + wg;
@@ -103,7 +112,8 @@ template <int WGS, bool ENDS> struct back_group {
     // This thread's first pair of dS^T in a slot.
     __device__ float *link_at(const back_meta &c, int slot) const
     {
-        return piece_state(a.m.link, a.docs, slot, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD + acc_col(thread, 0);
+        return piece_state(a.m.link, a.docs, slot, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD +
+               acc_col(thread, 0);
     }
     __device__ void begin(const back_meta &c)
     {
@@ -123,13 +133,16 @@ template <int WGS, bool ENDS> struct back_group {
     {
         float *to = link_at(c, c.to);
 #pragma unroll
-        for (int i = 0; i < 64; i += 2) *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(ds[i], ds[i + 1]);
+        for (int i = 0; i < 64; i += 2)
+            *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(ds[i], ds[i + 1]);
     }
     __device__ void clear(uint32_t stage, int len) const
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
         for (int i = threadIdx.x; i < CHUNK * 2; i += WGS * WARPGROUP)
-            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0) : "memory");
+            if (i / 2 >= len)
+                asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0)
+                             : "memory");
         fence_async();
         named_sync(15, WGS * WARPGROUP);
     }
@@ -137,7 +150,8 @@ template <int WGS, bool ENDS> struct back_group {
     // ---- The phases of a chunk.
 
     // Queues dS^T K^T into ks and dO^T P into d.
-    __device__ __forceinline__ void delta_gradient_queue(uint32_t stage, uint32_t (&sp)[8][4], uint32_t (&od)[4][4], float (&ks)[32], float (&d)[32])
+    __device__ __forceinline__ void delta_gradient_queue(uint32_t stage, uint32_t (&sp)[8][4], uint32_t (&od)[4][4],
+                                                         float (&ks)[32], float (&d)[32])
     {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -147,7 +161,8 @@ template <int WGS, bool ENDS> struct back_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_step(operand_k(tile::k_smem::at(stage)), step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++)
+            wgmma_rs<64>(ks, sp[i], operand_step(operand_k(tile::k_smem::at(stage)), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -157,11 +172,13 @@ template <int WGS, bool ENDS> struct back_group {
         fresh(d);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(tile::p_smem::at(stage), 0), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<64, 1>(d, od[i], operand_step(operand_mn(tile::p_smem::at(stage), 0), step_mn(i)), i > 0);
         wgmma_commit();
     }
     // dS^T = e_last dS^T, and queues the first half of += (s e dO^T) Q; oe: s e dO^T.
-    __device__ __forceinline__ void state_output_queue(const back_meta &c, uint32_t stage, const uint32_t (&od)[4][4], uint32_t (&oe)[4][4])
+    __device__ __forceinline__ void state_output_queue(const back_meta &c, uint32_t stage, const uint32_t (&od)[4][4],
+                                                       uint32_t (&oe)[4][4])
     {
         const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
@@ -181,12 +198,13 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(oe[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 2; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
+        for (int i = 0; i < 2; i++)
+            wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
     // dD^T = f (dS^T K^T) + dO^T P; queues Y^T = dD^T T and the second half of dS^T += (s e dO^T) Q.
-    __device__ __forceinline__ void y_queue(uint32_t stage, const float (&ks)[32], const float (&d)[32], const uint32_t (&oe)[4][4], uint32_t (&dd)[4][4],
-                                            float (&y)[32])
+    __device__ __forceinline__ void y_queue(uint32_t stage, const float (&ks)[32], const float (&d)[32],
+                                            const uint32_t (&oe)[4][4], uint32_t (&dd)[4][4], float (&y)[32])
     {
         const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
@@ -203,10 +221,12 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(dd[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64, 1>(y, dd[i], operand_step(operand_mn(tile::t_smem::at(stage), 0), step_mn(i)), i > 0);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<64, 1>(y, dd[i], operand_step(operand_mn(tile::t_smem::at(stage), 0), step_mn(i)), i > 0);
         wgmma_commit();
 #pragma unroll
-        for (int i = 2; i < 4; i++) wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
+        for (int i = 2; i < 4; i++)
+            wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
     // dS^T as it leaves the chunk, to shared memory.
@@ -216,10 +236,12 @@ template <int WGS, bool ENDS> struct back_group {
         if (!ENDS && !c.last)
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(tile::out_ds_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+                store8x8x4(fragment_at(tile::out_ds_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0],
+                           sp[i][1], sp[i][2], sp[i][3]);
     }
     // Queues dS^T -= (beta e Y^T) K; yp: Y^T, yb: -beta e Y^T.
-    __device__ __forceinline__ void state_keys_queue(uint32_t stage, const float (&y)[32], uint32_t (&yp)[4][4], uint32_t (&yb)[4][4])
+    __device__ __forceinline__ void state_keys_queue(uint32_t stage, const float (&y)[32], uint32_t (&yp)[4][4],
+                                                     uint32_t (&yb)[4][4])
     {
         const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
@@ -236,7 +258,8 @@ template <int WGS, bool ENDS> struct back_group {
         for (int i = 0; i < 4; i++) hold(yb[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(tile::k_smem::at(stage), SLAB), step_mn(i)), 1);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<HEAD, 1>(ds, yb[i], operand_step(operand_mn(tile::k_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
 
@@ -277,11 +300,17 @@ template <int WGS, bool ENDS> struct back_group {
     __device__ void send(const back_meta &c, const uint32_t (&y)[4][4]) const
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) store8x8x4_trans(fragment_at_trans(tile::out_y_smem::at(out), warp, lane, i), y[i][0], y[i][1], y[i][2], y[i][3]);
+        for (int i = 0; i < 4; i++)
+            store8x8x4_trans(fragment_at_trans(tile::out_y_smem::at(out), warp, lane, i), y[i][0], y[i][1], y[i][2],
+                             y[i][3]);
         if (thread == 0) {
             const int half = c.half + wg;
-            *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK), a.m.y + half_image(a.docs, c.head, half, c.row),
-                     c.len * SLAB_ROW, -1, 0, 0};
+            *sent = {c.last ? NULL : a.m.ds + state_image(a.docs, c.head, half, c.row + CHUNK),
+                     a.m.y + half_image(a.docs, c.head, half, c.row),
+                     c.len * SLAB_ROW,
+                     -1,
+                     0,
+                     0};
         }
         fence_async();
         named_arrive(BAR_OUT_READY + wg, OUT_THREADS);
@@ -310,8 +339,8 @@ template <int WGS, bool ENDS> struct back_group {
 
 template <int WGS, bool ENDS>
 __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
-    delta_scan_back_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap o,
-                           const back_args a)
+    delta_scan_back_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                           const __grid_constant__ CUtensorMap o, const back_args a)
 {
 #ifdef TILE90
     using tile = back_tile<WGS>;
@@ -330,7 +359,8 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
         if (warp == 4 * WGS && one_lane()) back_produce<WGS, ENDS>(a, shared, &q, &k, &o);
         const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
         if (!ENDS && wg >= 0 && wg < WGS)
-            scan_store<tile::out_ds_smem::AT, tile::out_y_smem::AT, 0>((const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), NULL, wg);
+            scan_store<tile::out_ds_smem::AT, tile::out_y_smem::AT, 0>(
+                (const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), NULL, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
         back_group<WGS, ENDS>(a, shared).run();
@@ -345,13 +375,16 @@ template <int WGS, bool ENDS> static status queue_back(const struct delta_bwd_ar
     using tile = back_tile<WGS>;
     const struct delta_docs &d = x.docs;
     // Where few of the first step's units have work, as many blocks as units let those take every multiprocessor.
-    const int64_t units = (d.slots + (ENDS ? 0 : a->shape.docs)) * a->shape.heads * (2 / WGS), each = ENDS ? units : cuda_set(s)->multiprocessors;
+    const int64_t units = (d.slots + (ENDS ? 0 : a->shape.docs)) * a->shape.heads * (2 / WGS),
+                  each = ENDS ? units : cuda_set(s)->multiprocessors;
     CUtensorMap q, k, o;
     TRY(tile_map_rows(&q, s, a->q, d.rows, a->q_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&o, s, a->do_, d.rows, d.heads * HEAD, d.heads * HEAD, CHUNK, WGS));
-    cudaFuncSetAttribute(delta_scan_back_kernel<WGS, ENDS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
-    delta_scan_back_kernel<WGS, ENDS><<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, o, x);
+    // a failure shows at the launch
+    cudaFuncSetAttribute(delta_scan_back_kernel<WGS, ENDS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    delta_scan_back_kernel<WGS, ENDS>
+        <<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, o, x);
     return cuda_set_launched(s, "delta_bwd (hopper, scan)");
 }
 
@@ -366,11 +399,13 @@ extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
     m.d = saved.d;
     m.chain_back = saved.chain_back;
     const struct delta_docs docs = delta_hopper_docs(n, a->cu_seqlens);
-    const struct delta_prepare_args prepare = {a->q, a->k, a->g, a->beta, a->q_stride, a->k_stride, docs, m, (float)a->scale, a->normalize};
+    const struct delta_prepare_args prepare = {a->q,        a->k, a->g, a->beta,         a->q_stride,
+                                               a->k_stride, docs, m,    (float)a->scale, a->normalize};
     const back_args x = {docs, m};
     TRY(delta_hopper_prepare(&prepare, s));
     if (docs.cut) {
-        const int64_t ends = (docs.slots - (docs.docs < docs.slots ? docs.docs : 1)) * n->heads; // but the documents' first pieces
+        // but the documents' first pieces
+        const int64_t ends = (docs.slots - (docs.docs < docs.slots ? docs.docs : 1)) * n->heads;
         TRY((2 * ends > cuda_set(s)->multiprocessors ? queue_back<2, true> : queue_back<1, true>)(a, x, s));
         TRY(delta_hopper_join_back(&docs, &m, s));
     }

@@ -1,11 +1,14 @@
-// The gated delta rule on Hopper: the scan forward (gdn_delta_sm90.cuh). The state lies transposed in registers: a warpgroup has 64 columns of dv,
-// so S^T is its accumulator [64 dv, 128 dk], and every matmul of the chain takes its operand A from registers:
+// The gated delta rule on Hopper: the scan forward (gdn_delta_sm90.cuh). The state lies transposed in registers: a
+// warpgroup has 64 columns of dv, so S^T is its accumulator [64 dv, 128 dk], and every matmul of the chain takes its
+// operand A from registers:
 //
-//   S^T K^T, S^T Q^T  ->  R^T = beta V^T - beta e (S^T K^T)  ->  D^T = R^T T^T  ->  S^T = e_last S^T + (f D^T) K,  O^T = s e (S^T Q^T) + D^T P^T
+//   S^T K^T, S^T Q^T  ->  R^T = beta V^T - beta e (S^T K^T)  ->  D^T = R^T T^T  ->  S^T = e_last S^T + (f D^T) K,  O^T
+//   = s e (S^T Q^T) + D^T P^T
 //
-// Nothing goes through shared memory on the way from one chunk to the next. A work unit is a document, a head and WGS halves of dv: both in
-// one block of threads where there are enough of them, which reads the tiles once; or a piece of a document instead of a document. A producer warp loads STAGES chunks ahead, over the ends of
-// documents. Everything that goes to global memory (O, and for backward S and D) lies in shared memory until TMA has taken it.
+// Nothing goes through shared memory on the way from one chunk to the next. A work unit is a document, a head and WGS
+// halves of dv: both in one block of threads where there are enough of them, which reads the tiles once; or a piece of
+// a document instead of a document. A producer warp loads STAGES chunks ahead, over the ends of documents. Everything
+// that goes to global memory (O, and for backward S and D) lies in shared memory until TMA has taken it.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 template <int WGS> struct scan_tile {
@@ -43,13 +46,15 @@ struct scan_meta { int row, len, first, last, head, half, doc, from; };
 #ifdef TILE90
 
 template <int WGS>
-__device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, const CUtensorMap *q, const CUtensorMap *k, const CUtensorMap *v)
+__device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, const CUtensorMap *q,
+                                    const CUtensorMap *k, const CUtensorMap *v)
 {
     using tile = scan_tile<WGS>;
     const uint32_t at = shared_at(shared);
     auto *meta = (scan_meta *)(shared + tile::meta_smem::AT);
     constexpr int HALVES = 2 / WGS;
-    const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS], units = (a.docs.slots + docs) * a.docs.heads * HALVES;
+    const int docs = a.state_out ? a.docs.docs : a.m.counts[COUNT_DOCS],
+              units = (a.docs.slots + docs) * a.docs.heads * HALVES;
     pipeline_state<tile::STAGES> st;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
         delta_unit u;
@@ -64,7 +69,8 @@ __device__ inline void scan_produce(const scan_fwd &a, unsigned char *shared, co
             const uint32_t to = tile::stage_smem::at(at, st.stage), bar = tile::pipe::full(at, st.stage);
             const int head = u.head, len = min(CHUNK, u.stop - row);
             tile::pipe::producer_acquire(at, st);
-            meta[st.stage] = {row, len, row == u.begin, row + CHUNK >= u.stop, head, u.half, u.doc, row == u.row ? from : FROM_BEFORE};
+            meta[st.stage] = {row,  len,    row == u.begin, row + CHUNK >= u.stop,
+                              head, u.half, u.doc,          row == u.row ? from : FROM_BEFORE};
             mbar_arrive_expect(bar, 2 * TILE + WGS * SLAB + len * (2 * SLAB_ROW + 32));
             tma_load(tile::k_smem::at(to), k, bar, row, slab);
             bulk_load(tile::f_smem::at(to), a.m.factors + (int64_t)head * a.docs.rows + row, len * 32, bar);
@@ -90,8 +96,8 @@ template <int WGS> struct scan_group {
     struct { int row, len, slab, stage; } before; // the chunk whose O is in o; row < 0: none
 
     __device__ scan_group(const scan_fwd &a_, unsigned char *shared)
-        : a(a_), meta((const scan_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)), wg(threadIdx.x / WARPGROUP),
-          thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
+        : a(a_), meta((const scan_meta *)(shared + tile::meta_smem::AT)), at(shared_at(shared)),
+          wg(threadIdx.x / WARPGROUP), thread(threadIdx.x % WARPGROUP), warp(thread / WARP), lane(thread % WARP)
     {
         out = tile::out_smem::at(at, wg);
         sent = (scan_out *)(shared + tile::sent_smem::AT) + wg;
@@ -105,7 +111,8 @@ template <int WGS> struct scan_group {
     __device__ void begin(const scan_meta &c)
     {
         if (c.from >= 0) {
-            const float *from = piece_state(a.m.link, a.docs, c.from, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD + acc_col(thread, 0);
+            const float *from = piece_state(a.m.link, a.docs, c.from, c.head) +
+                                ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD + acc_col(thread, 0);
 #pragma unroll
             for (int i = 0; i < 64; i += 2) {
                 const float2 x = *(const float2 *)(from + i / 2 % 2 * (8 * HEAD) + i / 4 * 8);
@@ -124,7 +131,9 @@ template <int WGS> struct scan_group {
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
         for (int i = threadIdx.x; i < CHUNK * 2; i += WGS * WARPGROUP)
-            if (i / 2 >= len) asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0) : "memory");
+            if (i / 2 >= len)
+                asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(tile::f_smem::at(stage) + i * 16), "r"(0)
+                             : "memory");
         fence_async();
         named_sync(15, WGS * WARPGROUP);
     }
@@ -132,7 +141,8 @@ template <int WGS> struct scan_group {
     // ---- The phases of a chunk.
 
     // Queues S^T K^T and the first half of S^T Q^T; O of the chunk before is packed into before_o.
-    __device__ __forceinline__ void state_queue(uint32_t stage, uint32_t (&sp)[8][4], float (&ks)[32], uint32_t (&before_o)[4][4])
+    __device__ __forceinline__ void state_queue(uint32_t stage, uint32_t (&sp)[8][4], float (&ks)[32],
+                                                uint32_t (&before_o)[4][4])
     {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -142,7 +152,8 @@ template <int WGS> struct scan_group {
         fresh(ks);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 8; i++) wgmma_rs<64>(ks, sp[i], operand_k(tile::k_smem::at(stage) + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 8; i++)
+            wgmma_rs<64>(ks, sp[i], operand_k(tile::k_smem::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
         wgmma_wait<1>(); // O of the chunk before
         hold(o);
@@ -152,11 +163,13 @@ template <int WGS> struct scan_group {
         fresh(o);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<64>(o, sp[i], operand_k(tile::q_smem::at(stage) + step_k(i, CHUNK)), i > 0);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<64>(o, sp[i], operand_k(tile::q_smem::at(stage) + step_k(i, CHUNK)), i > 0);
         wgmma_commit();
     }
     // R^T = beta V^T - beta e (S^T K^T), as operand A.
-    __device__ __forceinline__ void residual(uint32_t factors, const uint32_t (&v)[4][4], const float (&ks)[32], uint32_t (&r)[4][4]) const
+    __device__ __forceinline__ void residual(uint32_t factors, const uint32_t (&v)[4][4], const float (&ks)[32],
+                                             uint32_t (&r)[4][4]) const
     {
         const uint32_t column = lane % 4 * 2;
 #pragma unroll
@@ -165,12 +178,14 @@ template <int WGS> struct scan_group {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t x = v[n / 2][n % 2 * 2 + half];
-                r[n / 2][n % 2 * 2 + half] = two_bf16(f0.x * low_f32(x) - f0.y * ks[4 * n + 2 * half], f1.x * high_f32(x) - f1.y * ks[4 * n + 2 * half + 1]);
+                r[n / 2][n % 2 * 2 + half] = two_bf16(f0.x * low_f32(x) - f0.y * ks[4 * n + 2 * half],
+                                                      f1.x * high_f32(x) - f1.y * ks[4 * n + 2 * half + 1]);
             }
         }
     }
     // Queues D^T = R^T T^T and the second half of S^T Q^T.
-    __device__ __forceinline__ void delta_queue(uint32_t stage, const uint32_t (&sp)[8][4], uint32_t (&r)[4][4], float (&d)[32])
+    __device__ __forceinline__ void delta_queue(uint32_t stage, const uint32_t (&sp)[8][4], uint32_t (&r)[4][4],
+                                                float (&d)[32])
     {
         fresh(d);
 #pragma unroll
@@ -184,19 +199,23 @@ template <int WGS> struct scan_group {
         wgmma_commit();
     }
     // S that enters the chunk and O of the chunk before, to shared memory.
-    __device__ __forceinline__ void out_store(const scan_meta &c, const uint32_t (&sp)[8][4], const uint32_t (&before_o)[4][4]) const
+    __device__ __forceinline__ void out_store(const scan_meta &c, const uint32_t (&sp)[8][4],
+                                              const uint32_t (&before_o)[4][4]) const
     {
         named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
         if (a.m.s && !c.first)
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                store8x8x4(fragment_at(tile::out_s_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1], sp[i][2], sp[i][3]);
+                store8x8x4(fragment_at(tile::out_s_smem::at(out) + i / 4 * SLAB, warp, lane, i % 4), sp[i][0], sp[i][1],
+                           sp[i][2], sp[i][3]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store8x8x4_trans(fragment_at_trans(tile::out_o_smem::at(out), warp, lane, i), before_o[i][0], before_o[i][1], before_o[i][2], before_o[i][3]);
+            store8x8x4_trans(fragment_at_trans(tile::out_o_smem::at(out), warp, lane, i), before_o[i][0],
+                             before_o[i][1], before_o[i][2], before_o[i][3]);
     }
     // Queues S^T += (f D^T) K; e_q is what S^T Q^T is scaled by.
-    __device__ __forceinline__ void state_update(uint32_t stage, const float (&d)[32], uint32_t (&df)[4][4], float (&e_q)[16])
+    __device__ __forceinline__ void state_update(uint32_t stage, const float (&d)[32], uint32_t (&df)[4][4],
+                                                 float (&e_q)[16])
     {
         const uint32_t factors = tile::f_smem::at(stage), column = lane % 4 * 2;
 #pragma unroll
@@ -214,11 +233,13 @@ template <int WGS> struct scan_group {
         for (int i = 0; i < 4; i++) hold(df[i]);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma_rs<HEAD, 1>(s, df[i], operand_mn(tile::k_smem::at(stage) + step_mn(i), SLAB), 1);
+        for (int i = 0; i < 4; i++)
+            wgmma_rs<HEAD, 1>(s, df[i], operand_mn(tile::k_smem::at(stage) + step_mn(i), SLAB), 1);
         wgmma_commit();
     }
     // Queues O^T = s e (S^T Q^T) + D^T P^T; dp is D^T.
-    __device__ __forceinline__ void output_queue(uint32_t stage, const float (&d)[32], const float (&e_q)[16], uint32_t (&dp)[4][4])
+    __device__ __forceinline__ void output_queue(uint32_t stage, const float (&d)[32], const float (&e_q)[16],
+                                                 uint32_t (&dp)[4][4])
     {
 #pragma unroll
         for (int n = 0; n < 8; n++) {
@@ -239,8 +260,9 @@ template <int WGS> struct scan_group {
         wgmma_commit();
     }
 
-    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the chunk before left so.
-    // The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the gaps that the arithmetic between leaves.
+    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the
+    // chunk before left so. The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the
+    // gaps that the arithmetic between leaves.
     __device__ void step(const scan_meta &c, uint32_t stage)
     {
         const uint32_t factors = tile::f_smem::at(stage);
@@ -250,7 +272,8 @@ template <int WGS> struct scan_group {
         const float decay = exp2_fast(shared_float4(factors + (c.len - 1) * 32 + 16).x);
         uint32_t v[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) load8x8x4_trans(v[i], fragment_at_trans(tile::v_smem::at(stage) + wg * SLAB, warp, lane, i));
+        for (int i = 0; i < 4; i++)
+            load8x8x4_trans(v[i], fragment_at_trans(tile::v_smem::at(stage) + wg * SLAB, warp, lane, i));
         wgmma_wait<1>();
         hold(ks);
         uint32_t r[4][4];
@@ -275,7 +298,8 @@ template <int WGS> struct scan_group {
         if (a.m.d)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                store8x8x4_trans(fragment_at_trans(tile::out_d_smem::at(out), warp, lane, i), dp[i][0], dp[i][1], dp[i][2], dp[i][3]);
+                store8x8x4_trans(fragment_at_trans(tile::out_d_smem::at(out), warp, lane, i), dp[i][0], dp[i][1],
+                                 dp[i][2], dp[i][3]);
         const int half = c.half + wg;
         send(a.m.s && !c.first ? a.m.s + state_image(a.docs, c.head, half, c.row) : NULL,
              a.m.d ? a.m.d + half_image(a.docs, c.head, half, c.row) : NULL, c.len * SLAB_ROW);
@@ -295,7 +319,8 @@ template <int WGS> struct scan_group {
         sync();
         for (int i = thread; i < before.len * 8; i += WARPGROUP) {
             const uint4 x = shared_uint4(tile::out_o_smem::at(out) + slab_offset(i / 8, i % 8 * 8));
-            *(uint4 *)(a.o + (int64_t)(before.row + i / 8) * (a.docs.heads * HEAD) + before.slab * HALF + i % 8 * 8) = x;
+            *(uint4 *)(a.o + (int64_t)(before.row + i / 8) * (a.docs.heads * HEAD) + before.slab * HALF + i % 8 * 8) =
+                x;
         }
     }
     __device__ void release(int stage) const
@@ -352,8 +377,8 @@ template <int WGS> __device__ inline void scan_empty(const scan_fwd &a)
 
 template <int WGS>
 __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
-    delta_scan_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-                      const __grid_constant__ CUtensorMap o, const scan_fwd a)
+    delta_scan_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                      const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap o, const scan_fwd a)
 {
 #ifdef TILE90
     using tile = scan_tile<WGS>;
@@ -373,7 +398,8 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
         if (warp == 4 * WGS && one_lane()) scan_produce<WGS>(a, shared, &q, &k, &v);
         const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
         if (wg >= 0 && wg < WGS)
-            scan_store<tile::out_s_smem::AT, tile::out_d_smem::AT, tile::out_o_smem::AT>((const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), &o, wg);
+            scan_store<tile::out_s_smem::AT, tile::out_d_smem::AT, tile::out_o_smem::AT>(
+                (const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), &o, wg);
     } else {
         if constexpr (WGS == 2) registers_take<240>();
         scan_group<WGS>(a, shared).run();
@@ -393,8 +419,10 @@ template <int WGS> static status queue_scan(const struct delta_fwd_args *a, cons
     TRY(tile_map_rows(&k, s, a->k, d.rows, a->k_stride, d.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&v, s, a->v, d.rows, a->v_stride, d.heads * HEAD, CHUNK, WGS));
     TRY(tile_map_rows(&o, s, a->o, d.rows, d.heads * HEAD, d.heads * HEAD, CHUNK, 1));
-    cudaFuncSetAttribute(delta_scan_kernel<WGS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES); // a failure shows at the launch
-    delta_scan_kernel<WGS><<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
+    // a failure shows at the launch
+    cudaFuncSetAttribute(delta_scan_kernel<WGS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    delta_scan_kernel<WGS>
+        <<<(unsigned)(units < each ? units : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "delta_fwd (hopper)");
 }
 
@@ -419,7 +447,8 @@ extern "C" status delta_hopper_fwd(const struct delta_fwd_args *a, dev_stream s)
     m.d = saved.d;
     m.chain_back = saved.chain_back;
     const struct delta_docs docs = delta_hopper_docs(n, a->cu_seqlens);
-    const struct delta_prepare_args prepare = {a->q, a->k, a->g, a->beta, a->q_stride, a->k_stride, docs, m, (float)a->scale, a->normalize};
+    const struct delta_prepare_args prepare = {a->q,        a->k, a->g, a->beta,         a->q_stride,
+                                               a->k_stride, docs, m,    (float)a->scale, a->normalize};
     const scan_fwd x = {docs, m, (__nv_bfloat16 *)a->o, (const float *)a->state_in, (float *)a->state_out};
     TRY(delta_hopper_prepare(&prepare, s));
     if (docs.cut) TRY(delta_hopper_pieces(a, &docs, &m, s));

@@ -1,11 +1,13 @@
-// The gated delta rule on Hopper: long documents in pieces (gdn_delta_sm90.cuh), the forward's first step and the second one of both passes.
+// The gated delta rule on Hopper: long documents in pieces (gdn_delta_sm90.cuh), the forward's first step and the
+// second one of both passes.
 //
-//   ends    a block of threads has a piece, a head and one of two kinds of states: B of dv = 128 columns or, from the identity, A of 128. As the
-//           scan forward without what leaves it: S^T K^T -> R^T -> D^T = R^T T^T -> S^T. No such piece is a document's last one, so all its
-//           chunks are whole.
-//   join    X' = X A^T + B (forward), X' = X A + C (backward) for 8 of the 128 rows of S^T, piece after piece: rows are independent, so there are
-//           16 blocks of threads for each head. Factors are split in two tf32 each and three of the four matmuls taken, so that the sum over
-//           pieces is as good as in f32 (of FMAs alone, shared memory would be read five times as long).
+//   ends    a block of threads has a piece, a head and one of two kinds of states: B of dv = 128 columns or, from the
+//           identity, A of 128. As the scan forward without what leaves it: S^T K^T -> R^T -> D^T = R^T T^T -> S^T. No
+//           such piece is a document's last one, so all its chunks are whole.
+//   join    X' = X A^T + B (forward), X' = X A + C (backward) for 8 of the 128 rows of S^T, piece after piece: rows are
+//           independent, so there are 16 blocks of threads for each head. Factors are split in two tf32 each and three
+//           of the four matmuls taken, so that the sum over pieces is as good as in f32 (of FMAs alone, shared memory
+//           would be read five times as long).
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 // ---- ends
@@ -29,7 +31,8 @@ struct ends_args {
 
 #ifdef TILE90
 
-__device__ inline void ends_produce(const ends_args &a, uint32_t at, const CUtensorMap *k, const CUtensorMap *v, const delta_piece &p, int head, int kind)
+__device__ inline void ends_produce(const ends_args &a, uint32_t at, const CUtensorMap *k, const CUtensorMap *v,
+                                    const delta_piece &p, int head, int kind)
 {
     const int slab = head / a.docs.group * 2;
     pipeline_state<ENDS_STAGES> st;
@@ -56,10 +59,11 @@ struct ends_group {
     {
         float *to = piece_state(base, a.docs, slot, head) + state_row() * HEAD + acc_col(thread, 0);
 #pragma unroll
-        for (int i = 0; i < 64; i += 2) *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(s[i], s[i + 1]);
+        for (int i = 0; i < 64; i += 2)
+            *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(s[i], s[i + 1]);
     }
-    // A^T as join reads it: an accumulator's n-th 16 by 8 tile is the backward's operand as it lies, rows of A^T being rows of M; for the forward
-    // it is transposed. A k of 8 columns is in any order, if both factors have the same.
+    // A^T as join reads it: an accumulator's n-th 16 by 8 tile is the backward's operand as it lies, rows of A^T being
+    // rows of M; for the forward it is transposed. A k of 8 columns is in any order, if both factors have the same.
     __device__ void store_chain(int slot) const
     {
         const int tile = wg * 4 + warp, g = lane / 4, t = lane % 4;
@@ -68,13 +72,16 @@ struct ends_group {
         for (int n = 0; n < 16; n += 2)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                fwd[((n / 2 * 16 + tile * 2 + i / 2) * WARP + (2 * t + i % 2) * 4 + g % 4) * 2 + g / 4] = make_float2(s[4 * n + i], s[4 * n + 4 + i]);
+                fwd[((n / 2 * 16 + tile * 2 + i / 2) * WARP + (2 * t + i % 2) * 4 + g % 4) * 2 + g / 4] =
+                    make_float2(s[4 * n + i], s[4 * n + 4 + i]);
         if (a.m.chain_back == NULL) return;
         float4 *back = (float4 *)piece_state(a.m.chain_back, a.docs, slot, head);
 #pragma unroll
-        for (int n = 0; n < 16; n++) back[(tile * 16 + n) * WARP + lane] = make_float4(s[4 * n], s[4 * n + 2], s[4 * n + 1], s[4 * n + 3]);
+        for (int n = 0; n < 16; n++)
+            back[(tile * 16 + n) * WARP + lane] = make_float4(s[4 * n], s[4 * n + 2], s[4 * n + 1], s[4 * n + 3]);
     }
-    // The identity; nothing; or what enters the document, which the last step finds in the last piece's slot: state_out may lie over state_in.
+    // The identity; nothing; or what enters the document, which the last step finds in the last piece's slot: state_out
+    // may lie over state_in.
     __device__ void begin()
     {
         const bool outside = kind == ENDS_B && p.index == 0 && a.state_in;
@@ -121,7 +128,8 @@ struct ends_group {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t x = v[n / 2][n % 2 * 2 + half];
-                r[n / 2][n % 2 * 2 + half] = two_bf16(f0.x * low_f32(x) - f0.y * ks[4 * n + 2 * half], f1.x * high_f32(x) - f1.y * ks[4 * n + 2 * half + 1]);
+                r[n / 2][n % 2 * 2 + half] = two_bf16(f0.x * low_f32(x) - f0.y * ks[4 * n + 2 * half],
+                                                      f1.x * high_f32(x) - f1.y * ks[4 * n + 2 * half + 1]);
             }
         }
         fresh(d);
@@ -178,7 +186,8 @@ __global__ void __launch_bounds__(ENDS_THREADS, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t at = shared_at(shared);
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0);
-    const int kind = blockIdx.x % ENDS_KINDS, head = blockIdx.x / ENDS_KINDS % a.docs.heads, slot = blockIdx.x / ENDS_KINDS / a.docs.heads;
+    const int kind = blockIdx.x % ENDS_KINDS, head = blockIdx.x / ENDS_KINDS % a.docs.heads,
+              slot = blockIdx.x / ENDS_KINDS / a.docs.heads;
     const delta_piece p = a.m.pieces[slot];
     if (p.index + 1 >= p.count || (kind == ENDS_A && p.index == 0)) return; // nobody wants them
     if (threadIdx.x == 0) {
@@ -219,7 +228,8 @@ __device__ inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uin
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-template <int COUNT> __device__ inline void split(uint32_t (&high)[COUNT], uint32_t (&low)[COUNT], const float (&x)[COUNT])
+template <int COUNT>
+__device__ inline void split(uint32_t (&high)[COUNT], uint32_t (&low)[COUNT], const float (&x)[COUNT])
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
@@ -238,7 +248,8 @@ template <join_pass PASS> struct join_group {
     __device__ void fetch(float4 (&m)[JOIN_STEPS], const float *chain) const
     {
 #pragma unroll
-        for (int i = 0; i < JOIN_STEPS; i++) m[i] = __ldg((const float4 *)chain + (tile * 16 + half * JOIN_STEPS + i) * WARP + lane);
+        for (int i = 0; i < JOIN_STEPS; i++)
+            m[i] = __ldg((const float4 *)chain + (tile * 16 + half * JOIN_STEPS + i) * WARP + lane);
     }
     __device__ void multiply(float (*to)[JOIN_PITCH], const float4 (&m)[JOIN_STEPS], const float (*x)[JOIN_PITCH]) const
     {
@@ -246,7 +257,8 @@ template <join_pass PASS> struct join_group {
         float sum[4] = {}, rest[4] = {};
 #pragma unroll
         for (int i = 0; i < JOIN_STEPS; i++) {
-            const float a[4] = {m[i].x, m[i].y, m[i].z, m[i].w}, b[2] = {row[i * 8], row[i * 8 + (PASS == JOIN_FWD ? 4 : 1)]};
+            const float a[4] = {m[i].x, m[i].y, m[i].z, m[i].w},
+                        b[2] = {row[i * 8], row[i * 8 + (PASS == JOIN_FWD ? 4 : 1)]};
             uint32_t a_high[4], a_low[4], b_high[2], b_low[2];
             split(a_high, a_low, a);
             split(b_high, b_low, b);
@@ -260,7 +272,8 @@ template <join_pass PASS> struct join_group {
 };
 #endif
 
-template <join_pass PASS> __global__ void __launch_bounds__(JOIN_THREADS) delta_join_kernel(const delta_docs d, const delta_memory_map m)
+template <join_pass PASS>
+__global__ void __launch_bounds__(JOIN_THREADS) delta_join_kernel(const delta_docs d, const delta_memory_map m)
 {
 #ifdef TILE90
     __shared__ float x[JOIN_ROWS][JOIN_PITCH], part[JOIN_HALVES][JOIN_ROWS][JOIN_PITCH];
@@ -271,7 +284,8 @@ template <join_pass PASS> __global__ void __launch_bounds__(JOIN_THREADS) delta_
     if (p.count == 0 || p.index > 0) return;
     const int rows = __ldg(d.cu + p.doc + 1) - p.row, steps = p.count - 2;
     if ((int)threadIdx.x < p.count)
-        slots[PASS == JOIN_FWD ? threadIdx.x : p.count - 1 - threadIdx.x] = piece_slot(d, p.row, rows, p.count, threadIdx.x);
+        slots[PASS == JOIN_FWD ? threadIdx.x : p.count - 1 - threadIdx.x] =
+            piece_slot(d, p.row, rows, p.count, threadIdx.x);
     __syncthreads();
     const join_group<PASS> g;
     float4 chain[JOIN_STEPS], chain_ahead[JOIN_STEPS];
@@ -305,19 +319,23 @@ template <join_pass PASS> __global__ void __launch_bounds__(JOIN_THREADS) delta_
 
 // ---- Launchers.
 
-template <join_pass PASS> static status queue_join(const struct delta_docs *d, const struct delta_memory_map *m, dev_stream s)
+template <join_pass PASS>
+static status queue_join(const struct delta_docs *d, const struct delta_memory_map *m, dev_stream s)
 {
-    delta_join_kernel<PASS><<<(unsigned)(d->slots * d->heads * (HEAD / JOIN_ROWS)), JOIN_THREADS, 0, queue_of(s)>>>(*d, *m);
+    delta_join_kernel<PASS>
+        <<<(unsigned)(d->slots * d->heads * (HEAD / JOIN_ROWS)), JOIN_THREADS, 0, queue_of(s)>>>(*d, *m);
     return cuda_set_launched(s, "delta (hopper, join)");
 }
 
-status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_docs *d, const struct delta_memory_map *m, dev_stream s)
+status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_docs *d, const struct delta_memory_map *m,
+                           dev_stream s)
 {
     const ends_args x = {*d, *m, (const float *)a->state_in};
     CUtensorMap k, v;
     TRY(tile_map_rows(&k, s, a->k, d->rows, a->k_stride, d->heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&v, s, a->v, d->rows, a->v_stride, d->heads * HEAD, CHUNK, ENDS_WGS));
-    cudaFuncSetAttribute(delta_ends_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ENDS_BYTES); // a failure shows at the launch
+    // a failure shows at the launch
+    cudaFuncSetAttribute(delta_ends_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ENDS_BYTES);
     delta_ends_kernel<<<(unsigned)(d->slots * d->heads * ENDS_KINDS), ENDS_THREADS, ENDS_BYTES, queue_of(s)>>>(k, v, x);
     TRY(cuda_set_launched(s, "delta_fwd (hopper, ends)"));
     return queue_join<JOIN_FWD>(d, m, s);

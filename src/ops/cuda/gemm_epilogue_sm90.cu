@@ -1,21 +1,26 @@
-// Products on Hopper with what follows them at their end, SwiGLU or rotation: what they form is not read again from memory. BF16, f32 sums.
+// Products on Hopper with what follows them at their end, SwiGLU or rotation: what they form is not read again from
+// memory. BF16, f32 sums.
 //
 //   matmul   A                    B                                            C
-//   FWD       x [rows][64 of d]    up.weight: 128 gates', 128 ups' [64 of d]    gu [128 rows][128 gates and their ups], m [128][128]
-//   BWD       dy [rows][64 of d]   down.weight [64 of d][256 of f]              dm [128 rows][256], which becomes dgu and m with gu
-//   TURN      x [rows][64 of d]    qkv.weight: 128 rows of heads' first halves, qkv [128 rows][128 pairs of columns], q's and k's rotated
-//                                  128 of their second halves [64 of d]
+//   FWD       x [rows][64 of d]    up.weight: 128 gates', 128 ups' [64 of d]    gu [128 rows][128 gates and their ups],
+//                                                                               m [128][128]
+//   BWD       dy [rows][64 of d]   down.weight [64 of d][256 of f]              dm [128 rows][256], which becomes dgu
+//                                                                               and m with gu
+//   TURN      x [rows][64 of d]    qkv.weight: 128 rows of heads' first halves, qkv [128 rows][128 pairs of columns],
+//                                  q's and k's rotated 128 of their second halves [64 of d]
 //
-// Two blocks, a cluster, take two tiles below each other: the same B, of which each loads a half into both (multicast). Clusters stay and
-// take every gridDim.x / 2-th pair of tiles; pairs that run at the same time are near each other in rows and columns, so that both operands
-// come from L2.
+// Two blocks, a cluster, take two tiles below each other: the same B, of which each loads a half into both (multicast).
+// Clusters stay and take every gridDim.x / 2-th pair of tiles; pairs that run at the same time are near each other in
+// rows and columns, so that both operands come from L2.
 //
 //   warp 0               loads: one thread, by TMA
-//   warps 1 to 3         end tiles: read them as BF16 in shared memory, write to global memory, beside the matmuls of the next tile
-//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread, rounded into shared memory
+//   warps 1 to 3         end tiles: read them as BF16 in shared memory, write to global memory, beside the matmuls of
+//                        the next tile
+//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread, rounded into
+//                        shared memory
 //
-// What is rounded to BF16 between matmul and end is what would have been stored there, so m has the same bits whichever kernel forms it
-// again.
+// What is rounded to BF16 between matmul and end is what would have been stored there, so m has the same bits whichever
+// kernel forms it again.
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 #include "ops/cuda/tile_sm90.cuh"
@@ -29,7 +34,8 @@ namespace {
 enum product { FWD, BWD, TURN };
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
-enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 }; // warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
+// warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
+enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 };
 using a_smem = smem_field<0, A_BYTES, STAGES>;
 using b_smem = smem_field<a_smem::END, B_BYTES, STAGES>;
 using out_smem = smem_field<b_smem::END, OUT_BYTES>;
@@ -38,7 +44,8 @@ using pipe = pipeline<rows_smem::END, STAGES>;
 using came_bars = smem_field<pipe::END, 8, ENDERS * SLOTS>; // full, of each slot of rows_smem
 enum { BYTES = came_bars::END };
 static_assert(BYTES <= 232448, "shared memory");
-enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP }; // named barriers, of each consumer; their threads
+// named barriers, of each consumer; their threads
+enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP };
 
 struct problem {
     __nv_bfloat16 *gu, *dgu, *m; // [rows][2 f], [rows][f]
@@ -55,11 +62,13 @@ struct place { int row, column; }; // of C: column of f
 
 template <product P> __device__ inline place tile_at(const problem &p, int t, int rank)
 {
-    const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first), in = t % whole;
+    const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first),
+              in = t % whole;
     return {((first + in % here) * PAIR + rank) * M, in / here * (P == BWD ? N : N / 2)};
 }
 
-template <product P> __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
+template <product P>
+__device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
 {
     pipeline_state<STAGES> s;
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
@@ -95,7 +104,8 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == BWD ? step_mn(k) : k * 32), i > 0 || k > 0);
+                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == BWD ? step_mn(k) : k * 32),
+                                         i > 0 || k > 0);
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
@@ -122,7 +132,10 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
 __device__ inline int4 shared_load16(uint32_t from)
 {
     int4 x;
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(from)
+                 : "memory");
     return x;
 }
 typedef vec<__nv_bfloat16, 8> eight;
@@ -132,16 +145,18 @@ __device__ inline eight as_eight(const int4 &x) { return *reinterpret_cast<const
 __device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
 {
     const int4 &v = reinterpret_cast<const int4 &>(x);
-    asm volatile("{\n.reg .pred is;\nsetp.ne.s32 is, %0, 0;\n@is st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}\n" ::"r"((int)is), "l"(to), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .pred is;\nsetp.ne.s32 is, %0, 0;\n@is st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}\n" ::"r"((int)is),
+        "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
 }
 
 // 64 rows of 128 gates and their ups; warps take two rows in turn, several turns at a time.
 __device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, int wg)
 {
     enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 }; // of a row; rows at a time
-    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
+    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
+              column = x.column + chunk * 8;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
     for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
         eight gate[TURNS], up[TURNS];
@@ -171,7 +186,8 @@ __device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, in
 __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, int wg)
 {
     enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 };
-    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS, column = x.column + chunk * 8;
+    const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
+              column = x.column + chunk * 8;
     const int head = column / p.half, in = column % p.half;
     const bool turned = column < p.turned;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
@@ -180,7 +196,8 @@ __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, i
         int position[TURNS];
         float4 c[TURNS][2], s[TURNS][2];
 #pragma unroll
-        for (int k = 0; k < TURNS; k++) position[k] = turned ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
+        for (int k = 0; k < TURNS; k++)
+            position[k] = turned ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
 #pragma unroll
         for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
             const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
@@ -192,7 +209,8 @@ __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, i
 #pragma unroll
             for (int q = 0; q < 2; q++) {
                 const int64_t angle = (int64_t)position[k] * p.half + in + q * 4;
-                if (turned) c[k][q] = __ldg((const float4 *)(p.cos + angle)), s[k][q] = __ldg((const float4 *)(p.sin + angle));
+                if (turned)
+                    c[k][q] = __ldg((const float4 *)(p.cos + angle)), s[k][q] = __ldg((const float4 *)(p.sin + angle));
             }
 #pragma unroll
         for (int k = 0; k < TURNS; k++) {
@@ -214,12 +232,14 @@ __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, i
     }
 }
 
-// The two rows that a warp ends at a time, in their order: every third two of each tile's that exist. None left: t is behind the last tile.
+// The two rows that a warp ends at a time, in their order: every third two of each tile's that exist. None left: t is
+// behind the last tile.
 struct walk {
     const problem &p;
     int rank, t, in;
     place x;
-    __device__ walk(const problem &p_, int rank_) : p(p_), rank(rank_), t(blockIdx.x / PAIR), in(2 * (threadIdx.x / WARP - 1 - ENDERS))
+    __device__ walk(const problem &p_, int rank_)
+        : p(p_), rank(rank_), t(blockIdx.x / PAIR), in(2 * (threadIdx.x / WARP - 1 - ENDERS))
     {
         if (more()) x = tile_at<BWD>(p, t, rank);
         next();
@@ -241,11 +261,14 @@ __device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, co
     const int own = (threadIdx.x / WARP - 1) * SLOTS + slot.stage;
     if (!w.more() || !one_lane()) return;
     mbar_arrive_expect(came_bars::at(at, own), SLOT);
-    tma_load_heads(rows_smem::at(at, own), gu, came_bars::at(at, own), w.x.column / SLAB_COLS, w.x.row + w.in); // rows are the map's heads
+    // rows are the map's heads
+    tma_load_heads(rows_smem::at(at, own), gu, came_bars::at(at, own), w.x.column / SLAB_COLS, w.x.row + w.in);
 }
 
-// Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded a step before.
-__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg, walk &ahead, pipeline_state<SLOTS> &slot)
+// Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded
+// a step before.
+__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg,
+                               walk &ahead, pipeline_state<SLOTS> &slot)
 {
     const int warp = threadIdx.x / WARP - 1, chunk = threadIdx.x % WARP, column = x.column + chunk * 8;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
@@ -315,8 +338,8 @@ template <product P> __device__ inline void end(const problem &p, const CUtensor
 
 template <product P>
 __global__ void __launch_bounds__(THREADS, 1)
-    ended_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap gu,
-                       const problem p)
+    ended_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                      const __grid_constant__ CUtensorMap gu, const problem p)
 {
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -342,8 +365,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 enum { GROUP = 8 };
 
 template <product P>
-status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, problem &p, int64_t rows, int64_t f, int64_t d, const char *name,
-             dev_stream s)
+status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, problem &p, int64_t rows, int64_t f,
+             int64_t d, const char *name, dev_stream s)
 {
     const int width = P == BWD ? N : N / 2;
     p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / K);
@@ -354,11 +377,13 @@ status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, 
 
 // The GEMM as the kernels take it: rows x d, by a weight of 2 f or d rows.
 template <product P>
-status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct gemm_args *g, dev_stream s)
+status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct gemm_args *g,
+                    dev_stream s)
 {
     const struct epilogue_swiglu &x = g->epilogue.swiglu;
     problem p = {};
-    p.gu = (__nv_bfloat16 *)(P == FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu, p.m = (__nv_bfloat16 *)x.act;
+    p.gu = (__nv_bfloat16 *)(P == FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu,
+    p.m = (__nv_bfloat16 *)x.act;
     return queue<P>(a, b, gu, p, g->m, P == FWD ? g->n / 2 : g->n, g->k, "swiglu_gemm", s);
 }
 
@@ -376,8 +401,8 @@ status swiglu_bwd(const struct gemm_args *g, dev_stream s)
     const cuuint64_t rows = (cuuint64_t)g->m, f = (cuuint64_t)g->n;
     TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
     TRY(tile_map_rows(&b, s, g->b.data, g->k, g->n, g->n, K, N / 2 / SLAB_COLS));
-    TRY(tile_map<4>(&gu, s, g->epilogue.swiglu.gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */}, {f * 4, SLAB_ROW, f * 2},
-                    {SLAB_COLS, 2, N / SLAB_COLS, 2}));
+    TRY(tile_map<4>(&gu, s, g->epilogue.swiglu.gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */},
+                    {f * 4, SLAB_ROW, f * 2}, {SLAB_COLS, 2, N / SLAB_COLS, 2}));
     return queue_swiglu<BWD>(a, b, gu, g, s);
 }
 
@@ -404,8 +429,8 @@ bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 bool operands_fit(const struct gemm_args *g, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
-    return set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 && g->m < INT32_MAX && g->k < INT32_MAX &&
-           aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
+    return set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 &&
+           g->m < INT32_MAX && g->k < INT32_MAX && aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
 }
 
 bool swiglu_fits(const struct gemm_args *g, int64_t f)

@@ -8,15 +8,17 @@ namespace {
 // A block of 16 x 16 threads computes tiles of 64 x 64; thread (x, y) has rows y + 16 r and columns x + 16 q.
 enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
 
-// Element (i, kk) of op(a) lies at i * a_row + kk * a_k, element (kk, j) of op(b) at kk * b_k + j * b_col. One of the two is 1.
+// Element (i, kk) of op(a) lies at i * a_row + kk * a_k, element (kk, j) of op(b) at kk * b_k + j * b_col. One of the
+// two is 1.
 struct strides {
     int64_t a_row, a_k, b_k, b_col;
 };
 
-// The part [first, first + TILE) x [k0, k0 + SLICE) of an operand, zero outside it. Neighbouring threads read neighbouring addresses.
+// The part [first, first + TILE) x [k0, k0 + SLICE) of an operand, zero outside it. Neighbouring threads read
+// neighbouring addresses.
 template <typename T>
-__device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64_t stride_k, int64_t first, int64_t count,
-                     int64_t k0, int64_t k)
+__device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64_t stride_k, int64_t first,
+                     int64_t count, int64_t k0, int64_t k)
 {
     const int t = threadIdx.x;
     for (int r = 0; r < TILE * SLICE / THREADS; r++) {
@@ -87,8 +89,8 @@ template <typename T, typename C> void launch_product(const struct gemm_args *g,
 
 template <typename T, typename C> void launch_fill(const struct gemm_args *g, dev_stream s)
 {
-    fill<T, C><<<grid(g->m, g->n, 1, THREADS), THREADS, 0, queue_of(s)>>>((C *)g->c, (const T *)gemm_bias(g), g->m, g->n,
-                                                                         g->accum == ACCUM_ADD);
+    fill<T, C><<<grid(g->m, g->n, 1, THREADS), THREADS, 0, queue_of(s)>>>((C *)g->c, (const T *)gemm_bias(g), g->m,
+                                                                          g->n, g->accum == ACCUM_ADD);
 }
 
 } // namespace

@@ -1,18 +1,23 @@
 // Cross-entropy: one block per row, the row read once from memory and its gradient written once.
 //
-//   pass 1   every thread keeps a running maximum and sum of its columns; as much of the row as two blocks of an SM can hold stays in
-//            shared memory, the rest hopefully in L2                                                     reads ldt
+//   pass 1   every thread keeps a running maximum and sum of its columns; as much of the row as two blocks of an SM can
+//            hold stays in shared memory, the rest hopefully in L2                            reads ldt
 //   pass 2   dz from the kept columns, in place of the logits where they are the same memory             writes dt
 //
-// Exponents are of base 2: c = max log2(e), rounded, is what all exponents are relative to and what the logarithm is added to, so its
-// rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient of its row NaN: the step's norm
-// is not finite then, and nothing is updated. (The loader checks ids; the CPU aborts.)
+// Exponents are of base 2: c = max log2(e), rounded, is what all exponents are relative to and what the logarithm is
+// added to, so its rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient
+// of its row NaN: the step's norm is not finite then, and nothing is updated. (The loader checks ids; the CPU aborts.)
 #include "ops/cuda/device.cuh"
 #include <math.h>
 
 namespace {
 
-enum { THREADS = 512, BLOCKS = 2 /* of an SM */, SIDE = 4 /* groups that a thread loads at once */, SUM_THREADS = 1024 };
+enum {
+    THREADS = 512,
+    BLOCKS = 2 /* of an SM */,
+    SIDE = 4 /* groups that a thread loads at once */,
+    SUM_THREADS = 1024
+};
 const float LOG2E = 1.44269504f, LOW = -1e30f;
 const double LN2 = 0.69314718055994530942;
 
@@ -67,7 +72,8 @@ template <typename T, int G> __device__ inline group<T, G> rounded(const float (
     return y;
 }
 
-// Shared memory for the first `count` groups of a row. A group of 32 bytes is kept in two halves, so that neighbours stand side by side.
+// Shared memory for the first `count` groups of a row. A group of 32 bytes is kept in two halves, so that neighbours
+// stand side by side.
 template <typename T, int G> struct keep {
     T *at;
     int count;
@@ -145,7 +151,8 @@ template <typename L, int G> __device__ float row_lse2(const L *z, int used, con
     return c + log2f(block_sum(r.sum * exp2_fast(r.top * LOG2E - c), line));
 }
 
-// dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, `one` less in column `target` where that is one of them.
+// dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, `one` less in column `target` where that is
+// one of them.
 struct row_factors {
     float lse2, factor, one;
 };
@@ -264,7 +271,8 @@ status hits(const struct hits_args *a, dev_stream s)
 
 // ---- logits on several ranks
 //
-// Sums are relative to 2^c with c = max log2e, rounded: the maximum goes with its sum, and whoever reads both forms the same c.
+// Sums are relative to 2^c with c = max log2e, rounded: the maximum goes with its sum, and whoever reads both forms the
+// same c.
 
 template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_kernel(const xent_part_args a)
 {
@@ -336,8 +344,8 @@ template <typename L, typename T, int G> __global__ void __launch_bounds__(THREA
 
 void check_slice(int64_t vocab, int slice, int slices, dtype dt, dtype ldt)
 {
-    CHECK(vocab > 0 && vocab * slices <= INT32_MAX / 2 && slice >= 0 && slice < slices, "slice %d of %d, of %lld columns", slice,
-          slices, (long long)vocab);
+    CHECK(vocab > 0 && vocab * slices <= INT32_MAX / 2 && slice >= 0 && slice < slices,
+          "slice %d of %d, of %lld columns", slice, slices, (long long)vocab);
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
     CHECK(ldt == DTYPE_F32 || ldt == dt, "logits of %s", dtype_name(ldt));
 }

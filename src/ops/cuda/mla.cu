@@ -1,8 +1,10 @@
-// The heads of multi-head latent attention: k from its fronts and its one rotated tail, tails rotated in place, and back.
+// The heads of multi-head latent attention: k from its fronts and its one rotated tail, tails rotated in place, and
+// back.
 //
-// A block takes a row of tokens. Bytes alone count: per row the forward reads and writes q's tails, reads k's parts and writes k. Items of
-// a row are vectors: of W elements, whole pairs, in tails, and of C elements in fronts, which are copied. What is not aligned takes
-// pairs of single elements. dk_rope is a sum over heads: PARTS threads take every PARTS-th head each, and their sums are added in order.
+// A block takes a row of tokens. Bytes alone count: per row the forward reads and writes q's tails, reads k's parts and
+// writes k. Items of a row are vectors: of W elements, whole pairs, in tails, and of C elements in fronts, which are
+// copied. What is not aligned takes pairs of single elements. dk_rope is a sum over heads: PARTS threads take every
+// PARTS-th head each, and their sums are added in order.
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
@@ -55,14 +57,16 @@ template <typename T> struct row_at {
     int64_t angle;
     int hd;
     __device__ row_at(const latent &a, int64_t row)
-        : q((T *)a.q + row * a.q_stride), nope((T *)a.k_nope + row * a.k_nope_stride), rope((T *)a.k_rope + row * a.k_rope_stride),
-          angle((int64_t)a.positions[row] * a.half), hd(a.nope + 2 * a.half)
+        : q((T *)a.q + row * a.q_stride), nope((T *)a.k_nope + row * a.k_nope_stride),
+          rope((T *)a.k_rope + row * a.k_rope_stride), angle((int64_t)a.positions[row] * a.half),
+          hd(a.nope + 2 * a.half)
     {
         k = (T *)a.k + row * a.heads * hd;
     }
 };
 
-template <int C, typename T> __device__ inline void copy_fronts(const latent &a, T *to, int to_head, const T *from, int from_head)
+template <int C, typename T>
+__device__ inline void copy_fronts(const latent &a, T *to, int to_head, const T *from, int from_head)
 {
     const int per = a.nope / C;
     for (int i = threadIdx.x; i < a.heads * per; i += THREADS) {
@@ -127,21 +131,35 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
 
 void check_shape(const latent &a, int64_t heads, int64_t nope, int64_t half)
 {
-    CHECK(heads > 0 && nope >= 0 && half > 0 && heads * (nope + 2 * half) < INT32_MAX && half <= 512, "%lld heads of %lld and 2 x %lld",
-          (long long)heads, (long long)nope, (long long)half);
+    CHECK(heads > 0 && nope >= 0 && half > 0 && heads * (nope + 2 * half) < INT32_MAX && half <= 512,
+          "%lld heads of %lld and 2 x %lld", (long long)heads, (long long)nope, (long long)half);
     CHECK(!a.q || a.q_stride >= heads * (nope + 2 * half), "q's row stride %lld", (long long)a.q_stride);
     CHECK(a.rows < INT32_MAX, "%lld rows", (long long)a.rows);
 }
 bool wide_serves(const latent &a, int width)
 {
     return aligned16(a.q) && aligned16(a.k) && aligned16(a.k_nope) && aligned16(a.k_rope) && a.q_stride % width == 0 &&
-           a.k_nope_stride % width == 0 && a.k_rope_stride % width == 0 && a.nope % width == 0 && 2 * a.half % width == 0;
+           a.k_nope_stride % width == 0 && a.k_rope_stride % width == 0 && a.nope % width == 0 &&
+           2 * a.half % width == 0;
 }
 
 status latent_fwd(const struct latent_fwd_args *x, dev_stream s)
 {
-    latent a = {x->q, x->k, (void *)x->k_nope, (void *)x->k_rope, x->q_stride, x->k_nope_stride, x->k_rope_stride, x->positions,
-                (const float *)x->cos, (const float *)x->sin, x->rows, (int)x->heads, (int)x->nope, (int)x->half, 1};
+    latent a = {x->q,
+                x->k,
+                (void *)x->k_nope,
+                (void *)x->k_rope,
+                x->q_stride,
+                x->k_nope_stride,
+                x->k_rope_stride,
+                x->positions,
+                (const float *)x->cos,
+                (const float *)x->sin,
+                x->rows,
+                (int)x->heads,
+                (int)x->nope,
+                (int)x->half,
+                1};
     check_shape(a, x->heads, x->nope, x->half);
     if (x->rows == 0) return STATUS_OK;
     BY_DTYPE(x->dt, {
@@ -155,8 +173,21 @@ status latent_fwd(const struct latent_fwd_args *x, dev_stream s)
 
 status latent_bwd(const struct latent_bwd_args *x, dev_stream s)
 {
-    latent a = {x->dq, (void *)x->dk, x->dk_nope, x->dk_rope, x->dq_stride, x->dk_nope_stride, x->dk_rope_stride, x->positions,
-                (const float *)x->cos, (const float *)x->sin, x->rows, (int)x->heads, (int)x->nope, (int)x->half, -1};
+    latent a = {x->dq,
+                (void *)x->dk,
+                x->dk_nope,
+                x->dk_rope,
+                x->dq_stride,
+                x->dk_nope_stride,
+                x->dk_rope_stride,
+                x->positions,
+                (const float *)x->cos,
+                (const float *)x->sin,
+                x->rows,
+                (int)x->heads,
+                (int)x->nope,
+                (int)x->half,
+                -1};
     check_shape(a, x->heads, x->nope, x->half);
     if (x->rows == 0) return STATUS_OK;
     const size_t shared = sizeof(float) * PARTS * 2 * (size_t)x->half;

@@ -1,5 +1,5 @@
-// Grouped matmuls of any size and type on any GPU: tiles of 64 x 64 summed in f32 by multiplication and addition. For F32, for sizes that
-// Hopper's kernel does not take, and for other GPUs.
+// Grouped matmuls of any size and type on any GPU: tiles of 64 x 64 summed in f32 by multiplication and addition. For
+// F32, for sizes that Hopper's kernel does not take, and for other GPUs.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -28,7 +28,8 @@ __device__ inline int64_t token_of(const expert_gemm_args &a, bool gathered, int
 }
 
 // The matmuls of a slice that lies in shared memory.
-__device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1], const float (*b)[TILE + 1])
+__device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1],
+                                const float (*b)[TILE + 1])
 {
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     __syncthreads();
@@ -43,7 +44,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(con
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const bool fwd = a.product == EXPERT_FWD, gathered = a.gather == EXPERT_GATHER_A;
-    const int64_t in = fwd ? a.k : a.n, out = fwd ? a.n : a.k, column = (int64_t)blockIdx.x * TILE, end = a.offsets[a.experts];
+    const int64_t in = fwd ? a.k : a.n, out = fwd ? a.n : a.k, column = (int64_t)blockIdx.x * TILE,
+                  end = a.offsets[a.experts];
     for (int64_t row = (int64_t)blockIdx.y * TILE; row < end; row += (int64_t)gridDim.y * TILE) {
         const int expert = expert_of(a, row);
         const int64_t real = (int64_t)a.offsets[expert] + a.counts[expert];
@@ -56,7 +58,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(con
                 as[kk][r] = some ? to_f32(((const T *)a.a.data)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
                 const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbours
                 const bool inside = column + c < out && first + bk < in;
-                bs[bk][c] = inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;
+                bs[bk][c] =
+                    inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;
             }
             multiply(sum, as, bs);
         }
@@ -82,8 +85,10 @@ template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(
                 const int kk = i / TILE, c = i % TILE;
                 const int64_t row = first + kk;
                 const bool some = row < end;
-                as[kk][c] = some && n0 + c < a.n ? to_f32(((const T *)a.a.data)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
-                bs[kk][c] = some && k0 + c < a.k ? to_f32(((const T *)a.b.data)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
+                as[kk][c] =
+                    some && n0 + c < a.n ? to_f32(((const T *)a.a.data)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
+                bs[kk][c] =
+                    some && k0 + c < a.k ? to_f32(((const T *)a.b.data)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
             }
             multiply(sum, as, bs);
         }
@@ -103,9 +108,12 @@ extern "C" status cuda_plain_expert_gemm(const struct expert_gemm_args *a, dev_s
 {
     const int64_t rows = moe_rows_max(a->rows, a->top_k, a->experts, a->align), most = 65535;
     const auto tiles = [](int64_t count) { return (count + TILE - 1) / TILE; };
-    const int64_t across = tiles(a->product == EXPERT_FWD ? a->n : a->k), down = a->product == EXPERT_WGRAD ? tiles(a->n) : tiles(rows);
-    CHECK(across <= INT32_MAX && (a->product != EXPERT_WGRAD || down <= most), "an expert of %lld x %lld", (long long)a->n, (long long)a->k);
-    const dim3 grid((unsigned)across, (unsigned)(down < most ? down : most), (unsigned)(a->product == EXPERT_WGRAD ? a->experts : 1));
+    const int64_t across = tiles(a->product == EXPERT_FWD ? a->n : a->k),
+                  down = a->product == EXPERT_WGRAD ? tiles(a->n) : tiles(rows);
+    CHECK(across <= INT32_MAX && (a->product != EXPERT_WGRAD || down <= most), "an expert of %lld x %lld",
+          (long long)a->n, (long long)a->k);
+    const dim3 grid((unsigned)across, (unsigned)(down < most ? down : most),
+                    (unsigned)(a->product == EXPERT_WGRAD ? a->experts : 1));
     BY_DTYPE(a->dt, {
         if (a->product == EXPERT_WGRAD) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
         else rows_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);

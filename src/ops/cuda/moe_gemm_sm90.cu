@@ -1,5 +1,6 @@
-// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has is known to the device
-// alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by cp.async.
+// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has is
+// known to the device alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by
+// cp.async.
 //
 //   matmul   A                       B                       C                        sum over
 //   FWD       [128 rows][64 of k]     [256 of n][64 of k]     [128 rows][256 of n]     k
@@ -7,19 +8,21 @@
 //   WGRAD     [64 rows][128 of n]     [64 rows][256 of k]     [128 of n][256 of k]     the expert's rows
 //   WGRAD^T   [64 rows][128 of k]     [64 rows][256 of n]     its transpose            the same, where b is gathered
 //
-// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other: the same B, of which each
-// loads a half into both (multicast). Where the two belong to different experts, each loads its own B. Clusters stay and take every
-// gridDim.x / 2-th pair of tiles. Pairs that run at the same time are neighbours in rows and columns: an expert's weights come from L2 while
-// its rows pass by, and its rows while the weights' columns do. Offsets are multiples of 128, so a tile of rows has one expert.
+// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other: the
+// same B, of which each loads a half into both (multicast). Where the two belong to different experts, each loads its
+// own B. Clusters stay and take every gridDim.x / 2-th pair of tiles. Pairs that run at the same time are neighbours in
+// rows and columns: an expert's weights come from L2 while its rows pass by, and its rows while the weights' columns
+// do. Offsets are multiples of 128, so a tile of rows has one expert.
 //
 //   warps 0-3            load: one thread by TMA; where rows are gathered all threads, 16 bytes at a time
 //   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread
 //
-// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves by way of 4 KiB per warp,
-// in two pieces that take turns; the stores of one tile run beside the matmuls of the next. += is done by the stores themselves
-// (cp.reduce, at L2): every element gets one addend, so the result has no order.
+// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves by
+// way of 4 KiB per warp, in two pieces that take turns; the stores of one tile run beside the matmuls of the next. +=
+// is done by the stores themselves (cp.reduce, at L2): every element gets one addend, so the result has no order.
 //
-// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in shared memory.
+// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in
+// shared memory.
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -53,8 +56,8 @@ struct grouped {
 
 // ---- What loaders and consumers agree upon.
 
-// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it (0: the other block does
-// the last tile alone, and this one accompanies it). shared: the other block's B is the same.
+// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it (0:
+// the other block does the last tile alone, and this one accompanies it). shared: the other block's B is the same.
 struct tile {
     int row, column, steps, expert, first, valid;
     bool shared;
@@ -117,18 +120,23 @@ __device__ inline void gather_arrive(uint32_t bar)
 }
 __device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
-// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few instructions, or the loads
-// come too late: rows of padding bring token 0's, which nobody uses.
+// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few
+// instructions, or the loads come too late: rows of padding bring token 0's, which nobody uses.
 template <int PRODUCT> struct gatherer {
-    enum { SLABS = by_rows(PRODUCT) ? 1 : M / SLAB_COLS, ROWS = by_rows(PRODUCT) ? M : K, EACH = ROWS / 16, SLAB = ROWS * SLAB_ROW };
+    enum {
+        SLABS = by_rows(PRODUCT) ? 1 : M / SLAB_COLS,
+        ROWS = by_rows(PRODUCT) ? M : K,
+        EACH = ROWS / 16,
+        SLAB = ROWS * SLAB_ROW
+    };
     const int *const slots;                // of this thread's rows
     const __nv_bfloat16 *const gathered;
     const uint32_t share, chunks, chunk, to; // to: from the operand's beginning
     uint32_t from[EACH];                   // by_rows: where the rows' chunks begin, in chunks; else their slots
 
     __device__ explicit gatherer(const grouped &g)
-        : slots(g.source + threadIdx.x / 8), gathered(g.gathered), share(g.share), chunks(g.chunks), chunk(threadIdx.x % 8),
-          to(slab_offset(threadIdx.x / 8, threadIdx.x % 8 * 8))
+        : slots(g.source + threadIdx.x / 8), gathered(g.gathered), share(g.share), chunks(g.chunks),
+          chunk(threadIdx.x % 8), to(slab_offset(threadIdx.x / 8, threadIdx.x % 8 * 8))
     {
     }
     __device__ uint32_t chunk_of(uint32_t slot) const { return __umulhi(2 * slot, share) * chunks + chunk; }
@@ -156,8 +164,8 @@ template <int PRODUCT> struct gatherer {
 
 // What TMA brings of a stage: one thread.
 template <int PRODUCT, bool GATHER>
-__device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank, int step,
-                                  uint32_t at, int stage)
+__device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank,
+                                  int step, uint32_t at, int stage)
 {
     const uint32_t full = pipe::full(at, stage), a_to = a_smem::at(at, stage), b_to = b_smem::at(at, stage);
     mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
@@ -218,9 +226,10 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
 
 __device__ inline void tma_add(const CUtensorMap *map, uint32_t from, int row, int slab)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map), "r"(from),
-                 "r"(0), "r"(row), "r"(slab)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map),
+        "r"(from), "r"(0), "r"(row), "r"(slab)
+        : "memory");
 }
 
 template <int PRODUCT, bool GATHER> struct consumer {
@@ -244,13 +253,18 @@ template <int PRODUCT, bool GATHER> struct consumer {
         const int thread = threadIdx.x - WARPGROUP, all = (K - rows) * 8; // chunks of a slab
         for (int i = thread; i < all; i += CONSUMERS * WARPGROUP) {
             const uint32_t to = (rows + i / 8) * SLAB_ROW + i % 8 * 16;
-            for (int slab = 0; slab < M / SLAB_COLS; slab++) zero16(a_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
-            for (int slab = 0; slab < N / SLAB_COLS; slab++) zero16(b_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < M / SLAB_COLS; slab++)
+                zero16(a_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
+            for (int slab = 0; slab < N / SLAB_COLS; slab++)
+                zero16(b_smem::at(at, stage.stage) + slab * K * SLAB_ROW + to);
         }
         fence_async();
         named_sync(1, CONSUMERS * WARPGROUP);
     }
-    __device__ static void zero16(uint32_t to) { asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory"); }
+    __device__ static void zero16(uint32_t to)
+    {
+        asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory");
+    }
 
     __device__ void products(const tile &x)
     {
@@ -266,8 +280,8 @@ template <int PRODUCT, bool GATHER> struct consumer {
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, TA, TB>(d, operand_step(a, TA ? step_mn(k) : step_k(k, M)), operand_step(b, TB ? step_mn(k) : step_k(k, N)),
-                                    i > 0 || k > 0);
+                wgmma_ss<N, TA, TB>(d, operand_step(a, TA ? step_mn(k) : step_k(k, M)),
+                                    operand_step(b, TB ? step_mn(k) : step_k(k, N)), i > 0 || k > 0);
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
@@ -325,7 +339,9 @@ template <int PRODUCT, bool GATHER> struct consumer {
                 const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
                 if (TURNED) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
                     const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
-                    asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left), "f"(right) : "memory");
+                    asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left),
+                                 "f"(right)
+                                 : "memory");
                 } else {
                     const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
                     asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right) : "memory");
@@ -361,8 +377,8 @@ template <int PRODUCT, bool GATHER> struct consumer {
 
 template <int PRODUCT, bool GATHER>
 __global__ void __launch_bounds__(THREADS, 1)
-    expert_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c,
-                    const grouped g)
+    expert_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                       const __grid_constant__ CUtensorMap c, const grouped g)
 {
 #ifdef TILE90
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -396,11 +412,13 @@ status map_f32(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, i
     const cuuint64_t dims[3] = {(cuuint64_t)slab, (cuuint64_t)rows, (cuuint64_t)(cols / slab)};
     const cuuint64_t strides[2] = {(cuuint64_t)cols * 4, (cuuint64_t)slab * 4};
     const cuuint32_t box[3] = {(cuuint32_t)slab, (cuuint32_t)box_rows, 1}, steps[3] = {1, 1, 1};
-    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, (void *)(uintptr_t)base, dims, strides, box, steps,
-                                CU_TENSOR_MAP_INTERLEAVE_NONE, slab == 32 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult got =
+        encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, (void *)(uintptr_t)base, dims, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, slab == 32 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (got != CUDA_SUCCESS)
-        return FAIL(STATUS_INTERNAL, "a tensor map of %lld rows of %lld in F32: CUDA error %d", (long long)rows, (long long)cols, (int)got);
+        return FAIL(STATUS_INTERNAL, "a tensor map of %lld rows of %lld in F32: CUDA error %d", (long long)rows,
+                    (long long)cols, (int)got);
     return STATUS_OK;
 }
 
@@ -409,15 +427,16 @@ template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *
     CUtensorMap a = {}, b = {}, c = {};
     const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
     const void *in_a = PRODUCT == WGRAD_T ? x->b.data : x->a.data, *in_b = PRODUCT == WGRAD_T ? x->a.data : x->b.data;
-    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n, 0, 0, 0,
-                 x->accum == ACCUM_ADD};
+    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n,
+                 0,          0,         0,         x->accum == ACCUM_ADD};
     g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
     if (by_rows(PRODUCT)) {
         g.across = (int)(PRODUCT == FWD ? x->n : x->k);
         g.depth = (int)(PRODUCT == FWD ? x->k : x->n);
         g.chunks = g.depth / 8;
         if (!GATHER) TRY(tile_map_rows(&a, s, in_a, rows, g.depth, g.depth, M, 1));
-        TRY(tile_map_rows(&b, s, in_b, weights, x->k, x->k, PRODUCT == FWD ? N / 2 : K, PRODUCT == FWD ? 1 : N / 2 / SLAB_COLS));
+        TRY(tile_map_rows(&b, s, in_b, weights, x->k, x->k, PRODUCT == FWD ? N / 2 : K,
+                          PRODUCT == FWD ? 1 : N / 2 / SLAB_COLS));
         TRY(tile_map_rows(&c, s, x->c, rows, g.across, g.across, 16, 1));
     } else {
         g.down = (int)(PRODUCT == WGRAD ? x->n : x->k);

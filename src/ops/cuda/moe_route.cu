@@ -1,13 +1,16 @@
 // The router's ops. A warp has a token, a lane every 32nd expert; a block has MOE_ROUTE_TOKENS tokens.
 //
-//   choose   scores, choices and weights of each token; how many slots of the block chose each expert   -> histogram [blocks, experts]
-//   scan     one block: the histogram becomes, for each block and expert, the slots of blocks before;   -> demand, counts, offsets
-//   place    a thread per expert goes through its block's slots in order and gives out sorted rows      -> place, source
+//   choose   scores, choices and weights of each token; how many slots of the block chose each expert
+//            -> histogram [blocks, experts]
+//   scan     one block: the histogram becomes, for each block and expert, the slots of blocks before;
+//            -> demand, counts, offsets
+//   place    a thread per expert goes through its block's slots in order and gives out sorted rows
+//            -> place, source
 //
 // So places depend on the choices alone. Atomics count integers, where order is nothing.
 //
-// Without a bias, experts are compared by their logits: the same order as that of the scores, and two logits whose scores round to one
-// number, or to 0, still differ.
+// Without a bias, experts are compared by their logits: the same order as that of the scores, and two logits whose
+// scores round to one number, or to 0, still differ.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -106,7 +109,8 @@ template <int PER> __global__ void __launch_bounds__(THREADS) choose_kernel(cons
 {
     extern __shared__ group_room rooms[]; // WARPS of them, when groups are left out
     __shared__ int chosen[MOE_EXPERTS_MAX];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, experts = (int)a.rule.experts, k = (int)a.rule.top_k;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, experts = (int)a.rule.experts,
+              k = (int)a.rule.top_k;
     const float *bias = (const float *)a.bias;
     const bool groups = a.rule.groups_kept < a.rule.groups;
     for (int e = threadIdx.x; e < experts; e += THREADS) chosen[e] = 0;
@@ -169,10 +173,12 @@ template <int PER> __global__ void __launch_bounds__(THREADS) choose_kernel(cons
 }
 
 // `width`: experts rounded up to a power of 2, at least WARP. Threads (part, e): a part of the blocks each.
-__global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const route_fwd_args a, int *histogram, int blocks, int width)
+__global__ void __launch_bounds__(SCAN_THREADS)
+    scan_kernel(const route_fwd_args a, int *histogram, int blocks, int width)
 {
     __shared__ int sums[SCAN_THREADS], room[MOE_EXPERTS_MAX];
-    const int e = threadIdx.x % width, part = threadIdx.x / width, parts = SCAN_THREADS / width, experts = (int)a.rule.experts;
+    const int e = threadIdx.x % width, part = threadIdx.x / width, parts = SCAN_THREADS / width,
+              experts = (int)a.rule.experts;
     const int each = (blocks + parts - 1) / parts, from = min(part * each, blocks), to = min(from + each, blocks);
     int sum = 0;
     if (e < experts)
@@ -201,7 +207,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const route_fwd_args
     }
     __syncthreads();
     if (threadIdx.x >= WARP) return;
-    const int lane = threadIdx.x, run = (experts + WARP - 1) / WARP, begin = min(lane * run, experts), end = min(begin + run, experts);
+    const int lane = threadIdx.x, run = (experts + WARP - 1) / WARP, begin = min(lane * run, experts),
+              end = min(begin + run, experts);
     int mine = 0;
     for (int i = begin; i < end; i++) mine += room[i];
     int upto = mine;
@@ -256,7 +263,8 @@ __global__ void __launch_bounds__(THREADS) documents_kernel(const route_bwd_args
     atomicAdd(counts + low * a.rule.experts + a.expert[i], 1);
 }
 
-template <typename T, int PER> __global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args a, const int *documents)
+template <typename T, int PER>
+__global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args a, const int *documents)
 {
     const int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     const int lane = threadIdx.x % WARP, experts = (int)a.rule.experts, k = (int)a.rule.top_k;
@@ -273,7 +281,8 @@ template <typename T, int PER> __global__ void __launch_bounds__(THREADS) route_
         v_sum += v;
         along += v * __shfl_sync(ALL, dw, j);
     }
-    const float scale = (float)a.rule.scale, dv = a.rule.normalize ? scale * ((dw - along / v_sum) / v_sum) : scale * dw;
+    const float scale = (float)a.rule.scale,
+                dv = a.rule.normalize ? scale * ((dw - along / v_sum) / v_sum) : scale * dw;
     float ds[PER] = {};
     for (int j = 0; j < k; j++) {
         const int e = __shfl_sync(ALL, chosen, j);
@@ -401,7 +410,8 @@ extern "C" status cuda_route_fwd(const struct route_fwd_args *a, dev_stream s)
     const size_t room = a->rule.groups_kept < a->rule.groups ? WARPS * sizeof(group_room) : 0;
     if (blocks)
         BY_EXPERTS(experts, {
-            cudaFuncSetAttribute(choose_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, WARPS * sizeof(group_room));
+            cudaFuncSetAttribute(choose_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 WARPS * sizeof(group_room));
             choose_kernel<PER><<<blocks, THREADS, room, queue_of(s)>>>(*a, histogram);
         });
     scan_kernel<<<1, SCAN_THREADS, 0, queue_of(s)>>>(*a, histogram, blocks, width);
@@ -421,7 +431,8 @@ extern "C" status cuda_route_bwd(const struct route_bwd_args *a, dev_stream s)
         documents_kernel<<<(unsigned)((slots + THREADS - 1) / THREADS), THREADS, 0, queue_of(s)>>>(*a, counts);
     }
     const unsigned blocks = (unsigned)((a->rows + WARPS - 1) / WARPS);
-    BY_DTYPE(a->dt, BY_EXPERTS(a->rule.experts, (route_bwd_kernel<T, PER><<<blocks, THREADS, 0, queue_of(s)>>>(*a, counts))));
+    BY_DTYPE(a->dt,
+             BY_EXPERTS(a->rule.experts, (route_bwd_kernel<T, PER><<<blocks, THREADS, 0, queue_of(s)>>>(*a, counts))));
     return cuda_set_launched(s, "route_bwd");
 }
 

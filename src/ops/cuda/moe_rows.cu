@@ -1,5 +1,5 @@
-// What stands between and behind the matmuls of experts: bandwidth. A warp has a sorted row (its activation, both ways) or 32 vectors of a
-// token's row (the combination), and asks for several vectors before it uses the first.
+// What stands between and behind the matmuls of experts: bandwidth. A warp has a sorted row (its activation, both ways)
+// or 32 vectors of a token's row (the combination), and asks for several vectors before it uses the first.
 #include "ops/cuda/rowwise.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -7,14 +7,16 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / WARP, AHEAD = 4, AHEAD_BWD = 1, PLACES = 8 }; // vectors that a lane holds of each operand
+// vectors that a lane holds of each operand
+enum { THREADS = 256, WARPS = THREADS / WARP, AHEAD = 4, AHEAD_BWD = 1, PLACES = 8 };
 
 template <typename T> __device__ inline float sigmoid(float z)
 {
     if (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-z));
     return 1.0f / (1.0f + expf(-z));
 }
-// sigmoid(z) and 1 - sigmoid(z), in f32 neither by a difference that cancels; in bf16 what they are for is rounded to more than that.
+// sigmoid(z) and 1 - sigmoid(z), in f32 neither by a difference that cancels; in bf16 what they are for is rounded to
+// more than that.
 template <typename T> __device__ inline void sigmoids(float z, float &s, float &rest)
 {
     if (sizeof(T) == 2) {
@@ -33,7 +35,10 @@ template <int W, typename T> __device__ inline void store_zeros(T *p)
 }
 
 // As forward forms it and backward forms it again.
-template <typename T> __device__ inline float activated(float w, float gate, float up) { return w * (up * (gate * sigmoid<T>(gate))); }
+template <typename T> __device__ inline float activated(float w, float gate, float up)
+{
+    return w * (up * (gate * sigmoid<T>(gate)));
+}
 
 template <typename T, int W> __global__ void __launch_bounds__(THREADS) act_fwd_kernel(const expert_act_fwd_args a)
 {
@@ -123,7 +128,8 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS, 4) act_b
 }
 
 // B: the type of base. A warp has `chunks`-th parts of a token's row.
-template <typename T, typename B, int W> __global__ void __launch_bounds__(THREADS) combine_kernel(const combine_args a, int chunks)
+template <typename T, typename B, int W>
+__global__ void __launch_bounds__(THREADS) combine_kernel(const combine_args a, int chunks)
 {
     const int64_t index = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, t = index / chunks;
     const int lane = threadIdx.x % WARP, k = (int)a.top_k;

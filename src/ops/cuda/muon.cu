@@ -1,4 +1,5 @@
-// What stands between the matmuls of Muon's step: streams of contiguous elements. Their bound is memory, and beside the matmuls they are small.
+// What stands between the matmuls of Muon's step: streams of contiguous elements. Their bound is memory, and beside the
+// matmuls they are small.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/rounding.h"
@@ -8,8 +9,10 @@ namespace {
 
 enum { THREADS = 256, EACH = 8, SUMS_MAX = 1024 };
 
-// Sums of squares of equal shares of g, one per block, in f64; the order hangs on the launch's shape, that on count alone.
-template <typename G> __global__ void __launch_bounds__(THREADS) ortho_squares_kernel(const G *g, int64_t count, double *sums)
+// Sums of squares of equal shares of g, one per block, in f64; the order hangs on the launch's shape, that on count
+// alone.
+template <typename G>
+__global__ void __launch_bounds__(THREADS) ortho_squares_kernel(const G *g, int64_t count, double *sums)
 {
     __shared__ double line[WARP];
     double sum = 0;
@@ -20,7 +23,8 @@ template <typename G> __global__ void __launch_bounds__(THREADS) ortho_squares_k
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) ortho_unit_kernel(const float *g, T *x, int64_t count, double eps, const double *sums, int sum_count)
+__global__ void __launch_bounds__(THREADS)
+    ortho_unit_kernel(const float *g, T *x, int64_t count, double eps, const double *sums, int sum_count)
 {
     __shared__ double line[WARP];
     double squares = 0;
@@ -42,13 +46,14 @@ status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
     double *sums = static_cast<double *>(cuda_set_workspace(s, size_t(sum_count) * sizeof *sums, "ortho_unit"));
     const float *g = static_cast<const float *>(a->g);
     ortho_squares_kernel<<<unsigned(sum_count), THREADS, 0, queue_of(s)>>>(g, a->count, sums);
-    BY_DTYPE(a->dt, (ortho_unit_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(g, static_cast<T *>(a->x), a->count, a->eps,
-                                                                                  sums, sum_count)));
+    BY_DTYPE(a->dt, (ortho_unit_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(
+                        g, static_cast<T *>(a->x), a->count, a->eps, sums, sum_count)));
     return cuda_set_launched(s, "ortho_unit");
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) ortho_poly_kernel(const T *x, const T *xx, T *y, int64_t n, float a, float b, float c)
+__global__ void __launch_bounds__(THREADS)
+    ortho_poly_kernel(const T *x, const T *xx, T *y, int64_t n, float a, float b, float c)
 {
     const int64_t begin = int64_t(blockIdx.x) * THREADS * EACH + threadIdx.x;
 #pragma unroll
@@ -63,8 +68,8 @@ status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
     const int64_t tile = THREADS * EACH, tiles = (a->n * a->n + tile - 1) / tile;
     if (tiles == 0) return STATUS_OK;
     BY_DTYPE(a->dt, (ortho_poly_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(
-                        static_cast<const T *>(a->x), static_cast<const T *>(a->xx), static_cast<T *>(a->y), a->n, float(a->a),
-                        float(a->b), float(a->c))));
+                        static_cast<const T *>(a->x), static_cast<const T *>(a->xx), static_cast<T *>(a->y), a->n,
+                        float(a->a), float(a->b), float(a->c))));
     return cuda_set_launched(s, "ortho_poly");
 }
 

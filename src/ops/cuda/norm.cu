@@ -1,17 +1,20 @@
 // Residual add and norm, forward and backward, in one pass each, and the column sums of biases.
 //
-// 16 warps per multiprocessor, mostly one block, stay until the rows are used up. A row is held by a group of threads, one warp where that
-// is enough, so that a block works on several rows; each thread holds up to P vectors of its row, in columns that never change:
+// 16 warps per multiprocessor, mostly one block, stay until the rows are used up. A row is held by a group of threads,
+// one warp where that is enough, so that a block works on several rows; each thread holds up to P vectors of its row,
+// in columns that never change:
 //
 //   column of element j of vector p of thread t = (p * threads + t) * W + j
 //
-// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: up to three rows are on
-// their way to shared memory, because dw and db stay in registers until the end (partials.cuh) and leave none to load into.
+// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: up to
+// three rows are on their way to shared memory, because dw and db stay in registers until the end (partials.cuh) and
+// leave none to load into.
 //
-// RMSNorm is LayerNorm with mean 0, without bias and without mean(g). Sums are f32: a thread's own elements in order, then a tree.
+// RMSNorm is LayerNorm with mean 0, without bias and without mean(g). Sums are f32: a thread's own elements in order,
+// then a tree.
 //
-// What cannot be loaded by 16 bytes (a width that is no multiple, a buffer that begins anywhere) or is too wide for P vectors per
-// thread takes the same kernels with W = 1: right, not fast. Widths end at 16384.
+// What cannot be loaded by 16 bytes (a width that is no multiple, a buffer that begins anywhere) or is too wide for P
+// vectors per thread takes the same kernels with W = 1: right, not fast. Widths end at 16384.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -64,7 +67,8 @@ __device__ inline void load_weight(row_part<T, W, P> &x, const void *from, const
     for (int p = 0; p < P; p++)
         if (c.has[p]) x.v[p] = load_vec<W>((const T *)from + c.at[p]);
 }
-// Widening a vector once more is cheaper than registers for its floats: what was computed from x before this call is not kept.
+// Widening a vector once more is cheaper than registers for its floats: what was computed from x before this call is
+// not kept.
 template <typename T, int W, int P> __device__ inline void keep_narrow(row_part<T, W, P> &x)
 {
     if constexpr (W * sizeof(T) == 16)
@@ -106,7 +110,8 @@ __device__ inline float squares(const row_part<T, W, P> &s, const columns<W, P> 
     return sum;
 }
 
-template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const norm_fwd a)
+template <typename T, int W, int P, bool LAYER>
+__global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const norm_fwd a)
 {
     __shared__ row_exchange<BLOCK, 1> exchange;
     row_group g(a.threads);
@@ -147,7 +152,8 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
             widen(s.v[p], f);
             widen(w.v[p], fw);
             widen(b.v[p], fb);
-            for (int j = 0; j < W; j++) f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * (fw[j] + a.shift);
+            for (int j = 0; j < W; j++)
+                f[j] = LAYER ? (f[j] - mean) * rstd * fw[j] + fb[j] : f[j] * rstd * (fw[j] + a.shift);
             if (c.has[p]) store_vec((T *)a.y + row * (LAYER ? a.d : a.y_stride) + c.at[p], narrow<T>(f));
         }
         if (g.rank == 0 && a.rstd) a.rstd[row] = rstd;
@@ -155,10 +161,11 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     }
 }
 
-// The block's sums of a parameter's gradient to `to`: group after group, so in a fixed order. Once per block and parameter.
+// The block's sums of a parameter's gradient to `to`: group after group, so in a fixed order. Once per block and
+// parameter.
 template <int W, int P>
-__device__ inline void leave_partial(const row_group &g, const columns<W, P> &c, const float (&sum)[P * W], float *shared, float *to,
-                                     int d)
+__device__ inline void leave_partial(const row_group &g, const columns<W, P> &c, const float (&sum)[P * W],
+                                     float *shared, float *to, int d)
 {
     for (int i = 0; i < g.count; i++) {
         for (int p = 0; p < P; p++)
@@ -172,21 +179,26 @@ __device__ inline void leave_partial(const row_group &g, const columns<W, P> &c,
     }
 }
 
-template <bool LAYER, typename T, int W> __device__ inline void widen_weight(const vec<T, W> &w, float (&f)[W], float shift)
+template <bool LAYER, typename T, int W>
+__device__ inline void widen_weight(const vec<T, W> &w, float (&f)[W], float shift)
 {
     widen(w, f);
     if (!LAYER)
         for (int j = 0; j < W; j++) f[j] += shift;
 }
 
-// Backward's rows on their way: a thread's own vectors of dy, s and dres, `stages` rows ahead in shared memory. Nobody else reads them, so
-// there are no barriers: a thread waits for its own copies. Registers would hold one row, and spill.
+// Backward's rows on their way: a thread's own vectors of dy, s and dres, `stages` rows ahead in shared memory. Nobody
+// else reads them, so there are no barriers: a thread waits for its own copies. Registers would hold one row, and
+// spill.
 template <typename T, int W, int P> struct rows_ahead {
     enum { DY, S, DRES, ARRAYS, IN_RING = W * sizeof(T) == 16 }; // what is not moved by 16 bytes is read in place
     int4 *own;
     int block, stages, stage; // stage: of the row that is next
     const T *from[ARRAYS];    // in place: the row's parts
-    __device__ rows_ahead(void *shared, int stages_) : own((int4 *)shared + threadIdx.x), block(blockDim.x), stages(stages_), stage(0) {}
+    __device__ rows_ahead(void *shared, int stages_)
+        : own((int4 *)shared + threadIdx.x), block(blockDim.x), stages(stages_), stage(0)
+    {
+    }
     __device__ int4 *place(int array, int p) const { return own + ((stage * ARRAYS + array) * P + p) * block; }
     __device__ void point(const norm_bwd &a, int64_t row, int dy_stride, int s_stride)
     {
@@ -204,7 +216,8 @@ template <typename T, int W, int P> struct rows_ahead {
                 for (int p = 0; p < P; p++)
                     for (int k = 0; k < ARRAYS; k++)
                         if (c.has[p] && from[k])
-                            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(place(k, p))),
+                            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                                             (uint32_t)__cvta_generic_to_shared(place(k, p))),
                                          "l"(from[k] + c.at[p])
                                          : "memory");
             }
@@ -233,7 +246,8 @@ template <typename T, int W, int P> struct rows_ahead {
     }
 };
 
-template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int stages)
+template <typename T, int W, int P, bool LAYER>
+__global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int stages)
 {
     __shared__ row_exchange<BLOCK, 1 + LAYER> exchange;
     extern __shared__ int4 space[]; // the rows ahead; at the end [d] floats when the block holds several rows
@@ -241,7 +255,8 @@ template <typename T, int W, int P, bool LAYER> __global__ void __launch_bounds_
     row_group g(a.threads);
     const columns<W, P> c(g, a.d);
     // LayerNorm has no registers to spare
-    const int dy_stride = LAYER ? a.d : a.dy_stride, s_stride = LAYER ? a.d : a.s_stride, dx_stride = LAYER ? a.d : a.dx_stride;
+    const int dy_stride = LAYER ? a.d : a.dy_stride, s_stride = LAYER ? a.d : a.s_stride,
+              dx_stride = LAYER ? a.d : a.dx_stride;
     row_part<T, W, P> w = {};
     ahead rows(space, stages);
     float dw[P * W] = {}, db[LAYER ? P * W : 1] = {}, mean = 0, rstd = 0;
@@ -339,17 +354,20 @@ int stages_of(dev_stream s, int block, int row_bytes)
     return stages < 1 ? 1 : stages < STAGES ? stages : STAGES;
 }
 
-template <typename T, int W, int P, bool LAYER> void norm_bwd_start(norm_bwd a, int block_most, float *dw, float *db, dev_stream s)
+template <typename T, int W, int P, bool LAYER>
+void norm_bwd_start(norm_bwd a, int block_most, float *dw, float *db, dev_stream s)
 {
     a.threads = group_threads(a.d, W, P);
     CHECK(a.threads > 0, "a norm of %d columns, the limit is %d", a.d, BLOCK * ELEMENTS);
     const int groups = a.threads < block_most ? block_most / a.threads : 1, block = groups * a.threads;
     const bool ring = rows_ahead<T, W, P>::IN_RING;
-    const int row_bytes = rows_ahead<T, W, P>::ARRAYS * P * block * 16, stages = ring ? stages_of(s, block, row_bytes) : 1;
+    const int row_bytes = rows_ahead<T, W, P>::ARRAYS * P * block * 16,
+              stages = ring ? stages_of(s, block, row_bytes) : 1;
     const int shared = ring ? stages * row_bytes : groups > 1 ? (int)sizeof(float) * a.d : 0;
     const void *kernel = (const void *)norm_bwd_kernel<T, W, P, LAYER>;
     int resident = 0;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared); // a failure shows at the launch
+    // a failure shows at the launch
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, block, (size_t)shared);
     const int64_t width = (1 + LAYER) * (int64_t)a.d, needed = (a.rows + groups - 1) / groups,
                   most = (int64_t)cuda_set(s)->multiprocessors * (resident > 1 ? resident : 1);
@@ -359,8 +377,8 @@ template <typename T, int W, int P, bool LAYER> void norm_bwd_start(norm_bwd a, 
     partials_add(s, a.partial, blocks, width, a.d, dw, db);
 }
 
-// Two vectors per thread, so that registers hold their sums; rows that are too wide for that take four. Measured on an H200: RMSNorm is
-// faster as one block per multiprocessor, with half the partial rows to add; LayerNorm as two.
+// Two vectors per thread, so that registers hold their sums; rows that are too wide for that take four. Measured on an
+// H200: RMSNorm is faster as one block per multiprocessor, with half the partial rows to add; LayerNorm as two.
 template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
     constexpr int W = WIDE<T>;
@@ -380,10 +398,11 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     CHECK(!a->x_stride || (a->x_stride >= a->d && !a->sum), "x_stride %lld", (long long)a->x_stride);
     if (a->rows == 0) return STATUS_OK;
     CHECK(!a->y_stride || a->y_stride >= a->d, "y_stride %lld", (long long)a->y_stride);
-    CHECK(a->x_stride <= INT32_MAX && a->y_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->x_stride, (long long)a->y_stride);
+    CHECK(a->x_stride <= INT32_MAX && a->y_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->x_stride,
+          (long long)a->y_stride);
     const int stride = (int)(a->x_stride ? a->x_stride : a->d), y_stride = (int)(a->y_stride ? a->y_stride : a->d);
-    norm_fwd f = {a->x, a->branch, a->w, NULL, a->sum, a->y, NULL, (float *)a->rstd, a->rows, stride, y_stride, (int)a->d, 0, (float)a->eps,
-                  (float)a->shift};
+    norm_fwd f = {a->x,    a->branch, a->w,     NULL,      a->sum, a->y,          NULL,           (float *)a->rstd,
+                  a->rows, stride,    y_stride, (int)a->d, 0,      (float)a->eps, (float)a->shift};
     bool aligned = aligned16(a->x) && aligned16(a->branch) && aligned16(a->w) && aligned16(a->sum) && aligned16(a->y);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
     return cuda_set_launched(s, "rmsnorm_fwd");
@@ -406,11 +425,12 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
 {
     CHECK(a->d > 0, "d %lld", (long long)a->d);
     if (a->rows == 0) return STATUS_OK;
-    CHECK(a->dy_stride <= INT32_MAX && a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX, "strides %lld, %lld and %lld",
-          (long long)a->dy_stride, (long long)a->s_stride, (long long)a->dx_stride);
+    CHECK(a->dy_stride <= INT32_MAX && a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX,
+          "strides %lld, %lld and %lld", (long long)a->dy_stride, (long long)a->s_stride, (long long)a->dx_stride);
     const int dy_stride = (int)(a->dy_stride ? a->dy_stride : a->d), s_stride = (int)(a->s_stride ? a->s_stride : a->d),
               dx_stride = (int)(a->dx_stride ? a->dx_stride : a->d);
-    norm_bwd b = {a->dy, a->s, a->w, a->dres, NULL, (const float *)a->rstd, a->dx, NULL, a->rows, dy_stride, s_stride, dx_stride, (int)a->d, 0, (float)a->shift};
+    norm_bwd b = {a->dy,     a->s,     a->w,      a->dres,   NULL, (const float *)a->rstd, a->dx, NULL, a->rows,
+                  dy_stride, s_stride, dx_stride, (int)a->d, 0,    (float)a->shift};
     bool aligned = aligned16(a->dy) && aligned16(a->s) && aligned16(a->w) && aligned16(a->dres) && aligned16(a->dx);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
     return cuda_set_launched(s, "rmsnorm_bwd");
@@ -429,7 +449,8 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
 }
 
 // Column sums: a block takes 32 vectors of columns and a range of rows, each warp every eighth of those rows.
-enum { BIAS_WARPS = 8, BIAS_BLOCKS = 4, BIAS_AHEAD = 8 }; // BLOCKS: per multiprocessor; AHEAD: loads in flight per thread
+// BLOCKS: per multiprocessor; AHEAD: loads in flight per thread
+enum { BIAS_WARPS = 8, BIAS_BLOCKS = 4, BIAS_AHEAD = 8 };
 
 template <typename T, int W>
 __global__ void __launch_bounds__(BIAS_WARPS *WARP, BIAS_BLOCKS)
@@ -470,7 +491,8 @@ template <typename T, int W> void bias_bwd_launch(const struct bias_bwd_args *a,
     ranges = (a->rows + rows_each - 1) / rows_each;
     float *partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(ranges * a->n), "bias_bwd");
     dim3 grid((unsigned)tiles, (unsigned)ranges);
-    bias_bwd_kernel<T, W><<<grid, BIAS_WARPS * WARP, 0, queue_of(s)>>>((const T *)a->dy, partial, a->rows, a->n, rows_each);
+    bias_bwd_kernel<T, W>
+        <<<grid, BIAS_WARPS * WARP, 0, queue_of(s)>>>((const T *)a->dy, partial, a->rows, a->n, rows_each);
     partials_add(s, partial, ranges, a->n, a->n, (float *)a->db, NULL);
 }
 

@@ -1,15 +1,16 @@
-// The optimizer's step in one cooperative launch: norm of all gradients, grid barrier, then weights and moments of every element.
+// The optimizer's step in one cooperative launch: norm of all gradients, grid barrier, then weights and moments of
+// every element.
 //
-//   phase 1   each block sums squares of its tiles in f64 into a place of its own                        reads 4 B per element
+//   phase 1   each block sums squares of its tiles in f64 into a place of its own        reads 4 B per element
 //   barrier   every block adds those sums up in the same order: all know the same norm
-//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2                  moves 28 B (F32 moments, weights
-//             in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w, 24 and 12 with w alone
+//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2        moves 28 B
+//             (F32 moments, weights in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w, 24 and 12 with w alone
 //
-// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32. rows_update has a
-// launch of its own behind that, over the rows that were read alone.
+// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32.
+// rows_update has a launch of its own behind that, over the rows that were read alone.
 //
-// A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares, large enough to
-// keep many loads under way.
+// A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares,
+// large enough to keep many loads under way.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/quant.h"
@@ -47,8 +48,8 @@ template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t
     return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip, c.no_v};
 }
 
-// Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad. Loads are plain: lines that are
-// written again soon shall not leave L2 first (with __ldcs the whole takes 7 % longer).
+// Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad. Loads are
+// plain: lines that are written again soon shall not leave L2 first (with __ldcs the whole takes 7 % longer).
 struct quad {
     float x[QUAD];
 };
@@ -109,8 +110,10 @@ template <weights IN> __device__ inline quad load_weights(const update_args &a, 
     quad q = {};
     if (wide && n >= QUAD) {
         const uint2 u = *reinterpret_cast<const uint2 *>(w), l = *reinterpret_cast<const uint2 *>(low);
-        return {{__uint_as_float(rounding_joined(uint16_t(u.x), uint16_t(l.x))), __uint_as_float(rounding_joined(u.x >> 16, l.x >> 16)),
-                 __uint_as_float(rounding_joined(uint16_t(u.y), uint16_t(l.y))), __uint_as_float(rounding_joined(u.y >> 16, l.y >> 16))}};
+        return {{__uint_as_float(rounding_joined(uint16_t(u.x), uint16_t(l.x))),
+                 __uint_as_float(rounding_joined(u.x >> 16, l.x >> 16)),
+                 __uint_as_float(rounding_joined(uint16_t(u.y), uint16_t(l.y))),
+                 __uint_as_float(rounding_joined(u.y >> 16, l.y >> 16))}};
     }
     for (int k = 0; k < QUAD; k++)
         if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
@@ -125,7 +128,8 @@ __device__ inline void store_rounded(void *to, int64_t i, int n, bool wide, cons
 }
 // `words`: of the elements, for weights alone.
 template <weights IN>
-__device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q, const rng_block &words)
+__device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q,
+                                     const rng_block &words)
 {
     if constexpr (IN == ALONE) {
         rng_block random;
@@ -150,8 +154,8 @@ __device__ inline void store_moment(float *p, int64_t i, int n, bool wide, const
 {
     store_quad(p, i, n, wide, q);
 }
-__device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wide, const quad &q, const rng_block &words,
-                                    int shift)
+__device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wide, const quad &q,
+                                    const rng_block &words, int shift)
 {
     rng_block random;
     for (int k = 0; k < QUAD; k++) random.u[k] = words.u[k] >> shift & 0xffff;
@@ -170,7 +174,8 @@ __device__ inline double tile_squares(const update_args &a, int64_t index, bool 
         for (int u = 0; u < NORM_QUADS; u++) x[u] = g[u * THREADS];
 #pragma unroll
         for (int u = 0; u < NORM_QUADS; u++)
-            sum += (double(x[u].x) * x[u].x + double(x[u].y) * x[u].y) + (double(x[u].z) * x[u].z + double(x[u].w) * x[u].w);
+            sum += (double(x[u].x) * x[u].x + double(x[u].y) * x[u].y) +
+                   (double(x[u].z) * x[u].z + double(x[u].w) * x[u].w);
         return sum;
     }
     for (int at = int(threadIdx.x); at < t.count; at += THREADS) {
@@ -201,8 +206,9 @@ struct state {
     quad p, g, m, v;
 };
 
-// Within 2^-23 of the root. As the quotient by it, within 2 places of the f32, it is a part of a step: far below the last place of a weight.
-// Exactly rounded, the two cost 0.14 of 14.3 ms (7B's shape of 8 layers, H200), and 0.8 of 11.1 with bf16 moments and weights.
+// Within 2^-23 of the root. As the quotient by it, within 2 places of the f32, it is a part of a step: far below the
+// last place of a weight. Exactly rounded, the two cost 0.14 of 14.3 ms (7B's shape of 8 layers, H200), and 0.8 of 11.1
+// with bf16 moments and weights.
 __device__ inline float root_near(float x)
 {
     float y;
@@ -237,7 +243,8 @@ __device__ inline void accelerate(state &s, const fold &f)
         s.g.x[k] = g + m * f.momentum;
     }
 }
-template <typename S> __device__ inline void tile_momentum(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
+template <typename S>
+__device__ inline void tile_momentum(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
     S *m = static_cast<S *>(a.m);
 #pragma unroll
@@ -256,8 +263,8 @@ template <typename S> __device__ inline void tile_momentum(const update_args &a,
     }
 }
 
-// A row of a table is moved by `lanes` neighbours of a warp. They alone read and write it, so that nobody asks whether it was touched while
-// another leaves zeros.
+// A row of a table is moved by `lanes` neighbours of a warp. They alone read and write it, so that nobody asks whether
+// it was touched while another leaves zeros.
 struct row_lanes {
     int lanes, first, groups; // first: element that is this lane's; groups: rows that a block has at once
     unsigned own;             // of the warp's lanes those of the row
@@ -281,7 +288,8 @@ __device__ inline bool row_touched(const float *g, const row_lanes &l, int width
     }
     return (__ballot_sync(0xffffffffu, some) & l.own) != 0;
 }
-// Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are rounded.
+// Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are
+// rounded.
 template <update_rule RULE, typename S, weights IN>
 __device__ inline void row_move(const update_args &a, float *g, int64_t i, int width, const row_lanes &l, const fold &f,
                                 const update_chunk *chunk, int skip, uint64_t step, bool wide)
@@ -304,14 +312,16 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
     }
 }
 
-// UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per element.
+// UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per
+// element.
 template <update_rule RULE, typename S, weights IN>
 __device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
     const int width = int(t.flags / UPDATE_WIDTH), end = (t.skip + t.count + width - 1) / width;
     const row_lanes l = lanes_of(width);
     for (int base = (t.skip + width - 1) / width; base < end; base += l.groups) {
-        const int row = base + int(threadIdx.x) / l.lanes, from = row * width - t.skip; // elements behind the tile's begin
+        // elements behind the tile's begin
+        const int row = base + int(threadIdx.x) / l.lanes, from = row * width - t.skip;
         const int64_t i = t.begin + from;
         if (row_touched(a.g + i, l, width, row < end, wide))
             row_move<RULE, S, IN>(a, a.g + i, i, width, l, f, t.chunk, t.skip + from, step, wide);
@@ -388,7 +398,8 @@ struct quant_maps {
     quant_map m, v;
 };
 
-// Maps lie in two places: constants where all lanes ask for the same value, shared memory where each has its own decade.
+// Maps lie in two places: constants where all lanes ask for the same value, shared memory where each has its own
+// decade.
 struct quant_places {
     const quant_maps &fixed, &shared;
 };
@@ -430,8 +441,8 @@ __device__ inline codes load_codes(const void *from, int64_t i, int n, bool wide
 }
 // The lane's elements of a block, of which the block's largest magnitude becomes the scale.
 template <quant_kind KIND>
-__device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &fixed, const quant_map &q,
-                                   const float (&x)[LANE], const uint32_t (&words)[LANE])
+__device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &fixed,
+                                   const quant_map &q, const float (&x)[LANE], const uint32_t (&words)[LANE])
 {
     float top = 0;
 #pragma unroll
@@ -457,13 +468,15 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
 
 // FULL: a whole tile of arrays that allow wide accesses and no momentum, without a branch between its loads.
 template <update_rule RULE, bool FULL, weights IN>
-__device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide, const quant_places &q)
+__device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide,
+                                    const quant_places &q)
 {
     const int begin = int(threadIdx.x) / WARP * QUANT_BLOCK, at = begin + int(threadIdx.x) % WARP * LANE,
               n = FULL ? int(LANE) : t.count - at;
     if (!FULL && begin >= t.count) return; // the whole warp
     const int64_t i = t.begin + at;
-    const bool wide = FULL || any_wide, momentum = !FULL && t.flags & UPDATE_MOMENTUM, two = RULE == UPDATE_ADAMW && !momentum;
+    const bool wide = FULL || any_wide, momentum = !FULL && t.flags & UPDATE_MOMENTUM,
+               two = RULE == UPDATE_ADAMW && !momentum;
     const int64_t iv = i - t.no_v;
     const codes cm = load_codes(a.m, i, n, wide), cv = two ? load_codes(a.v, iv, n, wide) : codes{};
     const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = two ? a.v_scale[iv / QUANT_BLOCK] : 0;
@@ -528,8 +541,8 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, b
 }
 
 template <update_rule RULE, typename S, bool TABLES, weights IN>
-__device__ inline void tile_move(const update_args &a, const tile &t, const fold &f, const fold &of_rows, uint64_t step, bool wide,
-                                 const quant_places &q)
+__device__ inline void tile_move(const update_args &a, const tile &t, const fold &f, const fold &of_rows, uint64_t step,
+                                 bool wide, const quant_places &q)
 {
     const bool full = wide && t.count == RULE_TILE, momentum = t.flags & UPDATE_MOMENTUM;
     if constexpr (sizeof(S) == 1) {
@@ -549,16 +562,18 @@ __device__ inline void tile_move(const update_args &a, const tile &t, const fold
     }
 }
 
-// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them. MASTER: weights are whole or halves, not in w alone.
-// With moments in BF16 a fourth block has room (9.8 instead of 10.2 ms there).
+// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them. MASTER: weights are whole or
+// halves, not in w alone. With moments in BF16 a fourth block has room (9.8 instead of 10.2 ms there).
 template <update_rule RULE, typename S, bool TABLES, bool MASTER>
-__global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3) update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
+__global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
+    update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
 {
     __shared__ double line[WARP];
     __shared__ quant_maps q;
     if (sizeof(S) == 1 && threadIdx.x == 0) q = maps; // seen by all after the barrier
     const int64_t tiles = a.chunk_count * RULE_TILES;
-    const double squares = a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line), norm = sqrt(squares);
+    const double squares = a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line),
+                 norm = sqrt(squares);
     __syncthreads();
     if (a.half == UPDATE_NORM) { // of the same grid as the whole, so the same sum
         if (blockIdx.x == 0 && threadIdx.x == 0) a.scalars->grad_squares = squares;
@@ -616,11 +631,11 @@ status update(const struct update_args *a, dev_stream s)
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
     }
-#define KERNELS(rule, has)                                                                                                          \
-    {                                                                                                                               \
-        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>,                                     \
-            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,                                        \
-            update_kernel<rule, __nv_bfloat16, true, has>                                                                           \
+#define KERNELS(rule, has)                                                                      \
+    {                                                                                           \
+        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>, \
+            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,    \
+            update_kernel<rule, __nv_bfloat16, true, has>                                       \
     }
     kernel_fn *const kernels[2][2][5] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
                                          {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
@@ -637,7 +652,8 @@ status update(const struct update_args *a, dev_stream s)
     double *sums = static_cast<double *>(cuda_set_workspace(s, grid.x * sizeof(double), "update"));
     quant_maps maps = {quant_map_of(QUANT_SIGNED), quant_map_of(QUANT_UNSIGNED)};
     void *list[] = {&args, &sums, &wide, &maps};
-    (void)cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, dim3(THREADS), list, 0, queue_of(s));
+    (void)cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, dim3(THREADS), list, 0,
+                                      queue_of(s));
     return cuda_set_launched(s, "update");
 }
 
@@ -651,7 +667,8 @@ status rows_update(const struct rows_update_args *a, dev_stream s)
 #undef RULES
 #undef KERNELS
     enum { ROUND = 8 }; // blocks of a multiprocessor
-    const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD), most = ROUND * cuda_set(s)->multiprocessors;
+    const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD),
+                  most = ROUND * cuda_set(s)->multiprocessors;
     if (a->slots == 0) return STATUS_OK;
     kernels[a->of.p ? WHOLE : a->of.low ? HALVES : ALONE][a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
         <<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));

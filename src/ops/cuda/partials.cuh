@@ -1,6 +1,6 @@
-// Sums over rows, in two kernels: every block of the first sums its own rows and leaves one partial row in the workspace; the second
-// adds the partial rows in their order. The order depends on the shape and on the number of multiprocessors alone, so that two
-// runs on one machine give the same bits; there are no float atomics.
+// Sums over rows, in two kernels: every block of the first sums its own rows and leaves one partial row in the
+// workspace; the second adds the partial rows in their order. The order depends on the shape and on the number of
+// multiprocessors alone, so that two runs on one machine give the same bits; there are no float atomics.
 #pragma once
 #include "ops/cuda/device.cuh"
 
@@ -34,8 +34,8 @@ static inline int64_t partials_fit(int64_t count, int64_t width)
     return count < most ? count : most;
 }
 
-static inline void partials_add(dev_stream s, const float *partial, int64_t count, int64_t width, int64_t split, float *to,
-                                float *beyond)
+static inline void partials_add(dev_stream s, const float *partial, int64_t count, int64_t width, int64_t split,
+                                float *to, float *beyond)
 {
     dim3 block(PARTIALS_COLUMNS, PARTIALS_SLICES);
     unsigned blocks = (unsigned)((width + PARTIALS_COLUMNS - 1) / PARTIALS_COLUMNS);

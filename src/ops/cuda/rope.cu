@@ -1,16 +1,19 @@
 // QK-norm and rotary embedding of the q and k heads, both ways.
 //
-// A warp takes a row of tokens' heads, and `lanes` of it, a power of two, take a head: several heads lie side by side in the warp. A
-// lane holds ITEMS pairs of vectors of its head, the same ones for every head, so cosines and sines are read once per row:
+// A warp takes a row of tokens' heads, and `lanes` of it, a power of two, take a head: several heads lie side by side
+// in the warp. A lane holds ITEMS pairs of vectors of its head, the same ones for every head, so cosines and sines are
+// read once per row:
 //
 //   item i < half / W         dims [i W, i W + W) and the same + half: rotated with each other
-//   the items after those     dims [2 half + 2 (i - half / W) W, + 2 W): pass through; none where these dims stay untouched
+//   the items after those     dims [2 half + 2 (i - half / W) W, + 2 W): pass through; none where these dims stay
+//                             untouched
 //
-// Heads are read several at a time (AHEAD) to have bytes in flight. In backward with weights, q heads and k heads are two loops, because
-// the sums of their gradients differ. Those sums live in registers until all rows are done (partials.cuh).
+// Heads are read several at a time (AHEAD) to have bytes in flight. In backward with weights, q heads and k heads are
+// two loops, because the sums of their gradients differ. Those sums live in registers until all rows are done
+// (partials.cuh).
 //
-// A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the warps would fit.
-// Heads that vectors do not divide take W = 1. Heads are at most 512 wide.
+// A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the warps
+// would fit. Heads that vectors do not divide take W = 1. Heads are at most 512 wide.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -95,7 +98,8 @@ __device__ inline void load_weight(head_part<T, W, ITEMS> &x, const void *from, 
 
 // The row's angles; what is not rotated turns by 0.
 template <int W, int ITEMS>
-__device__ inline void load_angles(head_f32<W, ITEMS> &turn, const rope &a, int32_t position, const places<W, ITEMS> &at)
+__device__ inline void load_angles(head_f32<W, ITEMS> &turn, const rope &a, int32_t position,
+                                   const places<W, ITEMS> &at)
 {
     int64_t row = (int64_t)position * a.half;
     for (int k = 0; k < ITEMS; k++) {
@@ -128,8 +132,8 @@ __device__ inline float head_sum(float x, int lanes)
 
 // All heads of one row, forward or, without a norm, backward; q heads by the first weight, k heads by the second.
 template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
-__device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2], const places<W, ITEMS> &at,
-                                  const head_f32<W, ITEMS> &turn)
+__device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2],
+                                  const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn)
 {
     const T *from = (const T *)a.from + row * a.from_stride;
     T *to = (T *)a.to + row * a.to_stride;
@@ -151,7 +155,8 @@ __device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T,
             if (NORM) {
                 float squares = 0;
                 for (int k = 0; k < ITEMS; k++)
-                    for (int j = 0; j < W; j++) squares += f.first[k][j] * f.first[k][j] + f.second[k][j] * f.second[k][j];
+                    for (int j = 0; j < W; j++)
+                        squares += f.first[k][j] * f.first[k][j] + f.second[k][j] * f.second[k][j];
                 float r = 1 / sqrtf(head_sum(squares, a.lanes) / a.hd + a.eps);
                 widen_head(head < a.heads ? weight[0] : weight[1], fw);
                 for (int k = 0; k < ITEMS; k++)
@@ -190,7 +195,8 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS)
 // Heads [begin, begin + count) of one row, backward through rotation and norm; dw += g xhat.
 template <typename T, int W, int ITEMS, int AHEAD>
 __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int count, const void *weight,
-                                      const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn, head_f32<W, ITEMS> &dw)
+                                      const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn,
+                                      head_f32<W, ITEMS> &dw)
 {
     const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
     const T *in = (const T *)a.in + row * a.in_stride + (int64_t)begin * a.hd;
@@ -242,7 +248,8 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
 
 // The block's sum of one weight's gradient to `to`: over the heads side by side by a tree, over warps in their order.
 template <int W, int ITEMS>
-__device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, head_f32<W, ITEMS> &dw, float *shared, float *to)
+__device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, head_f32<W, ITEMS> &dw, float *shared,
+                                     float *to)
 {
     for (int d = a.lanes; d < WARP; d *= 2)
         for (int k = 0; k < ITEMS; k++)
@@ -303,9 +310,9 @@ unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
     return (unsigned)(needed < blocks ? needed : blocks);
 }
 
-// Rotation in place, without a norm: what every layer of a Llama does twice. A block takes FLAT_ROWS rows, a thread the same pair of
-// vectors in each of them, so that all its loads are on their way before the first is used. (Measured on an H200, 65536 rows of 24 heads
-// of 64: the kernel above, built for norms, reaches half of copy bandwidth.)
+// Rotation in place, without a norm: what every layer of a Llama does twice. A block takes FLAT_ROWS rows, a thread the
+// same pair of vectors in each of them, so that all its loads are on their way before the first is used. (Measured on
+// an H200, 65536 rows of 24 heads of 64: the kernel above, built for norms, reaches half of copy bandwidth.)
 enum { FLAT_ROWS = 4, FLAT_THREADS_MAX = 512 };
 
 template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX) rotate_kernel(const rope a, int pairs)
@@ -395,8 +402,8 @@ void check_shapes(const rope &a)
 }
 bool aligned_heads(const rope &a)
 {
-    return aligned16(a.from) && aligned16(a.to) && aligned16(a.in) && aligned16(a.cos) && aligned16(a.sin) && aligned16(a.qw) &&
-           aligned16(a.kw);
+    return aligned16(a.from) && aligned16(a.to) && aligned16(a.in) && aligned16(a.cos) && aligned16(a.sin) &&
+           aligned16(a.qw) && aligned16(a.kw);
 }
 
 status rope_fwd(const struct rope_fwd_args *x, dev_stream s)

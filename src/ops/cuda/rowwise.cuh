@@ -1,7 +1,8 @@
 // What kernels over rows share: vectors, groups of threads that hold one row, and sums over a group.
 //
-// Memory-bound kernels live on bytes in flight: each thread asks for several 16-byte vectors before it uses the first one. The same
-// source serves what is not aligned, or not a multiple of a vector: W is then 1, and a vector is an element.
+// Memory-bound kernels live on bytes in flight: each thread asks for several 16-byte vectors before it uses the first
+// one. The same source serves what is not aligned, or not a multiple of a vector: W is then 1, and a vector is an
+// element.
 #pragma once
 #include "ops/cuda/device.cuh"
 
@@ -85,14 +86,15 @@ template <typename T, int W> __device__ inline vec<T, W> narrow(const float (&f)
     return x;
 }
 
-// `threads` neighbours, whole warps, that hold a row together. Groups of a block go their own ways: they meet at barriers of their
-// own, so at most 15 groups of more than one warp.
+// `threads` neighbours, whole warps, that hold a row together. Groups of a block go their own ways: they meet at
+// barriers of their own, so at most 15 groups of more than one warp.
 struct row_group {
     int threads, count; // of a group; groups in the block
     int index, rank;    // of this thread's group in the block; of the thread in its group
     int turn;           // which half of the exchange buffer comes next
     __device__ explicit row_group(int threads_)
-        : threads(threads_), count(blockDim.x / threads_), index(threadIdx.x / threads_), rank(threadIdx.x % threads_), turn(0)
+        : threads(threads_), count(blockDim.x / threads_), index(threadIdx.x / threads_), rank(threadIdx.x % threads_),
+          turn(0)
     {
     }
 };
@@ -100,8 +102,8 @@ __device__ inline void row_barrier(const row_group &g)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(g.index + 1), "r"(g.threads) : "memory");
 }
-// Values exchanged by the sums of a block of `THREADS`: two halves, so that one barrier per sum is enough. (Who writes a half again
-// has passed the barrier of the sum between, which nobody reaches before having read.)
+// Values exchanged by the sums of a block of `THREADS`: two halves, so that one barrier per sum is enough. (Who writes
+// a half again has passed the barrier of the sum between, which nobody reaches before having read.)
 template <int THREADS, int N> struct row_exchange { float sums[2][THREADS / WARP][N]; };
 
 // Sums of N values over the group, in a fixed order: every thread gets the same bits.

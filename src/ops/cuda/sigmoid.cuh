@@ -1,9 +1,10 @@
-// Sigmoid and SwiGLU, element by element: the one form of them, so that every kernel that forms m = up silu(gate) again has the same bits.
+// Sigmoid and SwiGLU, element by element: the one form of them, so that every kernel that forms m = up silu(gate) again
+// has the same bits.
 #pragma once
 #include "ops/cuda/device.cuh"
 
-// exp(z), and 1 / x of what is not near the ends of the range: in bf16 the hardware's fast ones (some 2^-21; results below 2^-126 are 0), in
-// f32 the exact ones.
+// exp(z), and 1 / x of what is not near the ends of the range: in bf16 the hardware's fast ones (some 2^-21; results
+// below 2^-126 are 0), in f32 the exact ones.
 template <typename T> __device__ inline float exp_of(float z)
 {
     float y;
@@ -37,7 +38,8 @@ template <typename T> __device__ inline float swiglu_back(float dm, float &gate,
     const float s = sigmoid<T>(gate), silu = gate * s, m = up * silu;
     float careful, rest;
     sigmoids<T>(gate, careful, rest);
-    if (sizeof(T) == 2) rest = 1.0f - s; // what it loses where it is small, 2^-24, is nothing beside s, to which gate s times it is added
+    // what it loses where it is small, 2^-24, is nothing beside s, to which gate s times it is added
+    if (sizeof(T) == 2) rest = 1.0f - s;
     gate = dm * up * (s + silu * rest);
     up = dm * silu;
     return m;

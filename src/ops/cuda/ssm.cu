@@ -1,10 +1,12 @@
-// What stands before and behind the states of Mamba-2, bound by memory; bytes per row, each way once, in units of heads d elements:
+// What stands before and behind the states of Mamba-2, bound by memory; bytes per row, each way once, in units of heads
+// d elements:
 //
 //   in    forward reads x, writes v; backward reads dv, ds and x, writes dx: 2 and 4
 //   out   forward reads o, x, z, writes y; backward reads dy, o, x, z, writes ds and dz: 4 and 6
 //
-// A thread takes W neighbouring channels of one head. In backward of the inputs `lanes` neighbours hold a head's row, and a warp keeps to
-// one head while it walks down its rows: sums over rows are each lane's own first, then the warp's tree, then partials.cuh.
+// A thread takes W neighbouring channels of one head. In backward of the inputs `lanes` neighbours hold a head's row,
+// and a warp keeps to one head while it walks down its rows: sums over rows are each lane's own first, then the warp's
+// tree, then partials.cuh.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 extern "C" {
@@ -21,7 +23,8 @@ __device__ inline float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-
 struct ssm {
     const void *raw, *x, *o, *z, *dy, *dv, *ds;
     const float *a_log, *dt_bias, *skip, *dg, *step_in;
-    float *step, *g, *partial, *partial_skip; // partial: [blocks of rows][dA_log: heads | ddt_bias: heads], partial_skip: [..][heads]
+    // partial: [blocks of rows][dA_log: heads | ddt_bias: heads], partial_skip: [..][heads]
+    float *step, *g, *partial, *partial_skip;
     void *out, *dz, *draw;                    // out: v, y, ds or dx
     int64_t rows, raw_stride, x_stride, z_stride, dz_stride, draw_stride, out_stride, rows_each;
     int heads, d;
@@ -112,7 +115,8 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) in_bwd_k
         }
         for (int d = lanes / 2; d > 0; d /= 2) by_v += __shfl_xor_sync(0xffffffffu, by_v, d);
         if (!there || rank != 0) continue;
-        const float raw = to_f32(((const T *)a.raw)[row * a.raw_stride + h]) + bias, draw = (pull + by_v) / (1.f + expf(-raw));
+        const float raw = to_f32(((const T *)a.raw)[row * a.raw_stride + h]) + bias,
+                    draw = (pull + by_v) / (1.f + expf(-raw));
         da_log += pull * step;
         ddt_bias += draw;
         ((T *)a.draw)[row * a.draw_stride + h] = from_f32<T>(draw);
@@ -130,13 +134,14 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) in_bwd_k
 template <typename T> bool ssm_wide(const ssm &a)
 {
     const int64_t strides = a.d | a.x_stride | a.z_stride | a.dz_stride | a.out_stride;
-    const uintptr_t places = (uintptr_t)a.x | (uintptr_t)a.o | (uintptr_t)a.z | (uintptr_t)a.dy | (uintptr_t)a.dv | (uintptr_t)a.ds |
-                             (uintptr_t)a.out | (uintptr_t)a.dz;
+    const uintptr_t places = (uintptr_t)a.x | (uintptr_t)a.o | (uintptr_t)a.z | (uintptr_t)a.dy | (uintptr_t)a.dv |
+                             (uintptr_t)a.ds | (uintptr_t)a.out | (uintptr_t)a.dz;
     return strides % WIDE<T> == 0 && places % 16 == 0;
 }
 unsigned ssm_blocks(const ssm &a, int w, dev_stream s)
 {
-    const int64_t need = (a.rows * a.heads * (a.d / w) + THREADS - 1) / THREADS, most = 32 * (int64_t)cuda_set(s)->multiprocessors;
+    const int64_t need = (a.rows * a.heads * (a.d / w) + THREADS - 1) / THREADS,
+                  most = 32 * (int64_t)cuda_set(s)->multiprocessors;
     return (unsigned)(need < most ? need : most);
 }
 #define LAUNCH_RUNS(kernel)                                                                                            \
@@ -163,7 +168,8 @@ extern "C" status cuda_ssm_in_fwd(const struct ssm_in_fwd_args *a, dev_stream s)
     ssm x = ssm_of(a->rows, a->heads, a->d);
     if (a->rows == 0) return STATUS_OK;
     x.raw = a->raw, x.x = a->x, x.a_log = (const float *)a->a_log, x.dt_bias = (const float *)a->dt_bias;
-    x.step = (float *)a->step, x.g = (float *)a->g, x.out = a->v, x.raw_stride = a->raw_stride, x.x_stride = a->x_stride;
+    x.step = (float *)a->step, x.g = (float *)a->g, x.out = a->v, x.raw_stride = a->raw_stride,
+    x.x_stride = a->x_stride;
     BY_DTYPE(a->dt, LAUNCH_RUNS(in_fwd_kernel));
     return cuda_set_launched(s, "ssm_in_fwd");
 }
@@ -172,7 +178,8 @@ extern "C" status cuda_ssm_in_bwd(const struct ssm_in_bwd_args *a, dev_stream s)
 {
     ssm x = ssm_of(a->rows, a->heads, a->d);
     if (a->rows == 0) return STATUS_OK;
-    x.raw = a->raw, x.x = a->x, x.dv = a->dv, x.ds = a->ds, x.dg = (const float *)a->dg, x.step_in = (const float *)a->step;
+    x.raw = a->raw, x.x = a->x, x.dv = a->dv, x.ds = a->ds, x.dg = (const float *)a->dg,
+    x.step_in = (const float *)a->step;
     x.a_log = (const float *)a->a_log, x.dt_bias = (const float *)a->dt_bias, x.skip = (const float *)a->skip;
     x.draw = a->draw, x.out = a->dx, x.raw_stride = a->raw_stride, x.x_stride = a->x_stride;
     x.draw_stride = a->draw_stride, x.out_stride = a->dx_stride;

@@ -1,8 +1,9 @@
-// Tiles on Hopper (sm_90a): what a warp-specialised kernel is made of. Kernels for attention, grouped matmuls and linear attention share it.
+// Tiles on Hopper (sm_90a): what a warp-specialised kernel is made of. Kernels for attention, grouped matmuls and
+// linear attention share it.
 //
 //   what                              here                                    PTX
 //   tile in shared memory             slab_offset, SLAB_ROW                   128-byte swizzle
-//   matmuls of a warpgroup           wgmma_ss, wgmma_rs                      wgmma.mma_async m64nNk16, bf16 x bf16 -> f32
+//   matmuls of a warpgroup           wgmma_ss, wgmma_rs                      wgmma.mma_async m64nNk16, bf16 -> f32
 //     their operands                  operand_k, operand_mn, operand_blocks,  matrix descriptors
 //                                     step_k, step_mn
 //     their order                     wgmma_fence, _commit, _wait, hold       wgmma.fence, commit_group, wait_group
@@ -14,18 +15,20 @@
 //   pairs of blocks                   pair_*, tma_load_both, launch_pairs     clusters, multicast
 //   registers, warps, barriers        registers_take, _give, one_lane, named_sync, named_arrive, store8x8x4, load8x8x4
 //
-// Only code for sm_90a may call the device part: bodies of such kernels stand in #ifdef TILE90, so that the other architectures of the
-// build have an empty kernel that nobody launches.
+// Only code for sm_90a may call the device part: bodies of such kernels stand in #ifdef TILE90, so that the other
+// architectures of the build have an empty kernel that nobody launches.
 //
-// A tile of R rows and C columns of bf16, C a multiple of 64, lies as C / 64 slabs, one after the other, each of R rows of 128 bytes. The
-// 16-byte chunk c of a slab's row r lies at chunk c ^ (r & 7). A slab begins at a multiple of 1024 bytes, so R is a multiple of 8. This
-// is what TMA writes and reads with maps from tile_map_rows, and what operand_k and operand_mn describe.
+// A tile of R rows and C columns of bf16, C a multiple of 64, lies as C / 64 slabs, one after the other, each of R rows
+// of 128 bytes. The 16-byte chunk c of a slab's row r lies at chunk c ^ (r & 7). A slab begins at a multiple of 1024
+// bytes, so R is a multiple of 8. This is what TMA writes and reads with maps from tile_map_rows, and what operand_k
+// and operand_mn describe.
 //
-// The accumulator d[N / 2] of m64nN in a thread of the warpgroup: element i is row acc_row(i), column acc_col(i) of the 64 x N tile. So
-// the elements 8 k .. 8 k + 7 are, rounded and packed by pack_a, operand A of the k-th k16 step of a next matmul over these columns.
+// The accumulator d[N / 2] of m64nN in a thread of the warpgroup: element i is row acc_row(i), column acc_col(i) of the
+// 64 x N tile. So the elements 8 k .. 8 k + 7 are, rounded and packed by pack_a, operand A of the k-th k16 step of a
+// next matmul over these columns.
 //
-// wgmma reads shared memory through the async proxy. What threads wrote themselves needs fence_async() by the writers and then a barrier
-// before it is read by wgmma or by TMA; what TMA wrote needs only the wait on its mbarrier.
+// wgmma reads shared memory through the async proxy. What threads wrote themselves needs fence_async() by the writers
+// and then a barrier before it is read by wgmma or by TMA; what TMA wrote needs only the wait on its mbarrier.
 #pragma once
 #include "ops/cuda/device.cuh"
 #include <cuda.h>
@@ -42,14 +45,18 @@ enum { WARPGROUP = 128, SLAB_COLS = 64, SLAB_ROW = 128 }; // threads; columns of
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 // Bytes from a slab's beginning to row, col (below 64).
-__device__ constexpr uint32_t slab_offset(int row, int col) { return row * SLAB_ROW + (((col >> 3) ^ (row & 7)) << 4) + (col & 7) * 2; }
+__device__ constexpr uint32_t slab_offset(int row, int col)
+{
+    return row * SLAB_ROW + (((col >> 3) ^ (row & 7)) << 4) + (col & 7) * 2;
+}
 
 // ---- Operands of wgmma. `at` is the shared address of the first row and column used.
 //
-//   operand_k    the tile's columns are the matmul's k: A [64][k] or B [n][k]. It begins at a row that is a multiple of 8.
-//   operand_mn   the tile's rows are k: A [k][64] or B [k][n], the "transposed" forms. n above 64 goes on in the slab `slab` bytes behind.
-//   operand_blocks   the same without a swizzle, in blocks of 8 rows and 8 columns: each 128 bytes, row after row. The next one along n, and
-//                along k, lies so many bytes behind.
+//   operand_k    the tile's columns are the matmul's k: A [64][k] or B [n][k]. It begins at a multiple of 8 rows.
+//   operand_mn   the tile's rows are k: A [k][64] or B [k][n], the "transposed" forms. n above 64 goes on in the
+//                slab `slab` bytes behind.
+//   operand_blocks   the same without a swizzle, in blocks of 8 rows and 8 columns: each 128 bytes, row after row. The
+//                next one along n, and along k, lies so many bytes behind.
 //
 // The k-th k16 step of a matmul: operand_step(the operand of the tile, step_k or step_mn of it), one addition.
 
@@ -77,10 +84,11 @@ __device__ constexpr uint32_t step_mn(int k) { return k * (16 * SLAB_ROW); }
 //   TA, TB       0: operand_k, 1: operand_mn
 //   wgmma_rs     A in registers, as pack_a made it; they may be written again after the wait
 //
-// Before the first matmul and after other instructions wrote d or a: wgmma_fence(). Then matmuls, wgmma_commit(), wgmma_wait<P>() until
-// at most P commits are open. The compiler does not know that d changes until the wait: call hold(d) after it (and before a fence, where d
-// was computed), or it moves reads of d ahead. The assembler in turn moves a wait ahead of arithmetic in its basic block that needs nothing of
-// it: what is to run beside a matmul must stand before a branch, or be read by an asm volatile before the wait.
+// Before the first matmul and after other instructions wrote d or a: wgmma_fence(). Then matmuls, wgmma_commit(),
+// wgmma_wait<P>() until at most P commits are open. The compiler does not know that d changes until the wait: call
+// hold(d) after it (and before a fence, where d was computed), or it moves reads of d ahead. The assembler in turn
+// moves a wait ahead of arithmetic in its basic block that needs nothing of it: what is to run beside a matmul must
+// stand before a branch, or be read by an asm volatile before the wait.
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
@@ -133,7 +141,8 @@ template <int COUNT> __device__ inline void hold(uint32_t (&a)[COUNT])
                  : TILE90_F_##HALF                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-template <int N, int TA = 0, int TB = 0> __device__ inline void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int add)
+template <int N, int TA = 0, int TB = 0>
+__device__ inline void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int add)
 {
     static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256, "widths that are written out below");
     if constexpr (N == 64) TILE90_SS(64, 32, 32, 33, 34, 35, 36);
@@ -142,7 +151,8 @@ template <int N, int TA = 0, int TB = 0> __device__ inline void wgmma_ss(float (
     if constexpr (N == 192) TILE90_SS(192, 96, 96, 97, 98, 99, 100);
     if constexpr (N == 256) TILE90_SS(256, 128, 128, 129, 130, 131, 132);
 }
-template <int N, int TB = 0> __device__ inline void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
+template <int N, int TB = 0>
+__device__ inline void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
 {
     static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256, "widths that are written out below");
     if constexpr (N == 64) TILE90_RS(64, 32, 32, 33, 34, 35, 36, 37, 38);
@@ -181,10 +191,11 @@ __device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
             else high = got;
         }
 }
-// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist, factor
-// scales each of the thread's two rows.
+// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist,
+// factor scales each of the thread's two rows.
 template <int COUNT>
-__device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride, int valid)
+__device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride,
+                                  int valid)
 {
     const int thread = threadIdx.x % WARPGROUP, lane = thread % WARP;
 #pragma unroll
@@ -204,17 +215,19 @@ __device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)
     }
 }
 
-// Four 8 x 8 matrices of 16 bits between registers and shared memory: lane i names row i % 8 of matrix i / 8, register j is matrix j as an
-// accumulator holds it (row lane / 4, columns 2 (lane % 4) and + 1). _trans: the matrix is stored, or loaded, transposed.
+// Four 8 x 8 matrices of 16 bits between registers and shared memory: lane i names row i % 8 of matrix i / 8, register
+// j is matrix j as an accumulator holds it (row lane / 4, columns 2 (lane % 4) and + 1). _trans: the matrix is stored,
+// or loaded, transposed.
 __device__ inline void store8x8x4(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(r0), "r"(r1), "r"(r2),
+                 "r"(r3)
                  : "memory");
 }
 __device__ inline void store8x8x4_trans(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(r0), "r"(r1), "r"(r2),
-                 "r"(r3)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(r0), "r"(r1),
+                 "r"(r2), "r"(r3)
                  : "memory");
 }
 __device__ inline void load8x8x4(uint32_t (&r)[4], uint32_t at)
@@ -232,18 +245,24 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "memory");
 }
 
-// ---- mbarriers: 8 bytes of shared memory each. A phase ends when `count` arrivals and all bytes that were announced have come. A waiter
-// names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a fresh barrier returns at once: so a
-// producer's first wait for an empty stage passes.
+// ---- mbarriers: 8 bytes of shared memory each. A phase ends when `count` arrivals and all bytes that were announced
+// have come. A waiter names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a
+// fresh barrier returns at once: so a producer's first wait for an empty stage passes.
 
-__device__ inline void mbar_init(uint32_t bar, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(bar), "r"(count) : "memory"); }
+__device__ inline void mbar_init(uint32_t bar, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(bar), "r"(count) : "memory");
+}
 // After the inits, by their thread, before the block's barrier.
 __device__ inline void mbar_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
-__device__ inline void mbar_arrive(uint32_t bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(bar) : "memory"); }
+__device__ inline void mbar_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(bar) : "memory");
+}
 // Arrives and announces bytes that copies will bring.
 __device__ inline void mbar_arrive_expect(uint32_t bar, uint32_t bytes)
 {
@@ -263,7 +282,8 @@ __device__ inline void mbar_wait(uint32_t bar, uint32_t parity)
     while (!mbar_try(bar, parity)) {}
 }
 
-// Where a producer or a consumer is in a pipeline: the stage that comes next, and the parity of the phase of its barriers.
+// Where a producer or a consumer is in a pipeline: the stage that comes next, and the parity of the phase of its
+// barriers.
 template <int STAGES> struct pipeline_state {
     int stage = 0;
     uint32_t parity = 0;
@@ -276,7 +296,8 @@ template <int STAGES> struct pipeline_state {
     }
 };
 
-// The barriers of a pipeline in shared memory, AT bytes behind its beginning (`base`): full of each stage, then empty of each. A stage's life:
+// The barriers of a pipeline in shared memory, AT bytes behind its beginning (`base`): full of each stage, then empty
+// of each. A stage's life:
 //
 //   producer   producer_acquire   waits until its readers have released the stage
 //              producer_expect    arrives at full, and announces bytes that copies will bring; or
@@ -295,15 +316,21 @@ template <int AT_, int STAGES_> struct pipeline {
         mbar_init(full(base, stage), producers);
         mbar_init(empty(base, stage), consumers);
     }
-    __device__ static void producer_acquire(uint32_t base, const state &s) { mbar_wait(empty(base, s.stage), s.parity ^ 1); }
-    __device__ static void producer_expect(uint32_t base, int stage, uint32_t bytes) { mbar_arrive_expect(full(base, stage), bytes); }
+    __device__ static void producer_acquire(uint32_t base, const state &s)
+    {
+        mbar_wait(empty(base, s.stage), s.parity ^ 1);
+    }
+    __device__ static void producer_expect(uint32_t base, int stage, uint32_t bytes)
+    {
+        mbar_arrive_expect(full(base, stage), bytes);
+    }
     __device__ static void producer_commit(uint32_t base, int stage) { mbar_arrive(full(base, stage)); }
     __device__ static void consumer_wait(uint32_t base, const state &s) { mbar_wait(full(base, s.stage), s.parity); }
     __device__ static void consumer_release(uint32_t base, int stage) { mbar_arrive(empty(base, stage)); }
 };
 
-// A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each at the END of the one before
-// it; a pipeline is a field too. What a block needs is the END of the last one.
+// A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each at
+// the END of the one before it; a pipeline is a field too. What a block needs is the END of the last one.
 template <int AT_, int BYTES_, int COUNT_ = 1> struct smem_field {
     static constexpr int AT = AT_, BYTES = BYTES_, COUNT = COUNT_, END = AT + BYTES * COUNT;
 
@@ -313,45 +340,51 @@ template <int AT_, int BYTES_, int COUNT_ = 1> struct smem_field {
 // ---- Copies by one thread. Loads end on an mbarrier; stores and adds in groups of the thread that queued them.
 
 __device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
-__device__ inline void tma_prefetch(const CUtensorMap *map) { asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory"); }
+__device__ inline void tma_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
 
-// A box of a map from tile_map_rows: rows from `row` on, slabs from `slab` on (column / 64). Rows beyond the last are loaded as zeros and
-// not stored; their bytes count for the barrier all the same. row may be negative.
+// A box of a map from tile_map_rows: rows from `row` on, slabs from `slab` on (column / 64). Rows beyond the last are
+// loaded as zeros and not stored; their bytes count for the barrier all the same. row may be negative.
 __device__ inline void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];\n" ::"r"(to),
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%5}], [%2];\n" ::"r"(to),
                  "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab)
                  : "memory");
 }
 __device__ inline void tma_store(const CUtensorMap *map, uint32_t from, int row, int slab)
 {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map), "r"(from), "r"(0),
-                 "r"(row), "r"(slab)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map),
+                 "r"(from), "r"(0), "r"(row), "r"(slab)
                  : "memory");
 }
 // A box of a map from tile_map_heads: rows from `row` on, heads from `head` on. What lies beyond the last is as above.
 __device__ inline void tma_load_heads(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %3}], [%2];\n" ::"r"(to),
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+                 "%3}], [%2];\n" ::"r"(to),
                  "l"(map), "r"(bar), "r"(0), "r"(head), "r"(row)
                  : "memory");
 }
 __device__ inline void tma_store_heads(const CUtensorMap *map, uint32_t from, int row, int head)
 {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %2}], [%1];\n" ::"l"(map), "r"(from), "r"(0),
-                 "r"(head), "r"(row)
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %2}], [%1];\n" ::"l"(map),
+                 "r"(from), "r"(0), "r"(head), "r"(row)
                  : "memory");
 }
 // Contiguous bytes, a multiple of 16, both ends on 16-byte boundaries.
 __device__ inline void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to), "l"(from),
-                 "r"(bytes), "r"(bar)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
                  : "memory");
 }
 __device__ inline void bulk_store(void *to, uint32_t from, uint32_t bytes)
 {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(from), "r"(bytes)
+                 : "memory");
 }
 // The same for streams that are read once: they leave L2 before what is read again.
 __device__ inline uint64_t policy_once()
@@ -362,20 +395,29 @@ __device__ inline uint64_t policy_once()
 }
 __device__ inline void bulk_load_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, uint64_t once)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;\n" ::"r"(to),
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;\n" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(bar), "l"(once)
                  : "memory");
 }
 // to[i] += from[i], f32, each sum formed at L2.
 __device__ inline void bulk_add_f32(float *to, uint32_t from, uint32_t bytes)
 {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from), "r"(bytes)
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
+                 "r"(bytes)
                  : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
-// Until at most PENDING groups have not read their source, or (bulk_wait) are not done: visible to this thread's later writes.
-template <int PENDING> __device__ inline void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(PENDING) : "memory"); }
-template <int PENDING> __device__ inline void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(PENDING) : "memory"); }
+// Until at most PENDING groups have not read their source, or (bulk_wait) are not done: visible to this thread's later
+// writes.
+template <int PENDING> __device__ inline void bulk_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(PENDING) : "memory");
+}
+template <int PENDING> __device__ inline void bulk_wait()
+{
+    asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(PENDING) : "memory");
+}
 
 // ---- Pairs: clusters of two blocks, of which one may load for both and tell both that it has read.
 
@@ -389,7 +431,8 @@ __device__ inline void pair_sync() { asm volatile("barrier.cluster.arrive;\nbarr
 // As tma_load, into both blocks of the pair.
 __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], "
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%3, %4, %5}], "
                  "[%2], %6;\n" ::"r"(to),
                  "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
                  : "memory");
@@ -397,7 +440,8 @@ __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32
 // The same of a map of four dimensions: a box that begins at x, y of the middle two.
 __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int slab)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], "
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%3, %4, %5, %6}], "
                  "[%2], %7;\n" ::"r"(to),
                  "l"(map), "r"(bar), "r"(0), "r"(x), "r"(y), "r"(slab), "h"((uint16_t)3)
                  : "memory");
@@ -422,12 +466,25 @@ __device__ inline bool one_lane()
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(is));
     return is;
 }
-// A warpgroup changes how many registers its threads have: a multiple of 8, from 24 to 240. What one takes another has given.
-template <int COUNT> __device__ inline void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(COUNT)); }
-template <int COUNT> __device__ inline void registers_give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(COUNT)); }
+// A warpgroup changes how many registers its threads have: a multiple of 8, from 24 to 240. What one takes another has
+// given.
+template <int COUNT> __device__ inline void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(COUNT));
+}
+template <int COUNT> __device__ inline void registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(COUNT));
+}
 // Barrier `id`, 1 to 15 (0 is __syncthreads), of `threads` threads that sync or arrive.
-__device__ inline void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory"); }
-__device__ inline void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory"); }
+__device__ inline void named_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ inline void named_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
 
 __device__ inline float exp2_fast(float x)
 {
@@ -464,30 +521,31 @@ static inline status tile_map(CUtensorMap *map, dev_stream s, const void *base, 
     const auto encode = (PFN_cuTensorMapEncodeTiled_v12000)cuda_set(s)->tensor_map_encode;
     cuuint32_t steps[RANK];
     for (int i = 0; i < RANK; i++) steps[i] = 1;
-    if (encode == NULL) return FAIL(STATUS_DEVICE, "the driver has no cuTensorMapEncodeTiled: it is older than CUDA 12.0's");
-    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, RANK, (void *)(uintptr_t)base, dims, strides, box, steps,
-                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (encode == NULL)
+        return FAIL(STATUS_DEVICE, "the driver has no cuTensorMapEncodeTiled: it is older than CUDA 12.0's");
+    const CUresult got = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, RANK, (void *)(uintptr_t)base, dims, strides,
+                                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (got != CUDA_SUCCESS)
-        return FAIL(STATUS_INTERNAL, "a tensor map of %lld x %lld, %lld bytes apart: CUDA error %d", (long long)dims[1], (long long)dims[2],
-                    (long long)strides[0], (int)got);
+        return FAIL(STATUS_INTERNAL, "a tensor map of %lld x %lld, %lld bytes apart: CUDA error %d", (long long)dims[1],
+                    (long long)dims[2], (long long)strides[0], (int)got);
     return STATUS_OK;
 }
 
-// The map of a matrix of bf16, rows `stride` elements apart, of which `cols` are used (a multiple of 64). A box is box_rows (at most 256)
-// rows of box_slabs slabs: a tile as above. base and stride are multiples of 16 bytes. A kernel takes the map as a `const __grid_constant__
-// CUtensorMap`: captured graphs keep a copy.
-static inline status tile_map_rows(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride, int64_t cols,
-                                   int box_rows, int box_slabs)
+// The map of a matrix of bf16, rows `stride` elements apart, of which `cols` are used (a multiple of 64). A box is
+// box_rows (at most 256) rows of box_slabs slabs: a tile as above. base and stride are multiples of 16 bytes. A kernel
+// takes the map as a `const __grid_constant__ CUtensorMap`: captured graphs keep a copy.
+static inline status tile_map_rows(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride,
+                                   int64_t cols, int box_rows, int box_slabs)
 {
     CHECK(cols % SLAB_COLS == 0, "%lld columns", (long long)cols);
-    return tile_map<3>(map, s, base, {SLAB_COLS, (cuuint64_t)rows, (cuuint64_t)(cols / SLAB_COLS)}, {(cuuint64_t)stride * 2, SLAB_ROW},
-                       {SLAB_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_slabs});
+    return tile_map<3>(map, s, base, {SLAB_COLS, (cuuint64_t)rows, (cuuint64_t)(cols / SLAB_COLS)},
+                       {(cuuint64_t)stride * 2, SLAB_ROW}, {SLAB_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_slabs});
 }
-// The same where rows are of `heads` heads of hd columns. A box is box_rows rows of box_heads heads: a tile of box_rows box_heads rows, the
-// heads of one row after another, and hd columns.
-static inline status tile_map_heads(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride, int64_t heads, int hd,
-                                    int box_rows, int box_heads)
+// The same where rows are of `heads` heads of hd columns. A box is box_rows rows of box_heads heads: a tile of box_rows
+// box_heads rows, the heads of one row after another, and hd columns.
+static inline status tile_map_heads(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride,
+                                    int64_t heads, int hd, int box_rows, int box_heads)
 {
     CHECK(hd % SLAB_COLS == 0, "heads of %d", hd);
     return tile_map<4>(map, s, base, {SLAB_COLS, (cuuint64_t)heads, (cuuint64_t)rows, (cuuint64_t)(hd / SLAB_COLS)},

@@ -32,8 +32,8 @@ status ahead(const struct ahead_args *a, dev_stream s)
     return cuda_set_launched(s, "ahead");
 }
 
-// ---- rows of hashed n-grams: a thread for each. Heads of an order form its hash again: some matmuls of integers, where the division by
-// the prime costs more, and all of it less than the gather that reads the rows.
+// ---- rows of hashed n-grams: a thread for each. Heads of an order form its hash again: some matmuls of integers,
+// where the division by the prime costs more, and all of it less than the gather that reads the rows.
 
 // The id that row t - k puts into the hash; TOKEN_NONE: it is not there, nor is anything further back.
 __device__ inline int32_t token_back(const ngram_args &a, int order, int64_t begin, int64_t t, int k)
@@ -65,16 +65,16 @@ status ngram(const struct ngram_args *a, dev_stream s)
 {
     const struct ngram_hash *h = a->hash;
     const int64_t width = (h->order - 1) * h->heads;
-    CHECK(h->order >= 2 && h->order <= NGRAM_ORDER_MAX && width <= NGRAM_ROWS_MAX, "%lld heads of order %lld", (long long)h->heads,
-          (long long)h->order);
+    CHECK(h->order >= 2 && h->order <= NGRAM_ORDER_MAX && width <= NGRAM_ROWS_MAX, "%lld heads of order %lld",
+          (long long)h->heads, (long long)h->order);
     CHECK(!a->before || a->docs == 1, "tokens before one of %lld documents", (long long)a->docs);
     if (a->rows * width == 0) return STATUS_OK;
     ngram_kernel<<<blocks_of(a->rows * width, THREADS), THREADS, 0, queue_of(s)>>>(*a, *h);
     return cuda_set_launched(s, "ngram");
 }
 
-// ---- Engram's gate: a warp for each row. Memory-bound: forward moves 6 d elements of a row (a, b, v, h; u, sum), backward 7 d (du, a, b, v;
-// da, db, dv), and finds du in the cache when it reads it again.
+// ---- Engram's gate: a warp for each row. Memory-bound: forward moves 6 d elements of a row (a, b, v, h; u, sum),
+// backward 7 d (du, a, b, v; da, db, dv), and finds du in the cache when it reads it again.
 
 const float DELTA_MIN = 1e-6f;
 
@@ -98,13 +98,15 @@ template <int W, typename T> __device__ inline float row_dot(const T *x, const T
     return warp_sum(sum);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) ngram_gate_fwd_kernel(const ngram_gate_fwd_args a)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) ngram_gate_fwd_kernel(const ngram_gate_fwd_args a)
 {
     const int64_t t = int64_t(blockIdx.x) * ROWS + threadIdx.x / WARP, at = t * a.d;
     if (t >= a.rows) return;
     const T *v_row = (const T *)a.v + at, *h_row = (const T *)a.h + at;
     T *u_row = (T *)a.u + at, *sum_row = (T *)a.sum + at; // sum may be h
-    const float delta = row_dot<W>((const T *)a.a + at, (const T *)a.b + at, a.d) / sqrtf(float(a.d)), alpha = gate_of(delta);
+    const float delta = row_dot<W>((const T *)a.a + at, (const T *)a.b + at, a.d) / sqrtf(float(a.d)),
+                alpha = gate_of(delta);
     if (threadIdx.x % WARP == 0) ((float *)a.delta)[t] = delta;
 #pragma unroll 4
     for (int64_t j = threadIdx.x % WARP * W; j < a.d; j += WARP * W) {
@@ -120,7 +122,8 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) ngram_ga
     }
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) ngram_gate_bwd_kernel(const ngram_gate_bwd_args a)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) ngram_gate_bwd_kernel(const ngram_gate_bwd_args a)
 {
     const int64_t t = int64_t(blockIdx.x) * ROWS + threadIdx.x / WARP, at = t * a.d;
     if (t >= a.rows) return;
@@ -175,8 +178,8 @@ status ngram_gate_bwd(const struct ngram_gate_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "ngram_gate_bwd");
 }
 
-// ---- heads that halt: a warp for each document. Most are empty: there is room for as many as there are tokens. Few rows are read, so
-// elements are loaded one by one, and what follows from them is formed in f64.
+// ---- heads that halt: a warp for each document. Most are empty: there is room for as many as there are tokens. Few
+// rows are read, so elements are loaded one by one, and what follows from them is formed in f64.
 
 template <typename T> __global__ void __launch_bounds__(THREADS) halt_fwd_kernel(const halt_fwd_args a)
 {
@@ -302,9 +305,10 @@ template <typename F> __device__ inline double docs_sum(int64_t docs, double *li
     return block_sum(sum, line);
 }
 
-// A thread for each column of dw, which goes through the documents that have a gradient in their order; the first block has the sums
-// without columns, too.
-template <typename T> __global__ void __launch_bounds__(THREADS) halt_sums_kernel(const halt_bwd_args a, const halted *docs)
+// A thread for each column of dw, which goes through the documents that have a gradient in their order; the first block
+// has the sums without columns, too.
+template <typename T>
+__global__ void __launch_bounds__(THREADS) halt_sums_kernel(const halt_bwd_args a, const halted *docs)
 {
     __shared__ double line[WARP];
     const int64_t j = int64_t(blockIdx.x) * THREADS + threadIdx.x;
