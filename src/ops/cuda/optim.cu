@@ -4,7 +4,8 @@
 //   phase 1   each block sums squares of its tiles in f64 into a place of its own        reads 4 B per element
 //   barrier   every block adds those sums up in the same order: all know the same norm
 //   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2        moves 28 B
-//             (F32 moments, weights in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w, 24 and 12 with w alone
+//             (F32 moments, weights in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w,
+//             24 and 12 with w alone
 //
 // Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32.
 // rows_update has a launch of its own behind that, over the rows that were read alone.
