@@ -106,7 +106,7 @@ struct bwd_args {
     int rows, heads, heads_kv, group, items;
     int upward; // the direction of the walk
     float scale, scale2;
-    const int *positions; // heads of 64: dq and dk turn back by the angles there; NULL: they do not
+    const int *positions; // heads of 64: dq and dk are rotated back (RoPE) by the angles there; NULL: not
     const float *cos, *sin; // [positions, 32]
 };
 
@@ -324,7 +324,7 @@ template <int HD> struct consumer {
         for (int k = 0; k < M / 16; k++) wgmma_rs<HD, 1>(d, x[k], operand_step(rows, step_mn(k)), 1);
     }
     // dQ = dS K, 64 queries x 64 columns of the head.
-    __device__ void dq_product(float (&dq)[32], uint32_t ds_at)
+    __device__ void dq_matmul(float (&dq)[32], uint32_t ds_at)
     {
         const uint64_t x = operand_mn(ds_at + (HD == 64 ? group * (KEYS * SLAB_ROW) : 0), 0);
         const uint64_t keys = operand_mn(tile::k_smem::at(sh.base) + (HD == 64 ? 0 : group * (KEYS * SLAB_ROW)), 0);
@@ -462,7 +462,7 @@ template <int HD> struct consumer {
             }
         return t;
     }
-    __device__ static void turn_back(float (&d)[32], const angles &t)
+    __device__ static void rope_inverse(float (&d)[32], const angles &t)
     {
 #pragma unroll
         for (int half = 0; half < 2; half++)
@@ -571,7 +571,7 @@ template <int HD> struct consumer {
         // would keep the compiler from leaving matmuls open. So is S^T behind the last step.
         if (step > 0) mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
         float dq[32];
-        dq_product(dq, tile::ds_smem::at(sh.base, w.before.stage));
+        dq_matmul(dq, tile::ds_smem::at(sh.base, w.before.stage));
         wgmma_commit();
         if (step + 1 < w.steps) mbar_wait(sh.q_full(q.stage), q.parity);
         keys_by_tile<0>(s, tile::k_smem::AT, q_at());
@@ -622,7 +622,7 @@ template <int HD> struct consumer {
             if (a.positions) {
                 const angles t = angles_of(a.upward ? places_of(w.query_before + group * 64) : w.keys_at);
                 if (mode == DQ_LAST) dq_gather(dq, w.query_before, w.head_before);
-                turn_back(dq, t);
+                rope_inverse(dq, t);
             }
         if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, w.query_before, w.head_before);
         const int row = w.query_before + (HD == 64 ? group * 64 : 0),
@@ -636,7 +636,7 @@ template <int HD> struct consumer {
     {
         float dq[32];
         mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
-        dq_product(dq, tile::ds_smem::at(sh.base, w.before.stage));
+        dq_matmul(dq, tile::ds_smem::at(sh.base, w.before.stage));
         wgmma_commit();
         wgmma_wait<0>();
         hold(dq);
@@ -647,7 +647,7 @@ template <int HD> struct consumer {
         else dq_finish(w, dq, mode);
         release(sh.kv_empty());
         if constexpr (HD == 64)
-            if (a.positions) turn_back(dk, angles_of(w.keys_at));
+            if (a.positions) rope_inverse(dk, angles_of(w.keys_at));
         const int hd0 = w.item.kv * HD, valid = a.rows - w.key0;
         rows_store(dv, {1, 1}, a.dv + w.key0 * a.dv_stride + hd0, a.dv_stride, valid);
         rows_store(dk, {a.scale, a.scale}, a.dk + w.key0 * a.dk_stride + hd0, a.dk_stride, valid);
