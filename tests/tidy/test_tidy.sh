@@ -181,12 +181,13 @@ rule_dead_symbol() {
     local tests
     # what only a build with CUDA holds is no part of the library that is looked at
     tests=$(cat $(pick '^tests/.*\.(c|h)$|^src/.*\.cuh?$|^src/(.*/)?cuda/') src/cli/main.c src/cli/*.def | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u)
-    nm "$library" 2>/dev/null | awk -v tests="$tests" '
-    BEGIN { n = split(tests, w, "\n"); for (i = 1; i <= n; i++) used[w[i]] = 1 }
+    # The names are an input, not an argument: an argument has at most 128 KiB.
+    nm "$library" 2>/dev/null | awk '
+    NR == FNR { used[$1] = 1; next }
     /\.o:$/ { object = $1; sub(/\.o:$/, "", object) }
     NF >= 2 && $(NF - 1) == "U" { used[$NF] = 1 }
     NF == 3 && $2 ~ /^[TDRB]$/ && $3 !~ /^_/ { where[$3] = object }
-    END { for (s in where) if (!(s in used)) print where[s] ":" s "\texported, and nobody uses it: remove it or make it static" }' | sort
+    END { for (s in where) if (!(s in used)) print where[s] ":" s "\texported, and nobody uses it: remove it or make it static" }' <(printf '%s\n' "$tests") - | sort
 }
 
 # Documents tell the truth: what a link or a path in them names is there, and every verb is one.
