@@ -1,4 +1,4 @@
-/* The sizes from which Hopper's op set fuses an epilogue because fusion is faster (measured: docs/PERF.md). The op
+/* The sizes from which Hopper's op set fuses an epilogue because fusion is faster (measured: docs/perf-log). The op
  * set uses these functions for a call, the planner for a shape. Rows: tokens of a micro-batch; k: the depth of the
  * GEMM. */
 #ifndef INGOT_OPS_FUSION_H

@@ -35,7 +35,7 @@ static double filled(const struct layer_shape *s, double rows, double columns)
     return s->machine->multiprocessors ? fmin(1, tiles / s->machine->multiprocessors) : 1;
 }
 
-/* Seconds of a GEMM and of backward's two. Grouped GEMMs reach 0.85 of dense ones (docs/PERF.md). */
+/* Seconds of a GEMM and of backward's two. Grouped GEMMs reach 0.85 of dense ones (docs/perf-log). */
 struct product_s {
     double forward, dgrad, wgrad;
 };
@@ -53,7 +53,7 @@ static double element_bytes(const struct layer_shape *s)
 }
 
 /* What is left of the time of passes that an epilogue does (ops.h: struct epilogue), where the set fuses it and nothing is between.
- * FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of RoPE's (docs/PERF.md). */
+ * FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of RoPE's (docs/perf-log). */
 struct fused {
     double act_forward, act_backward, rope_forward, rope_backward; /* shares */
     double stream; /* elements of the residual stream that forward does not move, per token */

@@ -10,7 +10,7 @@
  * window), and their pieces are found together, with a few dozen instructions and without a branch per
  * piece. Elsewhere, and where a window is not sufficient, the scanners go from character to character:
  * ASCII letters 32 bytes at a time, the class of any other character by one table look-up (ASCII) or two
- * (unicode.h). Measured: docs/PERF.md.
+ * (unicode.h). Measured: docs/perf-log.
  *
  * In the comments U, N, S, ... are sets of classes as in split_int.h. */
 #include "data/tokenizer/split.h"

@@ -9,7 +9,7 @@
 #define INGOT_OPS_CUDA_ATTN_CUDNN_PARTS_H
 #include "ops/cuda/attn_cudnn_graph.h"
 
-#define SDPA_BUDGET ((size_t)1 << 30) /* 64 and 192 MiB, which keep dS in L2, were slower: docs/PERF.md */
+#define SDPA_BUDGET ((size_t)1 << 30) /* 64 and 192 MiB, which keep dS in L2, were slower: docs/perf-log */
 enum { SDPA_DOCS_MAX = 4096 };  /* also documents x heads < 65536, which is one grid dimension */
 
 /* True if all documents have len_max rows. */
