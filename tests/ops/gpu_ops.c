@@ -2,8 +2,9 @@
  * bits as a captured graph. Method: every case of cases.h and sizes of real models, in F32 and BF16, GEMMs also in TF32, attention
  * and the delta rule with each backend; see probe.h for what one call is put through.
  *
- *     gpu_ops_ops [--filter TEXT] [--small] [--exact] [--no-fork] [--list]
+ *     gpu_ops_ops [--filter TEXT] [--small] [--exact] [--no-fork] [--jobs N] [--list]
  *
+ * Most of the time is the oracle's, on the host: N processes share the cases (default: one for four processors, at most eight).
  * One failure does not hide the next: cases run in a child process, which is started again behind a case that killed it, hung, or left
  * the GPU in an error. --small leaves out the real sizes. For a memory checker: --small --exact --no-fork. */
 #include "base/parallel.h"
@@ -164,6 +165,7 @@ static bool applies(enum variant v, const struct op_case *c, dtype dt)
 /* One row of the work: a case in a type with a variant. */
 struct row {
     const struct op_case *c;
+    int number; /* of the case */
     dtype dt;
     enum variant v;
     bool real;
@@ -173,6 +175,7 @@ static struct row row_at(int i)
 {
     const int at = i / (2 * VARIANTS);
     return (struct row){.c = at < OP_CASES ? &op_cases[at] : &real_cases[at - OP_CASES],
+                        .number = at,
                         .dt = i / VARIANTS % 2 ? DTYPE_BF16 : DTYPE_F32,
                         .v = i % VARIANTS,
                         .real = at >= OP_CASES,
@@ -199,6 +202,7 @@ struct options {
     const char *filter;
     bool small, exact, no_fork, list;
     int rows;
+    int jobs, job; /* this process takes every jobs-th case, from case number job on */
 };
 
 /* The set with one variant's options, on its own stream. */
@@ -209,7 +213,17 @@ struct opened {
     struct probe_device device;
 };
 
-enum { WORKSPACE_TOKENS = 1 << 17, NO_GPU = 77, BROKEN = 3 };
+enum { WORKSPACE_TOKENS = 1 << 17, NO_GPU = 77, BROKEN = 3, MAX_JOBS = 8 };
+
+static int processors_of(int jobs)
+{
+    const int n = (int)sysconf(_SC_NPROCESSORS_ONLN) / jobs;
+    return n > 1 ? n : 1;
+}
+static int jobs_of(int n)
+{
+    return n < 1 ? 1 : n > MAX_JOBS ? MAX_JOBS : n;
+}
 
 static status set_open(struct opened *s, const struct dev *dev, enum variant v, const struct options *o)
 {
@@ -304,7 +318,8 @@ static bool run_row(struct board *b, struct opened *s, const struct row *r)
 static bool is_chosen(const struct options *o, const struct row *r)
 {
     char text[320];
-    return applies(r->v, r->c, r->dt) && (!o->filter || strstr(row_text(r, text), o->filter));
+    return r->number % o->jobs == o->job && applies(r->v, r->c, r->dt) &&
+           (!o->filter || strstr(row_text(r, text), o->filter));
 }
 
 static int child(struct board *b, const struct options *o)
@@ -315,8 +330,8 @@ static int child(struct board *b, const struct options *o)
         printf("%s\n", status_message());
         return NO_GPU;
     }
-    parallel_threads_set(0);
-    if (b->next == 0) printf("%s, sm_%d\n", dev.name, dev.sm);
+    parallel_threads_set(o->jobs > 1 ? processors_of(o->jobs) : 0);
+    if (b->next == 0 && o->job == 0) printf("%s, sm_%d\n", dev.name, dev.sm);
     while (b->next < o->rows) {
         const struct row r = row_at(b->next++);
         if (!is_chosen(o, &r)) continue;
@@ -391,13 +406,55 @@ static int run_all(struct board *b, const struct options *o)
         if (exited == NO_GPU) break; /* it was there before */
         if (b->next == first) b->next++;
     }
-    summary(b);
     return b->bad > 0;
+}
+
+static void add_to(struct board *all, const struct board *b)
+{
+    all->run += b->run, all->bad += b->bad, all->refused += b->refused;
+    for (int op = 0; op < OP_COUNT; op++) {
+        all->ops[op].run += b->ops[op].run;
+        all->ops[op].bad += b->ops[op].bad;
+        for (int k = 0; k < 2; k++)
+            if (b->ops[op].worst[k] > all->ops[op].worst[k]) all->ops[op].worst[k] = b->ops[op].worst[k];
+    }
+}
+
+/* run_all in o->jobs processes, each with a board of its own. A job that ends badly is a failure. */
+static int run_jobs(struct board *boards, const struct options *o)
+{
+    pid_t pids[MAX_JOBS];
+    struct board all = {0};
+    fflush(stdout);
+    for (int job = 0; job < o->jobs; job++) {
+        struct options mine = *o;
+        mine.job = job;
+        pids[job] = fork();
+        if (pids[job] == 0) {
+            const int code = run_all(&boards[job], &mine);
+            fflush(stdout);
+            _exit(code);
+        }
+        if (pids[job] < 0) printf("FAIL fork: no process for job %d\n", job), all.bad++;
+    }
+    bool missing = false;
+    for (int job = 0; job < o->jobs; job++) {
+        int code;
+        if (pids[job] < 0 || waitpid(pids[job], &code, 0) != pids[job]) continue;
+        const int exited = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+        missing = missing || exited == NO_GPU;
+        if (exited != 0 && exited != 1 && exited != NO_GPU)
+            printf("FAIL job %d ended with %d\n", job, code), all.bad++;
+        add_to(&all, &boards[job]);
+    }
+    if (missing) return NO_GPU;
+    summary(&all);
+    return all.bad > 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct options o = {0};
+    struct options o = {.jobs = jobs_of(processors_of(4))};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
             o.filter = argv[++i];
@@ -406,11 +463,15 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--exact") == 0)
             o.exact = true;
         else if (strcmp(argv[i], "--no-fork") == 0)
-            o.no_fork = true;
+            o.no_fork = true, o.jobs = 1;
+        else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc)
+            o.jobs = jobs_of(atoi(argv[++i]));
         else if (strcmp(argv[i], "--list") == 0)
-            o.list = true;
+            o.list = true, o.jobs = 1;
         else
-            return printf("usage: %s [--filter TEXT] [--small] [--exact] [--no-fork] [--list]\n", argv[0]), 2;
+            return printf("usage: %s [--filter TEXT] [--small] [--exact] [--no-fork] [--jobs N] [--list]\n",
+                          argv[0]),
+                   2;
     }
     o.rows = (OP_CASES + (o.small ? 0 : REAL_CASES)) * 2 * VARIANTS;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -420,9 +481,10 @@ int main(int argc, char **argv)
         if (is_chosen(&o, &r)) printf("%s\n", row_text(&r, text));
     }
     if (o.list) return 0;
-    struct board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct board *b =
+        mmap(NULL, sizeof *b * MAX_JOBS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) return 1;
-    if (!o.no_fork) return run_all(b, &o);
+    if (!o.no_fork) return run_jobs(b, &o);
     const int code = child(b, &o);
     if (code == NO_GPU) return gpu_missing();
     summary(b);
