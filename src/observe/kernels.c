@@ -201,15 +201,6 @@ status kernels_open_source(const struct kernel_source *source)
     return st;
 }
 
-status kernels_open(void)
-{
-#if INGOT_CUDA
-    return kernels_open_source(cuda_kernel_source());
-#else
-    return kernels_open_source(NULL);
-#endif
-}
-
 status kernels_record(bool on)
 {
     if (kernels.source == NULL || kernels.recording == on) return STATUS_OK;

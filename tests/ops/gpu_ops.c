@@ -465,7 +465,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--no-fork") == 0)
             o.no_fork = true, o.jobs = 1;
         else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc)
-            o.jobs = jobs_of(atoi(argv[++i]));
+            o.jobs = jobs_of((int)strtol(argv[++i], NULL, 10));
         else if (strcmp(argv[i], "--list") == 0)
             o.list = true, o.jobs = 1;
         else

@@ -1,5 +1,5 @@
 /* tuner: which algorithm a collective between GPUs of one host uses. All algorithms have the same result, bit for bit. The fastest depends on
- * GPUs, links and size, so each is timed when a run begins (comm/gpu/cuda/tuner_measure.c), and chosen here, as NCCL's tuner does.
+ * GPUs, links and size, so each is timed when a run begins (comm/gpu/cuda/p2p_time.c), and chosen here, as NCCL's tuner does.
  *
  *   copy engine   peer copies between barriers of one block (comm/gpu/cuda/p2p_comm.h): no SM is taken from what overlaps
  *   ll            low-latency protocol: kernels whose data carry their flags (p2p_schedule.h); for the smallest messages

@@ -100,19 +100,6 @@ static status by_nccl(struct comm *c, const struct comm_call *call)
 
 /* ---- calls */
 
-status device_reduce(const struct comm *c, const struct comm_call *call)
-{
-    const char *own = (const char *)call->send + (size_t)c->rank * call->bytes;
-    return device_tree_sum(&(struct device_sum){.x = call->recv,
-                                                .own = own,
-                                                .out = call->op == COMM_ALL_REDUCE ? (void *)own : call->out,
-                                                .count = (int64_t)(call->bytes / dtype_bytes(call->dt)),
-                                                .dt = call->dt,
-                                                .ranks = c->ranks,
-                                                .rank = c->rank},
-                           call->stream);
-}
-
 static status device_collective(struct comm *c, const struct comm_call *call)
 {
     bool carried = false;
