@@ -139,3 +139,24 @@ const char *text_duration(char buf[32], double seconds)
         snprintf(buf, 32, "%llds", s);
     return buf;
 }
+
+void text_wrap(FILE *out, int at, int indent, int columns, const char *text)
+{
+    if (at > indent) at = columns + 1;
+    for (const char *word = text + strspn(text, " "); *word;) {
+        const size_t bytes = strcspn(word, " ");
+        int width = 0;
+        for (size_t i = 0; i < bytes; i++) width += ((unsigned char)word[i] & 0xC0) != 0x80;
+        if (at > indent && at + 1 + width > columns) {
+            fputc('\n', out);
+            at = 0;
+        }
+        if (at < indent) fprintf(out, "%*s", indent - at, ""), at = indent;
+        if (at > indent) fputc(' ', out), at++;
+        fwrite(word, 1, bytes, out);
+        at += width;
+        word += bytes;
+        word += strspn(word, " ");
+    }
+    fputc('\n', out);
+}

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 /* Returns the candidate nearest to `word` by edit distance (insert, delete, replace, swap) if it is near enough for a
  * typing error; else NULL. */
 const char *text_nearest(const char *word, const char *const *candidates, int count);
@@ -18,4 +19,7 @@ const char *text_bytes(char buf[32], double bytes);
 const char *text_count(char buf[32], double n);
 /* A duration for display: "1h02m", "3m10s", "12s". Returns buf. */
 const char *text_duration(char buf[32], double seconds);
+/* Prints text in lines of at most `columns`, each from column `indent` on, with a newline at the end. The cursor stands
+ * in column `at`; when that is beyond `indent`, the text begins on a new line. */
+void text_wrap(FILE *out, int at, int indent, int columns, const char *text);
 #endif

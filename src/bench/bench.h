@@ -1,13 +1,15 @@
 /* The benchmarks of `ingot bench`: each function measures one family on this machine and prints a table to stdout. */
 #ifndef INGOT_BENCH_BENCH_H
 #define INGOT_BENCH_BENCH_H
-#include "base/status.h"
+#include "base/flags.h"
 #include "tensor/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
-#define BENCH(name, function, usage, text) status function(int argc, char **argv) WARN_UNUSED;
+#define VERB(name, function, form, arguments, text) status function(struct args *a) WARN_UNUSED;
+#define OPTION(name, letter, type, value, text)
 #include "bench/bench.def"
-#undef BENCH
+#undef VERB
+#undef OPTION
 
 /* bench gemm on a GPU. A NULL selector means all. STATUS_DEVICE in a build without CUDA. */
 struct gemm_bench {

@@ -138,28 +138,18 @@ out:
     return st;
 }
 
-status bench_attention(int argc, char **argv)
+status bench_attention(struct args *a)
 {
     enum { UNSET = -1, ROWS_DEFAULT = 1024 };
     struct attention_bench b = {.shape = UNSET, .runs = UNSET};
     int64_t rows = UNSET;
     const char *isa = NULL, *device = "cpu";
-    const struct flag flags[] = {
-        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
-        {"tokens", FLAG_INT, &rows, "CPU: length of the document (1024)"},
-        {"isa", FLAG_TEXT, &isa, "CPU: avx2, avx512 or amx (the best)"},
-        {"backend", FLAG_TEXT, &b.backend, "GPU: cudnn, own or reference (cudnn and own)"},
-        {"shape", FLAG_INT, &b.shape, "GPU: one row of the table alone, from 0"},
-        {"runs", FLAG_INT, &b.runs, "GPU: repetitions (7)"},
-        {"seconds", FLAG_INT, &b.seconds,
-         "GPU: then as long without a pause: rate, power and clock that last (0)"},
-        {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench attention [--device cpu|cuda] [--tokens N] [--isa avx2|avx512|amx] "
-                    "[--backend cudnn|own|reference] [--shape INDEX] [--runs N] [--seconds N] [--json]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench attention takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("device", &device),     FLAG("tokens", &rows),   FLAG("isa", &isa),
+                                 FLAG("backend", &b.backend), FLAG("shape", &b.shape), FLAG("runs", &b.runs),
+                                 FLAG("seconds", &b.seconds), FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     const bool gpu = strcmp(device, "cuda") == 0;
     if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
     if (gpu && (isa || rows != UNSET)) return FAIL(STATUS_CONFIG, "--isa and --tokens are for the CPU");

@@ -245,28 +245,20 @@ static status run_on_host(const struct collectives_bench *o, const struct comm_e
     return st;
 }
 
-status bench_collectives(int argc, char **argv)
+status bench_collectives(struct args *a)
 {
     struct collectives_bench o = {.bytes_min = 1024, .runs = 11};
     const char *device = "cpu";
-    const struct flag flags[] = {
-        {"device", FLAG_TEXT, &device, "cpu: the host's memory (default); cuda: a GPU for each rank"},
-        {"op", FLAG_TEXT, &o.op,
-         "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or ring; default: all of them"},
-        {"path", FLAG_TEXT, &o.path,
-         "on GPUs: comm (what training calls), beside (the same beside other work: copy engines), plain, "
-         "symmetric or engines (NCCL), peer (own kernels); default: all"},
-        {"min-bytes", FLAG_INT, &o.bytes_min, "smallest size; each next one is four times as large (1024)"},
-        {"max-bytes", FLAG_INT, &o.bytes_max, "largest size, up to 4 GiB (16 MiB; 1 GiB on GPUs)"},
-        {"runs", FLAG_INT, &o.runs, "timed calls of each size; the median counts (11)"},
-        {"json", FLAG_SWITCH, &o.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse(
-        "bench collectives [--device cpu|cuda] [--op OP] [--path PATH] [--min-bytes N] [--max-bytes N] "
-        "[--runs N] [--json]",
-        flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench collectives takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("device", &device),
+                                 FLAG("op", &o.op),
+                                 FLAG("path", &o.path),
+                                 FLAG("min-bytes", &o.bytes_min),
+                                 FLAG("max-bytes", &o.bytes_max),
+                                 FLAG("runs", &o.runs),
+                                 FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     const bool cuda = strcmp(device, "cuda") == 0;
     if (o.bytes_max == 0) o.bytes_max = cuda ? 1 << 30 : 16 << 20;
     TRY(check_options(&o, device));

@@ -112,21 +112,15 @@ static status measure(struct copies *c, int64_t runs, int64_t seconds, bool json
     return STATUS_OK;
 }
 
-status bench_copy(int argc, char **argv)
+status bench_copy(struct args *a)
 {
     int64_t mib = 1024, runs = 11, seconds = 0;
     bool json = false;
-    const struct flag flags[] = {
-        {"mib", FLAG_INT, &mib, "size of a copy in MiB (1024)"},
-        {"runs", FLAG_INT, &runs, "copies each way; the median counts (11)"},
-        {"seconds", FLAG_INT, &seconds,
-         "then copies on the device for as long: rate, power and clock that last (0)"},
-        {"json", FLAG_SWITCH, &json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench copy [--mib N] [--runs N] [--seconds N] [--json]", flags, 4, &argc, argv, 0,
-                    &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench copy takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("mib", &mib), FLAG("runs", &runs), FLAG("seconds", &seconds),
+                                 FLAG("json", &json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     if (mib < 1 || mib > 65536) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 65536", (long long)mib);
     if (runs < 1 || runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)runs, RUNS_MAX);

@@ -31,23 +31,16 @@ static status check(const struct delta_bench *b)
     return STATUS_OK;
 }
 
-status bench_delta(int argc, char **argv)
+status bench_delta(struct args *a)
 {
     struct delta_bench b = {.docs = 4, .length = 4096, .heads_k = 16, .heads = 16, .dim = 128, .runs = 15};
-    const struct flag flags[] = {
-        {"docs", FLAG_INT, &b.docs, "documents (4)"},
-        {"length", FLAG_INT, &b.length, "rows of each (4096)"},
-        {"key-heads", FLAG_INT, &b.heads_k, "heads of q and k (16)"},
-        {"heads", FLAG_INT, &b.heads, "heads of v (16)"},
-        {"dim", FLAG_INT, &b.dim, "elements of a head's key, and of its value (128)"},
-        {"runs", FLAG_INT, &b.runs, "repetitions (15)"},
-        {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench delta [--docs N] [--length T] [--key-heads K] [--heads H] [--dim D] [--runs N] "
-                    "[--json]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench delta takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("docs", &b.docs),         FLAG("length", &b.length),
+                                 FLAG("key-heads", &b.heads_k), FLAG("heads", &b.heads),
+                                 FLAG("dim", &b.dim),           FLAG("runs", &b.runs),
+                                 FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     TRY(check(&b));
     return cuda_bench_delta(&b);
 }

@@ -219,29 +219,18 @@ static status on_gpu(const struct choice *choice, const char *preset)
                                                 .json = choice->json});
 }
 
-status bench_gemm(int argc, char **argv)
+status bench_gemm(struct args *a)
 {
     struct choice choice = {.tokens = 0, .runs = 5};
     const char *device = "cpu", *preset = NULL;
-    const struct flag flags[] = {
-        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
-        {"preset", FLAG_TEXT, &preset, "GPU: the model whose layer is measured (llama-1b)"},
-        {"tokens", FLAG_INT, &choice.tokens, "rows of the activations (4096, GPU: 16384; the head's: fewer)"},
-        {"runs", FLAG_INT, &choice.runs, "repetitions of each product (5)"},
-        {"seconds", FLAG_INT, &choice.seconds,
-         "GPU: then as long without a pause: rate, power and clock that last (0)"},
-        {"isa", FLAG_TEXT, &choice.isa, "CPU: avx2, avx512 or amx (the best)"},
-        {"dtype", FLAG_TEXT, &choice.dt, "f32 or bf16 alone; GPU: bf16, tf32 or f32 (bf16)"},
-        {"layer", FLAG_TEXT, &choice.layer,
-         "qkv, out, fc, proj or head alone; GPU: qkv, out, up, down or head"},
-        {"form", FLAG_TEXT, &choice.form, "fwd, dgrad or wgrad alone"},
-        {"json", FLAG_SWITCH, &choice.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench gemm [--device cpu|cuda] [--preset NAME] [--tokens N] [--runs N] [--seconds N] "
-                    "[--isa avx2|avx512|amx] [--dtype D] [--layer L] [--form F] [--json]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench gemm takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("device", &device),          FLAG("preset", &preset),
+                                 FLAG("tokens", &choice.tokens),   FLAG("runs", &choice.runs),
+                                 FLAG("seconds", &choice.seconds), FLAG("isa", &choice.isa),
+                                 FLAG("dtype", &choice.dt),        FLAG("layer", &choice.layer),
+                                 FLAG("form", &choice.form),       FLAG("json", &choice.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     const bool gpu = strcmp(device, "cuda") == 0;
     if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
     if (!gpu && preset)

@@ -190,7 +190,7 @@ static status measure_all(const struct loader_bench *b, const char *pattern)
     return st;
 }
 
-status bench_loader(int argc, char **argv)
+status bench_loader(struct args *a)
 {
     struct loader_bench b = {.tokens = 100000000,
                              .median = 400,
@@ -200,20 +200,12 @@ status bench_loader(int argc, char **argv)
                              .step_tokens = 65536,
                              .documents = 10000000};
     const struct flag flags[] = {
-        {"tokens", FLAG_INT, &b.tokens, "tokens of a pass, and of the shards that are made (100M)"},
-        {"median", FLAG_INT, &b.median, "made shards: median length of a document, log-normal (400)"},
-        {"sigma", FLAG_REAL, &b.sigma, "made shards: spread of the logarithm of lengths (1.1)"},
-        {"seq", FLAG_INT, &b.sequence, "tokens per sequence; 0: 1024, 2048, 4096, 8192 (0)"},
-        {"step", FLAG_INT, &b.step_tokens, "tokens per step (65536)"},
-        {"threads", FLAG_INT, &b.threads, "loader threads (2)"},
-        {"documents", FLAG_INT, &b.documents, "documents that are packed without shards; 0: none (10M)"},
-        {"runs", FLAG_INT, &b.repeats, "passes; the median counts (3)"},
-        {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench loader [SHARDS] [--tokens N] [--seq T] [--threads N] [--json]", flags, 9, &argc,
-                    argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 1) return FAIL(STATUS_CONFIG, "bench loader takes one pattern of shards");
+        FLAG("tokens", &b.tokens),       FLAG("median", &b.median),    FLAG("sigma", &b.sigma),
+        FLAG("seq", &b.sequence),        FLAG("step", &b.step_tokens), FLAG("threads", &b.threads),
+        FLAG("documents", &b.documents), FLAG("runs", &b.repeats),     FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 1));
     if (b.tokens < 1000000 || b.tokens > 4000000000 || b.median < 1 || b.repeats < 1 ||
         b.repeats > REPEATS_MAX || b.threads < 1 || b.threads > LOADER_THREADS_MAX || b.sequence < 0 ||
         b.documents < 0 || b.documents > 1000000000 || b.sequence > PACK_ROW_MAX || b.step_tokens < 1 ||
@@ -223,7 +215,7 @@ status bench_loader(int argc, char **argv)
                     "--threads 1 to %d, --seq up to "
                     "%d, --step up to 100M",
                     REPEATS_MAX, LOADER_THREADS_MAX, PACK_ROW_MAX);
-    if (argc == 1) return measure_all(&b, argv[0]);
+    if (a->word_count == 1) return measure_all(&b, a->words[0]);
     char dir[256], pattern[300];
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%.200s/ingot-bench-XXXXXX", base ? base : "/tmp");

@@ -27,23 +27,17 @@ static status check(const struct moe_bench *b)
     return STATUS_OK;
 }
 
-status bench_moe(int argc, char **argv)
+status bench_moe(struct args *a)
 {
     struct moe_bench b = {
         .tokens = 32768, .experts = 64, .top_k = 8, .hidden = 2048, .size = 1024, .runs = 15};
-    const struct flag flags[] = {{"tokens", FLAG_INT, &b.tokens, "rows of the micro-batch (32768)"},
-                                 {"experts", FLAG_INT, &b.experts, "E (64)"},
-                                 {"top-k", FLAG_INT, &b.top_k, "experts of a token (8)"},
-                                 {"hidden", FLAG_INT, &b.hidden, "width of the model, D (2048)"},
-                                 {"size", FLAG_INT, &b.size, "inner width of an expert, I (1024)"},
-                                 {"runs", FLAG_INT, &b.runs, "repetitions (15)"},
-                                 {"json", FLAG_SWITCH, &b.json, "one JSON object per line"}};
-    int help;
-    TRY(flags_parse("bench moe [--tokens N] [--experts E] [--top-k K] [--hidden D] [--size I] [--runs N] "
-                    "[--json]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench moe takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("tokens", &b.tokens), FLAG("experts", &b.experts),
+                                 FLAG("top-k", &b.top_k),   FLAG("hidden", &b.hidden),
+                                 FLAG("size", &b.size),     FLAG("runs", &b.runs),
+                                 FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     TRY(check(&b));
     return cuda_bench_moe(&b);
 }

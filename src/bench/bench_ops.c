@@ -429,22 +429,15 @@ static status on_cpu(const struct ops_bench *b, const char *isa)
     return st;
 }
 
-status bench_ops(int argc, char **argv)
+status bench_ops(struct args *a)
 {
     struct ops_bench b = {0};
     const char *isa = NULL, *device = "cpu";
-    const struct flag flags[] = {
-        {"device", FLAG_TEXT, &device, "cpu or cuda (cpu)"},
-        {"op", FLAG_TEXT, &b.op, "ops whose names begin so (all)"},
-        {"dtype", FLAG_TEXT, &b.dt, "f32 or bf16 alone (both)"},
-        {"isa", FLAG_TEXT, &isa, "CPU: use at most avx2, avx512 or amx"},
-        {"json", FLAG_SWITCH, &b.json, "a JSON array; GPU: one JSON object per line"},
-    };
-    int help;
-    TRY(flags_parse("bench ops [--device cpu|cuda] [--op NAME] [--dtype f32|bf16] [--isa NAME] [--json]",
-                    flags, 5, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench ops takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("device", &device), FLAG("op", &b.op), FLAG("dtype", &b.dt),
+                                 FLAG("isa", &isa), FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     if (b.dt && strcmp(b.dt, "f32") != 0 && strcmp(b.dt, "bf16") != 0)
         return FAIL(STATUS_CONFIG, "--dtype=%s: f32 or bf16", b.dt);
     const bool gpu = strcmp(device, "cuda") == 0;

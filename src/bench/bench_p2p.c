@@ -34,23 +34,15 @@ static status check(const struct p2p_bench *b, const char *device)
     return STATUS_OK;
 }
 
-status bench_p2p(int argc, char **argv)
+status bench_p2p(struct args *a)
 {
     struct p2p_bench b = {.mib = 256, .runs = 7, .blocks = 64};
     const char *device = NULL;
-    const struct flag flags[] = {
-        {"device", FLAG_TEXT, &device, "cuda"},
-        {"mib", FLAG_INT, &b.mib, "size of large copies and of the largest exchange in MiB (256)"},
-        {"runs", FLAG_INT, &b.runs, "repetitions; the median counts (7)"},
-        {"blocks", FLAG_INT, &b.blocks, "multiprocessors that an exchange may take (64)"},
-        {"only", FLAG_TEXT, &b.section, "host, pairs, rings or exchange; default: all of them"},
-        {"json", FLAG_TEXT, &b.json, "file for one JSON object per row"}};
-    int help;
-    TRY(flags_parse(
-        "bench p2p [--device cuda] [--mib N] [--runs N] [--blocks N] [--only SECTION] [--json FILE]", flags,
-        (int)(sizeof flags / sizeof flags[0]), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "bench p2p takes no argument '%s'", argv[0]);
+    const struct flag flags[] = {FLAG("device", &device),   FLAG("mib", &b.mib),      FLAG("runs", &b.runs),
+                                 FLAG("blocks", &b.blocks), FLAG("only", &b.section), FLAG("json", &b.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     TRY(check(&b, device));
     return cuda_bench_p2p(&b);
 }

@@ -70,42 +70,28 @@ static status read_all(const char *path, const struct reader_config *c, enum pas
     return st;
 }
 
-static status take_arguments(int argc, char **argv, const char **path, struct reader_config *c, int64_t *runs)
+static status take_arguments(struct args *a, struct reader_config *c, int64_t *runs)
 {
     static const char *const formats[] = {[READER_AUTO] = "auto",
                                           [READER_PLAIN] = "text",
                                           [READER_JSONL] = "jsonl",
                                           [READER_PARQUET] = "parquet"};
-    int64_t batch;
+    const char *input = "auto";
+    int64_t batch = 0;
+    const struct flag flags[] = {FLAG("key", &c->key), FLAG("input", &input), FLAG("batch-bytes", &batch),
+                                 FLAG("runs", runs)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
+    int format = 0;
+    while (format < 4 && strcmp(input, formats[format]) != 0) format++;
+    if (format == 4)
+        return FAIL(STATUS_CONFIG, "--input %s: auto, text, jsonl or parquet is expected", input);
+    if (batch < 0 || *runs < 1) return FAIL(STATUS_CONFIG, "--batch-bytes and --runs are above 0");
+    c->format = (enum reader_format)format;
+    c->batch_bytes = (size_t)batch;
     c->separator = READER_LINE;
-    for (int i = 0; i < argc; i++) {
-        bool has_value = i + 1 < argc;
-        int format = -1;
-        if (strcmp(argv[i], "--key") == 0 && has_value)
-            c->key = argv[++i];
-        else if (strcmp(argv[i], "--input") == 0 && has_value) {
-            for (int f = 0; f < 4; f++)
-                if (strcmp(argv[i + 1], formats[f]) == 0) format = f;
-            if (format < 0)
-                return FAIL(STATUS_CONFIG, "--input %s: auto, text, jsonl or parquet is expected",
-                            argv[i + 1]);
-            c->format = (enum reader_format)format;
-            i++;
-        } else if (strcmp(argv[i], "--batch-bytes") == 0 && has_value && text_to_int(argv[i + 1], &batch) &&
-                   batch > 0) {
-            c->batch_bytes = (size_t)batch;
-            i++;
-        } else if (strcmp(argv[i], "--runs") == 0 && has_value && text_to_int(argv[i + 1], runs) && *runs > 0)
-            i++;
-        else if (!*path && argv[i][0] != '-')
-            *path = argv[i];
-        else
-            return FAIL(STATUS_CONFIG,
-                        "'%s': usage: bench reader FILE [--key K] [--input auto|text|jsonl|parquet] "
-                        "[--batch-bytes N] [--runs N]",
-                        argv[i]);
-    }
-    return *path ? STATUS_OK : FAIL(STATUS_CONFIG, "a file is needed: bench reader FILE");
+    return STATUS_OK;
 }
 
 static void keep_best(struct sum *best, const struct sum *s, bool first)
@@ -124,12 +110,13 @@ static void print_rate(const char *name, const struct sum *s)
            megabytes / s->seconds, megabytes / s->cpu_seconds, s->seconds, s->cpu_seconds);
 }
 
-status bench_reader(int argc, char **argv)
+status bench_reader(struct args *a)
 {
-    const char *path = NULL;
     struct reader_config c = {0};
     int64_t runs = 3;
-    TRY(take_arguments(argc, argv, &path, &c, &runs));
+    TRY(take_arguments(a, &c, &runs));
+    if (a->help) return STATUS_OK;
+    const char *path = a->words[0];
     struct sum cut = {0}, text = {0}, all;
     for (int64_t i = 0; i < runs; i++) {
         TRY(read_all(path, &c, PASS_CUT, NULL, &all));

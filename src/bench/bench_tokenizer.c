@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define USAGE "bench tokenizer FILE [--tokenizer DIR | --vocab-size N --split NAME] [--rounds N] [--json]"
-
 enum { ROUNDS_MAX = 101, FILE_BYTES_MAX = 1 << 30 };
 
 struct numbers {
@@ -141,22 +139,16 @@ static status train(struct tokenizer **t, const char *split, int64_t vocab_size,
     return STATUS_OK;
 }
 
-status bench_tokenizer(int argc, char **argv)
+status bench_tokenizer(struct args *a)
 {
     const char *dir = NULL, *split = "llama3";
     int64_t vocab_size = 32000, rounds = 5;
     bool json = false;
-    int help;
-    const struct flag flags[] = {
-        {"tokenizer", FLAG_TEXT, &dir, "what to load; without it one is trained on the file"},
-        {"vocab-size", FLAG_INT, &vocab_size, "of the one that is trained (32000)"},
-        {"split", FLAG_TEXT, &split, "pattern of the one that is trained (llama3)"},
-        {"rounds", FLAG_INT, &rounds, "medians of so many (5)"},
-        {"json", FLAG_SWITCH, &json, "one JSON object"},
-    };
-    TRY(flags_parse(USAGE, flags, sizeof flags / sizeof *flags, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc != 1) return FAIL(STATUS_CONFIG, "one text file is needed: ingot " USAGE);
+    const struct flag flags[] = {FLAG("tokenizer", &dir), FLAG("vocab-size", &vocab_size),
+                                 FLAG("split", &split), FLAG("rounds", &rounds), FLAG("json", &json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
     if (vocab_size < 256 || vocab_size > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
     if (rounds < 1 || rounds > ROUNDS_MAX)
@@ -165,7 +157,7 @@ status bench_tokenizer(int argc, char **argv)
     size_t bytes = 0;
     struct tokenizer *t = NULL;
     struct numbers numbers = {0};
-    TRY(io_read_file(argv[0], FILE_BYTES_MAX, &data, &bytes));
+    TRY(io_read_file(a->words[0], FILE_BYTES_MAX, &data, &bytes));
     struct text text = {data, bytes};
     status st =
         dir != NULL ? bench_load(&t, dir, rounds, &numbers) : train(&t, split, vocab_size, text, &numbers);

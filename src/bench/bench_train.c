@@ -297,7 +297,7 @@ static status bench_rank(struct options *o, struct comm *world)
     return st;
 }
 
-status bench_train(int argc, char **argv)
+status bench_train(struct args *a)
 {
     struct options o = {.preset = "gpt2-124m",
                         .precision = "fp32",
@@ -308,30 +308,26 @@ status bench_train(int argc, char **argv)
                         .sequence = 1024,
                         .micro = 1,
                         .steps = 5};
-    const struct flag flags[] = {
-        {"preset", FLAG_TEXT, &o.preset, "model (gpt2-124m)"},
-        {"precision", FLAG_TEXT, &o.precision, "fp32 or bf16 (fp32)"},
-        {"recompute", FLAG_TEXT, &o.recompute, "none, selective or full (none)"},
-        {"optimizer", FLAG_TEXT, &o.optimizer, "adamw, lion or muon (adamw)"},
-        {"batch", FLAG_INT, &o.batch, "sequences per micro-batch (4)"},
-        {"micro", FLAG_INT, &o.micro, "micro-batches per step (1)"},
-        {"seq", FLAG_INT, &o.sequence, "tokens per sequence (1024)"},
-        {"layers", FLAG_INT, &o.layers, "layers instead of the preset's"},
-        {"steps", FLAG_INT, &o.steps, "timed steps; the median counts (5)"},
-        {"threads", FLAG_INT, &o.threads, "threads; 0: one per core (0)"},
-        {"device", FLAG_TEXT, &o.device, "cpu, cuda or auto (cpu)"},
-        {"eager", FLAG_SWITCH, &o.eager, "GPU: op by op instead of one graph"},
-        {"isa", FLAG_TEXT, &o.isa, "use at most avx2, avx512 or amx"},
-        {"breakdown", FLAG_SWITCH, &o.breakdown,
-         "GPU: record 10 more steps: parts, kernels, gaps (libcupti)"},
-        {"json", FLAG_SWITCH, &o.json, "one JSON object"},
-    };
-    int help;
-    TRY(flags_parse("bench train [--preset NAME] [--precision fp32|bf16] [--batch B] [--seq T] [--steps N]",
-                    flags, (int)(sizeof flags / sizeof flags[0]), &argc, argv, 1, &help));
-    if (help) return STATUS_OK;
-    o.rest_count = argc;
-    o.rest = argv;
+    const struct flag flags[] = {FLAG("preset", &o.preset),
+                                 FLAG("precision", &o.precision),
+                                 FLAG("recompute", &o.recompute),
+                                 FLAG("optimizer", &o.optimizer),
+                                 FLAG("batch", &o.batch),
+                                 FLAG("micro", &o.micro),
+                                 FLAG("seq", &o.sequence),
+                                 FLAG("layers", &o.layers),
+                                 FLAG("steps", &o.steps),
+                                 FLAG("threads", &o.threads),
+                                 FLAG("device", &o.device),
+                                 FLAG("eager", &o.eager),
+                                 FLAG("isa", &o.isa),
+                                 FLAG("breakdown", &o.breakdown),
+                                 FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
+    o.rest_count = a->key_count;
+    o.rest = a->keys;
     if (o.steps < 1 || o.steps > 10000 || o.micro < 1 || o.micro > 4096)
         return FAIL(STATUS_CONFIG, "--steps is 1 to 10000, --micro 1 to 4096");
     struct comm_env env;

@@ -3,7 +3,6 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/cmd_hf.h"
 #include "train/checkpoint.h"
 
 #include <jansson.h>
@@ -12,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 /* Results as one JSON object on stdout. */
 static void print_json(json_t *o)
@@ -37,6 +34,13 @@ static status open_existing(struct checkpoint **c, const char *path)
     bool found;
     TRY(checkpoint_open(c, path, &found));
     return found ? STATUS_OK : FAIL(STATUS_CKPT, "'%s' is neither a checkpoint nor a run with one", path);
+}
+
+static status take_words(struct args *a, int words, bool *json)
+{
+    const struct flag flags[] = {FLAG("json", json)};
+    TRY(args_parse(a, flags, 1));
+    return a->help ? STATUS_OK : args_words(a, words, words);
 }
 
 /* ---- list ---- */
@@ -63,31 +67,36 @@ static void list_one(const char *dir, const char *name, json_t *rows)
     checkpoint_close(c);
 }
 
-static status list(int argc, char **argv, bool json)
+status cmd_ckpt_list(struct args *a)
 {
-    if (argc != 1) return FAIL(STATUS_CONFIG, "usage: ingot ckpt list RUN");
+    bool json = false;
+    TRY(take_words(a, 1, &json));
+    if (a->help) return STATUS_OK;
     char dir[1200];
     struct io_list names;
-    snprintf(dir, sizeof dir, "%.1100s/ckpt", argv[0]);
-    if (!io_exists(dir)) return FAIL(STATUS_CKPT, "'%s' is no run directory: it has no ckpt in it", argv[0]);
+    snprintf(dir, sizeof dir, "%.1100s/ckpt", a->words[0]);
+    if (!io_exists(dir))
+        return FAIL(STATUS_CKPT, "'%s' is no run directory: it has no ckpt in it", a->words[0]);
     TRY(io_list(dir, &names));
     json_t *rows = json ? json_array() : NULL;
     for (int i = 0; i < names.count; i++)
         if (strncmp(names.names[i], "step-", 5) == 0) list_one(dir, names.names[i], rows);
     io_list_free(&names);
-    if (json) print_json(json_pack("{s:s,s:o}", "run", argv[0], "checkpoints", rows));
+    if (json) print_json(json_pack("{s:s,s:o}", "run", a->words[0], "checkpoints", rows));
     return STATUS_OK;
 }
 
 /* ---- verify ---- */
 
 /* A checkpoint, or all that a run has. */
-static status verify(int argc, char **argv, bool json)
+status cmd_ckpt_verify(struct args *a)
 {
-    if (argc != 1) return FAIL(STATUS_CONFIG, "usage: ingot ckpt verify RUN|CHECKPOINT");
+    bool json = false;
+    TRY(take_words(a, 1, &json));
+    if (a->help) return STATUS_OK;
     char dir[1200], path[1500], first[1024] = "";
     struct io_list names = {0};
-    snprintf(dir, sizeof dir, "%.1100s/ckpt", argv[0]);
+    snprintf(dir, sizeof dir, "%.1100s/ckpt", a->words[0]);
     bool is_run = io_exists(dir);
     if (is_run) TRY(io_list(dir, &names));
     json_t *rows = json ? json_array() : NULL;
@@ -95,7 +104,7 @@ static status verify(int argc, char **argv, bool json)
     int checked = 0;
     for (int i = 0; i < (is_run ? names.count : 1); i++) {
         if (is_run && strncmp(names.names[i], "step-", 5) != 0) continue;
-        snprintf(path, sizeof path, "%s%s%s", is_run ? dir : argv[0], is_run ? "/" : "",
+        snprintf(path, sizeof path, "%s%s%s", is_run ? dir : a->words[0], is_run ? "/" : "",
                  is_run ? names.names[i] : "");
         status st = checkpoint_verify(path);
         const char *reason = st == STATUS_OK ? "" : status_message();
@@ -213,43 +222,16 @@ static status diff_opened(const struct checkpoint *a, const struct checkpoint *b
     return st;
 }
 
-static status diff(int argc, char **argv, bool json)
+status cmd_ckpt_diff(struct args *a)
 {
-    if (argc != 2) return FAIL(STATUS_CONFIG, "usage: ingot ckpt diff A B   (each a run or a checkpoint)");
-    struct checkpoint *a, *b = NULL;
-    TRY(open_existing(&a, argv[0]));
-    status st = open_existing(&b, argv[1]);
-    if (st == STATUS_OK) st = diff_opened(a, b, json);
-    checkpoint_close(a);
-    checkpoint_close(b);
-    return st;
-}
-
-/* ---- the verb ---- */
-
-static const struct {
-    const char *name;
-    status (*run)(int argc, char **argv, bool json);
-} verbs[] = {{"list", list}, {"verify", verify}, {"diff", diff}};
-
-status cmd_ckpt(int argc, char **argv)
-{
-    static const char usage[] = "ckpt list RUN   |   ckpt verify RUN|CHECKPOINT   |   ckpt diff A B   |   "
-                                "" CMD_HF_IMPORT_USAGE "   |   " CMD_HF_EXPORT_USAGE;
     bool json = false;
-    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "one JSON object"}};
-    int help;
-    if (argc > 0 && strcmp(argv[0], "import") == 0) return cmd_hf_import(argc - 1, argv + 1);
-    if (argc > 0 && strcmp(argv[0], "export") == 0) return cmd_hf_export(argc - 1, argv + 1);
-    TRY(flags_parse(usage, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
-    const char *names[COUNT(verbs) + 2] = {[COUNT(verbs)] = "import", "export"};
-    for (int i = 0; i < COUNT(verbs); i++) {
-        names[i] = verbs[i].name;
-        if (strcmp(argv[0], names[i]) == 0) return verbs[i].run(argc - 1, argv + 1, json);
-    }
-    const char *near = text_nearest(argv[0], names, COUNT(names));
-    return FAIL(STATUS_CONFIG, "unknown word 'ckpt %s'%s%s%s; usage: ingot %s", argv[0],
-                near ? "; did you mean '" : "", near ? near : "", near ? "'" : "", usage);
+    TRY(take_words(a, 2, &json));
+    if (a->help) return STATUS_OK;
+    struct checkpoint *first, *second = NULL;
+    TRY(open_existing(&first, a->words[0]));
+    status st = open_existing(&second, a->words[1]);
+    if (st == STATUS_OK) st = diff_opened(first, second, json);
+    checkpoint_close(first);
+    checkpoint_close(second);
+    return st;
 }

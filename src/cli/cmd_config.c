@@ -11,49 +11,22 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-/* The one word that is not an override, wherever it stands; NULL when there is none. */
-static status take_path(int *argc, char **argv, const char *usage, const char **path)
-{
-    int kept = 0;
-    *path = NULL;
-    for (int i = 0; i < *argc; i++) {
-        if (strncmp(argv[i], "--", 2) == 0) {
-            argv[kept++] = argv[i];
-        } else {
-            if (*path)
-                return FAIL(STATUS_CONFIG, "%s and %s: one file at a time; usage: ingot %s", *path, argv[i],
-                            usage);
-            *path = argv[i];
-        }
-    }
-    *argc = kept;
-    return STATUS_OK;
-}
-
-status cmd_config(int argc, char **argv)
+status cmd_config(struct args *a)
 {
     bool json = false, keys = false, markdown = false;
-    const struct flag flags[] = {
-        {"json", FLAG_SWITCH, &json, "one JSON object: value and origin of every key"},
-        {"keys", FLAG_SWITCH, &keys, "every key with default, unit, range and meaning"},
-        {"markdown", FLAG_SWITCH, &markdown, "with --keys: the tables of docs/CONFIG.md"},
-    };
-    const char *usage =
-        "config [RUN.yaml] [--section.key=value ...] [--json]   |   config --keys [--markdown]";
-    int help;
-    TRY(flags_parse(usage, flags, COUNT(flags), &argc, argv, 1, &help));
-    if (help) return STATUS_OK;
+    const struct flag flags[] = {FLAG("json", &json), FLAG("keys", &keys), FLAG("markdown", &markdown)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
     if (keys) {
         spec_keys_print(stdout, markdown ? KEYS_MARKDOWN : KEYS_TEXT);
         return STATUS_OK;
     }
-    if (markdown) return FAIL(STATUS_CONFIG, "--markdown goes with --keys; usage: ingot %s", usage);
-    const char *path;
-    TRY(take_path(&argc, argv, usage, &path));
-    if (!path && argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
+    if (markdown) return FAIL(STATUS_CONFIG, "--markdown goes with --keys");
+    TRY(args_words(a, a->key_count == 0, 1));
+    const char *path = a->word_count ? a->words[0] : NULL;
     struct spec spec;
     struct spec_origin *origin;
-    TRY(spec_load(&spec, path, argc, argv, &origin));
+    TRY(spec_load(&spec, path, a->key_count, a->keys, &origin));
     if (json) {
         char *text = spec_dump_json(&spec, origin);
         puts(text);
@@ -108,18 +81,16 @@ static status print_all(bool json)
     return STATUS_OK;
 }
 
-status cmd_presets(int argc, char **argv)
+status cmd_presets(struct args *a)
 {
     bool json = false;
-    const struct flag flags[] = {{"json", FLAG_SWITCH, &json, "JSON instead of a table"}};
-    const char *usage = "presets [NAME] [--json]";
-    int help;
-    TRY(flags_parse(usage, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc == 0) return print_all(json);
-    if (argc > 1) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
+    const struct flag flags[] = {FLAG("json", &json)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 1));
+    if (a->word_count == 0) return print_all(json);
     struct model_spec m;
-    TRY(preset_find(argv[0], &m));
+    TRY(preset_find(a->words[0], &m));
     if (json) {
         char *text = model_spec_dump_json(&m);
         puts(text);

@@ -9,6 +9,7 @@
 #include "train/signals.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +17,6 @@
 #include <unistd.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define BUILD_USAGE                                                                                          \
-    "data build INPUT... -o PREFIX --tokenizer DIR [--val-fraction X | --val-every-n N | --val-tail X]\n"    \
-    "INPUT: text, JSONL, Parquet, each also in gzip or zstd, known by content; or token shards of any "      \
-    "format.\nA build that was stopped or killed resumes when the same command is given again."
 
 enum { TERMINAL_MS = 200, LINE_MS = 10000, BAR_COLUMNS = 24 };
 
@@ -174,7 +171,6 @@ static status take_output(const struct build_flags *f, struct build_config *c)
 
 static status take_flags(const struct build_flags *f, struct build_config *c)
 {
-    if (!f->out || c->input_count == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", BUILD_USAGE);
     if (f->shard_tokens < 1 || f->shard_tokens > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--shard-tokens %lld: 1 to %d is expected", (long long)f->shard_tokens,
                     INT32_MAX);
@@ -283,7 +279,7 @@ static status run_build(const struct build_flags *f, int argc, char **argv)
     return STATUS_OK;
 }
 
-static status data_build(int argc, char **argv)
+status cmd_data_build(struct args *a)
 {
     struct build_flags f = {.eod = "before",
                             .key = "text",
@@ -296,69 +292,30 @@ static status data_build(int argc, char **argv)
                             .eot = -1,
                             .sync_s = 10,
                             .shard_tokens = 100000000};
-    const struct flag flags[] = {
-        {"out", FLAG_TEXT, &f.out, "-o PREFIX: writes PREFIX_train_000000.bin, ..., PREFIX_manifest.json"},
-        {"tokenizer", FLAG_TEXT, &f.tokenizer, "directory with tokenizer.json; not needed for token ids"},
-        {"val-fraction", FLAG_REAL, &f.val_fraction,
-         "validation: this part of the documents, chosen by a hash of the text"},
-        {"val-every-n", FLAG_INT, &f.val_every, "validation: every n-th document"},
-        {"val-tail", FLAG_REAL, &f.val_tail,
-         "validation: the documents in this last part of the input; a lone text is divided at a line"},
-        {"eod", FLAG_TEXT, &f.eod,
-         "end-of-text token before (default, as llm.c) | after each document | none"},
-        {"shard-tokens", FLAG_INT, &f.shard_tokens, "tokens per shard; default 100M"},
-        {"format", FLAG_TEXT, &f.format,
-         "what is written: ingot (default; llm.c's shards) | llmc | megatron | npy"},
-        {"input", FLAG_TEXT, &f.input, "what is read: auto (default: by content) | text | jsonl | parquet"},
-        {"key", FLAG_TEXT, &f.key, "key of the text in JSONL, column of Parquet; default text"},
-        {"separator", FLAG_TEXT, &f.separator,
-         "documents of plain text: file (default) | blank | line | any other text"},
-        {"on-error", FLAG_TEXT, &f.on_error, "documents that cannot be read: stop (default) | skip, counted"},
-        {"dedup", FLAG_TEXT, &f.dedup,
-         "equal texts: report (default: counted) | exact (all but the first left out) | off (20 to 25 bytes "
-         "of "
-         "memory per document less)"},
-        {"dedup-report", FLAG_TEXT, &f.dedup_report,
-         "exact (default) | near: also counts similar texts (MinHash; 456 bytes of disk per document)"},
-        {"vocab-size", FLAG_INT, &f.vocab_size,
-         "of token ids without a tokenizer; default: as the shards' manifest says"},
-        {"eot", FLAG_INT, &f.eot,
-         "end-of-text id, of token ids without a tokenizer and of shards that do not say it"},
-        {"input-eod", FLAG_TEXT, &f.input_eod,
-         "where --eot stands in shards that do not say it: before | after each document | none"},
-        {"dtype", FLAG_TEXT, &f.dtype, "inputs are raw token ids of this type: uint16, uint32, ..."},
-        {"sync-seconds", FLAG_REAL, &f.sync_s, "work that a kill may cost; default 10; 0: none but a batch"},
-        {"batch-bytes", FLAG_INT, &f.batch_bytes, "text that is read at once; default 4 MiB"},
-        {"force", FLAG_SWITCH, &f.force,
-         "replace shards that have this prefix; leave an interrupted build that had other inputs or "
-         "settings"},
-        {"json", FLAG_SWITCH, &f.json, "the result as one JSON object"},
-    };
-    int help;
-    TRY(flags_parse(BUILD_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    return help ? STATUS_OK : run_build(&f, argc, argv);
-}
-
-status cmd_data(int argc, char **argv)
-{
-    static const struct {
-        const char *name;
-        status (*run)(int argc, char **argv);
-    } verbs[] = {{"build", data_build},
-                 {"inspect", cmd_data_inspect},
-                 {"verify", cmd_data_verify},
-                 {"synth", cmd_data_synth}};
-    const char *names[COUNT(verbs)];
-    for (int i = 0; i < COUNT(verbs); i++) {
-        names[i] = verbs[i].name;
-        if (argc > 0 && strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
-    }
-    if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        puts("usage: ingot data build | inspect | verify | synth   (each explains itself with --help)");
-        return STATUS_OK;
-    }
-    const char *near = argc > 0 ? text_nearest(argv[0], names, COUNT(verbs)) : NULL;
-    return FAIL(STATUS_CONFIG, "%s%singot data build, inspect, verify or synth is expected%s%s%s",
-                argc > 0 ? argv[0] : "", argc > 0 ? ": " : "", near ? "; did you mean '" : "",
-                near ? near : "", near ? "'?" : "");
+    const struct flag flags[] = {FLAG("out", &f.out),
+                                 FLAG("tokenizer", &f.tokenizer),
+                                 FLAG("val-fraction", &f.val_fraction),
+                                 FLAG("val-every-n", &f.val_every),
+                                 FLAG("val-tail", &f.val_tail),
+                                 FLAG("eod", &f.eod),
+                                 FLAG("shard-tokens", &f.shard_tokens),
+                                 FLAG("format", &f.format),
+                                 FLAG("input", &f.input),
+                                 FLAG("key", &f.key),
+                                 FLAG("separator", &f.separator),
+                                 FLAG("on-error", &f.on_error),
+                                 FLAG("dedup", &f.dedup),
+                                 FLAG("dedup-report", &f.dedup_report),
+                                 FLAG("vocab-size", &f.vocab_size),
+                                 FLAG("eot", &f.eot),
+                                 FLAG("input-eod", &f.input_eod),
+                                 FLAG("dtype", &f.dtype),
+                                 FLAG("sync-seconds", &f.sync_s),
+                                 FLAG("batch-bytes", &f.batch_bytes),
+                                 FLAG("force", &f.force),
+                                 FLAG("json", &f.json)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, f.out ? 1 : INT_MAX, INT_MAX));
+    return run_build(&f, a->word_count, a->words);
 }

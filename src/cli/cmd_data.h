@@ -8,12 +8,14 @@
 struct shard_set;
 struct tokenizer;
 
-status cmd_data_inspect(int argc, char **argv);
-status cmd_data_verify(int argc, char **argv);
-status cmd_data_synth(int argc, char **argv);
-
 /* inspect --step: the data of one step of a run. */
-status cmd_data_step(int argc, char **argv);
+struct args;
+struct cmd_data_step {
+    int64_t step, rank, ranks, micro, sequence; /* step: as in the log, from 1; micro, sequence -1: all */
+    const char *tokenizer_dir;                  /* NULL: the run's */
+    bool full, json;
+};
+status cmd_data_step(const struct args *a, const struct cmd_data_step *which);
 
 /* Loads the named tokenizer, else the one of the set's manifest. *t is NULL with STATUS_OK when that one is missing,
  * has changed, or is not known; only the text is then not shown. */
@@ -28,11 +30,11 @@ struct cmd_data_hints {
     const char *dtype, *eod; /* NULL: not given */
     int64_t eot;             /* -1: not given */
 };
-#define CMD_DATA_HINTS_NONE {NULL, NULL, -1}
-#define CMD_DATA_HINT_FLAGS(h)                                                                                         \
-    {"dtype", FLAG_TEXT, &(h).dtype, "type of the ids in files without a header: uint16 | uint32 | int32 | int64"},    \
-    {"eot", FLAG_INT, &(h).eot, "shards without a manifest: the end-of-text id"},                                      \
-    {"eod", FLAG_TEXT, &(h).eod, "shards without a manifest: it stands before | after each document | none"}
+#define CMD_DATA_HINTS_NONE                                                                                  \
+    {                                                                                                        \
+        NULL, NULL, -1                                                                                       \
+    }
+#define CMD_DATA_HINT_FLAGS(h) FLAG("dtype", &(h).dtype), FLAG("eot", &(h).eot), FLAG("eod", &(h).eod)
 status cmd_data_hints(const struct cmd_data_hints *f, struct shard_hints *out);
 
 /* A progress line for a pass over shards: on a terminal from the first second on, else a log line every ten seconds. */

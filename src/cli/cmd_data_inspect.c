@@ -16,9 +16,6 @@
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define INSPECT_USAGE                                                                                        \
-    "data inspect SHARDS... [--documents N | --document N] [--tokenizer DIR] [--dtype T] [--eot ID --eod "   \
-    "before|after] [--json]   |   data inspect RUN --step N ... (--step 1 --help)"
 
 enum { BUCKETS = 40, DOCUMENT_TOKENS = 64, SHARDS_SHOWN = 8, UNUSED_SHOWN = 12, EXACT = 1 << 20 };
 
@@ -462,30 +459,34 @@ static status inspect_shards(const struct inspect_options *o, const struct shard
     return st;
 }
 
-status cmd_data_inspect(int argc, char **argv)
+status cmd_data_inspect(struct args *a)
 {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--step") == 0 || strncmp(argv[i], "--step=", 7) == 0)
-            return cmd_data_step(argc, argv);
     struct inspect_options o = {.documents = 3, .document = -1, .top = 10};
+    struct cmd_data_step at = {.step = INT64_MIN, .ranks = 1, .micro = -1, .sequence = -1};
     struct cmd_data_hints h = CMD_DATA_HINTS_NONE;
     struct shard_hints hints;
-    const struct flag flags[] = {
-        {"documents", FLAG_INT, &o.documents, "show the beginnings of the first N documents; default 3"},
-        {"document", FLAG_INT, &o.document, "show the whole of document N alone, from 0"},
-        {"top", FLAG_INT, &o.top, "show the N most frequent ids; default 10"},
-        {"tokenizer", FLAG_TEXT, &o.tokenizer_dir,
-         "directory with tokenizer.json; default: the one the manifest names"},
-        CMD_DATA_HINT_FLAGS(h),
-        {"json", FLAG_SWITCH, &o.json, "JSON"},
-    };
-    int help;
-    TRY(flags_parse(INSPECT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", INSPECT_USAGE);
+    const struct flag flags[] = {FLAG("documents", &o.documents),
+                                 FLAG("document", &o.document),
+                                 FLAG("top", &o.top),
+                                 FLAG("tokenizer", &o.tokenizer_dir),
+                                 CMD_DATA_HINT_FLAGS(h),
+                                 FLAG("step", &at.step),
+                                 FLAG("rank", &at.rank),
+                                 FLAG("ranks", &at.ranks),
+                                 FLAG("micro", &at.micro),
+                                 FLAG("sequence", &at.sequence),
+                                 FLAG("full", &at.full),
+                                 FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, at.step == INT64_MIN ? INT_MAX : 1));
+    at.tokenizer_dir = o.tokenizer_dir;
+    at.json = o.json;
+    if (at.step != INT64_MIN) return cmd_data_step(a, &at);
+    if (a->key_count) return FAIL(STATUS_CONFIG, "%s: keys go with --step N", a->keys[0]);
     if (o.documents < 0 || o.top < 0 || o.top > 1 << 20 || o.document < -1)
         return FAIL(STATUS_CONFIG,
                     "--documents, --document and --top are not negative, and --top is at most 2^20");
     TRY(cmd_data_hints(&h, &hints));
-    return inspect_shards(&o, &hints, argc, argv);
+    return inspect_shards(&o, &hints, a->word_count, a->words);
 }

@@ -14,17 +14,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define STEP_USAGE                                                                                           \
-    "data inspect RUN|RUN.yaml|SHARDS --step N [--rank R --ranks W] [--micro M] [--sequence S] [--full] "    \
-    "[--json] [--section.key=value ...]"
-
 enum { SHOWN_TOKENS = 48 };
 
 struct inspect_step {
-    int64_t step, rank, ranks, micro, sequence; /* step: as in the log, from 1; micro, sequence -1: all */
-    const char *tokenizer_dir;
-    bool full, json;
+    struct cmd_data_step which;
     struct spec spec;
     struct data_sources data;
     struct loader_config loader;
@@ -98,7 +91,7 @@ static void print_stretch(const struct inspect_step *o, const struct shard_set *
            set->shards[s->shard].path, b->positions[first + s->from], b->positions[first + s->to - 1],
            (long long)(s->to - s->from - ignored), (long long)(s->to - s->from));
     for (int64_t r = s->from; r < s->to; r++) {
-        if (!o->full && r - s->from == SHOWN_TOKENS) {
+        if (!o->which.full && r - s->from == SHOWN_TOKENS) {
             printf(" ... (%lld more; --full shows them)", (long long)(s->to - r));
             break;
         }
@@ -160,10 +153,11 @@ static status show_sequence(struct inspect_step *o, const struct step_batch *ste
         row = s.to;
     }
     if (!list) return STATUS_OK;
-    json_t *row = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "step",
-                            (json_int_t)step->step + 1, "rank", (json_int_t)o->rank, "micro", (json_int_t)m,
-                            "sequence", (json_int_t)q, "sample", (json_int_t)index, "source", name, "epoch",
-                            (json_int_t)place.epoch, "row", (json_int_t)place.row, "parts", parts);
+    json_t *row =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "step", (json_int_t)step->step + 1, "rank",
+                  (json_int_t)o->which.rank, "micro", (json_int_t)m, "sequence", (json_int_t)q, "sample",
+                  (json_int_t)index, "source", name, "epoch", (json_int_t)place.epoch, "row",
+                  (json_int_t)place.row, "parts", parts);
     json_object_set_new(row, "tokens", column_json(b->tokens + first, t_count));
     json_object_set_new(row, "targets", column_json(b->targets + first, t_count));
     json_object_set_new(row, "positions", column_json(b->positions + first, t_count));
@@ -175,24 +169,26 @@ static status show_step(struct inspect_step *o)
 {
     const struct loader_config *c = &o->loader;
     const int64_t t_count = o->spec.run.train_sequence_length;
-    if (o->micro >= c->micro_count || o->sequence >= c->sequences)
+    if (o->which.micro >= c->micro_count || o->which.sequence >= c->sequences)
         return FAIL(
             STATUS_CONFIG,
             "a rank has %lld micro-batches of %lld sequences in a step; --micro and --sequence count from 0",
             (long long)c->micro_count, (long long)c->sequences);
     struct step_batch *s;
-    TRY(loader_step_at(o->data.samples, c, o->step - 1, &s));
-    json_t *list = o->json ? json_array() : NULL;
+    TRY(loader_step_at(o->data.samples, c, o->which.step - 1, &s));
+    json_t *list = o->which.json ? json_array() : NULL;
     if (!list)
         printf(
             "step %lld, rank %lld of %lld: %lld micro-batches of %lld sequences of %lld tokens; %lld targets "
             "count, %lld tokens are padding\n",
-            (long long)o->step, (long long)o->rank, (long long)o->ranks, (long long)c->micro_count,
-            (long long)c->sequences, (long long)t_count, (long long)s->valid, (long long)s->padding);
+            (long long)o->which.step, (long long)o->which.rank, (long long)o->which.ranks,
+            (long long)c->micro_count, (long long)c->sequences, (long long)t_count, (long long)s->valid,
+            (long long)s->padding);
     status st = STATUS_OK;
     for (int64_t m = 0; m < c->micro_count; m++)
         for (int64_t q = 0; q < c->sequences && st == STATUS_OK; q++)
-            if ((o->micro < 0 || o->micro == m) && (o->sequence < 0 || o->sequence == q))
+            if ((o->which.micro < 0 || o->which.micro == m) &&
+                (o->which.sequence < 0 || o->which.sequence == q))
                 st = show_sequence(o, s, m, q, list);
     if (list && st == STATUS_OK) {
         json_dumpf(list, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
@@ -241,12 +237,12 @@ static status open_loader(struct inspect_step *o)
 {
     struct mesh_shape shape;
     struct mesh place;
-    if (o->rank < 0 || o->rank >= o->ranks)
-        return FAIL(STATUS_CONFIG, "rank %lld of %lld: ranks count from 0", (long long)o->rank,
-                    (long long)o->ranks);
-    if (o->ranks == 1) return data_sources_loader(&o->spec, NULL, NULL, &o->loader);
-    TRY(mesh_shape(&o->spec, (int)o->ranks, &shape));
-    place = mesh_place(&shape, (int)o->rank);
+    if (o->which.rank < 0 || o->which.rank >= o->which.ranks)
+        return FAIL(STATUS_CONFIG, "rank %lld of %lld: ranks count from 0", (long long)o->which.rank,
+                    (long long)o->which.ranks);
+    if (o->which.ranks == 1) return data_sources_loader(&o->spec, NULL, NULL, &o->loader);
+    TRY(mesh_shape(&o->spec, (int)o->which.ranks, &shape));
+    place = mesh_place(&shape, (int)o->which.rank);
     return data_sources_loader(&o->spec, &place, NULL, &o->loader);
 }
 
@@ -259,8 +255,9 @@ static status inspect(struct inspect_step *o)
     TRY(open_loader(o));
     TRY(data_sources_open(&o->data, &o->spec.run));
     TRY(data_sources_mix(&o->data, &o->spec));
-    if (!o->tokenizer_dir && o->spec.run.data_tokenizer[0]) o->tokenizer_dir = o->spec.run.data_tokenizer;
-    if (!o->json) TRY(cmd_data_tokenizer(&o->tokenizer, o->tokenizer_dir, &o->data.sets[0]));
+    if (!o->which.tokenizer_dir && o->spec.run.data_tokenizer[0])
+        o->which.tokenizer_dir = o->spec.run.data_tokenizer;
+    if (!o->which.json) TRY(cmd_data_tokenizer(&o->tokenizer, o->which.tokenizer_dir, &o->data.sets[0]));
     for (int i = 0; i < o->data.sources->count; i++)
         if (o->data.sets[i].bounded) TRY(shard_set_documents(&o->data.sets[i], &o->documents[i]));
     o->pieces = malloc((size_t)o->spec.run.train_sequence_length * sizeof *o->pieces);
@@ -268,42 +265,15 @@ static status inspect(struct inspect_step *o)
     return show_step(o);
 }
 
-status cmd_data_step(int argc, char **argv)
+status cmd_data_step(const struct args *a, const struct cmd_data_step *which)
 {
+    if (which->step < 1 || which->ranks < 1 || which->ranks > INT32_MAX)
+        return FAIL(STATUS_CONFIG, "--step counts from 1, --ranks is 1 or more");
     struct inspect_step *o = calloc(1, sizeof *o);
     CHECK(o, "no memory for a description");
-    o->micro = o->sequence = -1;
-    o->ranks = 1;
-    const struct flag flags[] = {
-        {"step", FLAG_INT, &o->step, "the step, as the log counts them (the first is 1)"},
-        {"rank", FLAG_INT, &o->rank,
-         "which rank of the job, from 0; the mesh is that of the run's parallel.*"},
-        {"ranks", FLAG_INT, &o->ranks, "of how many; default 1: all of the step"},
-        {"micro", FLAG_INT, &o->micro, "only this micro-batch of the rank, from 0"},
-        {"sequence", FLAG_INT, &o->sequence, "only this sequence of a micro-batch, from 0"},
-        {"full", FLAG_SWITCH, &o->full, "whole texts"},
-        {"tokenizer", FLAG_TEXT, &o->tokenizer_dir,
-         "directory with tokenizer.json; default: the run's, or the one the manifest names"},
-        {"json", FLAG_SWITCH, &o->json, "JSON: tokens, targets, positions, and where they come from"},
-    };
-    int help;
-    status st = flags_parse(STEP_USAGE, flags, COUNT(flags), &argc, argv, 1, &help);
-    const char *from = NULL;
-    int kept = 0;
-    for (int i = 0; i < argc && st == STATUS_OK && !help; i++) {
-        if (strncmp(argv[i], "--", 2) == 0)
-            argv[kept++] = argv[i];
-        else if (from == NULL)
-            from = argv[i];
-        else
-            st = FAIL(STATUS_CONFIG, "'%s' is one too many; usage: ingot %s", argv[i], STEP_USAGE);
-    }
-    if (st == STATUS_OK && !help && (!from || o->step < 1 || o->ranks < 1 || o->ranks > INT32_MAX))
-        st = FAIL(STATUS_CONFIG, "usage: ingot %s", STEP_USAGE);
-    if (st == STATUS_OK && !help) {
-        st = load_run(o, from, kept, argv);
-        if (st == STATUS_OK) st = inspect(o);
-    }
+    o->which = *which;
+    status st = load_run(o, a->words[0], a->key_count, a->keys);
+    if (st == STATUS_OK) st = inspect(o);
     for (int i = 0; i < MIXTURE_SOURCES; i++) document_index_free(&o->documents[i]);
     data_sources_close(&o->data);
     if (o->tokenizer) tokenizer_free(o->tokenizer);

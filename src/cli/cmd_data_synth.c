@@ -9,9 +9,6 @@
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define USAGE                                                                                                \
-    "data synth mqar|copy -o PREFIX [--items N] [--length N] [--samples N] ...\n"                            \
-    "Shards in which the answers alone are targets; `ingot eval` tells how many were right."
 
 struct synth_flags {
     const char *out;
@@ -20,20 +17,20 @@ struct synth_flags {
     bool force;
 };
 
-static status take_task(int argc, char **argv, enum synth_task *task)
+static status take_task(const struct args *a, enum synth_task *task)
 {
     static const char *const words[] = {
 #define X(value, word) [SYNTH_##value] = (word),
         SYNTH_TASKS(X)
 #undef X
     };
-    if (argc == 1)
+    if (a->word_count == 1)
         for (int i = 0; i < COUNT(words); i++)
-            if (strcmp(argv[0], words[i]) == 0) {
+            if (strcmp(a->words[0], words[i]) == 0) {
                 *task = (enum synth_task)i;
                 return STATUS_OK;
             }
-    const char *near = argc == 1 ? text_nearest(argv[0], words, COUNT(words)) : NULL;
+    const char *near = a->word_count == 1 ? text_nearest(a->words[0], words, COUNT(words)) : NULL;
     return FAIL(STATUS_CONFIG, "ingot data synth takes one task, mqar or copy%s%s%s",
                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
@@ -61,7 +58,7 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
     return STATUS_OK;
 }
 
-status cmd_data_synth(int argc, char **argv)
+status cmd_data_synth(struct args *a)
 {
     struct synth_flags f = {.power = 0.01,
                             .items = 8,
@@ -70,23 +67,15 @@ status cmd_data_synth(int argc, char **argv)
                             .samples = 20000,
                             .val_samples = 500,
                             .seed = 1};
-    const struct flag flags[] = {
-        {"out", FLAG_TEXT, &f.out, "-o PREFIX: writes PREFIX_train_000000.bin and PREFIX_val_000000.bin"},
-        {"items", FLAG_INT, &f.items, "pairs to remember (mqar), symbols to copy (copy); default 8"},
-        {"length", FLAG_INT, &f.length, "tokens of a sample; default 64"},
-        {"vocab-size", FLAG_INT, &f.vocab_size, "ids, three of them no symbols; default 256"},
-        {"samples", FLAG_INT, &f.samples, "to train on; default 20000"},
-        {"val-samples", FLAG_INT, &f.val_samples, "to evaluate on; default 500; 0: no such shard"},
-        {"power", FLAG_REAL, &f.power,
-         "mqar: how far away the questions are: 1: all places alike; near 0: most soon (default 0.01)"},
-        {"seed", FLAG_INT, &f.seed, "another seed, other samples; default 1"},
-        {"force", FLAG_SWITCH, &f.force, "replace shards that have this prefix"},
-    };
-    int help;
+    const struct flag flags[] = {FLAG("out", &f.out),         FLAG("items", &f.items),
+                                 FLAG("length", &f.length),   FLAG("vocab-size", &f.vocab_size),
+                                 FLAG("samples", &f.samples), FLAG("val-samples", &f.val_samples),
+                                 FLAG("power", &f.power),     FLAG("seed", &f.seed),
+                                 FLAG("force", &f.force)};
     struct synth_config c;
-    TRY(flags_parse(USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    TRY(take_task(argc, argv, &c.task));
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(take_task(a, &c.task));
     if (f.out == NULL) return FAIL(STATUS_CONFIG, "ingot data synth needs -o PREFIX");
     c = (struct synth_config){.task = c.task,
                               .items = f.items,

@@ -12,16 +12,13 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define VERIFY_USAGE                                                                                         \
-    "data verify SHARDS|PREFIX|PREFIX_manifest.json ... [--vocab-size N | --tokenizer DIR] [--dtype T] "     \
-    "[--eot ID "                                                                                             \
-    "--eod before|after] [--json]"
 
 struct verify {
     int64_t vocab_size; /* for shards without a manifest; 0: not known */
@@ -194,22 +191,16 @@ static void print_json(struct verify *v)
     puts("");
 }
 
-status cmd_data_verify(int argc, char **argv)
+status cmd_data_verify(struct args *a)
 {
     struct verify v = {0};
     struct cmd_data_hints h = CMD_DATA_HINTS_NONE;
     bool json = false;
-    const struct flag flags[] = {
-        {"vocab-size", FLAG_INT, &v.vocab_size,
-         "ids at or above it are an error in shards without a manifest"},
-        {"tokenizer", FLAG_TEXT, &v.tokenizer_dir, "the same with the size of this tokenizer's vocabulary"},
-        CMD_DATA_HINT_FLAGS(h),
-        {"json", FLAG_SWITCH, &json, "one JSON object with a row per shard"},
-    };
-    int help;
-    TRY(flags_parse(VERIFY_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", VERIFY_USAGE);
+    const struct flag flags[] = {FLAG("vocab-size", &v.vocab_size), FLAG("tokenizer", &v.tokenizer_dir),
+                                 CMD_DATA_HINT_FLAGS(h), FLAG("json", &json)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, INT_MAX));
     if (v.vocab_size < 0 || v.vocab_size > (int64_t)INT32_MAX + 1)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: 1 to 2147483648 is expected", (long long)v.vocab_size);
     if (v.vocab_size && v.tokenizer_dir)
@@ -223,7 +214,7 @@ status cmd_data_verify(int argc, char **argv)
     }
     if (json) v.list = json_array();
     status st = STATUS_OK;
-    for (int i = 0; i < argc && st == STATUS_OK; i++) st = verify_argument(&v, argv[i]);
+    for (int i = 0; i < a->word_count && st == STATUS_OK; i++) st = verify_argument(&v, a->words[i]);
     if (st == STATUS_OK && json) print_json(&v);
     json_decref(v.list);
     TRY(st);

@@ -272,20 +272,14 @@ static status run(struct demo *d)
     return STATUS_OK;
 }
 
-status cmd_demo(int argc, char **argv)
+status cmd_demo(struct args *a)
 {
     struct demo d = {.minutes = 2};
     bool fresh = false;
-    const struct flag flags[] = {
-        {"minutes", FLAG_REAL, &d.minutes, "length of the training (2)"},
-        {"text", FLAG_TEXT, &d.text,
-         "a UTF-8 text to learn from (default: the King James Bible from Debian's bible-kjv)"},
-        {"fresh", FLAG_SWITCH, &fresh, "remove runs/demo and begin again"},
-    };
-    int help;
-    TRY(flags_parse("demo [--minutes X] [--text FILE] [--fresh]", flags, 3, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc > 0) return FAIL(STATUS_CONFIG, "ingot demo takes no '%s'; --help lists its options", argv[0]);
+    const struct flag flags[] = {FLAG("minutes", &d.minutes), FLAG("text", &d.text), FLAG("fresh", &fresh)};
+    TRY(args_parse(a, flags, 3));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
     if (!(d.minutes > 0 && d.minutes < 1e5)) return FAIL(STATUS_CONFIG, "--minutes is above 0");
     if (fresh) TRY(io_remove_tree(DIR));
     status st = run(&d);

@@ -9,45 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The RUN out of the positional arguments; overrides stay in argv. */
-static status take_run(const char *verb, int *argc, char **argv, const char **run)
-{
-    int kept = 0;
-    *run = NULL;
-    for (int i = 0; i < *argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1] == '-')
-            argv[kept++] = argv[i];
-        else if (*run == NULL)
-            *run = argv[i];
-        else
-            return FAIL(STATUS_CONFIG, "ingot %s takes one RUN; '%s' is one too many", verb, argv[i]);
-    }
-    *argc = kept;
-    if (*run == NULL) return FAIL(STATUS_CONFIG, "ingot %s needs a run directory or a checkpoint", verb);
-    return STATUS_OK;
-}
-
-status cmd_eval(int argc, char **argv)
+status cmd_eval(struct args *a)
 {
     bool json = false;
     int64_t tokens = -1;
     const char *run;
-    const struct flag flags[] = {
-        {"tokens", FLAG_INT, &tokens, "validation tokens to read; 0: all (default: eval.tokens of the run)"},
-        {"json", FLAG_SWITCH, &json, "one JSON object"},
-    };
-    int help;
-    TRY(flags_parse("eval RUN [--tokens N] [--json] [--data.val=PATTERN ...]", flags, 2, &argc, argv, 1,
-                    &help));
-    if (help) return STATUS_OK;
-    TRY(take_run("eval", &argc, argv, &run));
+    const struct flag flags[] = {FLAG("tokens", &tokens), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 2));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
+    run = a->words[0];
     struct trainer t;
     struct shard_set val;
     struct eval_result r;
     /* As many sequences at once as the run evaluates: then the sums are the run's, bit for bit. */
-    TRY(restore_open(
-        &t, run,
-        &(struct restore_options){.sequences = RESTORE_AS_RUN, .override_count = argc, .overrides = argv}));
+    TRY(restore_open(&t, run,
+                     &(struct restore_options){
+                         .sequences = RESTORE_AS_RUN, .override_count = a->key_count, .overrides = a->keys}));
     struct shard_hints hints = shard_hints_of(&t.spec.run);
     status st = t.spec.run.data_val[0]
                     ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
@@ -101,34 +79,27 @@ static status generate(struct trainer *t, struct sample_config *c, int64_t sampl
     return st;
 }
 
-status cmd_generate(int argc, char **argv)
+status cmd_generate(struct args *a)
 {
     const char *prompt = "", *run;
     int64_t tokens = 0, top_k = 0, seed = 1, samples = 1;
     double temperature = 0.8, top_p = 0.95;
     const struct flag flags[] = {
-        {"prompt", FLAG_TEXT, &prompt, "text to continue (default: empty)"},
-        {"tokens", FLAG_INT, &tokens,
-         "at most so many tokens (128, or fewer when the model has no positions left)"},
-        {"temperature", FLAG_REAL, &temperature, "0: always the most likely token (0.8)"},
-        {"top-k", FLAG_INT, &top_k, "draw from the k most likely tokens; 0: all (0)"},
-        {"top-p", FLAG_REAL, &top_p, "draw from the smallest set with this probability (0.95)"},
-        {"seed", FLAG_INT, &seed, "the same seed gives the same text (1)"},
-        {"samples", FLAG_INT, &samples, "number of texts, with seeds from --seed on (1)"},
-    };
-    int help;
-    TRY(flags_parse("generate RUN --prompt TEXT [--tokens N] [--temperature X] [--top-k N] [--top-p X] "
-                    "[--seed N] [--samples N]",
-                    flags, 7, &argc, argv, 1, &help));
-    if (help) return STATUS_OK;
-    TRY(take_run("generate", &argc, argv, &run));
+        FLAG("prompt", &prompt),  FLAG("tokens", &tokens), FLAG("temperature", &temperature),
+        FLAG("top-k", &top_k),    FLAG("top-p", &top_p),   FLAG("seed", &seed),
+        FLAG("samples", &samples)};
+    TRY(args_parse(a, flags, 7));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
+    run = a->words[0];
     if (tokens < 0 || tokens > INT32_MAX || samples < 1)
         return FAIL(STATUS_CONFIG, "--tokens is 0 to 2^31, --samples is at least 1");
     if (temperature < 0 || top_k < 0 || top_p <= 0 || top_p > 1)
         return FAIL(STATUS_CONFIG, "--temperature and --top-k are not negative, --top-p is in (0, 1]");
     struct trainer t;
-    TRY(restore_open(&t, run,
-                     &(struct restore_options){.sequences = 1, .override_count = argc, .overrides = argv}));
+    TRY(restore_open(
+        &t, run,
+        &(struct restore_options){.sequences = 1, .override_count = a->key_count, .overrides = a->keys}));
     struct sample_config c = {
         .prompt = prompt,
         .tokens = tokens,

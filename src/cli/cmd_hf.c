@@ -6,7 +6,6 @@
  * Tokenizer files are copied unchanged in both directions. ingot uses only a part of their contents (it
  * ignores a chat template and special tokens that a tokenizer prepends); the next user of the model needs
  * all of it. */
-#include "cli/cmd_hf.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
@@ -27,18 +26,11 @@ enum { PATH_BYTES = 1024, TOKENIZER_BYTES_MAX = 1 << 28 };
 enum { IMPORT_STEPS = 1000, IMPORT_SEQUENCE_MAX = 2048 };
 static const double IMPORT_LR = 2e-5; /* a pre-trained model forgets at the rates it was begun with */
 
-/* The one positional argument and no other; overrides stay in argv. */
-static status take_source(const char *usage, int *argc, char **argv, const char **source, const char *out)
+/* One source and -o. */
+static status take_source(const struct args *a, const char **source, const char *out)
 {
-    int kept = 0, found = 0;
-    for (int i = 0; i < *argc; i++) {
-        if (strncmp(argv[i], "--", 2) == 0)
-            argv[kept++] = argv[i];
-        else if (found++ == 0)
-            *source = argv[i];
-    }
-    *argc = kept;
-    if (found != 1 || out == NULL || out[0] == 0) return FAIL(STATUS_CONFIG, "usage: ingot %s", usage);
+    TRY(args_words(a, out && out[0] ? 1 : 2, 1)); /* without -o: the usage line */
+    *source = a->words[0];
     return STATUS_OK;
 }
 
@@ -222,20 +214,19 @@ static status import_model(const char *from, const char *run, const struct token
     return st;
 }
 
-status cmd_hf_import(int argc, char **argv)
+status cmd_ckpt_import(struct args *a)
 {
     const char *from = NULL, *run = NULL;
-    const struct flag flags[] = {{"out", FLAG_TEXT, &run, "run directory to make (short: -o)"}};
-    int help;
-    TRY(flags_parse(CMD_HF_IMPORT_USAGE, flags, 1, &argc, argv, 1, &help));
-    if (help) print_families("reads these models");
-    if (help) return STATUS_OK;
-    TRY(take_source(CMD_HF_IMPORT_USAGE, &argc, argv, &from, run));
+    const struct flag flags[] = {FLAG("out", &run)};
+    TRY(args_parse(a, flags, 1));
+    if (a->help) print_families("reads these models");
+    if (a->help) return STATUS_OK;
+    TRY(take_source(a, &from, run));
     if (strlen(run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", run);
     struct tokenizer *tok = NULL;
     TRY(refuse_run(run));
     TRY(load_beside(&tok, from));
-    status st = import_model(from, run, tok, argc, argv);
+    status st = import_model(from, run, tok, a->key_count, a->keys);
     tokenizer_free(tok);
     return st;
 }
@@ -331,21 +322,17 @@ static status tell_family(const struct model_spec *m, const char **family)
     return STATUS_OK;
 }
 
-status cmd_hf_export(int argc, char **argv)
+status cmd_ckpt_export(struct args *a)
 {
     struct export e = {0};
     const char *type = "fp32";
     double shard_gib = 5;
-    const struct flag flags[] = {
-        {"out", FLAG_TEXT, &e.to, "directory to make (short: -o)"},
-        {"dtype", FLAG_TEXT, &type, "of the weights: fp32 (exactly the master weights), or bf16 (fp32)"},
-        {"shard-gib", FLAG_REAL, &shard_gib, "largest file of weights, in GiB (5)"},
-    };
-    int help;
-    TRY(flags_parse(CMD_HF_EXPORT_USAGE, flags, 3, &argc, argv, 1, &help));
-    if (help) print_families("writes the first of these that holds the model exactly (ingot: no other does)");
-    if (help) return STATUS_OK;
-    TRY(take_source(CMD_HF_EXPORT_USAGE, &argc, argv, &e.from, e.to));
+    const struct flag flags[] = {FLAG("out", &e.to), FLAG("dtype", &type), FLAG("shard-gib", &shard_gib)};
+    TRY(args_parse(a, flags, 3));
+    if (a->help)
+        print_families("writes the first of these that holds the model exactly (ingot: no other does)");
+    if (a->help) return STATUS_OK;
+    TRY(take_source(a, &e.from, e.to));
     if (strcmp(type, "bf16") != 0 && strcmp(type, "fp32") != 0)
         return FAIL(STATUS_CONFIG, "--dtype is bf16 or fp32, not '%s'", type);
     if (!(shard_gib > 0 && shard_gib <= 1e6)) return FAIL(STATUS_CONFIG, "--shard-gib is in (0, 1e6]");
@@ -354,7 +341,8 @@ status cmd_hf_export(int argc, char **argv)
     struct trainer t;
     const char *family = "";
     TRY(check_free(e.to));
-    TRY(restore_open(&t, e.from, &(struct restore_options){.override_count = argc, .overrides = argv}));
+    TRY(restore_open(&t, e.from,
+                     &(struct restore_options){.override_count = a->key_count, .overrides = a->keys}));
     status st = export_model(&t, &e);
     if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
     if (st == STATUS_OK)

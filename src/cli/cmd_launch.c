@@ -267,21 +267,14 @@ static status run_job(int64_t ranks, int64_t restarts, int argc, char **argv)
     }
 }
 
-status cmd_launch(int argc, char **argv)
+status cmd_launch(struct args *a)
 {
-    static const char *const ranks_flag = "--ranks";
     int64_t ranks = 0, restarts = 0;
-    const struct flag flags[] = {
-        {"ranks", FLAG_INT, &ranks,
-         "how many processes (also -n N), each with an equal share of the cores, and a GPU of its own"},
-        {"restart", FLAG_INT, &restarts,
-         "after a failure, start all again with --resume, at most N times; default 0"},
-    };
-    int help;
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "-n") == 0) argv[i] = (char *)ranks_flag; /* read only */
-    TRY(flags_parse("launch -n N [--restart N] -- VERB ARGUMENTS...", flags, 2, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
+    const struct flag flags[] = {FLAG("ranks", &ranks), FLAG("restart", &restarts)};
+    TRY(args_parse(a, flags, 2));
+    if (a->help) return STATUS_OK;
+    const int argc = a->word_count;
+    char **argv = a->words;
     if (ranks < 1 || ranks > COMM_RANKS_MAX)
         return FAIL(STATUS_CONFIG, "launch: -n N says how many ranks, from 1 to %d", COMM_RANKS_MAX);
     if (restarts < 0) return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)restarts);

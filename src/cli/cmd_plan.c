@@ -17,21 +17,15 @@ static status resolve_vocab(struct spec *spec)
     return st;
 }
 
-status cmd_plan(int argc, char **argv)
+status cmd_plan(struct args *a)
 {
     bool json = false;
     const char *machine = NULL;
-    const struct flag flags[] = {
-        {"json", FLAG_SWITCH, &json, "one JSON object"},
-        {"machine", FLAG_TEXT, &machine,
-         "64xB200, 2x8xH100 (nodes x devices), ...: the meshes that fit, by predicted step time"},
-    };
-    int help;
-    TRY(flags_parse("plan RUN.yaml [--machine 64xB200] [--json] [--section.key=value ...]", flags, 2, &argc,
-                    argv, 1, &help));
-    if (help) return STATUS_OK;
+    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine)};
+    TRY(args_parse(a, flags, 2));
+    if (a->help) return STATUS_OK;
     struct spec spec;
-    TRY(cmd_load_spec("plan", argc, argv, &spec));
+    TRY(cmd_load_spec(a, &spec));
     TRY(resolve_vocab(&spec));
     return machine ? mesh_plan_print(&spec, machine, json) : plan_print(&spec, json);
 }

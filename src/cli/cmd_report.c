@@ -3,14 +3,12 @@
 
 #include <stdio.h>
 
-status cmd_report(int argc, char **argv)
+status cmd_report(struct args *a)
 {
-    static const char usage[] = "report RUN";
-    int help = 0;
-    TRY(flags_parse(usage, NULL, 0, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc != 1) return FAIL(STATUS_CONFIG, "a run directory is needed: ingot %s", usage);
-    TRY(report_write(argv[0]));
-    printf("%s/report.html\n", argv[0]);
+    TRY(args_parse(a, NULL, 0));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
+    TRY(report_write(a->words[0]));
+    printf("%s/report.html\n", a->words[0]);
     return STATUS_OK;
 }

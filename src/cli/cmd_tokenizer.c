@@ -9,21 +9,13 @@
 #include "data/text/array.h"
 #include "data/read/reader.h"
 #include "data/tokenizer/tokenizer.h"
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define TRAIN_USAGE                                                                                          \
-    "tokenizer train INPUT... -o DIR [--vocab-size N] [--split NAME] [--special TEXT ...] [--key "           \
-    "NAME]"
-#define ENCODE_USAGE                                                                                         \
-    "tokenizer encode DIR [FILE|-] [--ids | --json] [--specials] [--on-invalid error|replace|skip]"
-#define DECODE_USAGE "tokenizer decode DIR [FILE|-]"
-#define IMPORT_USAGE "tokenizer import SOURCE DIR [--pattern NAME]"
-
-enum { SPECIALS_MAX = 1024 };
 
 /* All documents of all inputs, in memory: training looks at them more than once. */
 struct documents {
@@ -73,31 +65,6 @@ static status read_documents(struct documents *d, int count, char **paths, const
     return STATUS_OK;
 }
 
-/* --special TEXT may be given many times: these are taken out before the flags are read. */
-static status take_specials(int *argc, char **argv, const char **specials, int *count)
-{
-    static const char flag[] = "--special";
-    int kept = 0;
-    *count = 0;
-    for (int i = 0; i < *argc; i++) {
-        const char *value = NULL;
-        if (strncmp(argv[i], "--special=", sizeof flag) == 0)
-            value = argv[i] + sizeof flag;
-        else if (strcmp(argv[i], flag) == 0 && i + 1 == *argc)
-            return FAIL(STATUS_CONFIG, "--special needs a text");
-        else if (strcmp(argv[i], flag) == 0)
-            value = argv[++i];
-        if (value == NULL)
-            argv[kept++] = argv[i];
-        else if (*count == SPECIALS_MAX)
-            return FAIL(STATUS_CONFIG, "more than %d special tokens", SPECIALS_MAX);
-        else
-            specials[(*count)++] = value;
-    }
-    *argc = kept;
-    return STATUS_OK;
-}
-
 static status train_and_save(const struct tokenizer_train_config *config, const struct documents *docs,
                              const char *out)
 {
@@ -115,34 +82,25 @@ static status train_and_save(const struct tokenizer_train_config *config, const 
     return st;
 }
 
-static status train(int argc, char **argv)
+status cmd_tokenizer_train(struct args *a)
 {
-    const char *out = NULL, *split = "llama3", *key = NULL, *specials[SPECIALS_MAX];
+    const char *out = NULL, *split = "llama3", *key = NULL;
+    struct flag_list specials = {.count = 0};
     int64_t vocab_size = 32000;
-    const struct flag flags[] = {
-        {"out", FLAG_TEXT, &out, "directory of the new tokenizer; also -o"},
-        {"vocab-size", FLAG_INT, &vocab_size, "tokens in all: 256 bytes, merges, specials (32000)"},
-        {"split", FLAG_TEXT, &split,
-         "how text is split into pieces: llama3 (default), gpt2, cl100k, o200k, qwen2, ...; a wrong name "
-         "lists all"},
-        {"special", FLAG_TEXT, NULL,
-         "a special token; give it once for each (<|endoftext|> when none is given)"},
-        {"key", FLAG_TEXT, &key, "where the text stands in .jsonl (text)"},
-    };
-    struct tokenizer_train_config config = {.specials = specials};
+    const struct flag flags[] = {FLAG("out", &out), FLAG("vocab-size", &vocab_size), FLAG("split", &split),
+                                 FLAG("special", &specials), FLAG("key", &key)};
+    struct tokenizer_train_config config = {.specials = specials.items};
     struct documents docs = {0};
-    int help;
-    TRY(take_specials(&argc, argv, specials, &config.special_count));
-    TRY(flags_parse(TRAIN_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc == 0 || out == NULL)
-        return FAIL(STATUS_CONFIG, "input files and -o DIR are needed: ingot " TRAIN_USAGE);
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, out ? 1 : INT_MAX, INT_MAX));
     if (vocab_size < 256 || vocab_size > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
-    if (config.special_count == 0) specials[config.special_count++] = "<|endoftext|>";
+    if (specials.count == 0) specials.items[specials.count++] = "<|endoftext|>";
+    config.special_count = specials.count;
     config.pretokenizer = split;
     config.vocab_size = (int32_t)vocab_size;
-    status st = read_documents(&docs, argc, argv, key);
+    status st = read_documents(&docs, a->word_count, a->words, key);
     if (st == STATUS_OK) st = train_and_save(&config, &docs, out);
     free(docs.items);
     free(docs.blob);
@@ -253,24 +211,18 @@ static status parse_invalid(const char *word, enum utf8_invalid *how)
     return FAIL(STATUS_CONFIG, "--on-invalid %s: error, replace or skip is expected", word);
 }
 
-static status encode(int argc, char **argv)
+status cmd_tokenizer_encode(struct args *a)
 {
     bool ids = false, json = false, specials = false;
     const char *on_invalid = "error";
     enum utf8_invalid how = UTF8_ERROR;
-    const struct flag flags[] = {
-        {"ids", FLAG_SWITCH, &ids, "only the ids, on one line"},
-        {"json", FLAG_SWITCH, &json, "one JSON object"},
-        {"specials", FLAG_SWITCH, &specials, "special tokens in the text are tokens, not text"},
-        {"on-invalid", FLAG_TEXT, &on_invalid,
-         "bytes that are no UTF-8: error (default), replace (by U+FFFD, as Python's errors=\"replace\"), "
-         "skip"},
-    };
-    int help;
-    TRY(flags_parse(ENCODE_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc < 1 || argc > 2)
-        return FAIL(STATUS_CONFIG, "a tokenizer and at most one file are needed: ingot " ENCODE_USAGE);
+    const struct flag flags[] = {FLAG("ids", &ids), FLAG("json", &json), FLAG("specials", &specials),
+                                 FLAG("on-invalid", &on_invalid)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 2));
+    const int argc = a->word_count;
+    char **argv = a->words;
     TRY(parse_invalid(on_invalid, &how));
     struct tokenizer *t;
     char *text = NULL;
@@ -306,13 +258,13 @@ static status parse_ids(char *text, int32_t **ids, size_t *count)
     return STATUS_OK;
 }
 
-static status decode(int argc, char **argv)
+status cmd_tokenizer_decode(struct args *a)
 {
-    int help;
-    TRY(flags_parse(DECODE_USAGE, NULL, 0, &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc < 1 || argc > 2)
-        return FAIL(STATUS_CONFIG, "a tokenizer and at most one file are needed: ingot " DECODE_USAGE);
+    TRY(args_parse(a, NULL, 0));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 2));
+    const int argc = a->word_count;
+    char **argv = a->words;
     struct tokenizer *t;
     char *in = NULL, *out = NULL;
     int32_t *ids = NULL;
@@ -330,45 +282,22 @@ static status decode(int argc, char **argv)
     return st;
 }
 
-static status import(int argc, char **argv)
+status cmd_tokenizer_import(struct args *a)
 {
     const char *pattern = NULL;
-    const struct flag flags[] = {
-        {"pattern", FLAG_TEXT, &pattern,
-         "how text is split, for files that do not say it: cl100k, o200k, llama3, ... "
-         "(rank files of tiktoken that are not known; vocab.json, where it is gpt2 when not given)"},
-    };
-    int help;
-    TRY(flags_parse(IMPORT_USAGE, flags, COUNT(flags), &argc, argv, 0, &help));
-    if (help) return STATUS_OK;
-    if (argc != 2)
-        return FAIL(STATUS_CONFIG, "a tokenizer and a new directory are needed: ingot " IMPORT_USAGE);
+    const struct flag flags[] = {FLAG("pattern", &pattern)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 2, 2));
     struct tokenizer *t;
     char hash[65];
-    TRY(tokenizer_import(&t, argv[0], pattern));
-    status st = tokenizer_save(t, argv[1]);
+    TRY(tokenizer_import(&t, a->words[0], pattern));
+    status st = tokenizer_save(t, a->words[1]);
     if (st == STATUS_OK) {
         tokenizer_hash(t, hash);
         log_info("%d tokens, sha256 %s", (int)tokenizer_vocab_size(t), hash);
-        printf("%s/tokenizer.json\n", argv[1]);
+        printf("%s/tokenizer.json\n", a->words[1]);
     }
     tokenizer_free(t);
     return st;
-}
-
-status cmd_tokenizer(int argc, char **argv)
-{
-    static const char *const names[] = {"train", "import", "encode", "decode"};
-    static status (*const run[])(int, char **) = {train, import, encode, decode};
-    if (argc == 0 || strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
-        fprintf(argc == 0 ? stderr : stdout,
-                "usage: ingot " TRAIN_USAGE "\n       ingot " IMPORT_USAGE "\n       ingot " ENCODE_USAGE
-                "\n       ingot " DECODE_USAGE "\n");
-        return argc == 0 ? STATUS_CONFIG : STATUS_OK;
-    }
-    for (int i = 0; i < COUNT(names); i++)
-        if (strcmp(argv[0], names[i]) == 0) return run[i](argc - 1, argv + 1);
-    const char *near = text_nearest(argv[0], names, COUNT(names));
-    return FAIL(STATUS_CONFIG, "unknown: tokenizer %s%s%s%s", argv[0], near ? "; did you mean " : "",
-                near ? near : "", near ? "?" : "");
 }

@@ -9,23 +9,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-status cmd_load_spec(const char *verb, int argc, char **argv, struct spec *spec)
+status cmd_load_spec(const struct args *a, struct spec *spec)
 {
-    const char *path = NULL;
-    int kept = 0;
-    for (int i = 0; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1] == '-')
-            argv[kept++] = argv[i];
-        else if (path == NULL)
-            path = argv[i];
-        else
-            return FAIL(STATUS_CONFIG, "ingot %s takes one RUN.yaml; '%s' is one too many", verb, argv[i]);
-    }
-    if (path == NULL && kept == 0)
+    TRY(args_words(a, 0, 1));
+    if (a->word_count == 0 && a->key_count == 0)
         return FAIL(STATUS_CONFIG,
                     "ingot %s needs a RUN.yaml, or --model.preset=NAME and other keys; examples/ has some",
-                    verb);
-    return spec_load(spec, path, kept, argv, NULL);
+                    a->verb->name);
+    return spec_load(spec, a->word_count ? a->words[0] : NULL, a->key_count, a->keys, NULL);
 }
 
 struct sampler {
@@ -59,21 +50,15 @@ static status train_rank(const struct spec *spec, struct loop_options *o, const 
     return st;
 }
 
-status cmd_train(int argc, char **argv)
+status cmd_train(struct args *a)
 {
     bool resume = false, trace = false;
     const char *isa = NULL;
-    const struct flag flags[] = {
-        {"resume", FLAG_SWITCH, &resume, "go on from the newest checkpoint of the run directory"},
-        {"trace", FLAG_SWITCH, &trace,
-         "write RUN/trace/*.json for chrome://tracing or Perfetto; on a GPU with device times of ten steps"},
-        {"isa", FLAG_TEXT, &isa, "use at most avx2, avx512 or amx (default: the best of this machine)"},
-    };
-    int help;
-    TRY(flags_parse("train RUN.yaml [--resume] [--section.key=value ...]", flags, 3, &argc, argv, 1, &help));
-    if (help) return STATUS_OK;
+    const struct flag flags[] = {FLAG("resume", &resume), FLAG("trace", &trace), FLAG("isa", &isa)};
+    TRY(args_parse(a, flags, 3));
+    if (a->help) return STATUS_OK;
     struct spec spec;
-    TRY(cmd_load_spec("train", argc, argv, &spec));
+    TRY(cmd_load_spec(a, &spec));
     struct sampler sampler = {.spec = &spec.run};
     struct loop_options o = {
         .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume resumes it"};

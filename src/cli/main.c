@@ -3,6 +3,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/verbs.h"
 #include "comm/comm.h"
 #include "observe/env.h"
 
@@ -12,31 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-struct verb {
-    const char *name, *usage, *text;
-    status (*run)(int argc, char **argv);
-};
-static const struct verb verbs[] = {
-#define VERB(name, function, usage, text) {name, usage, text, function},
-#include "cli/verbs.def"
-#undef VERB
-    {NULL, NULL, NULL, NULL},
-};
-
-static void print_help(FILE *out)
-{
-    fprintf(out,
-            "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   "
-            "(ingot VERB --help explains one)\n\n",
-            INGOT_VERSION);
-    for (const struct verb *v = verbs; v->name; v++) fprintf(out, "  %-10s %s\n", v->name, v->text);
-    fprintf(out, "\nexit codes:");
-#define X(name, code, text) fprintf(out, "\n  %2d  %s", code, text);
-    STATUS_LIST(X)
-#undef X
-    fprintf(out, "\n");
-}
 
 /* OpenMP's waiting threads spin for milliseconds by default. On a machine that is shared, they then burn the core that the thread they wait
  * for needs (measured: 10 times slower training with 2 threads on 2 busy cores). A short spin costs a quiet machine nothing. The runtime
@@ -95,33 +71,21 @@ static int processor_is_too_old(void)
     return 1;
 }
 
+/* --help and --version, where a verb stands. */
+static char **spell_out(char **argv)
+{
+    static char help[] = "help", version[] = "version";
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) argv[1] = help;
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "-V") == 0)
+        argv[1] = version;
+    return argv + 1;
+}
+
 int main(int argc, char **argv)
 {
     if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
     parallel_threads_set(0);
     log_rank_set(rank_of());
-    if (argc < 2) {
-        print_help(stderr);
-        return STATUS_CONFIG;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return end(STATUS_OK);
-    }
-    if (strcmp(argv[1], "--version") == 0) {
-        printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
-        return end(STATUS_OK);
-    }
-    const char *names[sizeof verbs / sizeof verbs[0]];
-    int count = 0;
-    for (const struct verb *v = verbs; v->name; v++) {
-        names[count++] = v->name;
-        if (strcmp(argv[1], v->name) != 0) continue;
-        return end(v->run(argc - 2, argv + 2));
-    }
-    const char *near = text_nearest(argv[1], names, count);
-    log_error("unknown verb '%s'%s%s%s; `ingot --help` lists them", argv[1], near ? "; did you mean '" : "",
-              near ? near : "", near ? "'" : "");
-    return STATUS_CONFIG;
+    return end(verb_run(argc - 1, argc > 1 ? spell_out(argv) : argv));
 }

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "spec/sources_int.h"
+#include "spec/synonyms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,18 +117,43 @@ static const char *near_section(char full[KEY_NAME], const char *section, const 
     return row < 0 ? near : key_full_name(full, &keys[row]);
 }
 
-/* The same name in another section comes first (train.lr is optim.lr), then a mistake in this section, then one anywhere. */
+const char *key_anywhere(char full[KEY_NAME], const char *name)
+{
+    for (int i = 0; i < KEY_AT_COUNT; i++)
+        if (strcmp(keys[i].name, name) == 0) return key_full_name(full, &keys[i]);
+    return NULL;
+}
+
+const char *key_near(char full[KEY_NAME], const char *name)
+{
+    const char *near = near_anywhere(full, name);
+    return near && strchr(near, '.') ? near : NULL;
+}
+
+/* The key that another program calls so. */
+static const struct synonym *synonym_key(const char *name)
+{
+    for (const struct synonym *s = synonym_next(NULL, name); s; s = synonym_next(s, name))
+        if (s->target[0] != '-' && !strchr(s->target, ' ')) return s;
+    return NULL;
+}
+
+/* The same name in another section comes first (train.lr is optim.lr), then what other programs call so, then a mistake in this section,
+ * then one anywhere. */
 const char *key_suggest(char buf[KEY_HINT], const char *section, const char *name)
 {
     char full[KEY_NAME];
+    const struct synonym *s = NULL;
     const char *best = NULL;
     if (section && key_section(section) < 0) best = near_section(full, section, name), section = NULL;
-    for (int i = 0; i < KEY_AT_COUNT && !best; i++)
-        if (strcmp(keys[i].name, name) == 0) best = key_full_name(full, &keys[i]);
+    if (!best) best = key_anywhere(full, name);
+    if (!best && (s = synonym_key(name))) best = s->target;
     if (!best && section) best = near_in_section(full, section, name);
     if (!best) best = near_anywhere(full, name);
     buf[0] = 0;
-    if (best) snprintf(buf, KEY_HINT, " (did you mean '%s'?)", best);
+    if (best)
+        snprintf(buf, KEY_HINT, " (did you mean '%s'?%s%s)", best, s && s->note[0] ? " " : "",
+                 s ? s->note : "");
     return buf;
 }
 

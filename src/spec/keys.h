@@ -36,7 +36,7 @@ struct key {
 
 /* Buffer size for key_format: every byte of a TEXT may become an escape; a list of sources is printed unchanged. */
 enum { KEY_FORMAT = 6 * SPEC_TEXT + 3 > SPEC_SOURCES_TEXT ? 6 * SPEC_TEXT + 3 : SPEC_SOURCES_TEXT, KEY_NAME = 64,
-    KEY_HINT = KEY_NAME + 32 };
+    KEY_HINT = KEY_NAME + 192 };
 /* Quoting style of text in a value. */
 enum key_style { KEY_YAML, KEY_JSON };
 
@@ -47,6 +47,9 @@ int key_find(const char *section, const char *name);
 int key_section(const char *section);
 /* "section.name" in buf. Returns buf. */
 const char *key_full_name(char buf[KEY_NAME], const struct key *k);
+/* "section.name" of the first key of that name in any section, or of the nearest one, in full; NULL: none. */
+const char *key_anywhere(char full[KEY_NAME], const char *name);
+const char *key_near(char full[KEY_NAME], const char *name);
 /* Writes " (did you mean 'x'?)" or "" for an unknown section.name (section NULL: an unknown top-level word). Returns
  * buf. */
 const char *key_suggest(char buf[KEY_HINT], const char *section, const char *name);

@@ -18,7 +18,7 @@ mkdir -p run/ckpt/step-00000007 empty/ckpt
 echo '{}' > run/ckpt/step-00000007/manifest.json
 expect 0 "usage: ingot ckpt" --help
 expect 2 "usage: ingot ckpt"
-expect 2 "did you mean 'verify'" verfy run
+expect 2 "did you mean 'ckpt verify'" verfy run
 expect 2 "usage: ingot ckpt diff" diff run
 expect 0 "step-00000007    unusable" list run
 expect 0 '"sound": false' list run --json

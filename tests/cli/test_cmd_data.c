@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../temp.h"
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include "data/load/loader.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -17,8 +17,8 @@ static char text_path[1024], tokenizer_dir[1024], prefix[1024], pattern[1100], p
 /* Runs `ingot data WORDS...` (ends in NULL); what it prints lands in `printed`. */
 static status data(const char *first, ...)
 {
-    char words[24][1100], *argv[25];
-    int argc = 0;
+    char words[25][1100] = {"data"}, *argv[26] = {words[0]};
+    int argc = 1;
     va_list args;
     va_start(args, first);
     for (const char *w = first; w; w = va_arg(args, const char *)) {
@@ -31,7 +31,7 @@ static status data(const char *first, ...)
     fflush(stdout);
     int fd = open(temp_path("stdout"), O_RDWR | O_CREAT | O_TRUNC, 0644), saved = dup(1);
     assert_true(fd >= 0 && saved >= 0 && dup2(fd, 1) == 1);
-    status st = cmd_data(argc, argv);
+    status st = verb_run(argc, argv);
     fflush(stdout);
     assert_int_equal(dup2(saved, 1), 1);
     close(saved);

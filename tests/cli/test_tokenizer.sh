@@ -36,7 +36,7 @@ check "nothing was written by a refused import" [ ! -e imported2 ]
 
 run 2 tokenizer
 run 2 tokenizer trian
-check "the nearest name" grep -q 'did you mean train' err
+check "the nearest name" grep -q "did you mean 'tokenizer train'" err
 run 2 tokenizer train a.txt
 run 2 tokenizer train a.txt -o x --split gpt3
 run 2 tokenizer train a.txt -o x --vocab-size 256

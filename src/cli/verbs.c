@@ -1,0 +1,153 @@
+#include "cli/verbs.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/hint.h"
+#include "observe/env.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct row rows[] = {
+#define VERB(word, function, shape, words, meaning)                                                          \
+    {.kind = ROW_VERB,                                                                                       \
+     .name = word,                                                                                           \
+     .arguments = words,                                                                                     \
+     .text = meaning,                                                                                        \
+     .form = VERB_##shape,                                                                                   \
+     .run = function},
+#define NOTE(meaning) {.kind = ROW_NOTE, .name = "", .arguments = "", .text = meaning},
+#define OPTION(word, short_form, kind_of_value, value, meaning)                                              \
+    {.kind = ROW_OPTION,                                                                                     \
+     .name = word,                                                                                           \
+     .arguments = value,                                                                                     \
+     .text = meaning,                                                                                        \
+     .type = FLAG_##kind_of_value,                                                                           \
+     .letter = short_form},
+#include "cli/verbs.def"
+#undef VERB
+#undef NOTE
+#undef OPTION
+    {.kind = ROW_END},
+};
+
+const struct row *verb_next(const struct row *at)
+{
+    for (at = at ? at + 1 : rows; at->kind != ROW_END; at++)
+        if (at->kind == ROW_VERB) return at;
+    return NULL;
+}
+
+const struct row *verb_find(const char *name)
+{
+    for (const struct row *v = verb_next(NULL); v; v = verb_next(v))
+        if (strcmp(v->name, name) == 0) return v;
+    return NULL;
+}
+
+const char *verb_of_group(const struct row *verb, const struct row *group)
+{
+    const size_t n = strlen(group->name);
+    if (strncmp(verb->name, group->name, n) != 0 || verb->name[n] != ' ') return NULL;
+    return verb->name + n + 1;
+}
+
+static void print_help(FILE *out)
+{
+    fprintf(out,
+            "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   "
+            "(`ingot help VERB` explains one)\n\n",
+            INGOT_VERSION);
+    for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
+        if (strchr(v->name, ' ')) continue;
+        fprintf(out, "  %-10s", v->name);
+        text_wrap(out, 12, 13, 100, v->text);
+    }
+    fprintf(out, "\nexit codes:");
+#define X(name, code, text) fprintf(out, "\n  %2d  %s", code, text);
+    STATUS_LIST(X)
+#undef X
+    fprintf(out, "\n");
+}
+
+/* A verb of two words of which the first alone, or an unknown second one, was given. */
+status cmd_group(struct args *a)
+{
+    const struct row *group = a->verb;
+    const char *names[32];
+    char usage[512];
+    int count = 0;
+    for (const struct row *v = verb_next(NULL); v; v = verb_next(v))
+        if (verb_of_group(v, group) && count < 32) names[count++] = verb_of_group(v, group);
+    const bool help = a->argc > 0 && (strcmp(a->argv[0], "--help") == 0 || strcmp(a->argv[0], "-h") == 0);
+    if (help || a->argc == 0) {
+        FILE *out = help ? stdout : stderr;
+        for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
+            if (!verb_of_group(v, group)) continue;
+            fprintf(out, "usage: ingot %s\n", args_usage(usage, sizeof usage, v));
+            text_wrap(out, 0, 7, 100, v->text);
+        }
+        return help ? STATUS_OK : STATUS_CONFIG;
+    }
+    const char *near = text_nearest(a->argv[0], names, count);
+    return FAIL(STATUS_CONFIG, "unknown verb '%s %s'%s%s%s%s%s; `ingot help %s` lists them", group->name,
+                a->argv[0], near ? "; did you mean '" : "", near ? group->name : "", near ? " " : "",
+                near ? near : "", near ? "'" : "", group->name);
+}
+
+/* The verb of argv[0], or of argv[0] and argv[1]; *used: how many words. */
+static const struct row *verb_of(int argc, char **argv, int *used)
+{
+    char name[64];
+    const struct row *v = verb_find(argv[0]);
+    *used = 1;
+    if (!v || v->form != VERB_GROUP || argc < 2) return v;
+    snprintf(name, sizeof name, "%s %s", argv[0], argv[1]);
+    const struct row *two = verb_find(name);
+    if (two) *used = 2;
+    return two ? two : v;
+}
+
+status verb_run(int argc, char **argv)
+{
+    int used;
+    if (argc == 0) {
+        print_help(stderr);
+        return STATUS_CONFIG;
+    }
+    const struct row *v = verb_of(argc, argv, &used);
+    if (v) {
+        struct args a = {.verb = v, .argc = argc - used, .argv = argv + used, .hint = hint_option};
+        status st = v->run(&a);
+        args_free(&a);
+        return st;
+    }
+    const char *names[64];
+    int count = 0;
+    for (v = verb_next(NULL); v; v = verb_next(v))
+        if (!strchr(v->name, ' ') && count < 64) names[count++] = v->name;
+    const char *near = text_nearest(argv[0], names, count);
+    return FAIL(STATUS_CONFIG, "unknown verb '%s'%s%s%s; `ingot help` lists them", argv[0],
+                near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+}
+
+status cmd_help(struct args *a)
+{
+    TRY(args_parse(a, NULL, 0));
+    if (a->help) return STATUS_OK;
+    if (a->word_count == 0) {
+        print_help(stdout);
+        return STATUS_OK;
+    }
+    char help[] = "--help";
+    char *words[] = {a->words[0], a->word_count > 1 ? a->words[1] : help, help};
+    return verb_run(a->word_count > 1 ? 3 : 2, words);
+}
+
+status cmd_version(struct args *a)
+{
+    TRY(args_parse(a, NULL, 0));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 0, 0));
+    printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
+    return STATUS_OK;
+}

@@ -1,0 +1,8 @@
+/* Names that other programs use for ingot's keys and options: synonyms.def. */
+#ifndef INGOT_SPEC_SYNONYMS_H
+#define INGOT_SPEC_SYNONYMS_H
+
+struct synonym { const char *words, *target, *note; };
+/* The first row behind `at` (NULL: of all) that has `word`, where A is a and - is _; NULL: no more. */
+const struct synonym *synonym_next(const struct synonym *at, const char *word);
+#endif
