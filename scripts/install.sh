@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|demo]... (default: build). Asks nothing; does nothing for what is there.
+# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|demo|package]... (default: build). Asks nothing; does nothing for what is there.
 set -euo pipefail
 packages=()
 for part in "${@:-build}"; do
@@ -9,7 +9,8 @@ for part in "${@:-build}"; do
     bench) packages+=(libdnnl-dev) ;; # a peer of ingot bench gemm
     fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
-    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, demo)" >&2; exit 2 ;;
+    package) packages+=(dpkg-dev binutils xz-utils gzip) ;; # cpack: dpkg-shlibdeps; archives
+    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, demo, package)" >&2; exit 2 ;;
     esac
 done
 missing=()

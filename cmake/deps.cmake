@@ -1,0 +1,63 @@
+# What the program is linked with: ingot_deps. Included by the top list.
+#
+# INGOT_STATIC=ON takes the libraries' archives (lib*.a), so that the program needs the C library alone, wherever it is taken. That is what
+# packages are made of; a build for this machine has the shared ones.
+option(INGOT_STATIC "link archives: the program needs no shared library but the C library's" OFF)
+set(INGOT_MODULES yaml-0.1 jansson libxxhash zlib libzstd liblz4)
+
+if(INGOT_STATIC AND NOT CMAKE_C_COMPILER_ID STREQUAL GNU)
+  message(FATAL_ERROR "INGOT_STATIC=ON needs GCC, whose OpenMP library is an archive, too: use -DCMAKE_C_COMPILER=gcc or -DINGOT_STATIC=OFF")
+endif()
+# ingot_archive(NAME OUT): the archive that -lNAME stands for.
+function(ingot_archive name out)
+  find_library(INGOT_ARCHIVE_${name} NAMES lib${name}.a NO_CACHE HINTS ${ARGN})
+  if(NOT INGOT_ARCHIVE_${name})
+    message(FATAL_ERROR "INGOT_STATIC=ON: there is no lib${name}.a; install the library's -dev package, or use -DINGOT_STATIC=OFF")
+  endif()
+  set(${out} ${INGOT_ARCHIVE_${name}} PARENT_SCOPE)
+endfunction()
+
+add_library(ingot_deps INTERFACE)
+set(INGOT_ARCHIVES)
+if(INGOT_STATIC)
+  foreach(module ${INGOT_MODULES})
+    pkg_check_modules(DEP_${module} REQUIRED ${module})
+    target_include_directories(ingot_deps INTERFACE ${DEP_${module}_INCLUDE_DIRS})
+    foreach(name ${DEP_${module}_STATIC_LIBRARIES})
+      if(NOT name MATCHES "^(c|m|dl|rt|pthread)$") # the C library's
+        ingot_archive(${name} archive ${DEP_${module}_STATIC_LIBRARY_DIRS})
+        list(APPEND INGOT_ARCHIVES ${archive})
+      endif()
+    endforeach()
+  endforeach()
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libgomp.a OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT EXISTS "${gomp}")
+    message(FATAL_ERROR "INGOT_STATIC=ON: ${CMAKE_C_COMPILER} has no libgomp.a; use -DINGOT_STATIC=OFF")
+  endif()
+  set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "OpenMP's library" FORCE)
+  list(APPEND INGOT_ARCHIVES ${gomp})
+  list(REMOVE_DUPLICATES INGOT_ARCHIVES)
+  target_link_libraries(ingot_deps INTERFACE ${INGOT_ARCHIVES} ${CMAKE_DL_LIBS})
+else()
+  if(OpenMP_gomp_LIBRARY MATCHES "\\.a$") # this build had INGOT_STATIC=ON
+    string(REGEX REPLACE "\\.a$" ".so" gomp ${OpenMP_gomp_LIBRARY})
+    set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "OpenMP's library" FORCE)
+  endif()
+  pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET ${INGOT_MODULES})
+  target_link_libraries(ingot_deps INTERFACE PkgConfig::DEPS)
+endif()
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(Threads REQUIRED)
+target_link_libraries(ingot_deps INTERFACE OpenMP::OpenMP_C Threads::Threads m)
+
+# oneDNN is a peer of `ingot bench gemm`, and nothing else: a build for this machine takes it where it is.
+set(INGOT_ONEDNN AUTO CACHE STRING "oneDNN as a peer of ingot bench gemm: AUTO (where it is found) or OFF")
+set_property(CACHE INGOT_ONEDNN PROPERTY STRINGS AUTO OFF)
+set(INGOT_ONEDNN_FOUND OFF)
+if(INGOT_ONEDNN AND NOT INGOT_STATIC)
+  find_library(DNNL_LIBRARY dnnl)
+  if(DNNL_LIBRARY)
+    set(INGOT_ONEDNN_FOUND ON)
+    target_link_libraries(ingot_deps INTERFACE ${DNNL_LIBRARY})
+  endif()
+endif()

@@ -1,0 +1,6 @@
+# Read by cpack for each kind of package.
+if(CPACK_GENERATOR STREQUAL DEB)
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+else()
+  set(CPACK_PACKAGE_FILE_NAME "${CPACK_PACKAGE_NAME}-${CPACK_PACKAGE_VERSION}-${CPACK_SYSTEM_NAME}")
+endif()
