@@ -52,7 +52,7 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
                     (long long)m->layer_count);
     if (m->mtp_depth > 0)
         return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld: extra predictions need embedding and head on one rank; set "
+                    "model.mtp_depth %lld: MTP modules need embedding and head on one rank; set "
                     "parallel.pipeline to 1",
                     (long long)m->mtp_depth);
     return STATUS_OK;

@@ -11,7 +11,7 @@
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
     X(param, "parameters",                                                                                   \
-      "master weights, in bf16 as two halves; where they are offloaded, a bf16 copy; rope tables")           \
+      "master weights (bf16 runs: split into bf16 + 16-bit residual; with offload: a bf16 copy), RoPE tables")           \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
@@ -92,7 +92,7 @@ int64_t plan_micro_count(const struct spec *s); /* micro-batches per step, of al
     X(qkv, "mixer projections")                                                                              \
     X(scores, "scores and values, states")                                                                      \
     X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head")                                     \
-    X(mtp, "input of extra predictions") X(engram, "n-gram memory")
+    X(mtp, "input of MTP modules") X(engram, "n-gram memory")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)

@@ -53,8 +53,8 @@ status hrm_check(const struct model_spec *m)
                     "model.hrm_halt needs model.hrm_segments of at least 2: there is nothing to stop before");
     if (m->mtp_depth > 0)
         return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld: extra predictions are for a model whose layers come once; leave "
-                    "out model.mtp_depth or model.hrm_cycles",
+                    "model.mtp_depth %lld: MTP modules do not go with HRM; leave out model.mtp_depth or "
+                    "model.hrm_cycles",
                     (ll)m->mtp_depth);
     if (model_passes(m) > PASSES_MAX)
         return FAIL(STATUS_CONFIG,

@@ -104,7 +104,7 @@ status spec_check(const struct spec *s) WARN_UNUSED;
 /* Presets: model specs by name, resolved. A vocab_size of 0 is set later from the tokenizer. */
 int preset_count(void);
 const char *preset_name(int i);
-const char *preset_text(int i);                                         /* one-line description */
+const char *preset_text(int i); /* one-line description */
 /* An unknown name is an error with the nearest name. */
 status preset_find(const char *name, struct model_spec *m) WARN_UNUSED;
 void model_spec_default(struct model_spec *m);
@@ -162,8 +162,10 @@ uint64_t spec_frozen_hash(const struct spec *s);
 /* Prints the keys that differ, "train.lr: 0.1 -> 0.2", one per line; frozen keys end in " (fixed once a run has
  * begun)". Returns the number of lines. */
 int spec_diff(const struct spec *a, const struct spec *b, FILE *out);
+/* The same without FREE keys: what a resumed run prints. */
+int spec_diff_announced(const struct spec *a, const struct spec *b, FILE *out);
 enum keys_form { KEYS_TEXT, KEYS_MARKDOWN };
 /* Prints one row per key: name, default, unit, range, meaning. `ingot config --keys` prints it. KEYS_MARKDOWN prints
- * a heading and a table per section, the text of docs/CONFIG.md. */
+ * a heading and a table per section, with what a resumed run may do with the key: the text of docs/CONFIG.md. */
 void spec_keys_print(FILE *out, enum keys_form form);
 #endif

@@ -111,13 +111,13 @@ uint64_t spec_frozen_hash(const struct spec *s)
     return hash;
 }
 
-int spec_diff(const struct spec *a, const struct spec *b, FILE *out)
+static int print_diff(const struct spec *a, const struct spec *b, bool free_keys, FILE *out)
 {
     char full[KEY_NAME], was[KEY_FORMAT], is[KEY_FORMAT];
     int lines = 0;
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
-        if (key_equal(k, a, b)) continue;
+        if (key_equal(k, a, b) || (k->resume == KEY_FREE && !free_keys)) continue;
         fprintf(out, "%s: %s -> %s%s\n", key_full_name(full, k), key_format(k, a, KEY_YAML, was),
                 key_format(k, b, KEY_YAML, is),
                 k->resume == KEY_FROZEN ? " (fixed once a run has begun)" : "");
@@ -126,13 +126,27 @@ int spec_diff(const struct spec *a, const struct spec *b, FILE *out)
     return lines;
 }
 
+int spec_diff(const struct spec *a, const struct spec *b, FILE *out)
+{
+    return print_diff(a, b, true, out);
+}
+
+int spec_diff_announced(const struct spec *a, const struct spec *b, FILE *out)
+{
+    return print_diff(a, b, false, out);
+}
+
 /* The row of a key that no table holds: the parser reads it before the others. */
-static const char *const PRESET_ROW[] = {"model.preset", "-", "-", "-",
-                                         "start from a preset (`ingot presets`), then change keys"};
+enum { CELL_KEY, CELL_DEFAULT, CELL_UNIT, CELL_RANGE, CELL_RESUME, CELL_TEXT, CELLS };
+static const char *const PRESET_ROW[CELLS] = {
+    "model.preset", "-", "-", "-", "frozen", "start from a preset (`ingot presets`), then change keys"};
+static const char *const RESUME_WORDS[] = {
+    [KEY_FROZEN] = "frozen", [KEY_ANNOUNCED] = "announced", [KEY_FREE] = "free"};
 
 static void print_row(FILE *out, const char *const *cell)
 {
-    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", cell[0], cell[1], cell[2], cell[3], cell[4]);
+    fprintf(out, "%-28s %-11s %-11s %-12s %s\n", cell[CELL_KEY], cell[CELL_DEFAULT], cell[CELL_UNIT],
+            cell[CELL_RANGE], cell[CELL_TEXT]);
 }
 
 /* A `|` ends a cell of a Markdown table unless a backslash stands before it. */
@@ -147,7 +161,7 @@ static void print_cell(FILE *out, const char *text)
 static void print_row_markdown(FILE *out, const char *const *cell)
 {
     fputs("| `", out);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < CELLS; i++) {
         if (i) fputs(i == 1 ? "` | " : " | ", out);
         print_cell(out, cell[i]);
     }
@@ -156,12 +170,14 @@ static void print_row_markdown(FILE *out, const char *const *cell)
 
 static void begin_section(FILE *out, const char *section)
 {
-    fprintf(out, "\n## %s\n\n| key | default | unit | range | meaning |\n|---|---|---|---|---|\n", section);
+    fprintf(out,
+            "\n## %s\n\n| key | default | unit | range | on resume | meaning |\n|---|---|---|---|---|---|\n",
+            section);
 }
 
 void spec_keys_print(FILE *out, enum keys_form form)
 {
-    static const char *const header[] = {"key", "default", "unit", "range", "meaning"};
+    static const char *const header[CELLS] = {"key", "default", "unit", "range", "on resume", "meaning"};
     char full[KEY_NAME], value[KEY_FORMAT];
     struct spec s = {0};
     model_spec_default(&s.model);
@@ -174,8 +190,9 @@ void spec_keys_print(FILE *out, enum keys_form form)
     (markdown ? print_row_markdown : print_row)(out, PRESET_ROW);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
-        const char *cell[] = {key_full_name(full, k), key_format(k, &s, KEY_YAML, value),
-                              k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-", k->text};
+        const char *cell[CELLS] = {key_full_name(full, k),     key_format(k, &s, KEY_YAML, value),
+                                   k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-",
+                                   RESUME_WORDS[k->resume],    k->text};
         if (markdown && i && starts_section(i)) begin_section(out, k->section);
         (markdown ? print_row_markdown : print_row)(out, cell);
     }

@@ -313,7 +313,7 @@ static status read_progress(struct trainer *t, const struct checkpoint *c)
     return STATUS_OK;
 }
 
-/* Rejects changes of frozen keys when a run resumes; logs the others. After an import every change is allowed. */
+/* Rejects changes of frozen keys when a run resumes; logs the ANNOUNCED ones. After an import every change is allowed. */
 static status config_check(const struct trainer *t, const struct checkpoint *c)
 {
     const char *text = json_string_value(json_object_get(checkpoint_meta(c), "config"));
@@ -326,7 +326,7 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
     TRY(spec_load_text(&old, checkpoint_path(c), text, strlen(text), 0, NULL, NULL));
     FILE *f = open_memstream(&diff, &size);
     if (f == NULL) return FAIL(STATUS_FIT, "no memory to compare configurations");
-    int lines = spec_diff(&old, &t->spec, f);
+    int lines = spec_diff_announced(&old, &t->spec, f);
     fclose(f);
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);

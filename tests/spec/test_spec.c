@@ -678,6 +678,9 @@ static void a_diff_names_the_keys_that_differ(void **state)
     size_t bytes;
     FILE *f = open_memstream(&out, &bytes);
     assert_int_equal(spec_diff(&a, &b, f), 2);
+    b.run.log_every = a.run.log_every + 1; /* a resumed run does not announce it */
+    assert_int_equal(spec_diff(&a, &b, stderr), 3);
+    assert_int_equal(spec_diff_announced(&a, &b, stderr), 2);
     fclose(f);
     assert_string_equal(
         out, "model.hidden_size: 64 -> 128 (fixed once a run has begun)\noptim.lr: 0.0003 -> 0.5\n");
