@@ -7,6 +7,7 @@
 #include "base/flags.h"
 #include "ops/ops.h"
 #include "ops/quant.h"
+#include "ops/update_rule.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,9 +245,9 @@ static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype
                               .p = dt == DTYPE_BF16 ? NULL : s->x[0],
                               .g = s->x[1],
                               .m = s->x[2],
-                              .v = rule == UPDATE_LION ? NULL
-                                   : codes             ? (char *)s->x[2] + COUNT
-                                                       : s->x[3],
+                              .v = !update_needs(rule).second ? NULL
+                                   : codes                    ? (char *)s->x[2] + COUNT
+                                                              : s->x[3],
                               .m_scale = codes ? s->x[3] : NULL,
                               .v_scale = codes ? (float *)s->x[3] + COUNT / QUANT_BLOCK : NULL,
                               .w = dt == DTYPE_BF16 ? s->x[4] : NULL,

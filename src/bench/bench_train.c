@@ -110,14 +110,14 @@ struct timing {
 };
 
 /* MFU in both conventions, beside the rate; nothing for a GPU whose peak is not known. */
-static double peak_of(const struct trainer *t, const struct options *o)
+static double peak_of(const struct trainer *t)
 {
-    return mfu_peak(t->dev.name, o->precision) * comm_ranks(t->mesh.world);
+    return mfu_peak(t->dev.name, (enum precision)t->spec.run.train_precision) * comm_ranks(t->mesh.world);
 }
 
 static void add_mfu(json_t *j, const struct trainer *t, const struct options *o, double tokens_per_s)
 {
-    double peak = peak_of(t, o);
+    double peak = peak_of(t);
     if (peak <= 0) return;
     json_object_set_new(j, "peak_gflops_per_s", json_real(peak / 1e9));
     json_object_set_new(j, "mfu",
@@ -128,7 +128,7 @@ static void add_mfu(json_t *j, const struct trainer *t, const struct options *o,
 
 static void print_mfu(const struct trainer *t, const struct options *o, double tokens_per_s)
 {
-    double peak = peak_of(t, o);
+    double peak = peak_of(t);
     if (peak <= 0) return;
     printf(" mfu=%.3f mfu_full=%.3f", tokens_per_s * plan_model_flops(&t->spec.model, o->sequence) / peak,
            tokens_per_s * mfu_flops_full(&t->spec.model, o->sequence) / peak);

@@ -12,6 +12,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
+#include "ops/precision.h"
 #include "train/restore.h"
 #include "train/runlock.h"
 
@@ -137,7 +138,7 @@ static status stored_precision(const char *dir, int64_t layers, int *precision)
         const struct safetensor *t = safetensors_item(s, i);
         if (t->bytes <= largest) continue;
         largest = t->bytes;
-        *precision = t->dt == DTYPE_BF16 || t->dt == DTYPE_F16 ? PRECISION_BF16 : PRECISION_FP32;
+        *precision = (int)precision_of_weights(t->dt);
     }
     safetensors_close(s);
     return st;
@@ -209,7 +210,7 @@ static status import_model(const char *from, const char *run, const struct token
     if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
     if (st == STATUS_OK)
         printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, (long long)t.decoder.params.unique,
-               spec.run.train_precision == PRECISION_BF16 ? "bf16" : "fp32", tok ? tokenizer_dir : "none");
+               precision_name((enum precision)spec.run.train_precision), tok ? tokenizer_dir : "none");
     trainer_close(&t);
     return st;
 }

@@ -13,11 +13,37 @@ const char *comm_call_text(const struct comm *c, const struct comm_call *call, c
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
 /* The rank of c that a shift takes from. */
 static inline int comm_shift_source(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
-/* Each rank gets the data of one. */
-static inline bool comm_op_one(enum comm_op op) { return op == COMM_BROADCAST || op == COMM_SHIFT; }
-static inline bool comm_op_sums(enum comm_op op) { return op == COMM_REDUCE_SCATTER || op == COMM_ALL_REDUCE; }
-/* Data of each rank for each, not of each for all. */
-static inline bool comm_op_splits(enum comm_op op) { return op == COMM_ALL_TO_ALL || comm_op_sums(op); }
+/* What ranks send and receive in a call. */
+enum comm_pattern {
+    COMM_PATTERN_NONE,          /* no collective moves data: a barrier, messages */
+    COMM_PATTERN_ONE,           /* each rank receives the data of one rank */
+    COMM_PATTERN_ALL,           /* of each rank for all: ranks that receive have room for [ranks][bytes] */
+    COMM_PATTERN_SPLIT,         /* of each rank for each: send is [ranks][bytes], too */
+    COMM_PATTERN_SUM            /* SPLIT, and what is received is added up */
+};
+/* A switch without a default: a new op does not compile before its pattern is here. */
+static inline enum comm_pattern comm_op_pattern(enum comm_op op)
+{
+    switch (op) {
+    case COMM_BROADCAST:
+    case COMM_SHIFT: return COMM_PATTERN_ONE;
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+    case COMM_SPLIT: return COMM_PATTERN_ALL;
+    case COMM_ALL_TO_ALL: return COMM_PATTERN_SPLIT;
+    case COMM_REDUCE_SCATTER:
+    case COMM_ALL_REDUCE: return COMM_PATTERN_SUM;
+    case COMM_BARRIER:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
+    }
+    return COMM_PATTERN_NONE;
+}
+static inline bool comm_op_one(enum comm_op op) { return comm_op_pattern(op) == COMM_PATTERN_ONE; }
+static inline bool comm_op_sums(enum comm_op op) { return comm_op_pattern(op) == COMM_PATTERN_SUM; }
+static inline bool comm_op_splits(enum comm_op op) { return comm_op_pattern(op) >= COMM_PATTERN_SPLIT; }
 
 /* What a rank says about a call: all must say the same. */
 struct comm_header {

@@ -1,8 +1,8 @@
-/* The meaning of each train.precision, for all modules. One switch without a default: a new precision must be handled
- * here. */
+/* The meaning of each train.precision, for all modules: switches without a default, so a new precision must be handled
+ * here. Its word comes from spec/words.def. */
 #ifndef INGOT_OPS_PRECISION_H
 #define INGOT_OPS_PRECISION_H
-#include "spec/spec.h"
+#include "spec/keys.h"
 #include "tensor/operand.h"
 
 struct precision_types {
@@ -22,5 +22,26 @@ static inline struct precision_types precision_of(enum precision precision)
     case PRECISION_BF16: t.act = DTYPE_BF16, t.split = true; break;
     }
     return t;
+}
+/* The word that configurations use: "bf16". */
+static inline const char *precision_name(enum precision precision)
+{
+    return key_row(KEY_AT_train_precision)->words[precision];
+}
+/* The precision of a run that continues from weights of a file in this dtype. */
+static inline enum precision precision_of_weights(dtype dt)
+{
+    switch (dt) {
+    case DTYPE_BF16:
+    case DTYPE_F16: return PRECISION_BF16;
+    case DTYPE_F64:
+    case DTYPE_F32:
+    case DTYPE_I64: /* no weights: what reads the file refuses them */
+    case DTYPE_I32:
+    case DTYPE_U16:
+    case DTYPE_U8:
+    case DTYPE_COUNT: break;
+    }
+    return PRECISION_FP32;
 }
 #endif

@@ -2,6 +2,7 @@
 #include "base/scope.h"
 #include "comm/comm.h"
 #include "dev/dev.h"
+#include "ops/update_rule.h"
 #include "optim/muon.h"
 
 #include <assert.h>
@@ -10,16 +11,30 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* The rule of all parameters but Muon's matrices. */
+static enum update_rule rule_of(enum optim kind)
+{
+    switch (kind) {
+    case OPTIM_ADAMW:
+    case OPTIM_MUON: break;
+    case OPTIM_LION: return UPDATE_LION;
+    }
+    return UPDATE_ADAMW;
+}
+
 int optim_moments(enum optim kind)
 {
-    return kind == OPTIM_LION ? 1 : 2;
+    return update_needs(rule_of(kind)).second ? 2 : 1;
 }
 
 dtype optim_moment_dt(enum optim_state state)
 {
-    static const dtype types[] = {
-        [OPTIM_STATE_FP32] = DTYPE_F32, [OPTIM_STATE_BF16] = DTYPE_BF16, [OPTIM_STATE_INT8] = DTYPE_U8};
-    return types[state];
+    switch (state) {
+    case OPTIM_STATE_FP32: break;
+    case OPTIM_STATE_BF16: return DTYPE_BF16;
+    case OPTIM_STATE_INT8: return DTYPE_U8;
+    }
+    return DTYPE_F32;
 }
 
 static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
@@ -221,7 +236,7 @@ static struct update_args update_args_of(const struct exec *r, const struct run_
                                          enum update_half half, double *squares)
 {
     const struct params *p = r->params;
-    return (struct update_args){.rule = spec->optim_name == OPTIM_LION ? UPDATE_LION : UPDATE_ADAMW,
+    return (struct update_args){.rule = rule_of((enum optim)spec->optim_name),
                                 .half = half,
                                 .p = p->master,
                                 .g = p->grad,

@@ -26,13 +26,7 @@ static double median_of(double seconds[RUNS])
 static void fill(void *x, size_t bytes, dtype dt)
 {
     const int64_t n = (int64_t)(bytes / dtype_bytes(dt));
-    for (int64_t i = 0; i < n; i++) {
-        const float v = (float)((i * 7919) % 1999 - 999) * 1e-3F;
-        if (dt == DTYPE_BF16)
-            ((bf16 *)x)[i] = bf16_from_f32(v);
-        else
-            ((float *)x)[i] = v;
-    }
+    for (int64_t i = 0; i < n; i++) dtype_store(x, i, dt, (double)((float)((i * 7919) % 1999 - 999) * 1e-3F));
 }
 
 struct sizes {

@@ -3,7 +3,6 @@
 #include "spec/layer_traits.h"
 
 #include <math.h>
-#include <string.h>
 
 double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
 {
@@ -16,16 +15,10 @@ double mfu_flops_full(const struct model_spec *m, int64_t sequence_length)
     return f.qkv + f.out + f.mlp + f.head + f.mtp + f.engram + scores;
 }
 
-double mfu_peak(const char *device, const char *precision)
+double mfu_peak(const char *device, enum precision precision)
 {
-    static const struct {
-        const char *word;
-        enum precision precision;
-    } words[] = {{"bf16", PRECISION_BF16}, {"tf32", PRECISION_TF32}, {"fp32", PRECISION_FP32}};
     const struct machine *m = machine_of_gpu(device);
-    for (size_t i = 0; m && i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(precision, words[i].word) == 0) return machine_peak(m, words[i].precision);
-    return 0;
+    return m ? machine_peak(m, precision) : 0;
 }
 
 double mfu_of(double flops_per_s, double peak)

@@ -12,9 +12,9 @@
  * norms and biases do not). Every query counts against all T keys, regardless of mask and window (arXiv:2204.02311,
  * appendix B). */
 double mfu_flops_full(const struct model_spec *m, int64_t sequence_length);
-/* Dense FLOP/s in the vendor's data sheet of a GPU, by the driver's device name ("NVIDIA H200") and the precision
- * ("bf16", "tf32", "fp32"). 0: the GPU is not in the table, and MFU is unknown. */
-double mfu_peak(const char *device, const char *precision);
+/* Dense FLOP/s in the vendor's data sheet of a GPU, by the driver's device name ("NVIDIA H200"). 0: the GPU is not in
+ * the table, and MFU is unknown. */
+double mfu_peak(const char *device, enum precision precision);
 /* Rate over peak; NaN if the peak is 0. */
 double mfu_of(double flops_per_s, double peak);
 #endif

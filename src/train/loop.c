@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "observe/env.h"
 #include "observe/kernels.h"
+#include "ops/precision.h"
 #include "plan/machine.h"
 #include "plan/mfu.h"
 #include "train/forecast.h"
@@ -163,13 +164,6 @@ static size_t reserved_bytes(const struct trainer *t)
     return sum;
 }
 
-static const char *precision_name(const struct run_spec *r)
-{
-    static const char *const names[] = {
-        [PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16", [PRECISION_TF32] = "tf32"};
-    return names[r->train_precision];
-}
-
 static void print_banner(const struct loop *l)
 {
     const struct trainer *t = &l->trainer;
@@ -180,11 +174,13 @@ static void print_banner(const struct loop *l)
              text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
              (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
     if (t->dev.kind == DEV_CPU)
-        log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(), precision_name(r));
+        log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(),
+                 precision_name((enum precision)r->train_precision));
     else
         log_info("device    %s (sm_%d, %s of %s free), %s%s", t->dev.name, t->dev.sm,
                  text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
-                 precision_name(r), r->train_graph ? ", step as a CUDA graph" : "");
+                 precision_name((enum precision)r->train_precision),
+                 r->train_graph ? ", step as a CUDA graph" : "");
     const struct mesh_shape *mesh = &t->mesh.shape;
     if (l->comm)
         log_info("ranks     %d = %d x %d x %d (parallel.pipeline x data x parallel.tensor)",
@@ -510,11 +506,12 @@ static status open_records(struct loop *l)
     const struct trainer *t = &l->trainer;
     const char *dir = l->spec.run.run_dir;
     TRY(trainer_write_config(&l->spec, dir));
-    TRY(env_write(dir, &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
-                                         .isa = t->ops.name,
-                                         .precision = precision_name(&l->spec.run),
-                                         .threads = parallel_threads(),
-                                         .parameters = t->decoder.params.unique}));
+    TRY(env_write(dir,
+                  &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
+                                    .isa = t->ops.name,
+                                    .precision = precision_name((enum precision)l->spec.run.train_precision),
+                                    .threads = parallel_threads(),
+                                    .parameters = t->decoder.params.unique}));
     return observe_open(&l->observe, dir, t->step, t->steps_total);
 }
 
@@ -537,7 +534,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     l->start_step = t->step;
-    l->peak = mfu_peak(t->dev.name, precision_name(r));
+    l->peak = mfu_peak(t->dev.name, (enum precision)r->train_precision);
     return l->lead ? open_records(l) : STATUS_OK;
 }
 

@@ -397,16 +397,16 @@ static void mfu_counts_in_two_conventions(void **state)
     assert_true(plan_model_flops(&m, 9) == 6 * n + 12 * 2 * 8 * 5);
     m.window = 3; /* hides keys: the full square does not know */
     assert_true(mfu_flops_full(&m, 9) == 6 * n + 12 * 2 * 8 * 9);
-    assert_true(mfu_peak("NVIDIA H200", "bf16") == 989.4e12);
-    assert_true(mfu_peak("NVIDIA H100 80GB HBM3", "tf32") == 494.7e12);
-    assert_true(mfu_peak("NVIDIA H100 PCIe", "bf16") == 756.5e12);
-    assert_true(mfu_peak("NVIDIA A100-SXM4-80GB", "fp32") == 19.5e12);
-    assert_true(mfu_peak("NVIDIA B200", "bf16") == 2250e12);
-    assert_true(mfu_peak("NVIDIA GeForce RTX 4090", "bf16") == 165.2e12);
-    assert_true(mfu_peak("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16") == 0);
-    assert_true(mfu_peak("NVIDIA L40S", "bf16") == 362e12);
-    assert_true(mfu_peak("NVIDIA T4", "bf16") == 0);
-    assert_true(mfu_peak("cpu", "fp32") == 0);
+    assert_true(mfu_peak("NVIDIA H200", PRECISION_BF16) == 989.4e12);
+    assert_true(mfu_peak("NVIDIA H100 80GB HBM3", PRECISION_TF32) == 494.7e12);
+    assert_true(mfu_peak("NVIDIA H100 PCIe", PRECISION_BF16) == 756.5e12);
+    assert_true(mfu_peak("NVIDIA A100-SXM4-80GB", PRECISION_FP32) == 19.5e12);
+    assert_true(mfu_peak("NVIDIA B200", PRECISION_BF16) == 2250e12);
+    assert_true(mfu_peak("NVIDIA GeForce RTX 4090", PRECISION_BF16) == 165.2e12);
+    assert_true(mfu_peak("NVIDIA GeForce RTX 4090 Laptop GPU", PRECISION_BF16) == 0);
+    assert_true(mfu_peak("NVIDIA L40S", PRECISION_BF16) == 362e12);
+    assert_true(mfu_peak("NVIDIA T4", PRECISION_BF16) == 0);
+    assert_true(mfu_peak("cpu", PRECISION_FP32) == 0);
     assert_true(mfu_of(98.94e12, 989.4e12) == 0.1);
     assert_true(isnan(mfu_of(1, 0)));
 }

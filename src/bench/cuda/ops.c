@@ -10,6 +10,7 @@
 #include "bench/bench.h"
 #include "ops/cuda/ops_cuda.h"
 #include "ops/quant.h"
+#include "ops/update_rule.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -273,7 +274,7 @@ static status run_sum(struct call *k)
 static status update(struct call *k, enum update_rule rule, dtype sdt)
 {
     const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK, blocks = n / QUANT_BLOCK;
-    const bool two = rule == UPDATE_ADAMW, codes = sdt == DTYPE_U8;
+    const bool two = update_needs(rule).second, codes = sdt == DTYPE_U8;
     float *m_scale = codes ? both(k, DTYPE_F32, blocks) : NULL,
           *v_scale = codes && two ? both(k, DTYPE_F32, blocks) : NULL;
     void *v = two ? both(k, sdt, n) : NULL;

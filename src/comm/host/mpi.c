@@ -168,13 +168,26 @@ static status pass(struct comm *c, const struct comm_call *call, const void *sen
     handle request;
     if (count > INT_MAX)
         return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, bytes);
-    int failed;
-    if (call->op == COMM_BROADCAST)
-        failed = m->ibcast(recv, (int)count, type, 0, c->handle, &request);
-    else if (comm_op_splits(call->op))
+    int failed = 0;
+    switch (call->op) {
+    case COMM_BROADCAST: failed = m->ibcast(recv, (int)count, type, 0, c->handle, &request); break;
+    case COMM_ALL_TO_ALL:
+    case COMM_REDUCE_SCATTER: /* data only: comm_carry */
+    case COMM_ALL_REDUCE:
         failed = m->ialltoall(send, (int)count, type, recv, (int)count, type, c->handle, &request);
-    else
+        break;
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+    case COMM_SPLIT:
         failed = m->iallgather(send, (int)count, type, recv, (int)count, type, c->handle, &request);
+        break;
+    case COMM_SHIFT: /* mpi_call has sent it elsewhere */
+    case COMM_BARRIER:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: CHECK(false, "%s '%s' as a collective of MPI", comm_op_text(call->op), call->name);
+    }
     return failed ? broken(c, call) : wait_for(c, &request, call);
 }
 

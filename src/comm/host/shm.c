@@ -161,13 +161,29 @@ static status compare(struct comm *c)
     return STATUS_OK;
 }
 
-/* Ranks whose data this one reads: so many from *first on. */
-static int ranks_read(const struct comm *c, const struct comm_call *call, int *first)
+/* What this rank copies in a call: pieces written to its buffer, one for all or one for each rank; and the ranks whose
+ * buffers it reads, `read` from `first` on. */
+struct copies {
+    int written, first, read;
+};
+static struct copies copies_of(const struct comm *c, const struct comm_call *call)
 {
-    *first = call->op == COMM_SHIFT ? comm_shift_source(c, call) : 0;
-    if (call->op == COMM_SHIFT) return 1;
-    if (call->op == COMM_BROADCAST) return c->rank > 0 ? 1 : 0;
-    return call->op == COMM_GATHER && c->rank > 0 ? 0 : c->ranks;
+    switch (call->op) {
+    case COMM_ALL_GATHER:
+    case COMM_SPLIT: return (struct copies){.written = 1, .read = c->ranks};
+    case COMM_GATHER: return (struct copies){.written = 1, .read = c->rank == 0 ? c->ranks : 0};
+    case COMM_BROADCAST: return (struct copies){.written = c->rank == 0, .read = c->rank > 0};
+    case COMM_SHIFT: return (struct copies){.written = 1, .first = comm_shift_source(c, call), .read = 1};
+    case COMM_ALL_TO_ALL:
+    case COMM_REDUCE_SCATTER: /* data only: comm_carry */
+    case COMM_ALL_REDUCE: return (struct copies){.written = c->ranks, .read = c->ranks};
+    case COMM_BARRIER:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
+    }
+    return (struct copies){0};
 }
 
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
@@ -175,24 +191,20 @@ static int ranks_read(const struct comm *c, const struct comm_call *call, int *f
 static status shm_call(struct comm *c, const struct comm_call *call)
 {
     const bool split = comm_op_splits(call->op);
+    const struct copies copies = copies_of(c, call);
     const size_t room = split ? (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64 : BUFFER_BYTES;
     const char *send = call->send;
     char *recv = call->recv;
     comm_header_fill(&place(c, c->rank)->call, call);
     for (size_t done = 0; done == 0 || done < call->bytes; done += room) {
         const size_t part = call->bytes - done < room ? call->bytes - done : room;
-        const int to = split                                       ? c->ranks
-                       : call->op == COMM_BROADCAST && c->rank > 0 ? 0
-                                                                   : 1; /* pieces written */
-        for (int r = 0; r < to && part > 0; r++)
+        for (int r = 0; r < copies.written && part > 0; r++)
             memcpy(buffer(c, c->rank) + (size_t)r * room, send + (size_t)r * call->bytes + done, part);
         TRY(barrier(c, call));
         if (done == 0) TRY(compare(c));
-        int first;
-        const int from = ranks_read(c, call, &first);
-        for (int k = 0; k < from && part > 0; k++)
+        for (int k = 0; k < copies.read && part > 0; k++)
             memcpy(recv + (size_t)k * call->bytes + done,
-                   buffer(c, first + k) + (split ? (size_t)c->rank * room : 0), part);
+                   buffer(c, copies.first + k) + (split ? (size_t)c->rank * room : 0), part);
         TRY(barrier(c, call)); /* before slots and buffers are written again */
     }
     return STATUS_OK;

@@ -229,8 +229,10 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     switch (backend) {
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_fwd(a, s);
     case CUDA_ATTENTION_OWN: return own_fwd(a, s);
-    default: return cuda_reference_attn_fwd(a, s);
+    case CUDA_ATTENTION_AUTO: /* choose has replaced it */
+    case CUDA_ATTENTION_REFERENCE: break;
     }
+    return cuda_reference_attn_fwd(a, s);
 }
 
 /* The forward call that the backward call belongs to. */
@@ -280,8 +282,10 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     switch (backend) {
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_bwd(a, s);
     case CUDA_ATTENTION_OWN: return own_bwd(a, &forward, s);
-    default: return cuda_reference_attn_bwd(a, s);
+    case CUDA_ATTENTION_AUTO:
+    case CUDA_ATTENTION_REFERENCE: break;
     }
+    return cuda_reference_attn_bwd(a, s);
 }
 
 /* ---- scratch: what the backends take that a call can come to. The reference takes no more than the portable own kernels. */
@@ -318,7 +322,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm)
     case CUDA_ATTENTION_CUDNN: return cuda_sdpa_scratch;
     case CUDA_ATTENTION_OWN: return sm == 0 || sm / 10 == 9 ? scratch_own : cuda_own_attn_scratch;
     case CUDA_ATTENTION_REFERENCE: return cuda_reference_attn_scratch;
-    default: break;
+    case CUDA_ATTENTION_AUTO: break;
     }
     if (sm == 0) return scratch_anywhere;
     if (sm / 10 != 9) return scratch_elsewhere;

@@ -33,8 +33,9 @@ static size_t moe_scratch(const struct moe_shape *shape, enum moe_memory what)
     switch (what) {
     case MOE_ROUTE_FWD: return (size_t)(blocks * shape->experts) * sizeof(int32_t);
     case MOE_ROUTE_BWD: return (size_t)(shape->docs * shape->experts) * sizeof(int32_t);
-    default: return 0;
+    case MOE_PRODUCT: break;
     }
+    return 0;
 }
 
 void cuda_moe_slots(struct ops *o)

@@ -16,6 +16,7 @@
 extern "C" {
 #include "ops/quant.h"
 #include "ops/rounding.h"
+#include "ops/update_rule.h"
 }
 #include <cooperative_groups.h>
 
@@ -197,8 +198,9 @@ __device__ fold fold_of(const update_args &a, double factor, double rate)
     f.momentum = float(a.momentum);
     const double lr = rate > 0 ? s.lr * rate : s.lr;
     f.decay = float(lr * a.weight_decay);
-    f.step = float(a.rule == UPDATE_ADAMW ? lr / s.correction1 : lr);
-    f.root = a.rule == UPDATE_ADAMW ? float(1 / sqrt(s.correction2)) : 0;
+    const bool corrections = update_needs(a.rule).corrections;
+    f.step = float(corrections ? lr / s.correction1 : lr);
+    f.root = corrections ? float(1 / sqrt(s.correction2)) : 0;
     return f;
 }
 
@@ -222,12 +224,13 @@ template <update_rule RULE> __device__ inline void apply(state &s, const fold &f
     for (int k = 0; k < QUAD; k++) {
         const float g = s.g.x[k] * f.scale, p = s.p.x[k], m = s.m.x[k];
         const float blend = m * f.beta1 + g * f.rest1;
-        if (RULE == UPDATE_ADAMW) {
+        if constexpr (RULE == UPDATE_ADAMW) {
             const float v = s.v.x[k] * f.beta2 + g * g * f.rest2;
             s.p.x[k] = p - (p * decay + __fdividef(f.step * blend, root_near(v) * f.root + f.eps));
             s.m.x[k] = blend;
             s.v.x[k] = v;
         } else {
+            static_assert(RULE == UPDATE_LION, "a rule without its formula");
             const float sign = blend > 0 ? f.step : blend < 0 ? -f.step : 0.f;
             s.p.x[k] = p - (p * decay + sign);
             s.m.x[k] = m * f.beta2 + g * f.rest2;
@@ -302,13 +305,13 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
         s.g = load_quad(g, at, QUAD, wide);
         s.p = load_weights<IN>(a, i + at, QUAD, wide);
         s.m = load_quad(m, at, QUAD, wide);
-        if (RULE == UPDATE_ADAMW) s.v = load_quad(v, at, QUAD, wide);
+        if (update_needs(RULE).second) s.v = load_quad(v, at, QUAD, wide);
         rng_block words = {};
         if (sizeof(S) == 2 || IN == ALONE) words = rounding_words(a.seed, step, chunk, skip + at);
         apply<RULE>(s, f, decay);
         store_weights<IN>(a, i + at, QUAD, wide, s.p, words);
         store_moment(m, at, QUAD, wide, s.m, words, 0);
-        if (RULE == UPDATE_ADAMW) store_moment(v, at, QUAD, wide, s.v, words, 16);
+        if (update_needs(RULE).second) store_moment(v, at, QUAD, wide, s.v, words, 16);
         if (chunk->flags & UPDATE_ZERO) store_quad(g, at, QUAD, wide, quad{});
     }
 }
@@ -375,7 +378,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         s[u].g = load_quad(a.g, i, n, wide);
         s[u].p = load_weights<IN>(a, i, n, wide);
         s[u].m = load_quad(m, i, n, wide);
-        if (RULE == UPDATE_ADAMW) s[u].v = load_quad(v, i - t.no_v, n, wide);
+        if (update_needs(RULE).second) s[u].v = load_quad(v, i - t.no_v, n, wide);
     }
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
 #pragma unroll
@@ -388,7 +391,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         apply<RULE>(s[u], f, decay);
         store_weights<IN>(a, i, n, wide, s[u].p, words);
         store_moment(m, i, n, wide, s[u].m, words, 0);
-        if (RULE == UPDATE_ADAMW) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
+        if (update_needs(RULE).second) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
     }
 }
@@ -477,7 +480,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
     if (!FULL && begin >= t.count) return; // the whole warp
     const int64_t i = t.begin + at;
     const bool wide = FULL || any_wide, momentum = !FULL && t.flags & UPDATE_MOMENTUM,
-               two = RULE == UPDATE_ADAMW && !momentum;
+               two = update_needs(RULE).second && !momentum;
     const int64_t iv = i - t.no_v;
     const codes cm = load_codes(a.m, i, n, wide), cv = two ? load_codes(a.v, iv, n, wide) : codes{};
     const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = two ? a.v_scale[iv / QUANT_BLOCK] : 0;
@@ -621,28 +624,40 @@ bool has_master(const update_args *a)
     return a->p || a->low;
 }
 
+typedef void update_fn(const update_args, double *, bool, const quant_maps);
+template <update_rule RULE, bool MASTER> update_fn *update_kernel_of(dtype sdt, bool tables)
+{
+    if (sdt == DTYPE_U8) return update_kernel<RULE, uint8_t, false, MASTER>;
+    if (sdt == DTYPE_F32)
+        return tables ? update_kernel<RULE, float, true, MASTER> : update_kernel<RULE, float, false, MASTER>;
+    return tables ? update_kernel<RULE, __nv_bfloat16, true, MASTER>
+                  : update_kernel<RULE, __nv_bfloat16, false, MASTER>;
+}
+template <update_rule RULE> update_fn *update_kernel_by(const struct update_args *a)
+{
+    const bool tables = a->row_rate != 0;
+    return has_master(a) ? update_kernel_of<RULE, true>(a->sdt, tables) : update_kernel_of<RULE, false>(a->sdt, tables);
+}
+update_fn *update_kernel_for(const struct update_args *a)
+{
+    switch (a->rule) {
+    case UPDATE_ADAMW: return update_kernel_by<UPDATE_ADAMW>(a);
+    case UPDATE_LION: return update_kernel_by<UPDATE_LION>(a);
+    }
+    CHECK(false, "rule %d", int(a->rule));
+    return nullptr;
+}
+
 status update(const struct update_args *a, dev_stream s)
 {
-    typedef void kernel_fn(const update_args, double *, bool, const quant_maps);
     CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
-    const bool tables = a->row_rate != 0;
-    CHECK(!tables || a->sdt != DTYPE_U8, "rows of tables with moments in 8 bits");
+    CHECK(a->row_rate == 0 || a->sdt != DTYPE_U8, "rows of tables with moments in 8 bits");
     bool wide = is_wide(a, a->g);
     if (a->half == UPDATE_SQUARES) {
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
     }
-#define KERNELS(rule, has)                                                                      \
-    {                                                                                           \
-        update_kernel<rule, float, false, has>, update_kernel<rule, __nv_bfloat16, false, has>, \
-            update_kernel<rule, uint8_t, false, has>, update_kernel<rule, float, true, has>,    \
-            update_kernel<rule, __nv_bfloat16, true, has>                                       \
-    }
-    kernel_fn *const kernels[2][2][5] = {{KERNELS(UPDATE_ADAMW, false), KERNELS(UPDATE_LION, false)},
-                                         {KERNELS(UPDATE_ADAMW, true), KERNELS(UPDATE_LION, true)}};
-#undef KERNELS
-    const int moments = a->sdt == DTYPE_F32 ? 0 : a->sdt == DTYPE_BF16 ? 1 : 2;
-    kernel_fn *kernel = kernels[has_master(a)][a->rule == UPDATE_LION][moments + (tables ? 3 : 0)];
+    update_fn *kernel = update_kernel_for(a);
     int resident = 0;
     // An error here is met again by the launch, which reports it.
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
@@ -658,21 +673,36 @@ status update(const struct update_args *a, dev_stream s)
     return cuda_set_launched(s, "update");
 }
 
+typedef void rows_update_fn(const rows_update_args, bool);
+template <update_rule RULE, weights IN> rows_update_fn *rows_kernel_of(dtype sdt)
+{
+    return sdt == DTYPE_BF16 ? rows_update_kernel<RULE, __nv_bfloat16, IN> : rows_update_kernel<RULE, float, IN>;
+}
+template <update_rule RULE> rows_update_fn *rows_kernel_by(const struct update_args *a)
+{
+    return a->p     ? rows_kernel_of<RULE, WHOLE>(a->sdt)
+           : a->low ? rows_kernel_of<RULE, HALVES>(a->sdt)
+                    : rows_kernel_of<RULE, ALONE>(a->sdt);
+}
+rows_update_fn *rows_kernel_for(const struct update_args *a)
+{
+    switch (a->rule) {
+    case UPDATE_ADAMW: return rows_kernel_by<UPDATE_ADAMW>(a);
+    case UPDATE_LION: return rows_kernel_by<UPDATE_LION>(a);
+    }
+    CHECK(false, "rule %d", int(a->rule));
+    return nullptr;
+}
+
 status rows_update(const struct rows_update_args *a, dev_stream s)
 {
-    typedef void kernel_fn(const rows_update_args, bool);
     CHECK(a->of.sdt == DTYPE_F32 || a->of.sdt == DTYPE_BF16, "moments of %s", dtype_name(a->of.sdt));
-#define KERNELS(rule, in) {rows_update_kernel<rule, float, in>, rows_update_kernel<rule, __nv_bfloat16, in>}
-#define RULES(in) {KERNELS(UPDATE_ADAMW, in), KERNELS(UPDATE_LION, in)}
-    kernel_fn *const kernels[3][2][2] = {RULES(WHOLE), RULES(HALVES), RULES(ALONE)}; // as `weights`
-#undef RULES
-#undef KERNELS
     enum { ROUND = 8 }; // blocks of a multiprocessor
     const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD),
                   most = ROUND * cuda_set(s)->multiprocessors;
     if (a->slots == 0) return STATUS_OK;
-    kernels[a->of.p ? WHOLE : a->of.low ? HALVES : ALONE][a->of.rule == UPDATE_LION][a->of.sdt == DTYPE_BF16]
-        <<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));
+    rows_update_fn *kernel = rows_kernel_for(&a->of);
+    kernel<<<unsigned(rows < most ? rows : most), THREADS, 0, queue_of(s)>>>(*a, is_wide(&a->of, a->sums));
     return cuda_set_launched(s, "rows_update");
 }
 

@@ -79,32 +79,68 @@ static status all_gather(struct comm *c, const struct comm_call *call, const voi
     return STATUS_OK;
 }
 
+static status broadcast(struct comm *c, const struct comm_call *call, const struct nccl *n)
+{
+    TRY_NCCL(n, call->name,
+             n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,
+                               cuda_queue(call->stream)));
+    return STATUS_OK;
+}
+
 static status by_nccl(struct comm *c, const struct comm_call *call)
 {
     if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
     if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
     if (c->card->comm == NULL) TRY(join(c));
     const struct nccl *n = c->world->card->nccl;
-    if (comm_op_splits(call->op)) TRY(exchange(c, call, n));
-    if (call->op == COMM_SHIFT) return shift(c, call, n);
-    if (comm_op_sums(call->op)) TRY(device_reduce(c, call));
-    if (call->op == COMM_ALL_REDUCE)
+    switch (call->op) {
+    case COMM_ALL_TO_ALL: return exchange(c, call, n);
+    case COMM_ALL_GATHER: return all_gather(c, call, call->send, call->recv);
+    case COMM_SHIFT: return shift(c, call, n);
+    case COMM_BROADCAST: return broadcast(c, call, n);
+    case COMM_REDUCE_SCATTER: TRY(exchange(c, call, n)); return device_reduce(c, call);
+    case COMM_ALL_REDUCE:
+        TRY(exchange(c, call, n));
+        TRY(device_reduce(c, call));
         return all_gather(c, call, (char *)call->out + (size_t)c->rank * call->bytes, call->out);
-    if (call->op == COMM_ALL_GATHER) return all_gather(c, call, call->send, call->recv);
-    if (call->op == COMM_BROADCAST)
-        TRY_NCCL(n, call->name,
-                 n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,
-                                   cuda_queue(call->stream)));
-    return STATUS_OK;
+    case COMM_GATHER:
+    case COMM_BARRIER:
+    case COMM_SPLIT:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
+    }
+    CHECK(false, "%s '%s' between GPUs", comm_op_text(call->op), call->name);
 }
 
 /* ---- calls */
 
+/* The ops that by_nccl and p2p_comm_call carry out. */
+static bool is_carried(enum comm_op op)
+{
+    switch (op) {
+    case COMM_ALL_TO_ALL:
+    case COMM_ALL_GATHER:
+    case COMM_BROADCAST:
+    case COMM_REDUCE_SCATTER:
+    case COMM_ALL_REDUCE:
+    case COMM_SHIFT: return true;
+    case COMM_GATHER:
+    case COMM_BARRIER:
+    case COMM_SPLIT:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
+    }
+    return false;
+}
+
 static status device_collective(struct comm *c, const struct comm_call *call)
 {
     bool carried = false;
-    CHECK(comm_op_splits(call->op) || call->op == COMM_ALL_GATHER || comm_op_one(call->op),
-          "%s '%s' between GPUs", comm_op_text(call->op), call->name);
+    CHECK(is_carried(call->op), "%s '%s' between GPUs", comm_op_text(call->op), call->name);
     if (call->bytes > 0) TRY(p2p_comm_call(c->world->card->near, c, call, &carried));
     if (carried) return STATUS_OK;
     if (call->bytes > 0) TRY(by_nccl(c, call));

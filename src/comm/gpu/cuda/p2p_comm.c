@@ -353,10 +353,22 @@ static status by_engines(struct p2p_comm *n, struct comm *c, const struct comm_c
 
 static enum p2p_op p2p_op_of(enum comm_op op)
 {
-    return op == COMM_ALL_TO_ALL       ? P2P_ALL_TO_ALL
-           : op == COMM_ALL_GATHER     ? P2P_ALL_GATHER
-           : op == COMM_REDUCE_SCATTER ? P2P_REDUCE_SCATTER
-                                       : P2P_ALL_REDUCE;
+    switch (op) {
+    case COMM_ALL_TO_ALL: return P2P_ALL_TO_ALL;
+    case COMM_ALL_GATHER: return P2P_ALL_GATHER;
+    case COMM_REDUCE_SCATTER: return P2P_REDUCE_SCATTER;
+    case COMM_ALL_REDUCE: return P2P_ALL_REDUCE;
+    case COMM_BROADCAST: /* by copy engines alone: ways_of */
+    case COMM_SHIFT:
+    case COMM_GATHER:
+    case COMM_BARRIER:
+    case COMM_SPLIT:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
+    }
+    CHECK(false, "%s by a kernel", comm_op_text(op));
 }
 
 static status by_kernel(struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
@@ -389,11 +401,21 @@ static enum tuner_op tuner_op_of(const struct comm_call *call)
 {
     switch (call->op) {
     case COMM_ALL_TO_ALL: return TUNER_ALL_TO_ALL;
+    case COMM_ALL_GATHER: return TUNER_ALL_GATHER;
     case COMM_REDUCE_SCATTER:
         return call->dt == DTYPE_BF16 ? TUNER_REDUCE_SCATTER_BF16 : TUNER_REDUCE_SCATTER;
     case COMM_ALL_REDUCE: return TUNER_ALL_REDUCE;
-    default: return TUNER_ALL_GATHER;
+    case COMM_BROADCAST: /* by copy engines alone (ways_of): not timed, so every row has the same choice */
+    case COMM_SHIFT:
+    case COMM_GATHER:
+    case COMM_BARRIER:
+    case COMM_SPLIT:
+    case COMM_SEND:
+    case COMM_RECV:
+    case COMM_WORK:
+    case COMM_OP_COUNT: break;
     }
+    return TUNER_ALL_GATHER;
 }
 
 /* The paths that serve: the same on all ranks. */
@@ -403,9 +425,9 @@ static unsigned ways_of(const struct p2p_comm *n, const struct comm *c, const st
     const bool beside = call->stream->side;
     const size_t all = call->bytes * (size_t)c->ranks;
     const int64_t count = (int64_t)(call->bytes / sizeof(float));
-    const enum p2p_op op = p2p_op_of(call->op);
     unsigned ways = route->in_shared ? 1U << TUNER_COPY_ENGINE : 0;
     if (!n->paths[c->plane].timed || comm_op_one(call->op)) return ways;
+    const enum p2p_op op = p2p_op_of(call->op);
     if (route->align >= P2P_LL_ALIGN && p2p_algo_supports(P2P_LL, op, c->ranks, count) &&
         (!beside || all <= SIDE_STREAM_LL_BYTES))
         ways |= 1U << TUNER_LL;

@@ -119,9 +119,9 @@ static void get_moments(const struct update_args *a, enum moment which, const st
 static double rule_step(const struct update_args *a, double g, double *m, double *v)
 {
     const double blend = a->beta1 * *m + (1 - a->beta1) * g;
-    if (a->rule == UPDATE_LION) {
-        *m = a->beta2 * *m + (1 - a->beta2) * g;
-        return blend > 0 ? 1 : blend < 0 ? -1 : 0;
+    switch (a->rule) {
+    case UPDATE_ADAMW: break;
+    case UPDATE_LION: *m = a->beta2 * *m + (1 - a->beta2) * g; return blend > 0 ? 1 : blend < 0 ? -1 : 0;
     }
     *m = blend;
     *v = a->beta2 * *v + (1 - a->beta2) * g * g;
@@ -143,7 +143,7 @@ static void put_weight(const struct update_args *a, const struct update_chunk *c
 static void update_some(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
     const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
-    const bool two = a->rule == UPDATE_ADAMW;
+    const bool two = update_needs(a->rule).second;
     double m[QUANT_BLOCK], v[QUANT_BLOCK] = {0};
     get_moments(a, FIRST, c, m);
     if (two) get_moments(a, SECOND, c, v);

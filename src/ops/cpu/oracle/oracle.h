@@ -6,6 +6,7 @@
 #define INGOT_OPS_CPU_ORACLE_ORACLE_H
 #include "ops/ops.h"
 #include "ops/rounding.h"
+#include "ops/update_rule.h"
 #include <math.h>
 #include <string.h>
 
@@ -112,7 +113,7 @@ static inline void update_check(const struct update_args *a)
           dtype_name(a->sdt));
     CHECK(a->p == NULL || a->low == NULL, "weights that are in two places");
     CHECK(a->p || a->w, "weights that are nowhere");
-    CHECK(a->rule == UPDATE_LION || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
+    CHECK(!update_needs(a->rule).corrections || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
           "corrections %g %g", a->scalars->correction1, a->scalars->correction2);
 }
 #endif

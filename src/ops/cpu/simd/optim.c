@@ -73,7 +73,7 @@ static struct update_fold fold(const struct update_args *a, double factor, doubl
                             .momentum = (float)a->momentum,
                             .step = (float)lr,
                             .decay = (float)(lr * a->weight_decay)};
-    if (a->rule == UPDATE_ADAMW) {
+    if (update_needs(a->rule).corrections) {
         f.step = (float)(lr / s->correction1);
         f.root = (float)(1 / __builtin_sqrt(s->correction2));
     }
@@ -114,10 +114,12 @@ VEC_INLINE void weights_store(const struct update_args *a, int64_t i, int n, vf 
 VEC_INLINE vf rule_vec(struct update_fold f, enum update_rule rule, vf g, vf p, vf *m, vf *v)
 {
     const vf blend = *m * f.beta1 + g * f.rest1;
-    if (rule == UPDATE_ADAMW) {
+    switch (rule) {
+    case UPDATE_ADAMW:
         *m = blend;
         *v = *v * f.beta2 + g * g * f.rest2;
         return p * f.decay + f.step * blend / (vec_sqrt(*v) * f.root + f.eps);
+    case UPDATE_LION: break;
     }
     const vf up = vec_select(blend > 0.f, vec_set(f.step), (vf){0}),
              down = vec_select(blend < 0.f, vec_set(f.step), (vf){0});
@@ -135,10 +137,10 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
         vu words = sdt == DTYPE_BF16 || alone ? words_at(a, c, i - c->begin) : (vu){0};
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
-        if (rule == UPDATE_ADAMW) v = vec_load(a->v, i - c->no_v, n, sdt);
+        if (update_needs(rule).second) v = vec_load(a->v, i - c->no_v, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
-        if (rule == UPDATE_ADAMW) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
+        if (update_needs(rule).second) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
         weights_store(a, i, n, p, words);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
@@ -346,16 +348,16 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
         vu words;
         vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
         vf m = block_load(a, c, k, &q[0], QUANT_SIGNED), v = {0};
-        if (rule == UPDATE_ADAMW) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
+        if (update_needs(rule).second) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
         p -= rule_vec(f, rule, g, p, &m, &v);
         (void)vec_store(moments[0], k, VEC, DTYPE_F32, m);
-        if (rule == UPDATE_ADAMW) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
+        if (update_needs(rule).second) (void)vec_store(moments[1], k, VEC, DTYPE_F32, v);
         memcpy(&words, random + k, sizeof words);
         weights_store(a, i, n, p, words);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
     block_store(a, c, moments[0], &q[0], QUANT_SIGNED, random);
-    if (rule == UPDATE_ADAMW) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED, random);
+    if (update_needs(rule).second) block_store(a, c, moments[1], &q[1], QUANT_UNSIGNED, random);
 }
 
 static void momentum_block(const struct update_args *a, const struct update_chunk *c, struct update_fold f,
@@ -388,27 +390,33 @@ VEC_INLINE void update_blocks(const struct update_args *a, const struct update_c
     }
 }
 
+VEC_INLINE void update_chunk_by(const struct update_args *a, const struct update_chunk *c,
+                                struct update_fold f, enum update_rule rule)
+{
+    if (a->sdt == DTYPE_U8)
+        update_blocks(a, c, f, rule);
+    else if (a->sdt == DTYPE_F32)
+        update_span(a, c, f, rule, DTYPE_F32);
+    else
+        update_span(a, c, f, rule, DTYPE_BF16);
+}
+
 /* One loop for each rule and type of moments. */
 static void update_chunk(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
-    const bool adamw = a->rule == UPDATE_ADAMW;
     if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
-    if (a->sdt == DTYPE_U8 && adamw)
-        update_blocks(a, c, f, UPDATE_ADAMW);
-    else if (a->sdt == DTYPE_U8)
-        update_blocks(a, c, f, UPDATE_LION);
-    else if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_F32)
+    if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_F32) {
         momentum_span(a, c, f, DTYPE_F32);
-    else if (c->flags & UPDATE_MOMENTUM)
+        return;
+    }
+    if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_BF16) {
         momentum_span(a, c, f, DTYPE_BF16);
-    else if (adamw && a->sdt == DTYPE_F32)
-        update_span(a, c, f, UPDATE_ADAMW, DTYPE_F32);
-    else if (adamw)
-        update_span(a, c, f, UPDATE_ADAMW, DTYPE_BF16);
-    else if (a->sdt == DTYPE_F32)
-        update_span(a, c, f, UPDATE_LION, DTYPE_F32);
-    else
-        update_span(a, c, f, UPDATE_LION, DTYPE_BF16);
+        return;
+    }
+    switch (a->rule) {
+    case UPDATE_ADAMW: update_chunk_by(a, c, f, UPDATE_ADAMW); break;
+    case UPDATE_LION: update_chunk_by(a, c, f, UPDATE_LION); break;
+    }
 }
 
 /* Each row as a piece of its own. */
