@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "dev/dev.h"
 #include "model/master_weights.h"
+#include "parallel/derived.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -112,11 +113,12 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
     if (row->role == ROLE_NORM || row->role == ROLE_BIAS || row->role == ROLE_RATE ||
         row->role == ROLE_STEP || row->role == ROLE_BALANCE)
         return fill(p, part, seed, r);
-    CHECK(!row->derived[DERIVED_F32], "%s is read in fp32, and drawn where it is not", row->name);
     double std = d->spec.init_std;
     if (row->zero) std = 0;
     if (row->role == ROLE_RESIDUAL) std /= sqrt(2.0 * (double)d->spec.layer_count);
-    return draw(p, part, std, seed, r);
+    TRY(draw(p, part, std, seed, r));
+    return derived_refresh(&(struct derived_refresh){
+        .event = DERIVED_DRAWN, .params = p, .ops = r->ops, .stream = r->stream, .row = part->row});
 }
 
 /* Where this rank's part of a row is drawn, on the device: when the host keeps the master weights, in the place of the gradients, which is as

@@ -2,6 +2,7 @@
 #include "base/parallel.h"
 #include "dev/dev.h"
 #include "ops/rounding.h"
+#include "parallel/derived.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,13 @@ status master_weights_put_row(const struct exec *r, int row, const float *from)
         st = dev_upload(r->stream, (bf16 *)p->weight + held.weight + at, b.upper, bytes);
         if (st == STATUS_OK && p->low) st = dev_upload(r->stream, p->low + held.master + at, b.low, bytes);
     }
-    if (st == STATUS_OK && p->rows[row].derived[DERIVED_F32] && count > 0)
-        st = dev_upload(r->stream, params_f32(p, row) + held.from, from, (size_t)count * sizeof *from);
+    if (st == STATUS_OK)
+        st = derived_refresh(&(struct derived_refresh){.event = DERIVED_HOST,
+                                                       .params = p,
+                                                       .ops = r->ops,
+                                                       .stream = r->stream,
+                                                       .row = row,
+                                                       .values = from});
     free(b.upper);
     return st;
 }
@@ -112,19 +118,6 @@ static status round_weights(const struct exec *r)
     return STATUS_OK;
 }
 
-/* What is read in fp32, likewise (under ZeRO parallel/zero.h gathers it). */
-static status copy_exact(const struct exec *r)
-{
-    const struct params *p = r->params;
-    for (int i = 0; i < p->count && p->zero == 0; i++) {
-        const struct param *row = &p->rows[i];
-        if (row->derived[DERIVED_F32] && p->units[row->unit].here)
-            TRY(dev_copy(r->stream, params_f32(p, i), (float *)p->grad + row->offset,
-                         (size_t)row->count * sizeof(float)));
-    }
-    return STATUS_OK;
-}
-
 static size_t master_bytes(const struct params *p)
 {
     const bool whole = p->dt != DTYPE_BF16 && p->zero < 3;
@@ -144,7 +137,8 @@ status master_weights_put(const struct exec *r, const float *from)
     if (!params_host_master(p)) return STATUS_OK;
     TRY(dev_upload(r->stream, p->grad, p->master, master_bytes(p)));
     TRY(round_weights(r));
-    TRY(copy_exact(r));
+    TRY(derived_refresh(&(struct derived_refresh){
+        .event = DERIVED_MASTER, .params = p, .ops = r->ops, .stream = r->stream, .values = p->grad}));
     return dev_zero(r->stream, p->grad, master_bytes(p));
 }
 

@@ -33,20 +33,41 @@ void linear_lay(const struct linear *m, struct linear_saved *s, const struct lay
     }
 }
 
-/* What a GEMM reads of an activation or its gradient. */
-static struct operand operand_for(const struct linear_saved *s, struct tensor t)
+/* What GEMMs read of x and dy: of forward, dgrad, and the two of wgrad. */
+enum side { SIDE_X, SIDE_DY, SIDE_X_WGRAD, SIDE_DY_WGRAD };
+
+static int64_t side_width(const struct linear *m, enum side side)
 {
-    switch (s->recipe) {
+    return side == SIDE_X || side == SIDE_X_WGRAD ? m->in : m->out;
+}
+
+/* The form of an operand, without data: what linear_wgrad reads and deferred_lay counts. */
+static struct operand operand_form(enum recipe recipe, enum side side, dtype dt)
+{
+    switch (recipe) {
     case RECIPE_PLAIN: break;
     }
-    return operand_of(t);
+    return operand_at(NULL, dt, side == SIDE_DY_WGRAD);
+}
+
+/* The operand of an activation or its gradient. */
+static struct operand operand_for(const struct linear *m, const struct linear_saved *s, enum side side,
+                                  struct tensor t)
+{
+    CHECK(t.shape[1] == side_width(m, side), "a linear of [%lld, %lld] reads %lld columns", (long long)m->out,
+          (long long)m->in, (long long)t.shape[1]);
+    struct operand o = operand_form(s->recipe, side, t.dt);
+    switch (s->recipe) {
+    case RECIPE_PLAIN: o.data = t.data; break;
+    }
+    return o;
 }
 
 struct gemm_args linear_gemm(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
                              struct tensor in, struct tensor out, const struct exec *r)
 {
     const bool fwd = pass == GEMM_FWD, bias = fwd && m->adds;
-    return (struct gemm_args){.a = operand_for(s, in),
+    return (struct gemm_args){.a = operand_for(m, s, fwd ? SIDE_X : SIDE_DY, in),
                               .b = params_operand(r->params, m->w, pass),
                               .c = out.data,
                               .epilogue = {.kind = bias ? EPILOGUE_BIAS : EPILOGUE_NONE,
@@ -61,8 +82,7 @@ struct gemm_args linear_gemm(const struct linear *m, const struct linear_saved *
 static status gemm_rows(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
                         struct tensor x, struct tensor y, enum accum accum, const struct exec *r)
 {
-    const int64_t in = pass == GEMM_FWD ? m->in : m->out, out = pass == GEMM_FWD ? m->out : m->in;
-    CHECK(x.shape[1] == in, "input width %lld, weight takes %lld", (long long)x.shape[1], (long long)in);
+    const int64_t out = pass == GEMM_FWD ? m->out : m->in;
     CHECK(y.shape[1] == out && y.shape[0] == x.shape[0], "output is [%lld, %lld]", (long long)y.shape[0],
           (long long)y.shape[1]);
     for (int k = 0, blocks = sp_blocks(x, y, r); k < blocks; k++) {
@@ -84,7 +104,8 @@ status linear_fwd(const struct linear *m, const struct linear_saved *s, struct t
 
 bool linear_adds(const struct linear *m, const struct exec *r)
 {
-    const struct gemm_args add = {.epilogue.kind = EPILOGUE_ADD};
+    const struct gemm_args add = {.b = params_operand(r->params, m->w, GEMM_FWD),
+                                  .epilogue.kind = EPILOGUE_ADD};
     return m->b < 0 && params_slices(r->params) == 1 && r->ops->gemm_supports(&add, r->stream);
 }
 
@@ -114,7 +135,7 @@ status linear_dgrad_add(const struct linear *m, const struct linear_saved *s, st
 static status wgrad(const struct linear *m, struct operand x, struct operand dy, int64_t rows,
                     const struct exec *r)
 {
-    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_trans(dy),
+    TRY(r->ops->gemm(&(struct gemm_args){.a = dy,
                                          .b = x,
                                          .c = params_grad(r->params, m->w),
                                          .m = m->out,
@@ -133,17 +154,28 @@ static status wgrad(const struct linear *m, struct operand x, struct operand dy,
         r->stream);
 }
 
-/* A copy of an operand of [rows, width], whatever it consists of. */
-static status operand_copy(struct operand *to, struct operand from, int64_t rows, int64_t width,
-                           struct arena *a, const char *what, dev_stream s)
+/* Memory for an operand of `rows` rows in the form of `like`, whatever it consists of; the arena counts or is real. */
+static struct operand operand_take(struct arena *a, const struct linear *m, enum side side,
+                                   struct operand like, int64_t rows)
 {
-    const struct tensor copy = tensor_take(a, what, from.dt, 2, rows, width);
-    *to = from;
-    to->data = copy.data;
+    like.data = tensor_take(a, side == SIDE_X_WGRAD ? "input" : "output gradient", like.dt, 2, rows,
+                            side_width(m, side))
+                    .data;
+    switch (like.scales) {
+    case SCALES_NONE: break;
+    }
+    return like;
+}
+
+static status operand_copy(struct operand *to, struct operand from, const struct linear *m, enum side side,
+                           int64_t rows, struct arena *a, dev_stream s)
+{
+    *to = operand_take(a, m, side, from, rows);
     switch (from.scales) {
     case SCALES_NONE: break;
     }
-    return dev_copy(s, copy.data, from.data, (size_t)(rows * width) * dtype_bytes(from.dt));
+    return dev_copy(s, (void *)(uintptr_t)to->data, from.data,
+                    (size_t)(rows * side_width(m, side)) * dtype_bytes(from.dt));
 }
 
 static status defer(struct deferred *q, const struct linear *m, struct operand x, struct operand dy,
@@ -153,8 +185,8 @@ static status defer(struct deferred *q, const struct linear *m, struct operand x
           q->capacity);
     struct deferred_item *item = &q->items[q->count++];
     *item = (struct deferred_item){.m = m, .rows = rows};
-    TRY(operand_copy(&item->x, x, rows, m->in, &q->copies, "input", s));
-    return operand_copy(&item->dy, dy, rows, m->out, &q->copies, "output gradient", s);
+    TRY(operand_copy(&item->x, x, m, SIDE_X_WGRAD, rows, &q->copies, s));
+    return operand_copy(&item->dy, dy, m, SIDE_DY_WGRAD, rows, &q->copies, s);
 }
 
 status linear_wgrad(const struct linear *m, const struct linear_saved *s, struct tensor x, struct tensor dy,
@@ -164,8 +196,10 @@ status linear_wgrad(const struct linear *m, const struct linear_saved *s, struct
           (long long)dy.shape[0]);
     TRY(sp_wait(x, r));
     TRY(sp_wait(dy, r));
-    const struct operand a = operand_for(s, x), b = operand_for(s, dy);
-    return r->defer ? defer(r->defer, m, a, b, x.shape[0], r->stream) : wgrad(m, a, b, x.shape[0], r);
+    const struct operand read_x = operand_for(m, s, SIDE_X_WGRAD, x),
+                         read_dy = operand_for(m, s, SIDE_DY_WGRAD, dy);
+    return r->defer ? defer(r->defer, m, read_x, read_dy, x.shape[0], r->stream)
+                    : wgrad(m, read_x, read_dy, x.shape[0], r);
 }
 
 /* The memory is borrowed: it is not freed here. */
@@ -183,8 +217,9 @@ status deferred_lay(struct deferred *q, const struct deferred_lay *l)
         const struct param *row = &l->params->rows[i];
         if (!row->linear) continue;
         q->capacity++;
-        for (int side = 0; side < 2; side++)
-            tensor_take(&bytes, "deferred weight gradient", l->dt, 2, l->n, row->shape[side]);
+        const struct linear m = {.out = row->shape[0], .in = row->shape[1]};
+        for (enum side side = SIDE_X_WGRAD; side <= SIDE_DY_WGRAD; side++)
+            (void)operand_take(&bytes, &m, side, operand_form(l->params->recipe, side, l->dt), l->n);
     }
     q->items = calloc((size_t)q->capacity, sizeof *q->items);
     if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to defer %d weight gradients", q->capacity);

@@ -20,7 +20,7 @@ struct linear {
 };
 /* Memory of one linear from forward to backward: operands in another form than the tensors. Plain: none. */
 struct linear_saved {
-    enum recipe recipe;
+    enum recipe recipe;         /* of the x and dy that it holds; the weight's: params.recipe */
 };
 
 enum bias { BIAS_NONE, BIAS_ADD };

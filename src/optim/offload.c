@@ -2,6 +2,7 @@
 #include "base/scope.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
+#include "parallel/derived.h"
 
 #include <stdlib.h>
 
@@ -226,20 +227,16 @@ static struct update_args piece_args(const struct offload *o, const struct param
     return a;
 }
 
-/* Copies what blocks read in fp32 out of the piece that is on the GPU. */
-static status copy_exact(const struct exec *r, const struct offload_piece *piece, const float *master)
+/* Makes derived copies of the piece that is on the GPU. */
+static status refresh_derived(const struct exec *r, const struct offload_piece *piece, const float *master)
 {
-    const struct params *p = r->params;
-    for (int i = 0; i < p->count && p->zero == 0; i++) { /* else parallel/zero.h gathers it */
-        const struct param *row = &p->rows[i];
-        if (!row->derived[DERIVED_F32] || row->role == ROLE_BALANCE || !p->units[row->unit].here) continue;
-        const int64_t from = row->offset > piece->begin ? row->offset : piece->begin;
-        const int64_t to = row->offset + row->count < piece->end ? row->offset + row->count : piece->end;
-        if (from >= to) continue;
-        TRY(dev_copy(r->stream, params_f32(p, i) + from - row->offset, master + from - piece->begin,
-                     (size_t)(to - from) * sizeof *master));
-    }
-    return STATUS_OK;
+    return derived_refresh(&(struct derived_refresh){.event = DERIVED_PIECE,
+                                                     .params = r->params,
+                                                     .ops = r->ops,
+                                                     .stream = r->stream,
+                                                     .values = master,
+                                                     .begin = piece->begin,
+                                                     .end = piece->end});
 }
 
 status offload_prefetch(struct offload *o, const struct exec *r)
@@ -273,7 +270,7 @@ status offload_update(struct offload *o, const struct exec *r, const struct upda
         TRY(wait_for(r->stream, &o->uploaded[k % OFFLOAD_SLOTS]));
         TRY(r->ops->update(&a, r->stream));
         if (params_host_master(p) && piece->use == OFFLOAD_RULE)
-            TRY(copy_exact(r, piece, (const float *)(const void *)slot_at(&o->arrays[0], k)));
+            TRY(refresh_derived(r, piece, (const float *)(const void *)slot_at(&o->arrays[0], k)));
         TRY(return_piece(o, r, k));
     }
     return STATUS_OK;

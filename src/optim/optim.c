@@ -4,6 +4,7 @@
 #include "dev/dev.h"
 #include "ops/update_rule.h"
 #include "optim/muon.h"
+#include "parallel/derived.h"
 
 #include <assert.h>
 #include <math.h>
@@ -180,10 +181,10 @@ static struct update_chunk router_of(const struct params *p, const struct param 
                                      const struct param_held *held)
 {
     const int64_t load = p->zero == 1 ? row->offset + held->from : held->at;
-    return (struct update_chunk){
-        .begin = load,
-        .count = (int32_t)row->count,
-        .no_v = load - (biases_apart(p) ? row->derived_at[DERIVED_F32] + held->from : held->master)};
+    const int64_t copy = row->derived_at[DERIVED_F32] / (int64_t)sizeof(float);
+    return (struct update_chunk){.begin = load,
+                                 .count = (int32_t)row->count,
+                                 .no_v = load - (biases_apart(p) ? copy + held->from : held->master)};
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
@@ -352,30 +353,6 @@ static status update_squares(const struct exec *r, const struct run_spec *spec, 
     return r->ops->update(&rows, r->stream);
 }
 
-/* Keeps fp32 copies and master weights equal after the update: of routers' biases from the copy to the master, of the rest
- * from the split master to the copy. Offload makes the copies itself (offload.c); ZeRO gathers them (parallel/zero.h). */
-static status keep_exact(const struct exec *r)
-{
-    const struct params *p = r->params;
-    for (int i = 0; i < p->count && params_copies(p) && p->zero == 0; i++) {
-        const struct param *row = &p->rows[i];
-        const bool bias = row->role == ROLE_BALANCE;
-        if (!row->derived[DERIVED_F32] || !p->units[row->unit].here) continue;
-        float *exact = params_f32(p, i);
-        if (params_host_master(p) && bias)
-            TRY(dev_download(r->stream, (float *)p->master + row->offset, exact,
-                             (size_t)row->count * sizeof *exact));
-        if (bias || params_halves(p))
-            TRY(r->ops->halves(&(struct halves_args){.way = bias ? HALVES_SPLIT : HALVES_JOIN,
-                                                     .x = exact,
-                                                     .upper = (bf16 *)p->weight + row->offset,
-                                                     .low = p->low ? p->low + row->offset : NULL,
-                                                     .count = row->count},
-                               r->stream));
-    }
-    return STATUS_OK;
-}
-
 /* The update: in place on the device, or piece by piece through offload. */
 static status move_weights(const struct exec *r, const struct run_spec *spec, struct offload *o,
                            bool has_norm)
@@ -406,7 +383,8 @@ status optim_step(const struct exec *r, const struct run_spec *spec, const struc
                                                    .rate = balance_rate,
                                                    .scalars = r->scalars},
                             r->stream));
-    return keep_exact(r);
+    return derived_refresh(
+        &(struct derived_refresh){.event = DERIVED_STEP, .params = p, .ops = r->ops, .stream = r->stream});
 }
 
 /* The reduced gradient of this rank's part of a row. */

@@ -44,7 +44,7 @@ struct lay {
     int64_t docs_max, len_max;  /* documents of a micro-batch, and the length of the longest, at most */
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;
-    enum recipe recipe;         /* how GEMMs read activations: nn/linear.h */
+    enum recipe recipe;         /* params.recipe: how GEMMs read activations, nn/linear.h */
     enum lay_mode mode;
     bool sparse;                /* params.sparse */
     enum recompute recompute;

@@ -1,5 +1,6 @@
 #include "parallel/zero.h"
 #include "dev/dev.h"
+#include "parallel/derived.h"
 #include "parallel/unit_grad.h"
 
 enum { FIRST, END, TABLE, BLOCKS }; /* BLOCKS: from there on */
@@ -46,10 +47,7 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
         .mesh = l->mesh, .params = p, .end = l->end, .embedding_resident = l->embedding_resident};
     invalidate(&z->weights);
     invalidate(&z->grads);
-    if (p->zero > 0)
-        z->scratch =
-            arena_take(l->param, comm_sum_scratch(p->shards, p->derived[DERIVED_F32].count, DTYPE_F32),
-                       "scratch of fp32 weights");
+    if (p->zero > 0) z->scratch = arena_take(l->param, derived_scratch(p), "scratch of derived weights");
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
@@ -120,78 +118,18 @@ static status gather_unit(struct zero *z, int unit, void *whole, const void *par
     return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
 }
 
-/* Between what this rank holds of a row, in its derived F32 copy, and the two halves of the master. */
-static status move_halves(const struct zero *z, int row, enum halves_way way, dev_stream s)
+/* Derived copies of weights: from what this rank holds to whole rows on every rank. */
+static status gather_derived(const struct zero *z)
 {
-    const struct params *p = z->params;
-    const struct param_held h = params_held(p, row);
-    return z->ops->halves(&(struct halves_args){.way = way,
-                                                .x = params_f32(p, row) + h.from,
-                                                .upper = (bf16 *)p->weight + h.weight,
-                                                .low = p->low ? p->low + h.master : NULL,
-                                                .count = h.to - h.from},
-                          s);
-}
-
-/* Of a derived F32 copy: the part of this rank stays in place, where nothing else holds all 32 bits. */
-static bool stays_f32(const struct params *p, int row)
-{
-    return p->masterless && p->rows[row].role == ROLE_BALANCE;
-}
-
-static status clear_f32(const struct params *p, dev_stream s)
-{
-    const struct param_copies *copies = &p->derived[DERIVED_F32];
-    if (!p->masterless) return dev_zero(s, copies->data, (size_t)copies->count * sizeof(float));
-    for (int i = 0; i < p->count; i++) {
-        const struct param *row = &p->rows[i];
-        const struct param_held h = params_held(p, i);
-        const int64_t from = stays_f32(p, i) ? h.from : 0, to = stays_f32(p, i) ? h.to : 0;
-        float *exact = params_f32(p, i);
-        if (!row->derived[DERIVED_F32] || !p->units[row->unit].here) continue;
-        TRY(dev_zero(s, exact, (size_t)from * sizeof *exact));
-        TRY(dev_zero(s, exact + to, (size_t)(row->count - to) * sizeof *exact));
-    }
-    return STATUS_OK;
-}
-
-/* All-reduces the fp32 copies: each rank contributes the part that it holds, and zeros. Routers' biases are updated in the
- * copy, so their halves are split from it first. */
-static status gather_f32(struct zero *z)
-{
-    const struct params *p = z->params;
-    const struct param_copies *copies = &p->derived[DERIVED_F32];
     dev_stream s;
+    if (!derived_any(z->params)) return STATUS_OK;
     TRY(collective_stream(z, &s));
-    for (int i = 0; i < p->count && params_halves(p); i++) {
-        const struct param_held h = params_held(p, i);
-        if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(z, i, HALVES_SPLIT, s));
-    }
-    TRY(clear_f32(p, s));
-    for (int i = 0; i < p->count; i++) {
-        const struct param_held h = params_held(p, i);
-        if (!p->rows[i].derived[DERIVED_F32] || h.to == h.from || stays_f32(p, i)) continue;
-        if (params_halves(p))
-            TRY(move_halves(z, i, HALVES_JOIN, s));
-        else
-            TRY(dev_copy(s, params_f32(p, i) + h.from, (const float *)p->master + h.master,
-                         (size_t)(h.to - h.from) * sizeof(float)));
-    }
-    return comm_sum(mesh_shards(z->mesh), "weights in fp32", copies->data, copies->count, DTYPE_F32,
-                    z->scratch, s);
-}
-
-/* Derived copies of weights after a step: of each kind, from what this rank holds to whole rows on every rank. */
-static status gather_derived(struct zero *z)
-{
-    for (enum derived d = 0; d < DERIVED_COUNT; d++) {
-        if (z->params->derived[d].count == 0) continue;
-        switch (d) {
-        case DERIVED_F32: TRY(gather_f32(z)); break;
-        case DERIVED_COUNT: break;
-        }
-    }
-    return STATUS_OK;
+    return derived_refresh(&(struct derived_refresh){.event = DERIVED_GATHER,
+                                                     .params = z->params,
+                                                     .ops = z->ops,
+                                                     .stream = s,
+                                                     .shards = mesh_shards(z->mesh),
+                                                     .scratch = z->scratch});
 }
 
 /* All-gathers the new weights of a unit that stays unsharded. */

@@ -58,7 +58,7 @@ struct zero {
     float *kept;                /* [stores][elements of all rows of blocks that are no weights of linears] */
     int end;                    /* the unit that follows the blocks */
     bool embedding_resident;    /* embedding and end have a slot each: both are needed at once (tied head, MTP, HRM) */
-    void *scratch;              /* of derived F32 copies while they are gathered */
+    void *scratch;              /* of derived copies while they are gathered */
 };
 
 /* Allocates the slots, from counting or real arenas, after the parameters. mesh NULL: one rank. */

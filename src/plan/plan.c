@@ -120,6 +120,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     d->params.sparse = train && args->sparse;
     d->params.masterless = train && args->masterless;
+    d->params.recipe = args->recipe;
     d->params.overlaid = train && args->overlay;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,

@@ -35,9 +35,13 @@ enum split {
                                    and their gradients all-reduced, as for SUM */
     SPLIT_IN,                   /* sharded by columns: an equal share of each row, or of every `columns` columns */
 };
-/* Copies of master weights, updated after each step (zero.c all-gathers them, offload.c and optim.c update them). */
+/* Copies of master weights in other forms, made anew whenever weights change (parallel/derived.h). */
+#define DERIVED_LIST(X)                                                                                                \
+    X(F32, "weights in fp32")   /* full rows: decay rates, step sizes, router biases (params_exact) */
 enum derived {
-    DERIVED_F32,                /* full rows in fp32: decay rates, step sizes, router biases (params_exact) */
+#define X(name, text) DERIVED_##name,
+    DERIVED_LIST(X)
+#undef X
     DERIVED_COUNT
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
@@ -66,7 +70,7 @@ struct param {
     bool linear;                /* the weight of an nn/linear */
     int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
-    int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in elements; params_lay sets it */
+    int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
     bool zero;                  /* initialised to 0, for every role */
     float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are normal */
 };

@@ -225,11 +225,22 @@ static int64_t grid_of(const struct params *p, const struct param_unit *u)
     return PARAMS_GRID / step * step;
 }
 
+/* Of a row's copy, with all that belongs to it. */
+static int64_t derived_bytes(enum derived d, const struct param *row)
+{
+    int64_t bytes = 0;
+    switch (d) {
+    case DERIVED_F32: bytes = row->count * (int64_t)sizeof(float); break;
+    case DERIVED_COUNT: break;
+    }
+    return bytes;
+}
+
 static void place_derived(struct params *p, struct param *row, const struct param_unit *unit)
 {
-    for (int d = 0; d < DERIVED_COUNT; d++) {
-        row->derived_at[d] = p->derived[d].count;
-        if (row->derived[d] && unit->here && params_copies(p)) p->derived[d].count += row->count;
+    for (enum derived d = 0; d < DERIVED_COUNT; d++) {
+        row->derived_at[d] = p->derived[d].bytes;
+        if (row->derived[d] && unit->here && params_copies(p)) p->derived[d].bytes += derived_bytes(d, row);
     }
 }
 
@@ -237,7 +248,7 @@ static void place_derived(struct params *p, struct param *row, const struct para
 static void place_rows(struct params *p)
 {
     p->total = p->summed = 0;
-    for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].count = 0;
+    for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].bytes = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
         CHECK(unit->of || p->summed == p->total, "a unit behind tables");
@@ -314,13 +325,10 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     if (params_host_master(p)) p->master = arena_take(to->host, n * acc, "master weights");
     if (params_halves(p) && a->moments > 0 && !p->masterless)
         p->low = arena_take(to->param, n * sizeof *p->low, "lower halves of master weights");
-    static const struct {
-        size_t bytes;
-        const char *what;
-    } copies[DERIVED_COUNT] = {[DERIVED_F32] = {sizeof(float), "weights in fp32"}};
-    for (int d = 0; d < DERIVED_COUNT; d++)
-        p->derived[d].data =
-            arena_take(to->param, (size_t)p->derived[d].count * copies[d].bytes, copies[d].what);
+#define X(name, text)                                                                                        \
+    p->derived[DERIVED_##name].data = arena_take(to->param, (size_t)p->derived[DERIVED_##name].bytes, text);
+    DERIVED_LIST(X)
+#undef X
     if (a->with_grad && !p->overlaid)
         p->grad = arena_take(to->grad, (size_t)params_grads(p) * acc, "gradients");
     if (a->moments >= 1) p->m = arena_take(state, n * moment, "first moment");

@@ -61,7 +61,8 @@ struct params {
     const struct unit_hooks *hooks;
     int64_t unique;             /* parameters of the whole model without BALANCE: the number that people quote */
     dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: of `weight` */
-    struct param_copies { void *data; int64_t count; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
+    enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_lay */
+    struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
     dtype moment_dt; int moments; bool host_state; /* moments per parameter; host_state: the host stores what only
                                                       the optimizer reads; params_lay sets them */
@@ -139,7 +140,7 @@ static inline bool params_halves(const struct params *p) { return p->dt == DTYPE
 static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; }
 static inline float *params_f32(const struct params *p, int row)
 {
-    return (float *)p->derived[DERIVED_F32].data + p->rows[row].derived_at[DERIVED_F32];
+    return (float *)p->derived[DERIVED_F32].data + p->rows[row].derived_at[DERIVED_F32] / (int64_t)sizeof(float);
 }
 static inline int64_t params_room(const struct param *row)
 {
@@ -166,6 +167,9 @@ static inline void *params_weight(const struct params *p, int row)
 /* A weight [out, in] as operand b of a linear's GEMMs: transposed in y = x W^T, as stored in dx = dy W. */
 static inline struct operand params_operand(const struct params *p, int row, enum gemm_pass pass)
 {
+    switch (p->recipe) {
+    case RECIPE_PLAIN: break;
+    }
     return operand_at(params_weight(p, row), p->dt, pass == GEMM_FWD);
 }
 static inline void *params_grad(const struct params *p, int row)

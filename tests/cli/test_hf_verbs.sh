@@ -58,6 +58,8 @@ good ckpt export llama -o half --dtype bf16
 [ "$(stat -c %s half/model.safetensors)" -lt "$(stat -c %s llama.hf/model.safetensors)" ] || fail "bf16 is not smaller"
 good ckpt import half -o half.run
 grep -q 'precision: bf16' half.run/config.yaml || fail "bf16 weights, but another precision"
+good ckpt import half -o half.tf32 --train.precision=tf32
+grep -q ' precision=tf32 ' out || fail "another precision is printed than the run has"
 good ckpt export half.run -o half.2 --dtype bf16
 cmp -s half/model.safetensors half.2/model.safetensors || fail "bf16 there and back differs"
 
