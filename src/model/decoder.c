@@ -31,7 +31,7 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     ffn_init(&m->ffn, p, layer_name, spec, layer);
 }
 
-/* The blocks are dealt in the order of the model, stage by stage. */
+/* Assigns the blocks to stages in the order of the model. */
 static struct part part_of(const struct model_spec *spec, const struct mesh *mesh)
 {
     struct part part = {.chunks = 1, .first = true, .last = true};
@@ -53,7 +53,8 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     return part;
 }
 
-/* Units: the embedding, each block, what follows them, each extra prediction, tables of n-grams. A tied table is also at the end. */
+/* Units: the embedding, each block, the final norm and head, each MTP module, the n-gram tables. A tied table
+ * is also on the last stage. */
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
@@ -66,7 +67,7 @@ static void mark_units(struct decoder *d)
     }
     for (int i = (int)d->spec.layer_count + 1; i < d->params.unit_count; i++)
         u[i].here = u[i].of ? u[u[i].of].here : d->part.last;
-    /* A table whose head is on another rank has nobody who stores its gradient. */
+    /* The head on another rank writes the first gradient of a tied table, so here backward adds to zeros. */
     if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
 }
 
@@ -156,8 +157,9 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
     s->act_end = arena_mark(l->act);
 }
 
-/* Once: of x, y and grad each is formed when the one before it is no longer read, and dy when branch is not. Extra predictions and segments
- * go to and fro, and so does a pipeline. */
+/* With `once`, x, y and grad share one buffer: each is written after the last read of the one before it. So
+ * does dy, if branch does not need it. MTP modules, segments and pipelines go back and forth, so they cannot
+ * share. */
 static void stream_lay(struct activations *a, const struct lay *l, int64_t n, int64_t width, bool once)
 {
     a->x = tensor_take(l->act, once ? "stream, then its gradient" : "embedding output", l->dt, 2, n, width);
@@ -188,13 +190,13 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
         block_lay(&d->blocks[i], &a->blocks[i], l);
         arena_release(l->scratch, mark);
     }
-    if (l->sets == 0) /* behind the blocks, whose gradients may take its place */
+    if (l->sets == 0) /* behind the blocks: the head's gradients may overwrite their scratch */
         a->s = tensor_take(l->act, "final sum", l->dt, 2, n, width);
     TRY(mtp_lay(a, d, l));
     TRY(hrm_lay(a, d, &part));
     size_t mark = arena_mark(l->scratch);
     struct lay final = part;
-    final.recompute = RECOMPUTE_NONE; /* used at once: there is nothing to recompute */
+    final.recompute = RECOMPUTE_NONE; /* read at once: nothing to recompute */
     norm_lay(&d->norm, &a->norm, &final);
     head_lay(&d->head, &a->head, l);
     sp_lay(&a->ends, width, l);
@@ -211,7 +213,8 @@ void activations_fini(struct activations *a)
     *a = (struct activations){0};
 }
 
-/* A batch may be shorter than what was laid out (the last one of an evaluation, a prompt): the views shrink, the memory stays. */
+/* A batch may have fewer rows than the layout (the last one of an evaluation, a prompt): only the views
+ * shrink. */
 void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 {
     const int64_t part = n / s->whole.shares;
@@ -237,7 +240,7 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     hrm_rows(a, part);
 }
 
-/* What the first norm adds up: the stream as it comes, or as the memory of n-grams leaves it. */
+/* The first addend of the first norm: the block's input, or engram's output. */
 static status block_enter(const struct block *m, struct block_saved *s, const struct mix *c,
                           const struct block_io *io, const struct exec *r)
 {
@@ -249,7 +252,7 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
     return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
 }
 
-/* From s->y1 to the mixer's output, and from s->y2 to the feed-forward part's. */
+/* Forward from s->y1 to the mixer's output, and from s->y2 to the feed-forward output. */
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct sink out, const struct exec *r)
 {
@@ -269,7 +272,7 @@ static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struc
     TRY(ffn_fwd(&m->ffn, &s->ffn, y, here, r));
     return sp_reduce_scatter(&s->whole, out.to, r);
 }
-/* From g, the gradient of such an output, to that of its input. */
+/* Backward from g, the gradient of such an output, to the gradient of its input. */
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor g, struct tensor dy, const struct exec *r)
 {
@@ -291,7 +294,7 @@ static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const
     return sp_reduce_scatter(&s->whole, dy, r);
 }
 
-/* From y1 to s2 and y2: the mixer and the norm behind it, of which one adds the stream. */
+/* Forward from y1 to s2 and y2: the mixer, and the norm behind it, which also adds the residual. */
 static status block_mix(const struct block *m, struct block_saved *s, const struct mix *c,
                         struct tensor branch, const struct exec *r)
 {
@@ -317,7 +320,8 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct mix 
     return branch_ffn_fwd(m, s, (struct sink){.to = io->out}, r);
 }
 
-/* Layers without saved activations share their places: behind a memory of n-grams, the next layer's sum may lie in what generation copies. */
+/* Layers without saved activations share buffers. Before a layer with engram, the next layer's sum could
+ * overwrite what generation copies. */
 struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end,
                          struct tensor last)
 {
@@ -417,7 +421,7 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
     activations_rows(a, d, b->rows);
     TRY(params_enter(r->params, 0, UNIT_FORWARD));
     TRY(decoder_embed_fwd(d, a, b, r));
-    if (d->hrm) TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD)); /* its norms are there */
+    if (d->hrm) TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD)); /* the norms' unit */
     return hrm_begin(d, a, r);
 }
 
@@ -488,13 +492,13 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
                         r);
 }
 
-/* From a->y of a pass over the last layers to all gradients. */
+/* Backward from a->y of a pass over the last layers to all gradients. */
 static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                           int64_t segment, double z_loss, const struct exec *r)
 {
-    const bool more = d->spec.mtp_depth > 0;     /* extra predictions: their gradient is in a->grad then */
+    const bool more = d->spec.mtp_depth > 0;     /* MTP: the gradient from its modules is in a->grad */
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
-    const bool early = d->spec.tied_embeddings || more; /* the table's gradient begins here */
+    const bool early = d->spec.tied_embeddings || more; /* the first gradient of the table is written here */
     if (early) TRY(unit_grad_enter(r->params, 0, r->stream));
     TRY(unit_grad_enter(r->params, end, r->stream));
     if (more) TRY(mtp_fwd_bwd(d, a, b, r));

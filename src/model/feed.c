@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = LOADER_ALIGN }; /* so that a block of the loader is as it will lie on the device */
+enum { ALIGN = LOADER_ALIGN }; /* so a block of the loader has the device layout */
 
 static size_t aligned(size_t bytes)
 {
@@ -56,13 +56,13 @@ void feed_close(struct feed *f)
     *f = (struct feed){0};
 }
 
-/* A micro-batch that lies in pinned memory as it will lie on the device. */
+/* True: the micro-batch is in pinned memory and has the device layout already. */
 static bool ready(const struct feed *f, const struct batch *b)
 {
     return b->block && b->rows == f->shape.rows && (!f->shape.documents || f->shape.docs_max == b->rows);
 }
 
-/* Fills the twin's place of micro-batch i. */
+/* Writes micro-batch i to the host staging buffer. */
 static void stage_micro(struct feed *f, const struct batch *b, int64_t docs, int i)
 {
     size_t column = column_bytes(&f->shape), used = (size_t)b->rows * sizeof(int32_t);
@@ -74,7 +74,7 @@ static void stage_micro(struct feed *f, const struct batch *b, int64_t docs, int
     for (int64_t k = 0; k <= docs; k++) cu[k] = k <= b->docs ? b->cu_seqlens[k] : (int32_t)b->rows;
 }
 
-/* Points the view at the place of micro-batch i on the device, and fills the twin or queues the way there. */
+/* Points the view at micro-batch i on the device. Queues its upload, or writes it to the host staging buffer. */
 static status put_micro(struct feed *f, const struct batch *b, int i)
 {
     const struct feed_shape *s = &f->shape;
@@ -101,7 +101,7 @@ status feed_put(struct feed *f, const struct batch *micro, int count, const stru
 {
     CHECK(count > 0 && count <= f->shape.micro_count, "%d micro-batches in a feed for %d", count,
           f->shape.micro_count);
-    int staged = 0; /* the twin goes up at once, as far as the last micro-batch in it */
+    int staged = 0; /* the staging buffer is uploaded once, up to its last micro-batch */
     for (int i = 0; i < count; i++) {
         CHECK(micro[i].rows > 0 && micro[i].rows <= f->shape.rows, "%lld rows in a feed for %lld",
               (long long)micro[i].rows, (long long)f->shape.rows);
@@ -124,7 +124,7 @@ status feed_read(struct feed *f, struct step_scalars *out)
         *out = f->own;
         return STATUS_OK;
     }
-    /* the twin's first bytes: pinned, and not needed before the next feed_put */
+    /* the head of the staging buffer: pinned, and free until the next feed_put */
     TRY(dev_download(f->stream, f->host, f->device, sizeof *out));
     TRY(dev_sync(f->stream));
     memcpy(out, f->host, sizeof *out);

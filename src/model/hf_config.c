@@ -88,7 +88,8 @@ static char *format(const struct hf_family *f, const struct model_spec *m, dtype
     return text;
 }
 
-/* Keys in which what the family writes reads as another model, the first of them in `key`; -1: it reads what it writes as nothing. */
+/* Writes the model as config.json of the family and reads it back. Returns how many keys differ, the first of
+ * them in `key`; -1: the family cannot read its own text. */
 static int differences(const struct hf_family *f, const struct model_spec *m, const struct key **key)
 {
     struct spec was = {.model = *m}, is;

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* ---- Latent attention. Ours: in = [q_a, or q without a rank | c | k_rope], kv = [k_nope of all heads | v of all heads]; HF's kv_b_proj:
- * [k_nope | v] head by head. Rotated pairs are neighbours on both sides. */
+/* ---- Latent attention. ingot: in = [q_a, or q if there is no query rank | c | k_rope], kv = [k_nope of all
+ * heads | v of all heads]. HF: kv_b_proj = [k_nope | v] head by head. Both rotate neighbouring pairs. */
 
 static const struct mla *mla_of(const struct hf_layer *l)
 {
@@ -55,8 +55,8 @@ const struct hf_entries hf_latent = HF_ENTRIES(latent);
 
 /* ---- config.json */
 
-/* Read and written where there are mixtures of experts. Of training transformers knows nothing: the loss for balance has DeepSeek's own
- * names, the rest ours. */
+/* MoE fields only. transformers knows no balancing loss here: the sequence loss has DeepSeek's own names, the
+ * rest ours. */
 static const struct hf_field v3_moe[] = {
     HF_KEY(moe_experts, "n_routed_experts", "256"),
     HF_KEY(moe_top_k, "num_experts_per_tok", "8"),
@@ -75,7 +75,7 @@ static const struct hf_field v3_moe[] = {
 };
 enum { V3_MOE = sizeof v3_moe / sizeof v3_moe[0] };
 
-/* One group is none. */
+/* One group means no groups. */
 static void read_moe(struct hf_reader *r, struct model_spec *m)
 {
     hf_fields_read(r, m, v3_moe, V3_MOE);
@@ -117,7 +117,7 @@ static void write_v3(json_t *j, const struct model_spec *m)
     int64_t dense = 0;
     while (dense < m->layer_count && model_layer(m, dense).ffn == FFN_MLP) dense++;
     hf_set_int(j, "num_key_value_heads", m->head_count);
-    hf_set_int(j, "head_dim", m->mla_rope_dim); /* what transformers derives rope from */
+    hf_set_int(j, "head_dim", m->mla_rope_dim); /* transformers derives rope from these */
     hf_set_int(j, "qk_head_dim", m->mla_nope_dim + m->mla_rope_dim);
     hf_set_int(j, "first_k_dense_replace", dense);
     hf_set_int(j, "num_nextn_predict_layers", 0);
@@ -136,7 +136,7 @@ static const struct hf_field v3[] = {
     HF_ONLY("rope_interleave", "true"),
     HF_ONLY("attention_bias", "false"),
 };
-/* The weights of multi-token prediction of DeepSeek-V3 itself are a layer behind the last. */
+/* DeepSeek-V3 stores its MTP weights as one more layer after the last. */
 const struct hf_family hf_deepseek_v3 = {.name = "deepseek_v3",
                                          .architecture = "DeepseekV3ForCausalLM",
                                          HF_FIELDS(v3),

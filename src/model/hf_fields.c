@@ -110,7 +110,7 @@ static void read_value(struct hf_reader *r, const struct hf_field *f, const stru
     }
 }
 
-/* A field that ingot has no key for: absent, null, or the one value. */
+/* A field without an ingot key: it must be absent, null, or this one value. */
 static void read_only(struct hf_reader *r, const struct hf_field *f)
 {
     json_t *v = hf_value(r->root, f->name), *want = json_loads(f->only, JSON_DECODE_ANY, NULL);
@@ -166,7 +166,7 @@ static json_t *to_json(const struct key *k, struct spec *s)
     return NULL;
 }
 
-/* The value that the table says null stands for. */
+/* The value that null means, from the table. */
 static bool is_null(const struct hf_field *f, const struct key *k, const struct spec *s)
 {
     if (f->null == NULL) return false;

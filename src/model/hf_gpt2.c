@@ -9,7 +9,7 @@ static const struct hf_field fields[] = {
     HF_NEEDED(layer_count, "n_layer"),
     HF_NEEDED(head_count, "n_head"),
     HF_ALSO(context_length, "n_positions", "n_ctx", NULL),
-    HF_KEY(ffn_size, "n_inner", "0"), /* 4 n_embd */
+    HF_KEY(ffn_size, "n_inner", "0"), /* null means 4 n_embd */
     HF_KEY(norm_eps, "layer_norm_epsilon", "1e-5"),
     HF_KEY(init_std, "initializer_range", "0.02"),
     HF_KEY(tied_embeddings, "tie_word_embeddings", "true"),

@@ -20,7 +20,7 @@ static const struct hf_field named[] = {
     HF_NULL(window, "sliding_window", "0", "0"),
 };
 enum { NAMED = sizeof named / sizeof named[0] };
-/* Names that transformers has for keys of parts which a model may lack. */
+/* transformers' names for keys of parts that a model may lack. */
 static const struct hf_field of_parts[] = {
     HF_NEEDED(gdn_conv, "linear_conv_kernel_dim"),
     HF_NEEDED(gdn_key_dim, "linear_key_head_dim"),
@@ -34,7 +34,7 @@ static const struct hf_field of_parts[] = {
     HF_NEEDED(moe_shared_size, "shared_expert_intermediate_size"),
 };
 
-/* Kinds of layers by transformers' words where it has one; first the words of model.layers, of which theirs take the place. */
+/* Layer kinds. ingot's words come first, then those of transformers, which replace them when written. */
 #define WORD(prefix, value, word) {prefix##_##value, word},
 static const struct hf_word mixer_words[] = {
     MIXER_WORDS(WORD){MIXER_GQA, "full_attention"},
@@ -47,7 +47,7 @@ static const struct hf_word ffn_words[] = {FFN_WORDS(WORD)};
 static const struct hf_layer_field mixers = {"layer_types", HF_MIXER, HF_WORDS(mixer_words)},
                                    ffns = {"ffn_types", HF_FFN, HF_WORDS(ffn_words)};
 
-/* The field of a key that `named`, the layers and rope_parameters do not say; false: they do. */
+/* The field of a key that `named`, the layer lists and rope_parameters do not cover; false: they cover it. */
 static bool own_field(int at, struct hf_field *f)
 {
     const char *name = key_row(at)->name;
@@ -74,7 +74,7 @@ static void read(struct hf_reader *r, struct model_spec *m)
     hf_rope_read(r, m, 1);
 }
 
-/* What is the default is left out. */
+/* Defaults are left out. */
 static void write(json_t *j, const struct model_spec *m)
 {
     struct spec s = {.model = *m}, plain;
@@ -87,7 +87,7 @@ static void write(json_t *j, const struct model_spec *m)
     hf_rope_write(j, m);
 }
 
-/* What the tables of hf_map.c do not name keeps its own name behind "model.". */
+/* What the tables of hf_map.c do not name keeps its own name after "model.". */
 static void map(struct hf_list *l)
 {
     hf_map_llama(l);

@@ -4,13 +4,13 @@
 
 void hf_llama_read(struct hf_reader *r, struct model_spec *m)
 {
-    if (m->window > m->context_length) m->window = m->context_length; /* within the context the same */
+    if (m->window > m->context_length) m->window = m->context_length; /* equal within the context length */
     hf_rope_read(r, m, 1);
     if (m->rope_fraction != 1)
         hf_refuse(r, "partial_rotary_factor", "is %g; ingot has 1 alone in this family", m->rope_fraction);
 }
 
-/* A window in the layers of layer_types, or from max_window_layers on. */
+/* Windowed layers: from layer_types, or all from max_window_layers on. */
 static const struct hf_word window_words[] = {{MIXER_GQA, "full_attention"},
                                               {MIXER_SWA, "sliding_attention"}};
 static const struct hf_layer_field windows = {"layer_types", HF_MIXER, HF_WORDS(window_words)};

@@ -56,7 +56,7 @@ static const struct attn *attn_of(const struct hf_layer *l)
     return &l->block->mixer.attn;
 }
 
-/* Head by head [q | gate] where there is a gate. */
+/* With gates: [q | gate] head by head. */
 static bool rows_q(const struct hf_layer *l, struct hf_tensor *t)
 {
     const struct attn *a = attn_of(l);
@@ -111,7 +111,7 @@ static const struct hf_entry dense[] = {
     {"mlp.down.weight", "mlp.down_proj.weight", NULL},    {"mlp.down.bias", "mlp.down_proj.bias", NULL},
 };
 
-/* ---- the whole */
+/* ---- all tensors */
 
 static const struct hf_entry top[] = {
     {"embed.weight", "model.embed_tokens.weight", NULL},
@@ -134,7 +134,7 @@ static const struct hf_entries *const ffns[] = {
     [FFN_MOE] = &hf_moe,
 };
 
-/* Parts that a table does not know are left to their own names by the family that takes all (hf_ingot.c). */
+/* Parts that no table knows keep their names; only the family that takes all models (hf_ingot.c) allows it. */
 static void add_part(struct hf_list *l, const struct hf_layer *at, const struct hf_entries *e)
 {
     static const char prefix[] = "model.layers.";

@@ -40,7 +40,7 @@ static void add_experts(struct hf_list *list, const struct hf_layer *layer, cons
         }
 }
 
-/* The shared expert: gate rows, then up rows, under one of two names. */
+/* The shared expert: gate rows, then up rows. It has one of two names. */
 static bool half(const struct hf_layer *l, struct hf_tensor *t, bool gated, int64_t begin)
 {
     if (l->spec->moe_shared_gate != gated) return false;
@@ -74,7 +74,7 @@ static bool deepseek_down(const struct hf_layer *l, struct hf_tensor *t)
     return !l->spec->moe_shared_gate;
 }
 
-/* Routers that nothing balances by a bias keep theirs at 0 and to themselves. */
+/* The bias of a router that no rule balances stays 0 and is not written. */
 static bool with_bias(const struct hf_layer *l, struct hf_tensor *t)
 {
     (void)t;

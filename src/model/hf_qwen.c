@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-/* ---- Gated DeltaNet. Ours: [q | k | v | z | b | a], each over all heads; HF's: the same per key head, with b and a apart. */
+/* ---- Gated DeltaNet. ingot: [q | k | v | z | b | a], each over all heads. HF: the same per key head, with b
+ * and a apart. */
 
 static bool rows_qkvz(const struct hf_layer *l, struct hf_tensor *t)
 {
@@ -47,8 +48,8 @@ const struct hf_entries hf_deltanet = HF_ENTRIES(deltanet);
 static const struct hf_word next_words[] = {{MIXER_GQA, "full_attention"}, {MIXER_GDN, "linear_attention"}};
 static const struct hf_layer_field next_mixers = {"layer_types", HF_MIXER, HF_WORDS(next_words)};
 
-/* Layers whose feed-forward part is a mixture of experts: every decoder_sparse_step-th, but for those of mlp_only_layers. The balancing
- * loss is a part of the loss only where the config asks for the router's logits. */
+/* MoE layers: every decoder_sparse_step-th, except those in mlp_only_layers. The balancing loss counts only
+ * if the config asks for router logits. */
 static void read_moe(struct hf_reader *r, struct model_spec *m, struct layer_spec *layers)
 {
     const int64_t step = hf_read_int(r, "decoder_sparse_step", 1);
@@ -77,7 +78,7 @@ static void write_moe(json_t *j, const struct model_spec *m)
         if (model_layer(m, i).ffn == FFN_MLP) json_array_append_new(dense, json_integer(i));
     json_object_set_new(j, "mlp_only_layers", dense);
     hf_set_int(j, "decoder_sparse_step", 1);
-    /* transformers fails on the logits of routers that are not there */
+    /* transformers fails on router logits if the model has no router */
     const bool balanced = m->moe_aux > 0 && model_ffn_count(m, FFN_MOE) > 0;
     json_object_set_new(j, "output_router_logits", json_boolean(balanced));
     json_object_set_new(j, "router_aux_loss_coef", json_real(m->moe_aux > 0 ? m->moe_aux : 0.001));
@@ -137,7 +138,7 @@ static void write_next(json_t *j, const struct model_spec *m)
     write_moe(j, m);
     hf_rope_write(j, m);
     json_object_set_new(j, "partial_rotary_factor",
-                        json_real(m->rope_fraction)); /* 1 is not what its absence says */
+                        json_real(m->rope_fraction)); /* differs from the value that an absent field means */
     json_object_set_new(json_object_get(j, "rope_parameters"), "partial_rotary_factor",
                         json_real(m->rope_fraction));
 }

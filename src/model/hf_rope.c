@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The object that describes rope: rope_scaling of the old style where it says something (transformers prefers it too), else
- * rope_parameters. NULL: neither. */
+/* The object that describes rope: the older rope_scaling if it is not empty (transformers prefers it, too),
+ * else rope_parameters. NULL: neither. */
 static json_t *rope_object(struct hf_reader *r)
 {
     json_t *p = hf_value(r->root, "rope_scaling"), *each;
@@ -18,7 +18,8 @@ static json_t *rope_object(struct hf_reader *r)
     return p;
 }
 
-/* The context length before extension; beside the object it counts more, as in transformers. */
+/* The context length before extension. The field beside the object wins over the field inside it, as in
+ * transformers. */
 static int64_t read_original(struct hf_reader *r, json_t *p, int64_t context)
 {
     double n = hf_read_real(r, p, "original_max_position_embeddings", HF_OPTIONAL, (double)context);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Buffers that older files carry and that hold no weights. */
+/* Buffers in older files that are not weights. */
 static bool is_buffer(const char *name)
 {
     static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
@@ -22,7 +22,7 @@ static int64_t width(const struct param *p)
     return p->rank == 2 ? p->shape[1] : 1;
 }
 
-/* As the other side stores it; returns the rank. */
+/* The shape that the other side stores; returns the rank. */
 static int stored_shape(const struct hf_tensor *h, const struct param *p, int64_t shape[3])
 {
     shape[0] = h->transposed ? width(p) : h->rows;
@@ -60,7 +60,7 @@ static void copy_in(const struct decoder *d, const struct hf_tensor *h, const st
     PARALLEL_CHUNKS(r, h->rows)
     {
         for (int64_t c = 0; c < in; c++) {
-            char element[8]; /* mapped data may lie at any address */
+            char element[8]; /* mapped data may have any alignment */
             int64_t at = h->transposed ? c * h->rows + r : r * in + c;
             size_t size = dtype_bytes((dtype)t->dt);
             memcpy(element, (const char *)t->data + (size_t)at * size, size);
@@ -69,7 +69,7 @@ static void copy_in(const struct decoder *d, const struct hf_tensor *h, const st
     }
 }
 
-/* The tensor by its name, or as older GPT-2 files have it, without "transformer." */
+/* The tensor by its name, or by the name without "transformer." of older GPT-2 files. */
 static const struct safetensor *find(const struct safetensors *s, const char *name)
 {
     static const char prefix[] = "transformer.";
@@ -95,7 +95,7 @@ static bool known(const struct hf_tensor *list, int count, const char *name)
     return bsearch(&key, list, (size_t)count, sizeof *list, by_name) != NULL;
 }
 
-/* Every tensor of the files is one of the list, or one that nobody misses. */
+/* Every tensor of the files must be in the list, or be one that may be ignored. */
 static status check_leftovers(const struct decoder *d, const struct safetensors *s, struct hf_tensor *list,
                               int count, const char *dir)
 {
@@ -178,7 +178,7 @@ status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int6
     status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         const struct param *p = &d->params.rows[list[i].param];
-        /* a balancing bias moves by less than bf16 holds; transformers keeps it in f32, too */
+        /* one update of a balancing bias is smaller than bf16 resolves; transformers keeps it in f32, too */
         const dtype to = p->role == ROLE_BALANCE ? DTYPE_F32 : dt;
         ctx[i] = (struct export_tensor){d, &list[i], to};
         sources[i] =

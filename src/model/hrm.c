@@ -21,7 +21,7 @@ status hrm_lay(struct activations *a, const struct decoder *d, const struct lay 
 {
     const int64_t width = d->spec.hidden_size;
     struct lay kept = *l;
-    kept.recompute = RECOMPUTE_NONE; /* the norms' outputs are kept, and so are their statistics */
+    kept.recompute = RECOMPUTE_NONE; /* keep the norms' outputs and statistics */
     if (d->hrm == NULL) return STATUS_OK;
     a->hrm = calloc(1, sizeof *a->hrm);
     if (a->hrm == NULL) return FAIL(STATUS_FIT, "no memory for the states of hierarchical reasoning");
@@ -62,7 +62,7 @@ status hrm_begin(const struct decoder *d, struct activations *a, const struct ex
     return norm_fwd(&d->hrm->input, &a->hrm->input_norm, a->x, none, none, a->hrm->x, r);
 }
 
-/* x + z_H, of which a norm forms the sum on its way: what it gives beside that is not wanted. */
+/* x + z_H. norm_fwd computes the sum; its normed output is not used. */
 static status inject(const struct decoder *d, struct activations *a, const struct exec *r)
 {
     struct norm_saved unused = {0};
@@ -107,7 +107,7 @@ status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struc
     return norm_bwd(&d->hrm->input, &a->hrm->input_norm, a->x, a->grad, none, a->grad, r);
 }
 
-/* [docs, 2] behind segment m. */
+/* [docs, 2]: the halting values after segment m. */
 static void *said(const struct activations *a, const struct batch *b, int64_t m)
 {
     return (char *)a->hrm->q.data + (size_t)(2 * m * b->docs) * dtype_bytes(a->hrm->q.dt);

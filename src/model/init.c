@@ -20,7 +20,7 @@ static double rate(uint64_t seed, uint64_t key, int64_t i)
     return log(0.01 + 15.99 * rng_uniform(seed, RNG_INIT, key, (uint64_t)i));
 }
 
-/* What softplus takes to a step size that is log-uniform in [0.001, 0.1] (Mamba-2). */
+/* The inverse softplus of a step size that is log-uniform in [0.001, 0.1] (Mamba-2). */
 static double step(uint64_t seed, uint64_t key, int64_t i)
 {
     const double size = exp(log(1e-3) + log(100) * rng_uniform(seed, RNG_INIT, key, (uint64_t)i));
@@ -36,7 +36,7 @@ static double initial(const struct param *row, uint64_t seed, uint64_t key, int6
     }
 }
 
-/* Elements [from, to) of a rank's slice of a row, to go to `at`; of halves the lower ones to `low`. */
+/* Elements [from, to) of a rank's slice of a row, written to `at`; the low halves of split masters to `low`. */
 struct stretch {
     int row;
     int64_t from, to;
@@ -44,7 +44,7 @@ struct stretch {
     uint16_t *low;
 };
 
-/* As which they are drawn. */
+/* The dtype in which they are drawn. */
 static dtype drawn_dt(const struct params *p)
 {
     return params_halves(p) ? DTYPE_BF16 : dtype_acc(p->dt);
@@ -68,7 +68,7 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     return st;
 }
 
-/* At once where whole lines are together in the slice, too; else line by line. */
+/* In one go where the slice has consecutive full lines, else line by line. */
 static status draw_block(const struct params *p, const struct stretch *part, const struct param_block *b,
                          double std, uint64_t seed, const struct exec *r)
 {
@@ -121,8 +121,8 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
         .event = DERIVED_DRAWN, .params = p, .ops = r->ops, .stream = r->stream, .row = part->row});
 }
 
-/* Where this rank's part of a row is drawn, on the device: when the host keeps the master weights, in the place of the gradients, which is as
- * large and free before the first step. */
+/* Where this rank's part of a row is drawn on the device. If the host keeps the master weights: in the
+ * gradients' buffer, which is as large and unused before the first step. */
 static struct stretch stretch_of(const struct params *p, int row)
 {
     const struct param_held held = params_held(p, row);

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 20, GRAIN = 65536 }; /* elements that pass at once; of a thread */
+enum { PIECE = 1 << 20, GRAIN = 65536 }; /* elements per transfer; elements per thread */
 
-/* Halves on their way, each [PIECE] at most. */
+/* Upper and lower halves in transfer, at most [PIECE] each. */
 struct pieces {
     uint16_t *upper, *low;
 };
@@ -99,7 +99,7 @@ static status get_row(const struct exec *r, int row, float *to)
     return st;
 }
 
-/* Of master weights in host memory; they are in the place of the gradients, which is as large. */
+/* Master weights that live in host memory pass through the gradients' buffer, which is as large. */
 static status round_weights(const struct exec *r)
 {
     const struct params *p = r->params;

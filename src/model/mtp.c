@@ -44,7 +44,7 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
     const int64_t d = m->norm.d, n = part.n;
     struct arena *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     struct lay kept = part;
-    kept.recompute = RECOMPUTE_NONE; /* the last norm's output is kept, and so are its statistics */
+    kept.recompute = RECOMPUTE_NONE; /* keep the last norm's output and statistics */
     s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
     s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
     s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, n, d);
@@ -89,7 +89,7 @@ void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows)
     }
 }
 
-/* The batch as module `index` embeds it: its tokens, no positions of their own. */
+/* The batch as module `index` embeds it: its own tokens; position embeddings are not added. */
 static struct batch seen(const struct batch *b, const struct mtp_saved *s)
 {
     struct batch ahead = *b;
@@ -104,7 +104,7 @@ static struct embed table_alone(const struct decoder *d)
     return e;
 }
 
-/* What the two GEMMs read: the normed embedding and the normed stream `h`. */
+/* The inputs of the two GEMMs: the normed embedding and the normed residual stream `h`. */
 static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_saved *s, const struct batch *b,
                      struct tensor h, const struct exec *r)
 {
@@ -147,7 +147,8 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
     return norm_fwd(&m->norm, &s->norm, io.x, io.branch, s->s, s->y, r);
 }
 
-/* a->grad: the gradient that reaches s->s from the module behind, if there is one; out: that of the stream which this one read. */
+/* a->grad: the gradient of s->s from the next module, if there is one. out: the gradient of the residual
+ * stream that this module read. */
 static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
                          const struct exec *r)
 {

@@ -70,7 +70,7 @@ static status parse_shape(struct safetensor *t, const json_t *shape, const char 
     return STATUS_OK;
 }
 
-/* One member of the header: fills `e` but for the pointer. */
+/* Parses one member of the header into `e`, except the pointer. */
 static status parse_entry(struct entry *e, const char *name, const json_t *o, int64_t data_bytes,
                           const char *what)
 {
@@ -106,7 +106,7 @@ static int by_place(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return (x->t.bytes > y->t.bytes) - (x->t.bytes < y->t.bytes); /* empty ones first */
+    return (x->t.bytes > y->t.bytes) - (x->t.bytes < y->t.bytes); /* empty tensors first */
 }
 
 static int by_name(const void *a, const void *b)
@@ -124,8 +124,8 @@ static status check_metadata(const json_t *meta, const char *what)
     return STATUS_OK;
 }
 
-/* Adds the tensors of a parsed header; data_bytes: of the file behind the header; data: NULL, or where they
- * are. */
+/* Adds the tensors of a parsed header. data_bytes: size of the file after the header. data: its address;
+ * NULL: none. */
 static status add_header(struct safetensors *s, const json_t *root, int64_t data_bytes, const char *data,
                          const char *what)
 {
@@ -165,7 +165,7 @@ static status add_header(struct safetensors *s, const json_t *root, int64_t data
     return STATUS_OK;
 }
 
-/* json: N bytes, our own copy. */
+/* json: N bytes, a copy of ours. */
 static status add_file(struct safetensors *s, const char *json, uint64_t n, const char *file,
                        int64_t file_bytes, const char *what)
 {
@@ -198,7 +198,7 @@ static status map_file(struct safetensors *s, const char *path)
     uint8_t prefix[8];
     uint64_t n;
     char *json = NULL;
-    TRY(io_open(path, LINKS_FOLLOW, &fd, &bytes)); /* model hubs keep files as links into a cache */
+    TRY(io_open(path, LINKS_FOLLOW, &fd, &bytes)); /* model hubs keep files as symbolic links into a cache */
     status st = STATUS_OK;
     if (bytes < 8)
         TRY_OUT(FAIL(STATUS_CKPT, "%s: %lld bytes are no safetensors file", path, (long long)bytes));
@@ -223,7 +223,7 @@ out:
     return st;
 }
 
-/* Files that an index may name: siblings, not a path. */
+/* An index may name only files in its own directory, not paths. */
 static bool file_name_is_safe(const char *name)
 {
     size_t length = strlen(name);

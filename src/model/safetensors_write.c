@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The reference orders by its list of types, from wide to narrow, then by name. */
+/* The reference writer orders by its list of types, wide to narrow, then by name. */
 static int type_order(dtype dt)
 {
     static const int order[] = {[DTYPE_I64] = 0,  [DTYPE_F64] = 1, [DTYPE_F32] = 2, [DTYPE_I32] = 3,
@@ -112,8 +112,8 @@ static status write_file(const char *path, const struct safetensors_source *sour
     return st;
 }
 
-/* Index of the first source behind the shard that begins at `first`; a tensor above the limit is alone in
- * its shard. */
+/* Index of the first source after the shard that begins at `first`. A tensor above the limit gets a shard of
+ * its own. */
 static int shard_end(const struct safetensors_source *sources, int count, int first, int64_t bytes_max)
 {
     int i = first;
@@ -158,7 +158,7 @@ static status write_shards(const char *dir, const struct safetensors_source *sou
     return st;
 }
 
-/* Files of an earlier export beside ours, which would shadow it or be taken for a part of it. */
+/* Files of an earlier export in the directory, which a reader would prefer or mix with ours. */
 static status remove_others(const char *dir, int shards)
 {
     struct io_list list;
@@ -200,8 +200,7 @@ status safetensors_write(const char *dir, struct safetensors_source *sources, in
         snprintf(path, sizeof path, "%s/model.safetensors", dir);
         TRY(write_file(path, sources, count));
     } else {
-        /* Shards of an earlier export may have the names of ours: without its index no reader can mix the
-         * two. */
+        /* Shards of an earlier export may have the same names. Without its index no reader can mix the two. */
         snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
         TRY(io_remove_tree(path));
         TRY(write_shards(dir, sources, count, shard_bytes_max, shards, total));

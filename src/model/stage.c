@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* The rows of the parameter table of the rank's blocks: its chunks are consecutive where anything is deferred. */
+/* Deferred weight gradients of the rank's blocks: their rows of the parameter table are consecutive (one
+ * chunk). */
 static status store_lay(struct deferred *q, const struct decoder *d, const struct lay *l)
 {
     const struct param_unit *units = d->params.units;
@@ -16,7 +17,7 @@ static status store_lay(struct deferred *q, const struct decoder *d, const struc
                                                   .a = l->act});
 }
 
-/* One set: every chunk from the same place on. */
+/* One set of activations. Every chunk starts at the same address: a set holds one chunk at a time. */
 static void set_lay(struct stage_set *set, const struct decoder *d, const struct lay *l)
 {
     const size_t begin = arena_mark(l->act);
@@ -104,19 +105,19 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
         TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
         return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
     }
-    if (io.branch.data == NULL) return STATUS_OK; /* a->x is it */
-    /* The sum alone is wanted: any norm forms it. */
+    if (io.branch.data == NULL) return STATUS_OK; /* the output is in a->x already */
+    /* Only the sum is needed: any norm computes it. */
     struct norm_saved unused = {0};
     return norm_fwd(&d->blocks[end - 1].norm2, &unused, io.x, io.branch, a->x, a->y, r);
 }
 
-/* The last stage reads a tied table, which only the first one enters for its tokens. */
+/* The last stage reads the tied table; only the first stage enters its unit for tokens. */
 static status enter_table(const struct stage_at *s, const struct exec *r)
 {
     return s->decoder->spec.tied_embeddings ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
 }
 
-/* The loss, and its gradient as far as the stream. */
+/* The loss, and the gradient down to the residual stream. */
 static status loss_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
                        const struct exec *r)
 {

@@ -12,7 +12,7 @@ static int64_t kv_width(const struct attn *m)
 {
     return m->heads_kv * m->hd;
 }
-/* Columns of `qkv` and its gradient. */
+/* Columns of `qkv` and of its gradient. */
 static int64_t v_at(const struct attn *m)
 {
     return q_width(m) + kv_width(m);
@@ -26,7 +26,7 @@ static void *column(struct tensor t, int64_t at)
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
 }
 
-/* Between the projection and attention there is RoPE of whole heads and nothing else: an epilogue can do it. */
+/* True: between projection and attention there is only RoPE on full heads, which a GEMM epilogue can do. */
 static bool rope_alone(const struct model_spec *spec)
 {
     return spec->position == POS_ROPE && spec->rope_fraction == 1 && !spec->qk_norm;
@@ -63,7 +63,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
                 spec->out_bias ? BIAS_ADD : BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on those of this rank */
+    m->heads /= params_slices(p); /* from here on: heads of this rank */
     m->heads_kv /= params_slices(p);
 }
 
@@ -123,7 +123,8 @@ static struct rotation rotation_of(const struct mix *c)
     return (struct rotation){c->batch->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
 }
 
-/* RoPE as the epilogue of the projection, where the set supports it and nothing is between the two. *done: it was. */
+/* Tries RoPE as the epilogue of the projection: the set must support it and nothing else may be in between.
+ * *done: it was fused. */
 static status project_fused(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                             const struct exec *r, bool *done)
 {
@@ -189,7 +190,7 @@ status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, 
     return linear_last(&m->out, &s->out_saved, s->gated, out, r);
 }
 
-/* From dout to do_ and the gates' columns of dqkv, and the output projection's gradient. */
+/* From dout to do_ and the gate columns of dqkv, and the output projection's gradient. */
 static status output_bwd(const struct attn *m, struct attn_saved *s, struct tensor dout, const struct exec *r)
 {
     TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
@@ -239,7 +240,7 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
     return attn_output(m, s, out, r);
 }
 
-/* From the gradients of the rotated heads to those of the projection, in place in dqkv. */
+/* From gradients of the rotated heads to those of the projection, in place in dqkv. */
 static status rotate_back(const struct attn *m, struct attn_saved *s, const struct mix *c,
                           const struct exec *r)
 {
@@ -313,11 +314,11 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
     if (!fused) a.rope = NULL;
     TRY(r->ops->attn_bwd(&a, r->stream));
     if (!fused) TRY(rotate_back(m, s, c, r));
-    TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: others may wait for it */
+    TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static int64_t head_dim(const struct model_spec *m)
 {
@@ -374,7 +375,7 @@ static struct mixer_flow flow(const struct model_spec *m)
                                .rope_fused = rope_alone(m) && !m->qkv_bias && !m->attention_gate};
 }
 
-/* The even number int(head_dim * rope_fraction). */
+/* int(head_dim * rope_fraction), rounded down to even. */
 static void rope_dims(const struct model_spec *m, struct rope_dims *dims)
 {
     if (m->position != POS_ROPE) return;

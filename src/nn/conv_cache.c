@@ -8,7 +8,7 @@ status conv_cache_keep(struct tensor before, const void *in, int64_t stride, con
     const int64_t count = before.shape[0];
     char *to = before.data;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t from = at->rows - count + i; /* a row of this batch, or one that was kept */
+        const int64_t from = at->rows - count + i; /* a row of this batch, or one from the cache */
         const char *row = (const char *)in + (size_t)(from * stride) * element;
         if (from < 0) row = to + (size_t)(i + at->rows) * width;
         if (from >= 0 || at->at > 0)

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Odd multipliers: their products with any id stay below 2^63. */
+/* Odd multipliers, small enough that multiplier * id stays below 2^63. */
 static void draw_multipliers(struct ngram_hash *h, const struct model_spec *spec, int64_t layer)
 {
     const uint64_t half = (uint64_t)INT64_MAX / (uint64_t)spec->vocab_size / 2;
@@ -53,7 +53,7 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
         norm_init(norms[i].norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
         params_split(p, norms[i].norm->w, SPLIT_SUM, NULL, 0);
     }
-    m->width /= params_slices(p); /* from here on those of this rank */
+    m->width /= params_slices(p); /* from here on: columns of this rank */
     m->conv = params_add(p, ROLE_CONV, 0, d, ENGRAM_CONV, "%s.conv.weight", name);
     p->rows[m->conv].zero = true;
 }
@@ -75,8 +75,8 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
     const struct lay part = sp_local_lay(l);
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
     const dtype acc = dtype_acc(l->dt);
-    /* The stream may lie in the scratch that all layers share, behind two rows' width (s2 of block_lay), while h and nh are formed of
-     * it: they come first. */
+    /* The residual stream may be in scratch that all layers share (s2 of block_lay, two rows' width further
+     * on) while h and nh are computed from it. So h and nh are laid out first. */
     s->h = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "stream before engram", l->dt, 2, n, d);
     s->nh = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
     norm_lay(&m->h_norm, &s->h_norm, &part);
@@ -111,7 +111,7 @@ void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
     for (size_t i = 0; i < sizeof here / sizeof here[0]; i++) tensor_rows(here[i], part);
 }
 
-/* The rows of the tables that the tokens read, side by side. */
+/* Concatenates the table rows that each token reads. */
 static status look_up(const struct engram *m, struct engram_saved *s, const struct batch *b,
                       const int32_t *before, const struct exec *r)
 {
@@ -135,7 +135,7 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
                              r->stream);
 }
 
-/* k or v of this rank's rows. */
+/* k or v of this rank's tokens. */
 static status project(const struct linear *m, const struct linear_saved *saved, const struct engram_saved *s,
                       struct tensor to, const struct sp *w, const struct exec *r)
 {
@@ -158,7 +158,7 @@ static status gate(const struct engram *m, struct engram_saved *s, const struct 
                                   r->stream);
 }
 
-/* From the stream in s->h, with its norm, to s->sum and s->out. */
+/* From the residual stream in s->h and its norm to s->sum and s->out. */
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b,
                    const struct engram_carry *carry, const struct sp *w, const struct exec *r)
 {
@@ -211,7 +211,7 @@ status engram_recompute(const struct engram *m, struct engram_saved *s, enum rec
     return norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r);
 }
 
-/* To an array as large as the tables. */
+/* The gradient as a dense array, as large as the tables. */
 static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct exec *r)
 {
     const int unit = r->params->rows[m->table].unit;
@@ -227,7 +227,7 @@ static status dense_bwd(const struct engram *m, const struct engram_saved *s, co
     return params_leave(r->params, unit);
 }
 
-/* To what the step reads, where the gradient is to be. */
+/* The sparse gradient: ids, and the address for the gradients of the rows read. */
 static status sparse_bwd(const struct engram *m, struct engram_saved *s, const struct exec *r)
 {
     const int64_t reads = tensor_count(s->ids);
@@ -239,7 +239,7 @@ static status sparse_bwd(const struct engram *m, struct engram_saved *s, const s
     return dev_copy(r->stream, to.ids, s->ids.data, (size_t)reads * sizeof *to.ids);
 }
 
-/* From dk and dv to the projections' and the tables' gradients. */
+/* From dk and dv to the gradients of projections and tables. */
 static status sparse_grad_bwd(const struct engram *m, struct engram_saved *s, const struct sp *w,
                               const struct exec *r)
 {

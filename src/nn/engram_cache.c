@@ -7,14 +7,14 @@ void engram_cache_lay(const struct engram *m, struct engram_cache *k, const stru
     k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, engram_look_back(m), m->d);
 }
 
-/* The last rows of the cached rows followed by `rows` new ones; a row has `bytes` bytes. Rows before the sequence are
- * `blank` (NULL: zeros). */
+/* The last cached rows followed by `rows` new ones; a row has `bytes` bytes. Rows before the sequence start
+ * are `blank` (NULL: zeros). */
 static status keep_last(struct tensor kept, const void *rows, size_t bytes, const void *blank,
                         const struct cache_at *at, const struct exec *r)
 {
     const int64_t count = kept.shape[0];
     for (int64_t i = 0; i < count; i++) {
-        const int64_t from = at->rows - count + i; /* a row of this batch, or one that was kept */
+        const int64_t from = at->rows - count + i; /* a row of this batch, or one from the cache */
         char *to = (char *)kept.data + (size_t)i * bytes;
         if (from >= 0)
             TRY(dev_copy(r->stream, to, (const char *)rows + (size_t)from * bytes, bytes));

@@ -21,7 +21,7 @@ static void *column(struct tensor t, int64_t at)
     return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
 }
 
-/* Columns of `in` and of its gradient after the channels of the convolution. */
+/* Columns of `in` and of its gradient after the convolution's channels. */
 static int64_t z_at(const struct gdn *m)
 {
     return channels(m);
@@ -63,7 +63,7 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, value_width(m), BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads_k /= params_slices(p); /* from here on those of this rank */
+    m->heads_k /= params_slices(p); /* from here on: heads of this rank */
     m->heads /= params_slices(p);
 }
 
@@ -224,7 +224,7 @@ static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const st
                              r->stream);
 }
 
-/* From the gradients of the core's inputs to those of the projections, din. */
+/* From the gradients of the core's inputs to din, the gradient of the projection's output. */
 static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
                          const struct exec *r)
 {
@@ -289,11 +289,11 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
                                r->stream));
     TRY(delta_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static status check(const struct model_spec *m)
 {
@@ -339,7 +339,7 @@ static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
     return heads * (6 * dk * dv + 2 * chunk * (3 * dk + 2 * dv) + 2 * chunk * chunk / 3);
 }
 
-/* mfu_full counts scores of softmax alone. */
+/* mfu_full counts the scores of softmax attention only. */
 static double square_flops(const struct model_spec *m, int64_t t)
 {
     (void)m;

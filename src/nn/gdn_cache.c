@@ -8,7 +8,7 @@ void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_
     k->state = tensor_take(l->memory, "delta state", dtype_acc(l->dt), 3, m->heads, m->dk, m->dv);
 }
 
-/* Forward does not keep its last state: it is recomputed from the same inputs and has the same bits. */
+/* Forward does not keep its last state. It is recomputed from the same inputs, with the same bits. */
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
                       const struct cache_at *at, const struct exec *r)
 {

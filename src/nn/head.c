@@ -1,6 +1,6 @@
 #include "nn/head.h"
 
-/* Large chunks amortise the pass over dW [V, D] that each chunk costs; logits_max bounds the memory. */
+/* Each chunk costs one pass over dW [V, D], so chunks are large; logits_max bounds their memory. */
 static int64_t chunk_tokens(int64_t vocab, int64_t logits_max)
 {
     int64_t chunk = 16384;
@@ -19,7 +19,7 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
     m->vocab = m->width = p->rows[m->w].shape[0];
     if (m->slices == 1) m->width = (m->vocab + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
     p->rows[m->w].room = m->width * m->d;
-    p->rows[m->w].stored = true; /* also a tied table: the head comes before the embedding's backward */
+    p->rows[m->w].stored = true; /* a tied table, too: the head's backward comes before the embedding's */
 }
 
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
@@ -61,7 +61,7 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
                         r->stream);
 }
 
-/* Before the loss, which may write over the logits. */
+/* Counts hits before the loss, which may overwrite the logits. */
 static status count_hits(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                          struct tensor logits, int64_t at, const struct exec *r)
 {
@@ -76,7 +76,7 @@ static status count_hits(const struct head *m, struct head_saved *s, const struc
                         r->stream);
 }
 
-/* Hits, loss and dlogits of a chunk that begins at row `at`. dlogits without data: loss alone. */
+/* Hits, loss and dlogits of the chunk that begins at row `at`. dlogits without data: loss only. */
 static status chunk_loss(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                          struct tensor logits, struct tensor dlogits, int64_t at, const struct exec *r)
 {
@@ -96,7 +96,7 @@ static status chunk_loss(const struct head *m, struct head_saved *s, const struc
                         r->stream);
 }
 
-/* The same where the logits' columns lie on several ranks. */
+/* The same with a vocabulary sharded over ranks. */
 static status chunk_loss_join(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                               struct tensor logits, struct tensor dlogits, int64_t at, const struct exec *r)
 {

@@ -78,7 +78,8 @@ struct gemm_args linear_gemm(const struct linear *m, const struct linear_saved *
                               .cdt = out.dt};
 }
 
-/* All rows; or, with sequence-parallel overlap, block by block as rows come from other ranks or are sent to them. */
+/* Computes all rows. With sequence-parallel overlap: block by block, as rows arrive from other ranks or are
+ * sent to them. */
 static status gemm_rows(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
                         struct tensor x, struct tensor y, enum accum accum, const struct exec *r)
 {

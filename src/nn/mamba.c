@@ -66,7 +66,7 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, inner(m), BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on those of this rank */
+    m->heads /= params_slices(p); /* from here on: heads of this rank */
     m->groups /= params_slices(p);
 }
 
@@ -123,7 +123,7 @@ void mamba_rows(struct mamba_saved *s, int64_t rows)
 
 /* ---- forward */
 
-/* The convolution, and what enters the state. */
+/* The convolution, and the inputs of the scan. */
 static status inputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                      const void *before, const struct exec *r)
 {
@@ -159,7 +159,7 @@ static status inputs(const struct mamba *m, const struct mamba_saved *s, const s
                               r->stream);
 }
 
-/* A group's columns, and what is kept of its norm. */
+/* Columns of a norm group, and its saved statistics. */
 static int64_t group_width(const struct mamba *m)
 {
     return inner(m) / m->groups;
@@ -270,7 +270,7 @@ status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
 
 /* ---- backward */
 
-/* ds: from the gradient of `normed` to that of o + skip x; z's gradient on the way. */
+/* ds: from the gradient of `normed` to that of o + skip x; also computes z's gradient. */
 static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                           const struct exec *r)
 {
@@ -379,11 +379,11 @@ status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
     TRY(outputs_bwd(m, s, b, r));
     TRY(states_bwd(m, s, b, r));
     TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static status check(const struct model_spec *m)
 {
@@ -417,7 +417,7 @@ static int gemms(const struct model_spec *m, struct layer_gemm *out, int n)
     return layer_gemm_add(out, n, wide, d);
 }
 
-/* The delta rule's chunks without the delta term: states, and two GEMMs inside a chunk. */
+/* Chunks as for the delta rule, without the delta term: states, and two GEMMs inside a chunk. */
 static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
 {
     const double heads = (double)m->mamba_heads, p = (double)m->mamba_head_dim,
@@ -427,7 +427,7 @@ static double core_flops(const struct model_spec *m, int64_t layer, int64_t t)
     return heads * (4 * state * p + 2 * chunk * (state + p));
 }
 
-/* mfu_full counts scores of softmax alone. */
+/* mfu_full counts the scores of softmax attention only. */
 static double square_flops(const struct model_spec *m, int64_t t)
 {
     (void)m;

@@ -15,7 +15,7 @@ static status keep(const struct mamba *m, const struct mamba_saved *s, struct ma
     return conv_cache_keep(k->before, in, m->in.out, at, r);
 }
 
-/* Forward does not keep its last state: it is recomputed from the same inputs and has the same bits. */
+/* Forward does not keep its last state. It is recomputed from the same inputs, with the same bits. */
 status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
                         const struct cache_at *at, const struct exec *r)
 {

@@ -24,7 +24,7 @@ static int64_t tail_at(const struct mla *m)
 {
     return c_at(m) + m->rank;
 }
-/* Of kv. */
+/* Columns of kv. */
 static int64_t v_at(const struct mla *m)
 {
     return m->heads * m->nope;
@@ -51,9 +51,9 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     m->scale = rope_softmax_factor(spec) / sqrt((double)head_width(m));
     snprintf(full, sizeof full, "%s.in", name);
     linear_init(&m->in, p, full, ROLE_MATRIX, tail_at(m) + m->rope, d, BIAS_NONE);
-    const int64_t parts[] = {c_at(m), m->rank,
-                             m->rope}; /* q or what it comes from, kv, the shared key's tail */
-    /* Of what all heads come from, each rank's gradient is what reaches it from its own. */
+    const int64_t parts[] = {c_at(m), m->rank, m->rope};
+    /* parts: q or its latent, the latent of k and v, the shared rope part of k. All heads read the latents, so a
+     * rank's gradient is the sum over its own heads. */
     linear_split(&m->in, p, m->q_rank ? SPLIT_SUM : SPLIT_FIRST, parts, 3);
     if (m->q_rank) {
         m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
@@ -70,7 +70,7 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on those of this rank */
+    m->heads /= params_slices(p); /* from here on: heads of this rank */
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
@@ -145,7 +145,7 @@ struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s)
     return (struct mla_view){column(s->in, tail_at(m)), m->in.out};
 }
 
-/* The norm of `d` columns of `in` from `at` on. */
+/* The norm of `d` columns of `in`, starting at column `at`. */
 static status norm_columns(const struct mla *m, const struct mla_saved *s, int64_t at, int64_t d, int weight,
                            struct tensor rstd, void *y, const struct exec *r)
 {
@@ -193,7 +193,8 @@ status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const stru
     return norm_columns(m, s, c_at(m), m->rank, m->kv_norm, s->c_rstd, to, r);
 }
 
-/* q, k and v of all heads from `in`. `again`: in backward, where queries without a rank have been rotated already. */
+/* q, k and v of all heads from `in`. `again`: recompute in backward, where queries without a rank are rotated
+ * already. */
 enum form { FORM_FIRST, FORM_AGAIN };
 static status form_heads(const struct mla *m, struct mla_saved *s, const struct mix *c, enum form form,
                          const struct exec *r)
@@ -253,7 +254,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
     return linear_last(&m->out, &s->out_saved, s->o, out, r);
 }
 
-/* Gradients of the heads; those of queries without a rank lie in din. */
+/* Gradients of the heads; those of queries without a rank are in din. */
 static struct mla_view query_gradients(const struct mla *m, const struct mla_saved *s)
 {
     return (struct mla_view){m->q_rank ? s->dq.data : s->din.data, m->q_rank ? query_width(m) : m->in.out};
@@ -293,7 +294,7 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                             r->stream);
 }
 
-/* From the gradients of q and k to those of k's parts; q's tails are turned back in place. */
+/* From gradients of q and k to those of k's parts. q's rope columns are rotated back in place. */
 static status heads_bwd(const struct mla *m, const struct mla_saved *s, const struct mix *c,
                         const struct exec *r)
 {
@@ -334,11 +335,11 @@ status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
         TRY(linear_dgrad(&m->q, &s->q_saved, s->dq, s->dq_normed, r));
         TRY(norm_columns_bwd(m, s, 0, s->dq_normed, m->q_norm, s->q_rstd, r));
     }
-    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: others may wait for it */
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static int64_t heads_of(const struct model_spec *m)
 {

@@ -14,7 +14,7 @@ void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_
     k->o = tensor_take(l->memory, "latent output", l->dt, 2, m->heads, m->rank);
 }
 
-/* Forward leaves c_normed, and the rotated tail in every head of k: the tail of the first head is read here. */
+/* Forward leaves c_normed, and the rotated rope columns in every head of k: those of the first head are read. */
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k,
                       const struct cache_at *at, const struct exec *r)
 {
@@ -29,7 +29,7 @@ status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla
     return STATUS_OK;
 }
 
-/* The new token's row of the cache, and its queries with rotated tails. */
+/* Appends the new token's row to the cache, and computes its rotated queries. */
 static status new_row(const struct mla *m, struct mla_saved *s, const struct mla_cache *k,
                       const struct mix *c, const struct cache_at *at, const struct exec *r)
 {
@@ -84,7 +84,7 @@ static status absorb(const struct mla *m, const struct mla_saved *s, const struc
     return STATUS_OK;
 }
 
-/* s->o = W_v of what attention has gathered from the latent rows. */
+/* s->o = W_v times attention's weighted sum of latent rows. */
 static status release(const struct mla *m, const struct mla_saved *s, const struct mla_cache *k,
                       const struct exec *r)
 {

@@ -46,9 +46,9 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ex
         r->stream);
 }
 
-/* SwiGLU fused as the epilogue of the GEMM before it (FWD: up), or its backward as the epilogue of down's dgrad
- * (BWD). Needs a set that supports it, no bias, and no rows of other ranks. `in`: up's input, or down's output
- * gradient. *done: true if it was fused. */
+/* SwiGLU fused as the epilogue of the GEMM before it (FWD: up), or its backward as the epilogue of down's
+ * dgrad (BWD). Needs a set that supports it, no bias, and no rows of other ranks. `in`: up's input, or the
+ * gradient of down's output. *done: it was fused. */
 static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *s, struct tensor in,
                     const struct exec *r, bool *done)
 {
@@ -76,7 +76,7 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
     return linear_last(&m->down, &s->down_saved, s->m, out, r);
 }
 
-/* up alone is asked for, with the bits of forward: by the same GEMM. */
+/* Recomputes up by the same GEMM as in forward, so with the same bits. */
 status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r)
 {
@@ -86,7 +86,7 @@ status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute po
     return done ? STATUS_OK : linear_fwd(&m->up, &s->up_saved, y, s->up, r);
 }
 
-/* From dm to m, both in s->m, and from up to its gradient in its own place: nobody reads these again. */
+/* From dm to m, both in s->m, and from up to its gradient, in place: nothing reads the old values again. */
 static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
@@ -112,7 +112,7 @@ status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, st
         TRY(activate_bwd(m, s, r));
     }
     TRY(linear_wgrad(&m->down, &s->down_saved, s->m, dout, r));
-    TRY(linear_dgrad(&m->up, &s->up_saved, s->up, dy, r)); /* first: others may wait for it */
+    TRY(linear_dgrad(&m->up, &s->up_saved, s->up, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->up, &s->up_saved, y, s->up, r);
 }
 
@@ -121,7 +121,7 @@ bool mlp_adds(const struct mlp *m, const struct exec *r)
     return linear_adds(&m->down, r);
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static status check(const struct model_spec *m)
 {

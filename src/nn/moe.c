@@ -56,7 +56,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.router", name);
     linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
     linear_split(&m->router, p, SPLIT_SUM, NULL,
-                 0); /* a rank's gradient is what its part of the experts says */
+                 0); /* a rank's gradient comes from its part of the experts */
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
     p->rows[m->bias].derived[DERIVED_F32] = true;
@@ -64,7 +64,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     params_split(p, m->up, SPLIT_OUT, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
     m->down = matrices(p, ROLE_RESIDUAL, experts, experts * m->d, m->f, name, "down");
     params_split(p, m->down, SPLIT_IN, &m->d, 1);
-    m->f /= params_slices(p); /* from here on those of this rank */
+    m->f /= params_slices(p); /* from here on: columns of this rank */
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 
@@ -140,7 +140,8 @@ void moe_rows(struct moe_saved *s, int64_t rows)
 
 /* ---- forward */
 
-/* Ranks that share the experts must choose alike, and a GEMM may round otherwise on each: so each row's logits are one rank's. */
+/* Ranks that shard the experts must choose alike, but a GEMM may round differently on each. So each row's
+ * logits are computed on one rank and gathered. */
 static status form_logits(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
 {
     TRY(linear_fwd(&m->router, &s->router_saved, sp_local_rows(y, r), sp_local_rows(s->logits, r), r));
@@ -171,7 +172,7 @@ static status route(const struct moe *m, struct moe_saved *s, const struct exec 
         r->stream);
 }
 
-/* A GEMM of all experts with one of their matrices. */
+/* One GEMM per expert, with one of the experts' matrices. */
 struct product {
     enum expert_product kind;
     enum expert_gather gather;
@@ -282,7 +283,7 @@ status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute po
 
 /* ---- backward */
 
-/* The shared expert's and its gate's parts of wide; with a gate, shared_out becomes its gradient. */
+/* Backward of the shared expert and its gate from `wide`. With a gate, shared_out becomes its gradient. */
 static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
                          struct tensor dout, const struct exec *r)
 {
@@ -306,7 +307,7 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                           const struct exec *r)
 {
     const struct params *p = r->params;
-    void *both = s->m.data; /* from dm to m, in one place; up likewise: nobody reads these again */
+    void *both = s->m.data; /* dm becomes m, up its gradient, in place: no later reader */
     TRY(multiply(m, s,
                  &(struct product){.kind = EXPERT_DGRAD,
                                    .gather = EXPERT_GATHER_A,
@@ -359,8 +360,9 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                     r);
 }
 
-/* The router: its cost is the step's (grad_scale), so micro-batches share it by their tokens. Of ranks that share the experts each has the
- * part of dweight, and so of dlogits, that comes of its columns; the first adds the cost's. */
+/* The router. Its auxiliary loss belongs to the step (grad_scale), so each micro-batch adds its share by
+ * tokens. A rank computes the part of dweight, and so of dlogits, from its own columns; the first rank adds
+ * the auxiliary loss's. */
 static status route_bwd(const struct moe *m, struct moe_saved *s, const struct batch *b, struct tensor y,
                         const struct exec *r)
 {
@@ -414,7 +416,7 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
                            r->stream);
 }
 
-/* The last op gathers the experts' outputs: no GEMM writes to the stream. */
+/* The last op gathers the experts' outputs: no GEMM writes to the residual stream. */
 bool moe_adds(const struct moe *m, const struct exec *r)
 {
     (void)m;
@@ -422,7 +424,7 @@ bool moe_adds(const struct moe *m, const struct exec *r)
     return false;
 }
 
-/* ---- from the spec alone */
+/* ---- computed from the spec alone */
 
 static status check_groups(const struct model_spec *m)
 {

@@ -27,7 +27,7 @@ status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor 
 {
     CHECK(x.shape[1] == m->d, "width %lld, norm has %lld", (long long)x.shape[1], (long long)m->d);
     const struct params *p = r->params;
-    if (branch.data == NULL && sum.data == x.data) sum.data = NULL; /* it is there already */
+    if (branch.data == NULL && sum.data == x.data) sum.data = NULL; /* the sum is there already */
     if (m->kind == NORM_RMSNORM)
         return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = x.data,
                                                               .branch = branch.data,

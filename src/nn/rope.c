@@ -57,7 +57,7 @@ static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
     return yarn_mscale(m->rope_factor, 1);
 }
 
-/* inv[R/2] as scaled by rope_scaling; returns the factor on cos and sin. */
+/* inv[R/2] after rope_scaling; returns the factor on cos and sin. */
 static double frequencies(const struct model_spec *m, double *inv, int64_t half)
 {
     for (int64_t i = 0; i < half; i++) inv[i] = pow(m->rope_theta, -2.0 * (double)i / (2.0 * (double)half));

@@ -54,7 +54,7 @@ struct tensor sp_local_rows(struct tensor all, const struct exec *r)
     return rows_of(all, comm_rank(r->tp), comm_ranks(r->tp));
 }
 
-/* All of w->out was sent as it was formed: what has come is added up. */
+/* All parts of w->out have been sent during the GEMM: adds up the parts that arrived. */
 static status end_sum(struct tensor part, const struct exec *r)
 {
     struct sp_overlap *overlap = r->sp_overlap;
@@ -92,7 +92,7 @@ status sp_keep_local(const struct sp *w, struct tensor part, const struct exec *
     return dev_copy(r->stream, part.data, sp_local_rows(w->out, r).data, bytes_of(part));
 }
 
-/* ---- beside the GEMMs */
+/* ---- overlapped with GEMMs */
 
 status sp_overlap_open(struct sp_overlap *w, struct side_stream *aside, const struct comm *tp)
 {
@@ -122,7 +122,7 @@ static struct tensor rows_behind(struct tensor all, int k, const struct sp_overl
     return rows_of(all, (overlap->rank + overlap->ranks - k) % overlap->ranks, overlap->ranks);
 }
 
-/* The first `steps` steps of the all-gather have arrived. */
+/* Waits for the first `steps` steps of the all-gather. */
 static status come(struct sp_gather *c, int steps, const struct exec *r)
 {
     struct sp_overlap *overlap = r->sp_overlap;
@@ -195,7 +195,7 @@ status sp_wait(struct tensor x, const struct exec *r)
     return STATUS_OK;
 }
 
-/* The rows of block k, in the order in which they come, or else leave. */
+/* The rows of block k: in order of arrival, or else of sending. */
 static int block_of(int k, const struct sp_gather *c, const struct sp_overlap *overlap)
 {
     return (c ? overlap->rank + overlap->ranks - k : overlap->rank + 1 + k) % overlap->ranks;
@@ -221,7 +221,7 @@ status sp_block_end(int k, struct tensor x, struct tensor y, const struct exec *
     if (!leaves(y, r)) return last ? sp_wait(x, r) : STATUS_OK;
     CHECK(overlap->formed == k, "block %d of a sum is formed again", k);
     overlap->formed++;
-    if (last) return STATUS_OK; /* this rank's own */
+    if (last) return STATUS_OK; /* this rank's own rows */
     const struct tensor sent = rows_of(y, block_of(k, NULL, overlap), overlap->ranks);
     TRY(side_stream_fork(overlap->side_stream, &s));
     return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,

@@ -21,7 +21,7 @@ static int by_start(const void *a, const void *b)
     return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
 }
 
-/* Copies each way, sorted by start: the time in which one is under way, their bytes. */
+/* Copies of each direction, sorted by start: bytes, and the time with at least one in flight. */
 static void add_links(struct breakdown_sum *sum, const struct activity *a, int64_t count)
 {
     int64_t covered_to[LINK_COUNT] = {INT64_MIN, INT64_MIN, INT64_MIN};
@@ -46,7 +46,7 @@ static void put_own(struct breakdown_sum *sum, const struct activity *a, enum ke
     sum->part_count[part]++;
 }
 
-/* What is computed or copied, sorted by start; the time in which something of it ran. */
+/* Compute kernels and local copies, sorted by start. Returns the time with at least one running. */
 static int64_t add_computed(struct breakdown_sum *sum, const struct activity *a, int64_t count,
                             const enum kernel_part *parts)
 {
@@ -62,14 +62,14 @@ static int64_t add_computed(struct breakdown_sum *sum, const struct activity *a,
     return busy_ns;
 }
 
-/* Walks along what was computed, for spans one behind the other. */
+/* A cursor over the compute activities, for spans in ascending order. */
 struct walk {
     const struct activity *a;
     const enum kernel_part *parts;
     int64_t count, at, covered_to;
 };
 
-/* The part of a span in which nothing was computed. */
+/* The part of a span without compute. */
 static int64_t uncovered(struct walk *w, int64_t from, int64_t to)
 {
     int64_t own = 0;
@@ -88,7 +88,7 @@ static int64_t uncovered(struct walk *w, int64_t from, int64_t to)
     return own;
 }
 
-/* What ranks exchange, which gets the rest; the time that it gets. */
+/* Collectives get the time without compute. Returns that time. */
 static int64_t add_exchanges(struct breakdown_sum *sum, const struct activity *a, int64_t count,
                              const enum kernel_part *parts)
 {
@@ -112,13 +112,13 @@ void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
     if (count > 0) qsort(a, (size_t)count, sizeof *a, by_start);
     const int64_t busy_ns = add_computed(sum, a, count, parts) + add_exchanges(sum, a, count, parts);
     add_links(sum, a, count);
-    if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different moments */
+    if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different times */
     sum->part_ns[KERNEL_GAP] += wall_ns - busy_ns;
     sum->wall_ns += wall_ns;
     sum->steps += steps;
 }
 
-/* Numbers of the names that cost most, in order; how many. */
+/* Indices of the most expensive names, in order; returns how many. */
 static int costliest(int list[BREAKDOWN_KERNELS], const struct breakdown_sum *sum, int names)
 {
     int count = 0;
@@ -166,7 +166,7 @@ void breakdown_mean(struct breakdown *out, const struct breakdown_sum *sum, cons
     }
 }
 
-/* Gaps of a step that was not recorded: its wall time less the time that the same kernels take. */
+/* Gaps of a step without recording: its wall time minus the kernels' time. */
 static double plain_gaps(const struct breakdown *b, double plain_s)
 {
     return plain_s > b->busy_s ? plain_s - b->busy_s : 0;
@@ -175,13 +175,13 @@ static double plain_gaps(const struct breakdown *b, double plain_s)
 static const char *const link_texts[LINK_COUNT] = {"", "host to device", "device to host"};
 static const char *const link_keys[LINK_COUNT] = {"", "host_to_device", "device_to_host"};
 
-/* Bytes/s while copies that way are under way. */
+/* Bytes/s while copies of this direction are in flight. */
 static double link_speed(const struct breakdown_link *l)
 {
     return l->seconds > 0 ? l->bytes / l->seconds : 0;
 }
 
-/* A step's scalars and tokens are no use of the link. */
+/* Fewer bytes are a step's scalars and tokens: not shown as use of the link. */
 enum { LINK_SHOWN = 16 << 20 };
 
 static void print_links(FILE *out, const struct breakdown *b)

@@ -2,7 +2,7 @@
 #include "observe/observe_int.h"
 
 enum { SLOTS = 4 };
-/* The scope sink is process-wide, and so is the list of those who listen. */
+/* The scope sink is process-wide, and so is the list of listeners. */
 static struct slot {
     scope_sink_fn *_Atomic fn;
     void *ctx;

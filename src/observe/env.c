@@ -42,7 +42,7 @@ static void set_processor(json_t *o)
     set_text(o, "processor", value + 1 + strspn(value + 1, " "));
 }
 
-/* The words of this process's command line, separated by blanks. */
+/* The words of this process's command line, joined by blanks. */
 static void set_command(json_t *o)
 {
     char text[4096];
@@ -55,7 +55,7 @@ static void set_command(json_t *o)
     set_text(o, "command", text);
 }
 
-/* The settings that change how the libraries under us compute. */
+/* Settings that change how the libraries below ingot compute. */
 static void set_settings(json_t *o)
 {
     static const char *const prefixes[] = {"OMP_", "GOMP_", "DNNL_", "ONEDNN_", "CUDA_VISIBLE", "NCCL_"};
@@ -90,7 +90,7 @@ static status write_object(const char *run_dir, const char *name, json_t *o)
     CHECK(text != NULL, "%s could not be printed", name);
     snprintf(path, sizeof path, "%s/%s", run_dir, name);
     size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the terminator */
+    text[n] = '\n'; /* over the terminating zero */
     status st = io_write_file(path, text, n + 1);
     free(text);
     return st;

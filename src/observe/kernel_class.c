@@ -27,12 +27,12 @@ const char *kernel_part_key(enum kernel_part part)
     return part_names[part].key;
 }
 
-/* A place in a mangled name and the text made so far. */
+/* A position in a mangled name, and the text written so far. */
 struct reader {
     const char *at;
     char *out;
     size_t used, size;
-    bool stop; /* met something that it does not read */
+    bool stop; /* met something it cannot parse */
 };
 
 static void put(struct reader *r, const char *text, size_t n)
@@ -61,7 +61,7 @@ static const char *identifier(struct reader *r, size_t *length)
     return at;
 }
 
-/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_8_optim_cu_<hash>, 8 being the
+/* The unnamed namespace. nvcc names it after the file: _GLOBAL__N__<hash>_8_optim_cu_<hash>, where 8 is the
  * length of "optim.cu". */
 static bool unnamed(const char *name, size_t n)
 {
@@ -69,7 +69,7 @@ static bool unnamed(const char *name, size_t n)
     return n >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0;
 }
 
-/* That file's stem, and its length; 0 when the name does not tell. */
+/* The stem of that file, and its length; 0 if the name does not contain it. */
 static const char *unnamed_file(const char *name, size_t n, size_t *length)
 {
     const char *end = name + n, *at = memchr(name + sizeof "_GLOBAL__N_", '_', n - sizeof "_GLOBAL__N_");
@@ -96,7 +96,7 @@ static bool back_reference(struct reader *r)
     return true;
 }
 
-/* Identifiers joined by "::", each perhaps with arguments; up to and with the E of a nested name. */
+/* Identifiers joined by "::", each with optional arguments; up to and with the E of a nested name. */
 static void put_path(struct reader *r, bool nested, int depth)
 {
     bool first = true;
@@ -225,7 +225,7 @@ static void arguments(struct reader *r, int depth)
             r->stop = true;
         else
             argument(r, depth);
-        if (r->stop) { /* the rest is not read: all brackets close here */
+        if (r->stop) { /* stop here: close all brackets */
             put_text(r, "...>");
             return;
         }
@@ -248,7 +248,7 @@ void kernel_name_short(const char *name, char *out, size_t size)
     if (r.used == 0) put_text(&r, name);
 }
 
-/* The words are looked for in lower case. */
+/* The words are lower case. */
 static bool has(const char *text, const char *const *words)
 {
     for (; *words; words++)
@@ -263,15 +263,15 @@ static void lower(char *text)
 
 enum kernel_part kernel_part_of(const char *name)
 {
-    /* In the whole name, so that files (gemm_plain.cu) and types of parameters (attn_fwd_args) tell too.
-     * cuDNN is used for attention alone: its kernels are called by what generated them, and helpers by its
-     * namespace. */
+    /* Searched in the full name, so that file names (gemm_plain.cu) and parameter types (attn_fwd_args)
+     * count, too. cuDNN is used only for attention: its kernels are named after their generator, its helpers
+     * after its namespace. */
     static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", "attn", "attention", NULL};
     static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
                                            "gemv",  "splitk", "wgmma",   NULL};
-    /* Libraries' and ours, by file. */
+    /* Kernels of libraries and ours, by file name. */
     static const char *const exchanges[] = {"nccl", "p2p_barrier_cu", "tree_sum_cu", "p2p_kernels_cu", NULL};
-    /* In the function's name. */
+    /* Searched in the function's name only. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
                                             "sumsq", "square", "grad_norm", "ortho", NULL};
     char text[2048];
@@ -286,7 +286,7 @@ enum kernel_part kernel_part_of(const char *name)
     lower(text);
     const char *base = text;
     for (const char *p = strstr(text, "::"); p; p = strstr(p + 2, "::")) base = p + 2;
-    if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION;   /* rows of dO * O; the delta rule */
+    if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION;   /* the rowwise dO * O; the delta rule */
     if (strncmp(base, "hopper_", 7) == 0) return KERNEL_ATTENTION; /* attn_hopper_*.cu */
     return has(base, optimizer) ? KERNEL_OPTIMIZER : KERNEL_MEMORY;
 }

@@ -17,12 +17,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ACTIVITIES_MAX = 1 << 22, SLOTS = 4 * NAMES_MAX }; /* between two flushes; the rest is lost */
+enum { ACTIVITIES_MAX = 1 << 22, SLOTS = 4 * NAMES_MAX }; /* between two flushes; more are lost */
 
-/* A table from calls, or nodes, to scopes. */
+/* A hash table from calls, or graph nodes, to scopes. */
 struct links {
     struct link {
-        uint64_t key; /* 0: free */
+        uint64_t key; /* 0: empty slot */
         int scope;
     } * slots;
     size_t used, size;
@@ -33,11 +33,11 @@ static struct {
     pthread_mutex_t lock;
     const struct kernel_source *source; /* NULL: not open */
     bool recording;
-    int64_t window_ns; /* when the time began that the next flush closes */
+    int64_t window_ns; /* start of the time that the next flush closes */
     struct activity *activities;
     int64_t count, room, lost;
     struct names names, scopes;
-    enum kernel_part parts[NAMES_MAX]; /* of names */
+    enum kernel_part parts[NAMES_MAX]; /* by name */
     struct links calls, nodes;
     struct breakdown_sum *sum;
 } kernels = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -67,7 +67,7 @@ void names_free(struct names *n)
     *n = (struct names){0};
 }
 
-/* The key's slot, or the free one where it belongs. The size is a power of two. */
+/* The slot of the key, or the empty slot for it. The size is a power of two. */
 static struct link *links_slot(const struct links *l, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 32) & (l->size - 1);
@@ -92,7 +92,7 @@ static void links_set(struct links *l, uint64_t key, int scope)
     *slot = (struct link){key, scope};
 }
 
-/* -1: not there. */
+/* Returns -1 if it is not there. */
 static int links_get(const struct links *l, uint64_t key)
 {
     const struct link *slot = l->used && key ? links_slot(l, key) : NULL;
@@ -171,7 +171,7 @@ int kernels_scope(void)
 {
     char path[512];
     scope_path(path, sizeof path);
-    /* The outermost index is the step: with it, every step's scopes would be new ones. */
+    /* Drops the outermost index, the step: with it, every step's scopes would be new names. */
     char *end = strstr(path, " > "), *digits = end ? end : path + strlen(path);
     size_t tail = strlen(digits) + 1;
     while (digits > path && isdigit((unsigned char)digits[-1])) digits--;
@@ -210,7 +210,7 @@ status kernels_record(bool on)
     return STATUS_OK;
 }
 
-/* Gives each activity its scope and writes it into the trace. */
+/* Assigns each activity its scope and writes it to the trace. */
 static void tell(struct activity *a)
 {
     char name[256];
@@ -242,7 +242,7 @@ void kernels_flush(int64_t steps)
     kernels.lost = 0;
     links_clear(&kernels.calls);
     unlock();
-    kernels.window_ns = clock_ns(); /* reading the records is no part of a step */
+    kernels.window_ns = clock_ns(); /* reading records is not part of a step */
 }
 
 void kernels_breakdown(struct breakdown *out)

@@ -73,7 +73,7 @@ static void append(struct sink *s, json_t *object)
     json_decref(object);
     CHECK(text != NULL, "a metrics record could not be printed");
     size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the terminator: one write() per line */
+    text[n] = '\n'; /* over the terminating zero: one write() per line */
     sink_append(s, text, n + 1);
     free(text);
 }
@@ -108,14 +108,14 @@ static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
         judged = LINE_GARBAGE;
     else if (kind && strcmp(kind, "schema") == 0)
         judged = LINE_SCHEMA;
-    /* A fresh start keeps nothing, not even what was written before the first step. */
+    /* A fresh start keeps no line, not even those written before the first step. */
     else if (json_is_integer(at) && (step == 0 || json_integer_value(at) > step))
         judged = LINE_LATER;
     json_decref(object);
     return judged;
 }
 
-/* Copies the lines that stay; *dropped tells whether any does not. */
+/* Copies the lines to keep; *dropped: some were not kept. */
 static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file *out, bool *has_schema,
                         bool *dropped)
 {

@@ -7,7 +7,7 @@ struct observe {
     struct sink metrics;
     struct tfevents events;
     struct progress progress;
-    int64_t step; /* of the last record: samples and facts carry it */
+    int64_t step; /* of the last record; samples and facts use it */
 };
 
 status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t steps_total)

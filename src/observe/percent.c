@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Largest remainder: all are rounded down to tenths, and the tenths that are left over go to those that lost most. */
+/* Largest remainder: rounds all down to tenths, then gives the remaining tenths to those that lost most. */
 void percent_list(double *percent, const double *share, int count)
 {
     double total = 0, lost[PERCENTS_MAX];

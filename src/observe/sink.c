@@ -40,7 +40,7 @@ void sink_append(struct sink *s, const void *data, size_t bytes)
         return;
     }
     refused(s, "a record was written");
-    /* Part of the record may be there, and the next one would be glued to it. */
+    /* Part of the record may be written; the next one would be appended to it. */
     struct stat info;
     bool regular = fstat(s->file.fd, &info) == 0 && S_ISREG(info.st_mode);
     if (regular && info.st_size != s->good && ftruncate(s->file.fd, s->good) != 0) sink_close(s);
@@ -49,7 +49,7 @@ void sink_append(struct sink *s, const void *data, size_t bytes)
 void sink_sync(struct sink *s)
 {
     if (s->file.fd < 0 || fsync(s->file.fd) == 0) return;
-    if (errno == EINVAL || errno == EROFS) return; /* a pipe or a device: nothing to flush */
+    if (errno == EINVAL || errno == EROFS) return; /* a pipe or a device: nothing to sync */
     (void)FAIL(STATUS_IO, "%s: %s", s->file.path, strerror(errno));
     refused(s, "it was flushed");
 }

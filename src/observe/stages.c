@@ -21,7 +21,7 @@ static struct {
     struct {
         const char *name;
         int64_t ns, calls;
-    } names[STAGES_MAX - 1]; /* one is kept for "other" */
+    } names[STAGES_MAX - 1]; /* one slot is for "other" */
 } stages;
 
 static void add(const char *name, int64_t ns)
@@ -29,7 +29,7 @@ static void add(const char *name, int64_t ns)
     int i = 0;
     while (i < stages.count && stages.names[i].name != name && strcmp(stages.names[i].name, name) != 0) i++;
     if (i == stages.count) {
-        if (i == STAGES_MAX - 1) return; /* the rest is in "other" */
+        if (i == STAGES_MAX - 1) return; /* all others count as "other" */
         stages.names[stages.count++].name = name;
     }
     stages.names[i].ns += ns;

@@ -52,7 +52,7 @@ static uint32_t masked_crc(const void *data, size_t bytes)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-/* The message is built behind the room for the frame's head; begin and end put the two around it. */
+/* The message is written after space for the frame's head; begin and end add the frame. */
 static struct message begin(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s)
 {
     struct message m = {out + HEAD_BYTES, 0, TFEVENTS_BYTES_MAX - HEAD_BYTES - TAIL_BYTES};

@@ -34,7 +34,7 @@ static char trace_buffer[BUFFER_BYTES];
 static void flush(void)
 {
     if (trace.used && trace.sink.failures == 0) sink_append(&trace.sink, trace_buffer, trace.used);
-    trace.used = 0; /* after a failure the trace ends: a gap would look like idle time */
+    trace.used = 0; /* after a failure the trace stops: a gap would look like idle time */
     trace.flushed_ns = clock_ns();
 }
 
@@ -80,7 +80,7 @@ static void put_thread(int thread)
     trace.named[thread] = true;
 }
 
-/* The beginning of an event, which is all that hosts and devices share. */
+/* The beginning of an event, the same for host and device. */
 static void put_event(const char *name, int64_t start_ns, int64_t end_ns)
 {
     int64_t start = start_ns > trace.start_ns ? start_ns : trace.start_ns;
@@ -96,7 +96,7 @@ static void on_scope(const struct scope_event *e, void *ctx)
 {
     (void)ctx;
     pthread_mutex_lock(&trace.lock);
-    if (!trace.running) { /* stopped after this scope's close began */
+    if (!trace.running) { /* the trace stopped after this scope's close began */
         pthread_mutex_unlock(&trace.lock);
         return;
     }

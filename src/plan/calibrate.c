@@ -15,14 +15,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median, without the first run, which pages memory in. */
+/* The median, without the first run, which faults pages in. */
 static double median_of(double seconds[RUNS])
 {
     qsort(seconds + 1, RUNS - 1, sizeof *seconds, by_value);
     return seconds[1 + (RUNS - 1) / 2];
 }
 
-/* Small values of both signs: what a model computes with, as far as speed is concerned. */
+/* Small values of both signs, as in a model; speed depends on nothing else of them. */
 static void fill(void *x, size_t bytes, dtype dt)
 {
     const int64_t n = (int64_t)(bytes / dtype_bytes(dt));

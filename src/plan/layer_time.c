@@ -27,15 +27,16 @@ int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out
     return ffn_traits(l.ffn)->gemms(m, out, mixer_traits(l.mixer)->gemms(m, out, 0));
 }
 
-/* A GPU with fewer 128 x 128 tiles than multiprocessors takes as long as with one tile for each; weight gradients are
- * also split along the tokens. */
+/* With fewer 128 x 128 tiles than multiprocessors, a GEMM takes as long as with one tile for each. Weight
+ * gradients are also split along the tokens. */
 static double filled(const struct layer_shape *s, double rows, double columns)
 {
     const double tiles = rows * columns / (128.0 * 128.0);
     return s->machine->multiprocessors ? fmin(1, tiles / s->machine->multiprocessors) : 1;
 }
 
-/* Seconds of a GEMM and of backward's two. Grouped GEMMs reach 0.85 of dense ones (docs/perf-log). */
+/* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones
+ * (docs/perf-log). */
 struct product_s {
     double forward, dgrad, wgrad;
 };
@@ -52,11 +53,12 @@ static double element_bytes(const struct layer_shape *s)
     return (double)dtype_bytes(precision_of(s->precision).act);
 }
 
-/* What is left of the time of passes that an epilogue does (ops.h: struct epilogue), where the set fuses it and nothing is between.
- * FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of RoPE's (docs/perf-log). */
+/* What remains of the time of elementwise passes that become epilogues (ops.h: struct epilogue), if the op
+ * set fuses them and nothing is in between. FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of
+ * RoPE's (docs/perf-log). */
 struct fused {
-    double act_forward, act_backward, rope_forward, rope_backward; /* shares */
-    double stream; /* elements of the residual stream that forward does not move, per token */
+    double act_forward, act_backward, rope_forward, rope_backward; /* fractions */
+    double stream; /* elements of the residual stream that forward need not move, per token */
 };
 
 static struct fused fused_of(const struct layer_shape *s, const struct mixer_flow *w,
@@ -66,7 +68,7 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
     const struct model_spec *m = s->model;
     const int64_t d = m->hidden_size;
     struct fused j = {1, 1, 1, 1, 0};
-    if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* slices stand between */
+    if (s->machine->kind != DEV_CUDA || s->stream != s->tokens) return j; /* communication is in between */
     if (!m->out_bias) j.stream += (double)d;
     if (f->adds) j.stream += (double)d;
     if (s->machine->sm != 90 || precision_of(s->precision).act != DTYPE_BF16 || s->tokens < FUSION_ROWS_MIN)
@@ -80,8 +82,9 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
     return j;
 }
 
-/* Norms each read two tensors of the stream's width and write two, both ways; activations form their GEMM again in backward; around the
- * mixing core rotations or convolutions read and write queries and keys, and backward reads gradient and output for their GEMMs. */
+/* Memory traffic. Each norm reads two tensors of residual width and writes two, in both directions. Backward
+ * recomputes activation inputs. Around the mixer's core, rotations or convolutions read and write queries and
+ * keys; backward reads gradient and output once more for its GEMMs. */
 static void memory_s(const struct layer_shape *s, const struct layer_spec *l, const struct mixer_flow *w,
                      struct layer_times *t)
 {
@@ -97,7 +100,8 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
     if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
 }
 
-/* What each micro-batch costs however small it is: gradients of weights are read, to be added to, and kernels follow each other. */
+/* Fixed cost of a micro-batch: weight gradients are read in order to accumulate, and each kernel launch
+ * leaves a gap. */
 static void add_fixed(const struct layer_shape *s, double weights, struct layer_times *t)
 {
     enum { FORWARD_KERNELS = 10, BACKWARD_KERNELS = 22 };
@@ -136,7 +140,7 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     if (w.linear) {
         t.forward.mixing = flops / machine_linear_rate(machine, s->precision, false);
         t.backward.mixing = 2.7 * flops / machine_linear_rate(machine, s->precision, true);
-    } else { /* backward forms the scores again */
+    } else { /* backward recomputes the scores */
         const int64_t seen =
             model_layer_window(m, layer) && m->window < s->sequence ? m->window : s->sequence;
         t.forward.mixing = flops / machine_attention_rate(machine, s->precision, w.head_dim, seen, false);
@@ -153,7 +157,7 @@ double layer_times_ortho(const struct layer_shape *s, int64_t layer)
     struct layer_gemm products[LAYER_GEMMS_MAX];
     const int count = layer_gemms(s->model, layer, products);
     double sum = 0;
-    for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than apart */
+    for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than separate */
         const double in = (double)products[i].in, out = (double)products[i].out, n = fmin(in, out);
         const double matrices = products[i].grouped ? (double)s->model->moe_experts : 1;
         sum += matrices * 5 * (4 * n * in * out + 2 * n * n * n) /
@@ -162,7 +166,8 @@ double layer_times_ortho(const struct layer_shape *s, int64_t layer)
     return sum;
 }
 
-/* The head forms loss and gradients in one pass: three GEMMs, and logits that are written, read twice and written again. */
+/* The head computes loss and gradients in one pass: three GEMMs, and logits that are written, read twice and
+ * written again. */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {
     const struct layer_gemm p = {.in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
@@ -176,7 +181,7 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
     return t;
 }
 
-/* Rows are read and written, and the gradient's are sorted, read and written. */
+/* Forward reads and writes rows; backward sorts, reads and writes gradients. */
 struct layer_times layer_times_embed(const struct layer_shape *s)
 {
     struct layer_times t = {0};

@@ -86,8 +86,7 @@ const struct machine *machine_of_gpu(const char *card)
 
 double machine_host_both(const struct machine *m)
 {
-    const double share =
-        0.91; /* of one way alone; measured on an H200's PCIe 5, whose copies of 64 MiB move 55.3, and 50.6 both ways */
+    const double share = 0.91; /* H200, PCIe 5, 64 MiB copies: 55.3 GB/s one way, 50.6 each of both ways */
     return m ? share * m->host_rate : 0;
 }
 
@@ -116,7 +115,7 @@ double machine_gemm_rate(const struct machine *m, enum precision precision, doub
 {
     const double *shares = shares_of(m, precision);
     const double peak = machine_peak(m, precision), at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
-    if (at <= 0) return peak * shares[0] * fmax(width, 1) / MACHINE_WIDTH_MIN; /* a part of a tile */
+    if (at <= 0) return peak * shares[0] * fmax(width, 1) / MACHINE_WIDTH_MIN; /* less than a tile */
     if (at >= MACHINE_WIDTHS - 1) return peak * shares[MACHINE_WIDTHS - 1];
     const int i = (int)at;
     return peak * (shares[i] + (at - i) * (shares[i + 1] - shares[i]));

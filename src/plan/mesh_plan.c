@@ -32,7 +32,8 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
         st = ops_cpu(&p->ops, NULL);
     }
     p->peak = machine_peak(m, run_precision(p));
-    /* CUDA's context and its libraries' kernels: about 0.5 and 0.4 GiB on an H200; NCCL's channels and buffers: an estimate. */
+    /* The CUDA context and its libraries' kernels: about 0.5 and 0.4 GiB on an H200; NCCL's channels and
+     * buffers: an estimate. */
     const double gib = 1073741824.0, taken = m->kind == DEV_CPU ? 0 : (c->devices > 1 ? 2 : 1) * gib;
     p->bytes = s->run.machine_memory_gib > 0 ? s->run.machine_memory_gib * gib : m->memory_bytes - taken;
     if (st == STATUS_OK && p->peak <= 0)
@@ -71,7 +72,7 @@ struct mesh_state mesh_state_bytes(enum precision precision, double moments, int
 {
     const struct precision_types types = precision_of(precision);
     const double weight = (double)dtype_bytes(types.act), whole = (double)dtype_bytes(types.master);
-    /* The lower half of a split master; in fp32 the weights are the master. */
+    /* The low half of a split master; in fp32 the weights are the master. */
     struct mesh_state s = {.weight = weight,
                            .master = whole - weight,
                            .grad = (double)dtype_bytes(types.grad),
@@ -92,7 +93,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_mome
     const double scale = kind == OPTIM_STATE_INT8 ? 4.0 / PARAM_ALIGN : 0;
     const double moments = optim_moments((enum optim)r->optim_name) == 2 ? 1 + m->second : 1;
     const double all = moments * ((double)dtype_bytes(optim_moment_dt(kind)) + scale);
-    s.host = 2 * s.master + all / (zero >= 1 ? shards : 1); /* there it is whole */
+    s.host = 2 * s.master + all / (zero >= 1 ? shards : 1); /* on the host it is not split */
     s.master = 0;
     return s;
 }
@@ -111,7 +112,7 @@ double mesh_result_bytes(const struct mesh_result *r)
     return mesh_memory_sum(&r->stages[r->fullest].memory);
 }
 
-/* What depends on the batch and the machine; mesh_check says what depends on the model. */
+/* Checks what depends on the batch and the machine; mesh_check checks what depends on the model. */
 static status check_variant(const struct mesh_plan *p, const struct mesh_variant *v)
 {
     const int64_t sequences = step_sequences(p);
@@ -139,14 +140,14 @@ static struct range stage_range(const struct mesh_shape *m, int64_t layers, int 
     return r;
 }
 
-/* Parameters of a unit of the table as ZeRO pads it: whole pieces of the optimizer for each rank (tensor/params.h). */
+/* Parameters of a unit as ZeRO pads it: a whole number of optimizer chunks per rank (tensor/params.h). */
 static double padded(const struct mesh_shape *m, double count)
 {
     const double grid = (double)m->shard * PARAMS_GRID;
     return m->zero > 0 ? ceil(count / grid) * grid : count;
 }
 
-/* Of Muon's GEMMs. A rank's part of a layer bounds what it has of a matrix. */
+/* Buffers of Muon's GEMMs. A rank's part of a layer bounds its part of a matrix. */
 static double muon_scratch(const struct mesh_shape *m, const struct rank_share *s, double layer)
 {
     const int64_t part = (int64_t)layer / m->shard;
@@ -155,7 +156,8 @@ static double muon_scratch(const struct mesh_shape *m, const struct rank_share *
     return (double)muon_bytes(&s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
 }
 
-/* What Muon exchanges of a layer's matrices (optim/muon.h): gradients and steps, or without ZeRO and slices steps alone. */
+/* Muon's communication for a layer's matrices (optim/muon.h): gradients and updates; without ZeRO and tensor
+ * parallelism updates only. */
 static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape *m,
                               const struct rank_share *s, double matrices)
 {
@@ -167,7 +169,7 @@ static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape
            traffic_gather_s(&tp, there_and_back);
 }
 
-/* So many bytes of gradients lie where activations were (grad_overlay.h). */
+/* Gradients of this size overlay activations that backward has used up (grad_overlay.h). */
 static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const struct rank_share *s,
                     double grads)
 {
@@ -184,7 +186,7 @@ static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const s
     m->grads -= grads;
 }
 
-/* A rank's layers, chunk by chunk: sums over them. */
+/* Sums over a rank's layers, chunk by chunk. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct rank_share *s)
 {
     const struct mesh_variant *v = &r->variant;
@@ -223,7 +225,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
         act += chunk;
         set = fmax(set, chunk);
     }
-    /* A pipeline's sets are as large as the largest chunk and hold the final sum; one micro-batch alone holds each layer once. */
+    /* With a pipeline, each set is as large as the largest chunk, and the final sum exists once. Without,
+     * each layer is stored once. */
     m->act = s->act_fixed + (last ? s->act_last : 0) +
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store + s->once - s->sum_bytes : act);
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard);
@@ -240,9 +243,9 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
     m->grads += sync_pending(groups) * (stage->count - stage->tables) *
-                b.grad; /* sums that wait for their other half */
-    /* Units on their way: sums of one at a time; with ZeRO 2 and 3 two layers, a table, and the ends of the model, which
-     * share a place unless both are at work together (parallel/zero.h). */
+                b.grad; /* partial sums of the tree */
+    /* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, and the ends of
+     * the model, which share a slot unless both are in use at once (parallel/zero.h). */
     if (last) layer_max = fmax(layer_max, module);
     const double unit = fmax(fmax(layer_max, dense_max), fmax(first ? front : 0, last ? back : 0));
     const double slots = 2 * layer_max + (s->stays ? front + back : fmax(front, back));
@@ -261,7 +264,7 @@ struct passes {
     struct layer_time compute;
 };
 
-enum { MODULE_TRANSFERS = 14 }; /* of the stream, for an extra prediction */
+enum { MODULE_TRANSFERS = 14 }; /* of the residual stream, per MTP module */
 
 static void passes_add(struct passes *sum, const struct passes *t)
 {
@@ -270,23 +273,24 @@ static void passes_add(struct passes *sum, const struct passes *t)
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
-/* What a transfer costs of which so much has something computed beside it. GEMMs beside copies are slower by a part of the copies' time
- * (two H200s: 7 ms of a step for 13.5 hidden by DDP, 12 for 26 by ZeRO 3). */
+/* Exposed seconds of a transfer of which `hidden` seconds overlap with compute. Overlapped GEMMs slow down by
+ * a part of the copies' time (two H200s: 7 ms of a step for 13.5 hidden by DDP, 12 for 26 by ZeRO 3). */
 static double paid(double transfer, double hidden)
 {
     const double slower = 0.4;
     return transfer - (1 - slower) * fmin(transfer, hidden);
 }
 
-/* What an exchange of the stream costs beside a GEMM, of whose blocks, one for each of tp, the first has nothing beside it (nn/sequence_parallel.h). */
+/* Exposed seconds of a sequence-parallel collective that overlaps a GEMM. The GEMM has one block per tp rank,
+ * and the first block overlaps nothing (nn/sequence_parallel.h). */
 static double exchange(const struct rank_share *s, int64_t layer, double product)
 {
     const double beside = s->layer[layer].overlap * fmin(s->gather_s, product * (s->tp - 1) / s->tp);
     return paid(s->gather_s, s->overlap ? beside : 0);
 }
 
-/* Of a layer's two branches: rows are gathered for what enters and added up from what leaves; backward the other way round, and what entered
- * is gathered once more for the gradients of weights. */
+/* Both branches of a layer: all-gather before the first GEMM, reduce-scatter after the last. Backward does
+ * the reverse, and gathers the input once more for weight gradients. */
 static double exchanges_forward(const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
@@ -314,7 +318,7 @@ static struct passes layer_passes(const struct mesh_variant *v, const struct ran
     return t;
 }
 
-/* What the first and the last stage have beside layers. */
+/* What first and last stage compute in addition to layers. */
 static struct passes end_passes(const struct rank_share *s, bool first, bool last)
 {
     struct passes t = {0};
@@ -328,7 +332,7 @@ static struct passes end_passes(const struct rank_share *s, bool first, bool las
         layer_time_add(&t.compute, &ends[k]->forward, 1);
         layer_time_add(&t.compute, &ends[k]->backward, 1);
     }
-    if (last) { /* of extra predictions; their compute is the head's */
+    if (last) { /* of MTP; their compute is counted in the head */
         t.backward += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
         t.tp_exposed += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
     }
@@ -348,8 +352,8 @@ static struct passes rank_passes(const struct mesh_variant *v, int rank, const s
     return sum;
 }
 
-/* Whether stages that take `most` seconds at most have room for all layers. Filled from the last on, so that the first, which hold most sets of
- * activations, get least. */
+/* True: stages of at most `most` seconds hold all layers. Filled from the last stage on, so the first stages,
+ * which hold most sets of activations, get fewest layers. */
 static bool fill_stages(struct mesh_variant *v, const struct rank_share *s, double most)
 {
     int64_t left = s->layers;
@@ -357,7 +361,7 @@ static bool fill_stages(struct mesh_variant *v, const struct rank_share *s, doub
         const struct passes ends = end_passes(s, at == 0, at == v->mesh.pp - 1);
         double sum = ends.forward + ends.backward;
         int count = 0;
-        while (left > at) { /* one is left for each stage before */
+        while (left > at) { /* leaves one for each earlier stage */
             const struct passes t = layer_passes(v, s, left - 1);
             if (count > 0 && sum + t.forward + t.backward > most) break;
             sum += t.forward + t.backward;
@@ -391,8 +395,8 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
     return STATUS_OK;
 }
 
-/* AdamW reads and writes weights and moments, and reads the gradient twice (for its norm, too). What lies in host memory
- * comes up and goes back at once, behind which the rest is hidden. */
+/* AdamW reads and writes weights and moments, and reads the gradient twice (once for its norm). Offloaded
+ * state is uploaded and downloaded at the same time, which hides the rest. */
 static double optim_s(const struct mesh_plan *p, const struct rank_share *s, const struct mesh_variant *v,
                       const struct mesh_stage *stage)
 {
@@ -404,22 +408,23 @@ static double optim_s(const struct mesh_plan *p, const struct rank_share *s, con
     return own * bytes / p->cluster.machine->stream_rate;
 }
 
-/* What dp adds to a rank: to each micro-batch's passes, and once per step. */
+/* The cost of data parallelism on a rank: per pass of a micro-batch, and once per step. */
 struct dp_cost {
     double forward, backward; /* per micro-batch */
     double once;
     struct mesh_traffic sum;
 };
 
-/* A transfer of all layers behind a pass over them: what the pass leaves uncovered, one layer's always. */
+/* Exposed seconds of a transfer of all layers that overlaps a pass over them: what is longer than the pass,
+ * and always one layer. */
 static double uncovered(double transfer, double pass, int layers, bool overlap)
 {
     if (!overlap || layers == 0) return transfer;
     return paid(transfer, fmin(transfer, pass) * (layers - 1) / layers);
 }
 
-/* ZeRO shares a copy out over `shard` neighbours of dp (parallel/mesh.h); copies add up what theirs have scattered, as often as they do.
- * Each unit of the parameter table is a call of its own. */
+/* ZeRO shards a copy over `shard` neighbours of dp (parallel/mesh.h). All-reduces over copies follow each
+ * reduce-scatter. Each unit of the parameter table is one collective. */
 static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
                               const struct rank_share *s, const struct passes *t)
 {
@@ -441,20 +446,20 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
                           traffic_sum_bytes(&outer, bytes.scatter / shard)) +
                   gathers * traffic_gather_bytes(&inner, bytes.gather);
     c.sum.seconds = sums * sum + gathers * gather;
-    /* The first stages end last: what a later one sums, it sums while they still compute. */
+    /* The first stages finish last: later stages reduce while earlier ones still compute. */
     const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
-    /* New weights travel beside the optimizer; muon's come last. */
+    /* New weights are gathered while the optimizer runs; those of Muon come last. */
     const bool beside = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
     const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, beside);
     if (v->zero < 2) {
         c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) + moved;
-    } else { /* gathers and sums of a backward pass travel behind it together */
+    } else { /* gathers and reduce-scatters of a backward pass overlap it together */
         const double again = v->zero == 3 ? gather / 2 : 0;
         c.backward = uncovered(sum + again, t->backward, stage->layers, s->overlap);
         c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
         c.once = v->zero == 2 ? moved : 0;
     }
-    /* What each rank has read of tables goes to all of them, at the end. */
+    /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */
     const struct axis all = traffic_axis(&p->cluster, v->dp, v->tp);
     const double reads = stage->row_bytes - stage->rows * 4,
                  read_s = reads > 0 ? traffic_gather_s(&all, reads) : 0;
@@ -484,7 +489,7 @@ static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
     return st;
 }
 
-/* Takes `times`. */
+/* Takes ownership of `times`. */
 static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *times, size_t count,
                             double message)
 {
@@ -503,7 +508,7 @@ static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *tim
     return STATUS_OK;
 }
 
-/* Takes `times`. */
+/* Takes ownership of `times`. */
 static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct rank_share *s,
                             struct pipeline_stage_time *times, double message, double *makespan)
 {
@@ -526,14 +531,14 @@ static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const st
     return STATUS_OK;
 }
 
-/* Times of all stages, with what of dp's traffic each micro-batch carries; the walk over them. */
+/* Times of all stages, each micro-batch with its part of dp's communication; then simulates the schedule. */
 static status time_step(struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
     const double message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, v->mesh.tp * v->mesh.dp,
                                                            traffic_stage_bytes(s->stream_bytes, v->mesh.tp))
                                           : 0;
-    const double blocked = s->overlap ? 0 : message; /* who sends waits until it is read */
+    const double blocked = s->overlap ? 0 : message; /* the sender waits until it is read */
     struct pipeline_stage_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
     if (times == NULL)
         return FAIL(STATUS_FIT, "no memory for the times of %d stages", v->mesh.pp * v->mesh.chunks);
@@ -578,7 +583,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
     return st;
 }
 
-/* Ranks of one node pass the host's data through its memory, as `ingot launch` starts them. */
+/* Ranks of one node communicate through shared memory, as `ingot launch` starts them. */
 static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_share *s,
                                   const struct mesh_shape *m)
 {
@@ -588,8 +593,8 @@ static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_s
                             m->pp > 1 ? p->walk.depth : 0);
 }
 
-/* Transfers of a stream: ten for a layer, four more where it is formed again, two around each end of the model; an extra prediction is a
- * layer with both ends. */
+/* Transfers of the residual stream: ten per layer, four more with full recompute, two for each end of the
+ * model; an MTP module counts as a layer with both ends. */
 static void count_tp(const struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
@@ -612,7 +617,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     TRY(check_variant(p, v));
     TRY(find_share(p, v, &s));
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));
-    for (int i = 0; i < v->mesh.pp; i++) fill_stage(r, i, p, s); /* counts: slots are not known yet */
+    for (int i = 0; i < v->mesh.pp; i++) fill_stage(r, i, p, s); /* layer counts; slots are not known yet */
     TRY(time_step(p, s, r));
     r->room = room_of(p, s, &v->mesh);
     for (int i = 0; i < v->mesh.pp; i++) {

@@ -40,7 +40,7 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
     return buf;
 }
 
-/* What a step's seconds go to. */
+/* Where a step's seconds go. */
 #define STEP_PARTS(X)                                                                                        \
     X(products, "GEMMs", r->compute.products)                                                                \
     X(mixing, "attention, states", r->compute.mixing)                                                        \
@@ -242,7 +242,7 @@ static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
     json_decref(root);
 }
 
-/* What would make the nearest miss fit. */
+/* Says what would make the nearest candidate fit. */
 static status miss(const struct mesh_plan *p, const struct mesh_result *r, const char *what)
 {
     char text[192], a[32], b[32];
@@ -275,7 +275,7 @@ static status print_search(struct mesh_plan *p, bool json)
     return st;
 }
 
-/* Where the mesh has even stages and others were faster. */
+/* Reports a faster uneven split, if there is one. */
 static status print_faster(struct mesh_plan *p, const struct mesh_result *r)
 {
     struct mesh_variant v = r->variant;

@@ -10,12 +10,12 @@ enum { MICRO_TOKENS = 1 << 17, CHUNKS_MAX = 16 };
 struct search {
     struct mesh_plan *plan;
     struct mesh_list *list;
-    struct mesh_result *one;  /* of the variant at hand */
-    struct mesh_result *mesh; /* the fastest that fits of the dp x tp x pp at hand; step 0: none */
-    char reason[512];         /* why the first variant that cannot be cannot */
+    struct mesh_result *one;  /* of the current variant */
+    struct mesh_result *mesh; /* fastest that fits for the current dp x tp x pp; step 0: none */
+    char reason[512];         /* why the first invalid variant is invalid */
 };
 
-/* Seconds that decide between variants: of nearly equal ones, the one that does less, and needs less, is better. */
+/* Seconds with a small penalty: of nearly equal variants, the simpler and smaller one wins. */
 static double cost(const struct search *s, const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
@@ -39,7 +39,8 @@ static status look_at(struct search *s, const struct mesh_variant *v)
     return STATUS_OK;
 }
 
-/* One copy over all of dp; and, where dp is several nodes, one for the ranks of each (parallel.shard), whose links are the fast ones. */
+/* One sharded copy over all of dp. If dp spans nodes, also one copy per node (parallel.shard), whose links
+ * are fast. */
 static status look_at_zeros(struct search *s, struct mesh_variant v)
 {
     const int node = s->plan->cluster.node / v.mesh.tp;
@@ -51,13 +52,13 @@ static status look_at_zeros(struct search *s, struct mesh_variant v)
     return STATUS_OK;
 }
 
-/* Head and embedding weigh on the stages that have them, which then need fewer layers. */
+/* Stages with head or embedding take longer, so they get fewer layers. */
 static status look_at_uneven(struct search *s, struct mesh_variant v)
 {
     const struct mesh_shape even = v.mesh;
     bool differ = false;
     v.mesh.shard = v.mesh.dp;
-    if (mesh_check(&s->plan->spec, &v.mesh) != STATUS_OK) return STATUS_OK; /* the even ones have said so */
+    if (mesh_check(&s->plan->spec, &v.mesh) != STATUS_OK) return STATUS_OK; /* reported for the even ones */
     const status st = mesh_plan_balance(s->plan, &v);
     if (st == STATUS_CONFIG) return STATUS_OK;
     TRY(st);

@@ -42,7 +42,7 @@ struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct
                                                   .mail_ranks = shape->pp});
 }
 
-/* A pipeline rank keeps activations of several micro-batches, each for a chunk of the layers. */
+/* A pipeline rank keeps activations of several micro-batches, each for one chunk of layers. */
 static status count_sets(const struct plan_lay_args *args, struct lay *l, int *depth)
 {
     struct pipeline_schedule s;
@@ -178,13 +178,13 @@ static double host_bytes(void)
     return limit > 0 && limit < physical ? limit : physical;
 }
 
-/* Ranks that share this host's memory. */
+/* Ranks on this host. */
 static int ranks_here(const struct mesh *mesh)
 {
     return mesh ? comm_job(mesh->world).here : 1;
 }
 
-/* `have` of the device, `host` of its host; 0: not known. */
+/* `have`: memory of the device; `host`: of its host; 0: unknown. */
 static status check_fit(const struct memory *m, double have, double host)
 {
     char a[32], b[32];
@@ -251,7 +251,7 @@ int64_t plan_micro_count(const struct spec *s)
 
 double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh *mesh)
 {
-    /* Kernels of CUDA's libraries are loaded when they are first used: about 0.4 GiB for cuBLASLt and cuDNN on an H200. */
+    /* CUDA's libraries load kernels at first use: about 0.4 GiB for cuBLASLt and cuDNN on an H200. */
     const double libraries = 512 * 1048576.0;
     if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
     if (dev->kind == DEV_CUDA) return dev->bytes_free ? (double)dev->bytes_free - libraries : 0;
@@ -310,7 +310,7 @@ struct choose_ops plan_ops(const struct spec *s, const char *isa)
                                .attention_atomic = !s->run.attention_deterministic};
 }
 
-/* Bytes of a run with this many sequences in a micro-batch. */
+/* Bytes of a run with `sequences` in a micro-batch. */
 static status bytes_with(const struct spec *s, int64_t sequences, const struct plan_lay_args *given,
                          double *bytes)
 {
@@ -331,7 +331,8 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     return st;
 }
 
-/* Stages of a pipeline need different memory, and devices have it: what fits on all ranks fits on the one where least does. */
+/* Pipeline stages need different amounts of memory and devices differ, so the smallest result of all ranks
+ * fits everywhere. */
 static status least_of(const struct mesh *mesh, int64_t mine, int64_t *least)
 {
     int64_t all[COMM_RANKS_MAX] = {mine};
@@ -348,10 +349,9 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : dp_ranks(mesh);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
+    /* With one sequence per micro-batch there are most of them. */
     TRY(sync_check(s->run.train_gradient_groups, step, (int)dp_ranks(mesh),
-                   mesh && mesh->shape.zero >= 2
-                       ? SYNC_FIRST
-                       : SYNC_LAST)); /* with one sequence at once, the most there are */
+                   mesh && mesh->shape.zero >= 2 ? SYNC_FIRST : SYNC_LAST));
     double have = plan_bytes(s, dev, mesh), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
@@ -384,7 +384,7 @@ struct flops plan_layer_flops(const struct model_spec *m, int64_t i, int64_t seq
     return r;
 }
 
-/* `layers` times what each layer does, `heads` times what comes behind them. */
+/* `layer`: factor on a layer; `head`: factor on everything behind the layers. */
 struct times {
     double (*layer)(const struct model_spec *m, int64_t i);
     double head;
@@ -411,8 +411,8 @@ static double forward_times(const struct model_spec *m, int64_t layer)
 double plan_training_times(const struct model_spec *m, int64_t layer)
 {
     const int64_t visits = model_visits(m, layer), segments = model_segments(m);
-    const int64_t looks =
-        m->hrm_halt ? visits / segments * (segments + 1) : 0; /* forward, beforehand: model/hrm.h */
+    /* Forward passes that only decide on halting: model/hrm.h. */
+    const int64_t looks = m->hrm_halt ? visits / segments * (segments + 1) : 0;
     return (double)(visits + looks + 2 * segments);
 }
 
@@ -443,7 +443,7 @@ double plan_model_flops(const struct model_spec *m, int64_t sequence_length)
 
 struct machine_text {
     const char *name;
-    double bytes; /* 0: not known */
+    double bytes; /* 0: unknown */
 };
 
 static int64_t active_count(const struct spec *s)
@@ -523,8 +523,8 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     json_decref(root);
 }
 
-/* The device that a plan is for. A GPU that is asked for need not be here: then its memory is not known, unless machine.memory_gib
- * says it. */
+/* The device of the plan. A GPU need not be present; then its memory is unknown unless machine.memory_gib is
+ * set. */
 static status planned_device(const struct spec *s, struct dev *dev)
 {
     enum dev_kind kind = plan_device(s);
@@ -536,7 +536,7 @@ static status planned_device(const struct spec *s, struct dev *dev)
     return st;
 }
 
-/* What one device holds of a mesh depends on which one it is. */
+/* On a mesh, memory differs from device to device. */
 static status check_alone(const struct spec *s)
 {
     const long long ranks = s->run.parallel_tensor * s->run.parallel_pipeline;

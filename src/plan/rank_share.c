@@ -27,8 +27,8 @@ static int once(int64_t **list, int count, int64_t *value)
     return count + 1;
 }
 
-/* The model of one of tp ranks, for the times of its GEMMs: its heads and widths, and its rows of the vocabulary. mesh_check has seen
- * it. */
+/* The model of one tp rank, for the times of its GEMMs: its heads, widths and vocabulary rows. mesh_check has
+ * accepted it. */
 static void divide(struct model_spec *m, int tp)
 {
     if (m->head_dim == 0) m->head_dim = m->hidden_size / m->head_count;
@@ -128,7 +128,7 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
     s->sum_bytes = (double)sum.used;
 }
 
-/* Rows of x and dy of a layer's GEMMs, for schedules that put gradients of weights off. */
+/* Rows of x and dy of a layer's GEMMs, for schedules that defer weight gradients. */
 static status lay_stores(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
 {
     for (int64_t i = 0; i < s->layers; i++) {
@@ -147,7 +147,7 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
     return STATUS_OK;
 }
 
-/* Bytes of plan_lay for this rank's share of the model without pipeline, by arena. */
+/* Bytes of plan_lay for this rank's part of the model without a pipeline, by arena. */
 static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
                         struct rank_share *s)
 {
@@ -198,12 +198,12 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
     s->moments.bytes =
-        (double)m.optim.peak / count; /* its tables, and slots of what is offloaded, included */
+        (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
     if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
-    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* of the extra predictions, too */
+    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* MTP modules, too */
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;
@@ -250,7 +250,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     const struct mesh mesh = mesh_place(&shape, 0);
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;
-    spec.run.train_gradient_groups = 0; /* sums that wait depend on dp: fill_stage */
+    spec.run.train_gradient_groups = 0; /* partial sums depend on dp: fill_stage */
     struct plan_lay_args args = plan_args(&spec, &mesh);
     args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
     args.overlay = false; /* depends on the mesh: fill_stage */
@@ -267,7 +267,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                              .layer = calloc((size_t)spec.model.layer_count, sizeof *s->layer),
                              .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *
                                              (double)dtype_bytes(args.dt)};
-    /* Muon's matrices are whole, whoever has slices of them. */
+    /* Muon needs whole matrices, also of sharded rows. */
     const struct layer_shape whole = {.model = &spec.model,
                                       .machine = a->cluster->machine,
                                       .precision = (enum precision)spec.run.train_precision};

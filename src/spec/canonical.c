@@ -40,7 +40,7 @@ static void reset_parts(struct model_spec *m)
     if (m->hrm_cycles == 0) reset_part(m, "hrm");
 }
 
-/* What gqa and swa alone read, where there are none; their count of heads then is mla's. */
+/* Keys that only gqa and swa read, if there are none; head counts then are mla's. */
 static void reset_attention(struct model_spec *m)
 {
     static const int keys[] = {KEY_AT_model_head_count_kv, KEY_AT_model_head_dim, KEY_AT_model_rope_fraction,
@@ -79,8 +79,8 @@ static void reset_rope(struct model_spec *m)
         if (!keys[i].used) reset(m, key_row(keys[i].at));
 }
 
-/* Layers by their words, windows by the word swa where not all layers have one. What is too long for that
- * stays as it is. */
+/* Layers by their words; windowed layers by the word swa if only some have a window. A text that is too long
+ * is left as it is. */
 static void canonical_layers(struct model_spec *m)
 {
     struct layer_spec *layers = malloc((size_t)m->layer_count * sizeof *layers);
@@ -101,7 +101,7 @@ static void canonical_layers(struct model_spec *m)
     free(layers);
 }
 
-/* One group of experts is none. */
+/* One group of experts means no groups. */
 static void reset_groups(struct model_spec *m)
 {
     if (m->moe_groups == 1) m->moe_groups = m->moe_groups_kept = 0;
@@ -114,6 +114,6 @@ void model_spec_canonical(struct model_spec *m)
     reset_parts(m);
     reset_attention(m);
     reset_groups(m);
-    reset(m, key_row(KEY_AT_model_gdn_dt_bias)); /* of the beginning alone */
+    reset(m, key_row(KEY_AT_model_gdn_dt_bias)); /* only of its beginning */
     reset_rope(m);
 }

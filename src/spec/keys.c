@@ -182,7 +182,7 @@ static bool set_text(char *to, const char *text, char *why)
     return true;
 }
 
-/* A pattern as it is; a list in its canonical form. */
+/* A pattern unchanged; a list in canonical form. */
 static bool set_sources(char *to, const char *text, char *why)
 {
     memset(to, 0, SPEC_SOURCES_TEXT);
@@ -241,7 +241,7 @@ static void format_real(char *buf, double v)
     }
 }
 
-/* What YAML prints as it is: not controls, separators of lines, the byte order mark and what is no character. */
+/* Characters that YAML prints unescaped: no controls, line separators, byte order mark or invalid characters. */
 static bool readable(uint32_t c)
 {
     return (c >= 0x20 && c < 0x7F) ||
@@ -258,7 +258,8 @@ void key_text_clean(char *text)
         if (*p < 0x20 || *p >= 0x7F) *p = '?';
 }
 
-/* Double quotes; both YAML and JSON know \" \\ \n \t and \uNNNN. What YAML calls not printable is escaped, all else stays readable. */
+/* Double-quoted; both YAML and JSON read \" \\ \n \t and \uNNNN. Only what YAML calls not printable is
+ * escaped. */
 void key_quote(char *buf, const char *text)
 {
     char *out = buf;
@@ -299,7 +300,7 @@ const char *key_format(const struct key *k, const struct spec *s, enum key_style
     case KEY_TEXT: key_quote(buf, at); break;
     case KEY_SOURCES:
         if (sources_is_list(at))
-            snprintf(buf, KEY_FORMAT, "%s", (const char *)at); /* YAML and JSON as it is */
+            snprintf(buf, KEY_FORMAT, "%s", (const char *)at); /* valid YAML and JSON without quotes */
         else
             key_quote(buf, at);
         break;
@@ -337,7 +338,7 @@ bool key_in_range(const struct key *k, const struct spec *s, char why[SPEC_TEXT]
     double v = k->type != KEY_REAL ? (double)*(const int64_t *)at : *(const double *)at;
     bool good = isfinite(v);
     if (k->range[0]) {
-        char *end; /* stands on ',', then on ']' or ')' */
+        char *end; /* at ',', then at ']' or ')' */
         double low = strtod(k->range + 1, &end);
         double high = strtod(end + 1, &end);
         good = good && (k->range[0] == '(' ? v > low : v >= low) && (*end == ')' ? v < high : v <= high);

@@ -39,7 +39,7 @@ static struct word word_at(const char *p)
     return (struct word){p, (int)strcspn(p, "*/,; ")};
 }
 
-/* The row of `words` that w is, or a failure that names what there is. */
+/* The row of `words` that equals w, or an error that lists the words. */
 static status word_find(struct word w, const char *const *words, int count, const char *what, int *found)
 {
     char text[32], all[128] = "";
@@ -60,7 +60,7 @@ static const char *blanks(const char *p)
     return p + strspn(p, " ");
 }
 
-/* [COUNT*]MIXER[/FFN] from *at, which moves behind it and the blanks there. */
+/* Parses [COUNT*]MIXER[/FFN] at *at and advances it behind trailing blanks. */
 static status read_item(const char **at, struct item *item)
 {
     enum { COUNT_MAX = 100000 };
@@ -89,8 +89,8 @@ static status read_item(const char **at, struct item *item)
     return STATUS_OK;
 }
 
-/* One list, up to ';' or the end; layers in it. With `out`, the layer at `index` (counted round and round
- * when it repeats). */
+/* Parses one list, up to ';' or the end; returns its number of layers. With `out`: the layer at `index`
+ * (modulo the length if the list repeats). */
 static status read_list(const char **at, int64_t *count, int64_t index, struct layer_spec *out)
 {
     struct item item;
@@ -106,7 +106,7 @@ static status read_list(const char **at, int64_t *count, int64_t index, struct l
                 *at);
 }
 
-/* once: layers before ';', 0 without one; repeated: layers of the list that repeats, from `from` on. */
+/* once: layers before ';', 0 without one; repeated: length of the repeating list, which begins at `from`. */
 static status read_pattern(const struct model_spec *m, int64_t *once, int64_t *repeated, const char **from)
 {
     const char *p = m->layers;
@@ -154,7 +154,7 @@ static bool same_layer(struct layer_spec a, struct layer_spec b)
     return a.mixer == b.mixer && a.ffn == b.ffn;
 }
 
-/* Appends layers [from, to) as "3*swa,gqa/mlp"; false when `text` is too small. */
+/* Appends layers [from, to) as "3*swa,gqa/mlp"; false if `text` is too small. */
 static bool write_list(char text[SPEC_TEXT], const struct layer_spec *layers, int64_t from, int64_t to)
 {
     size_t at = strlen(text);
@@ -172,9 +172,8 @@ static bool write_list(char text[SPEC_TEXT], const struct layer_spec *layers, in
     return true;
 }
 
-/* The layers that come once and the length of what repeats behind them, with the smallest sum. period[n]:
- * of the last n layers, from the prefix function of Knuth, Morris and Pratt over the layers from the last
- * to the first. */
+/* Finds the prefix and the period with the smallest sum of lengths. period[n]: of the last n layers, by the
+ * prefix function of Knuth, Morris and Pratt over the reversed list. */
 bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
 {
     const int64_t count = m->layer_count;
@@ -226,7 +225,7 @@ static status check_pattern(const struct model_spec *m)
 
 /* ---- model.window_layers */
 
-/* One part of "0-3,8" from *at, which moves behind it and its comma; false on a syntax error. */
+/* Parses one part of "0-3,8" at *at and advances it behind the comma; false on a syntax error. */
 static bool read_range(const char **at, int64_t *first, int64_t *last)
 {
     const char *p = *at;

@@ -26,7 +26,7 @@ static bool used_before(const int32_t *primes, int64_t count, int64_t n)
     return false;
 }
 
-/* Each order begins again at the base; no prime comes twice in a model. */
+/* Each order starts again at the base; no prime is used twice in a model. */
 int64_t model_engram_primes(const struct model_spec *m, int64_t layer, int32_t out[MODEL_ENGRAM_ROWS])
 {
     enum { LAYERS = 64 };
@@ -63,12 +63,12 @@ int64_t spec_table_reads(const struct spec *s)
 
 bool spec_tables_sparse(const struct spec *s)
 {
-    enum { ROWS_PER_READ = 4 }; /* a read takes two places: what it adds, and the row's sum */
+    enum { ROWS_PER_READ = 4 }; /* a read takes two slots: its addend, and the row's sum */
     const struct run_spec *r = &s->run;
     if (s->model.engram_layers[0] == 0) return false;
     if (r->optim_table_gradients != TABLE_GRADIENTS_AUTO)
         return r->optim_table_gradients == TABLE_GRADIENTS_SPARSE;
-    /* Each table is read once for each token. */
+    /* Each token reads each table once. */
     return s->model.engram_base >= ROWS_PER_READ * r->train_batch_tokens && spec_table_reads(s) < INT32_MAX &&
            !r->memory_offload_optimizer && s->model.hrm_cycles == 0;
 }
@@ -93,7 +93,7 @@ status engram_check(const struct model_spec *m)
                     "at most 64 "
                     "layers and %d rows",
                     (ll)tables, (ll)width, MODEL_ENGRAM_ROWS);
-    /* Primes are dense enough: a model's lie within some thousands above the base. */
+    /* Primes are dense enough: a model's are within some thousands above the base. */
     if ((m->engram_base + 1000000) * width >= INT32_MAX)
         return FAIL(STATUS_CONFIG, "model.engram_base %lld: a table of %lld rows; at most 2^31 are possible",
                     (ll)m->engram_base, (ll)(m->engram_base * width));

@@ -32,7 +32,7 @@ static void name_from_path(struct data_source *s)
     size_t n = strcspn(base, "*?[.");
     while (n > 0 && (base[n - 1] == '_' || base[n - 1] == '-')) n--;
     if (n >= sizeof s->name) n = sizeof s->name - 1;
-    while (n > 0 && ((unsigned char)base[n] & 0xC0) == 0x80) n--; /* not inside a character */
+    while (n > 0 && ((unsigned char)base[n] & 0xC0) == 0x80) n--; /* do not cut a character */
     snprintf(s->name, sizeof s->name, "%.*s", (int)n, base);
 }
 
@@ -112,7 +112,7 @@ static bool take_text(char *to, size_t size, const char *text, const char *what,
     return true;
 }
 
-/* Also "10B" and "1e9", as where a key takes tokens. */
+/* Accepts "10B" and "1e9", like keys that take tokens. */
 static bool take_number(const char *text, double *to)
 {
     int64_t whole;
@@ -230,7 +230,7 @@ static void put_number(FILE *out, double v)
     fputs(text, out);
 }
 
-/* As YAML and JSON both read it: what either does not print becomes an escape. */
+/* Text that both YAML and JSON read; what either cannot print is escaped. */
 static void put_text(FILE *out, const char *text)
 {
     char quoted[6 * SPEC_TEXT + 3];

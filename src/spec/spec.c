@@ -108,8 +108,8 @@ static void merge_layer(struct spec *s, struct spec_origin *o, const struct spec
     }
 }
 
-/* The length of the run is one thing with two keys, and a name stands for a directory: the command line's
- * replaces the file's. */
+/* Two keys set the length of a run, and names stand for directories: the command line's key replaces the
+ * file's. */
 static void replace_pairs(struct spec *s, struct spec_origin *o, const struct spec_layer *command)
 {
     bool steps = command->place[KEY_AT_train_steps].line, tokens = command->place[KEY_AT_train_tokens].line;
@@ -135,7 +135,7 @@ static status apply_preset(struct spec *s, struct spec_origin *o, const struct s
     return STATUS_OK;
 }
 
-/* A preset on the command line beside a resolved config, which names every key, would change nothing. */
+/* A resolved config names every key, so a preset on the command line would change nothing. */
 static status check_preset_used(const struct spec_origin *o, const struct spec_layer *command)
 {
     if (!command->preset_place.line) return STATUS_OK;
@@ -146,7 +146,7 @@ static status check_preset_used(const struct spec_origin *o, const struct spec_l
                 command->preset);
 }
 
-/* A value outside its range is reported where it was written. */
+/* A value out of range is reported at the place where it was set. */
 static status check_ranges(const struct spec *s, const struct spec_origin *o)
 {
     char why[SPEC_TEXT], full[KEY_NAME], from[SPEC_ORIGIN_TEXT];

@@ -25,7 +25,7 @@ static status check_section(const struct spec *s, bool model)
     return STATUS_OK;
 }
 
-/* Layers whose heads the keys head_* and rope_fraction describe. */
+/* Layers that the keys head_* and rope_fraction describe. */
 static bool has_attention(const struct model_spec *m)
 {
     return model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA) > 0;
@@ -105,7 +105,7 @@ status model_spec_check(const struct model_spec *m)
     struct spec s = {.model = *m};
     TRY(check_section(&s, true));
     TRY(layers_check(m));
-    if (has_attention(m)) TRY(mixer_traits(MIXER_GQA)->check(m)); /* before what divides by heads */
+    if (has_attention(m)) TRY(mixer_traits(MIXER_GQA)->check(m)); /* before divisions by head counts */
     TRY(check_positions(m));
     TRY(check_norms_and_gate(m));
     TRY(engram_check(m));
@@ -126,7 +126,7 @@ static status check_batch(const struct spec *s)
             "train.micro_batch=auto needs train.batch_tokens: the tokens of a step that micro-batches share");
     int64_t micro = (r->train_micro_batch ? r->train_micro_batch : 1) *
                     length; /* both are bounded by their ranges: at most 1e14 */
-    if (micro >= INT32_MAX) /* rows of a micro-batch are counted in int32_t: cu_seqlens */
+    if (micro >= INT32_MAX) /* rows of a micro-batch are int32_t: cu_seqlens */
         return FAIL(
             STATUS_CONFIG,
             "train.micro_batch x sequence_length = %lld x %lld is more than 2^31 tokens at once; lower "
@@ -170,8 +170,8 @@ static status check_schedule(const struct spec *s)
     return STATUS_OK;
 }
 
-/* A block of moments in 8 bits has one scale: rows that keep theirs cannot share it with rows that move,
- * and slices would be other blocks. */
+/* A block of 8-bit moments has one scale. Frozen rows cannot share a block with trained rows, and slices
+ * would have other blocks. */
 static status check_optim(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
@@ -191,7 +191,7 @@ static status check_optim(const struct spec *s)
     return STATUS_OK;
 }
 
-/* Reads of a step are sorted together, by numbers of 32 bits. */
+/* All reads of a step are sorted together, with 32-bit keys. */
 static status check_tables(const struct spec *s)
 {
     const bool asked = s->run.optim_table_gradients == TABLE_GRADIENTS_SPARSE;

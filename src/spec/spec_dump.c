@@ -59,7 +59,7 @@ static void json_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* Rows [begin, end), which are whole sections. */
+/* Rows [begin, end): complete sections. */
 static char *dump_json(const struct spec *s, const struct spec_origin *origin, int begin, int end)
 {
     char value[KEY_FORMAT], from[SPEC_ORIGIN_TEXT], *text = NULL;
@@ -149,7 +149,7 @@ static void print_row(FILE *out, const char *const *cell)
             cell[CELL_RANGE], cell[CELL_TEXT]);
 }
 
-/* A `|` ends a cell of a Markdown table unless a backslash stands before it. */
+/* An unescaped `|` would end the cell of a Markdown table. */
 static void print_cell(FILE *out, const char *text)
 {
     for (; *text; text++) {

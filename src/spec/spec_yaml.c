@@ -29,7 +29,7 @@ struct reader {
 
 static struct spec_place place_of(const yaml_mark_t *mark)
 {
-    /* a file is at most SPEC_FILE_BYTES_MAX bytes, so that both fit an int */
+    /* a file has at most SPEC_FILE_BYTES_MAX bytes, so both fit an int */
     return (struct spec_place){(int)mark->line + 1, (int)mark->column + 1};
 }
 
@@ -109,7 +109,7 @@ static status take_scalar(struct reader *r, const yaml_event_t *e)
         }
         return REFUSE(r, at, "section '%s' holds keys, not '%.64s'", r->section, text);
     default:
-        if (plain && text[0] == 0) { /* nothing but comments */
+        if (plain && text[0] == 0) { /* only comments */
             r->state = AT_END;
             return STATUS_OK;
         }
@@ -152,7 +152,7 @@ static status begin_list(struct reader *r, const yaml_event_t *e)
     return STATUS_OK;
 }
 
-/* An event inside the list; at its end the key gets the canonical text. */
+/* An event inside the list. At its end the key gets the canonical text. */
 static status take_source(struct reader *r, const yaml_event_t *e)
 {
     struct spec_place at = place_of(&e->start_mark);

@@ -198,8 +198,8 @@ static status discard(const char *dir, const char *path, int64_t step)
     return io_remove_tree(trash);
 }
 
-/* Moves the finished directory to its name. A checkpoint of this step may be there already, from a run that
- * was resumed below it: the two are exchanged, so that at no moment there is none. */
+/* Moves the finished directory to its final name. If a run that was resumed below this step left a checkpoint
+ * there, the two are swapped, so one exists at every moment. */
 static status place(const char *dir, const char *tmp, int64_t step)
 {
     char path[CKPT_PATH_MAX];
@@ -215,7 +215,7 @@ static status place(const char *dir, const char *tmp, int64_t step)
         return STATUS_OK;
     }
     TRY(discard(dir, path,
-                step)); /* this file system cannot exchange names: older checkpoints cover the gap */
+                step)); /* this file system cannot swap names: older checkpoints cover the gap */
     return io_rename_dir(tmp, path);
 }
 
@@ -229,8 +229,8 @@ static void remove_after_failure(const char *tmp, status st)
 
 /* ---- retention ---- */
 
-/* Deletes what is older than the newest `keep` sound checkpoints up to `step`. Later steps belong to a line
- * that this run left. */
+/* Deletes checkpoints older than the newest `keep` sound ones up to `step`. Later steps are from an abandoned
+ * continuation. */
 static status retain(const char *dir, int64_t step, int keep)
 {
     int64_t *steps;

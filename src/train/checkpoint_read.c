@@ -51,8 +51,8 @@ status ckpt_steps(const char *dir, int64_t **steps, int *count)
 
 /* ---- opening one ---- */
 
-/* A regular file below the checkpoint, whole, malloc'd; anything else is damage. bytes_want >= 0: exactly so
- * many. */
+/* Reads a regular file of the checkpoint into malloc'd memory; anything else is damage. bytes_want >= 0: the
+ * size must be exactly this. */
 static status read_part(const char *path, int64_t bytes_want, int64_t bytes_read, char **data, int64_t *bytes)
 {
     enum io_kind kind;

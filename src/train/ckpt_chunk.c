@@ -13,8 +13,8 @@
 enum { PIECE = 1 << 20, HASH_BLOCK = 4096 };
 _Static_assert((int)HASH_BLOCK <= (int)CKPT_CHUNK_BYTES_MIN, "a block lies in one chunk");
 
-/* The checksum begins with the place where the bytes belong, so that a chunk of another run, step, tensor or
- * position, itself intact, does not pass. chunk -1: the header of the file. */
+/* The checksum covers the chunk's position too, so an intact chunk of another run, step, tensor or position
+ * fails. chunk -1: the header of the file. */
 static uint32_t place_crc(const struct ckpt_manifest *m, int file, int tensor, int64_t chunk)
 {
     char place[128];
@@ -39,7 +39,7 @@ static uint64_t hash_blocks(const char *data, int64_t bytes, int64_t at)
     return sum;
 }
 
-/* The first failure of a parallel loop: the record of a worker's status is its thread's own. */
+/* The first failure of a parallel loop. The message of a worker's status is in that thread's record. */
 struct failure {
     bool claimed;
     int st;

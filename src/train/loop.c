@@ -324,8 +324,8 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     observe_metrics(l->observe, &m);
 }
 
-/* Device times of a GPU run with a trace: of some steps alone, since they cost time and a hundred kilobytes each, and
- * not of the first ones, which load, measure and capture. */
+/* Device times are recorded for some steps of a traced GPU run. Recording costs time and a hundred kilobytes
+ * per step; the first steps load, measure and capture. */
 enum { RECORD_AFTER = 3, RECORD_STEPS = 10 };
 
 static void device_times_open(const struct loop *l)
@@ -368,8 +368,8 @@ static void device_times_close(struct loop *l, const char *path)
     }
 }
 
-/* *number: the signal that asked the run to stop, 0: none; *late: train.max_minutes are over. All ranks get the same answer, so that they
- * stop after the same step: the highest signal of any, and rank 0's clock. */
+/* *number: the signal that asked the run to stop, 0: none; *late: train.max_minutes have passed. All ranks
+ * get the same answer and stop after the same step: the highest signal of any rank, and rank 0's clock. */
 static status stop_asked(struct loop *l, int *number, bool *late)
 {
     double limit = l->spec.run.train_max_minutes * 60;

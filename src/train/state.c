@@ -123,8 +123,8 @@ static status agree_answers(struct state *s)
     return st;
 }
 
-/* Elements [from, from + count) of a rank's slice of a row, to their places in the whole tensor. Of a row that has scales no slice is cut
- * out: its lines begin with blocks. */
+/* Copies elements [from, from + count) of a rank's slice of a row to their positions in the full tensor. A
+ * row with scales is never cut in the middle of a block: its lines begin with blocks. */
 struct piece {
     int row, slice;
     int64_t from, count;

@@ -43,7 +43,7 @@
 enum { BUFFER_BYTES = 4 << 20, RECORD_ALIGN = 8 };
 
 #if CUPTI_API_VERSION >= 130000
-typedef CUpti_ActivityKernel10 kernel_record; /* what is read of it lies where it lay in older ones */
+typedef CUpti_ActivityKernel10 kernel_record; /* the fields read here have the offsets of older records */
 typedef CUpti_ActivityMemcpy6 memcpy_record;
 #else
 typedef CUpti_ActivityKernel9 kernel_record;
@@ -115,7 +115,7 @@ static void CUPTIAPI buffer_wanted(uint8_t **buffer, size_t *bytes, size_t *reco
 {
     *buffer = aligned_alloc(RECORD_ALIGN, BUFFER_BYTES);
     *bytes = *buffer ? BUFFER_BYTES : 0;
-    *records_max = 0; /* as many as fit */
+    *records_max = 0; /* 0: as many as fit */
 }
 
 static const char *copy_name(uint8_t kind)
@@ -129,7 +129,7 @@ static const char *copy_name(uint8_t kind)
     }
 }
 
-/* Every record that has begun and ended has both times. */
+/* Drops records without both times. */
 static void put_activity(const char *name, uint64_t start, uint64_t end, struct activity a)
 {
     if (start == 0 || end < start) {
@@ -214,7 +214,7 @@ static void scope_pushed(const char *name, int64_t idx)
     (void)name;
     (void)idx;
     (void)cupti.cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
-                                                       (uint64_t)(kernels_scope() + 1)); /* 0: not known */
+                                                       (uint64_t)(kernels_scope() + 1)); /* 0: unknown */
 }
 
 static void scope_popped(void)
@@ -241,7 +241,7 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 
 /* ---- the source ---- */
 
-/* Between two readings of ours lies CUPTI's; of some tries, the closest pair says most. */
+/* CUPTI's clock is read between two readings of ours; the try with the closest pair is used. */
 static void read_offset(void)
 {
     int64_t closest = INT64_MAX;
