@@ -9,10 +9,10 @@
 #include <immintrin.h>
 #endif
 
-enum { BLOCK = 16384 };  /* bytes per chain: joining then costs under 2 % */
+enum { BLOCK = 16384 };  /* bytes per chain: combining then costs under 2 % */
 #define POLY 0x82f63b78u /* Castagnoli, bit-reversed */
 #define X_8_BLOCK                                                                                            \
-    0xbf455269u /* x^(8 * BLOCK) mod POLY, bit-reversed; the tests compare with the portable loop */
+    0xbf455269u /* x^(8 * BLOCK) mod POLY, bit-reversed; the tests compare it with the portable loop */
 
 uint32_t crc32c_portable(uint32_t crc, const void *data, size_t bytes)
 {
@@ -103,8 +103,7 @@ static void sha256_block(uint32_t h[8], const uint8_t *p)
                (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(s, h, sizeof s);
-    /* Instead of moving eight words each round, the words stay and their names turn: word n of round i is
-     * S(n - i). */
+    /* The eight words stay in place and their names rotate: word n of round i is S(n - i). */
     for (int i = 0; i < 64; i += 8) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {

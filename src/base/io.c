@@ -170,7 +170,7 @@ status io_sync(struct io_file *f)
 
 void io_begin_sync(struct io_file *f)
 {
-    (void)sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* a hint: its failure is io_sync's to tell */
+    (void)sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* a hint; io_sync reports failures */
 }
 
 void io_leave(struct io_file *f)
@@ -216,7 +216,7 @@ status io_pwrite(struct io_file *f, const void *data, size_t bytes, int64_t at)
 void io_abandon(struct io_file *f)
 {
     io_close(&f->fd);
-    if (f->temp[0]) unlink(f->temp); /* nothing to be done when it fails: io_sweep finds it later */
+    if (f->temp[0]) unlink(f->temp); /* if it fails, io_sweep finds the file later */
     f->temp[0] = 0;
 }
 
@@ -224,8 +224,8 @@ status io_commit(struct io_file *f)
 {
     status st = STATUS_OK;
     CHECK(f->fd >= 0, "'%s' is not open for writing", f->path);
-    /* After a failed fsync the kernel has marked the pages clean: a second try would lie, so the file is
-     * given up. */
+    /* After a failed fsync the kernel has marked the pages clean. A second try would succeed without writing,
+     * so the file is discarded. */
     if (SYS(fsync(f->fd)) != 0) st = FAIL_ERRNO("sync", f->path);
     int fd = f->fd;
     f->fd = -1;

@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* The new entry is durable only when its parent is synced. */
+/* The new entry is durable only after its parent is synced. */
 static status sync_parent(const char *path)
 {
     char parent[PATH_MAX];
@@ -53,7 +53,7 @@ status io_sync_dir(const char *path)
     int fd = (int)SYS(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0) return FAIL_ERRNO("open directory", path);
     status st = STATUS_OK;
-    /* EINVAL: a file system without this notion, such as some network ones. */
+    /* EINVAL: a file system without directory sync, such as some network ones. */
     if (SYS(fsync(fd)) != 0 && errno != EINVAL) st = FAIL_ERRNO("sync directory", path);
     if (io_int_close(fd) != 0 && st == STATUS_OK) st = FAIL_ERRNO("close directory", path);
     return st;
@@ -72,7 +72,7 @@ status io_swap_dir(const char *a, const char *b, bool *swapped)
     return FAIL_ERRNO("exchange a directory with", b);
 }
 
-/* Removes `name` in directory `at`, a tree or not; never through a link. */
+/* Removes `name` in directory `at`, a tree or not; never follows a link. */
 static status remove_at(int at, const char *name, const char *path)
 {
     if (SYS(unlinkat(at, name, 0)) == 0 || errno == ENOENT) return STATUS_OK;

@@ -92,7 +92,7 @@ static int32_t hex_unit(const char *p, size_t left)
     return value;
 }
 
-/* The escape at p, which is a backslash: bytes it takes, 0 when it is none; *code is what it stands for. */
+/* The escape at p, which is a backslash: returns its bytes, 0 if it is invalid; *code: its code point. */
 static size_t read_escape(const char *p, size_t left, uint32_t *code)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -180,7 +180,7 @@ static bool is_digit(const struct json_scan *j, size_t at)
     return at < j->bytes && j->text[at] >= '0' && j->text[at] <= '9';
 }
 
-/* What may follow a number or a word. */
+/* True: c may follow a number or a word. */
 static bool is_end_of_word(const struct json_scan *j, size_t at)
 {
     return at == j->bytes || (j->text[at] != 0 && strchr(" \t\r\n,]}", j->text[at]) != NULL);

@@ -17,7 +17,7 @@ static atomic_int thread_count;
 /* The sink is process-wide: a trace shows all threads of the run. */
 static scope_sink_fn *_Atomic sink_fn;
 static void *_Atomic sink_ctx;
-static _Atomic int64_t sink_set_ns; /* start of the scopes that were open already */
+static _Atomic int64_t sink_set_ns; /* starts of the scopes that are open */
 
 /* The range listener is process-wide for the same reason. */
 static void (*_Atomic range_push)(const char *name, int64_t idx);

@@ -10,7 +10,7 @@ struct record {
     const char *file;
     int line;
     char path[384];  /* of scopes */
-    char where[512]; /* the three above, once they are asked for: refusals by the million have to be cheap */
+    char where[512]; /* formatted on request only: millions of failures must be cheap */
 };
 static _Thread_local struct record record;
 
@@ -35,7 +35,7 @@ status status_fail(status st, const char *file, int line, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    /* The arguments may point into the record itself (FAIL(..., status_message())): build beside it, then copy. */
+    /* The arguments may point into the record itself (FAIL(..., status_message())): format to a copy first. */
     char text[sizeof record.message];
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);

@@ -18,7 +18,7 @@ static int min3(int a, int b, int c)
 static int distance(const char *a, const char *b)
 {
     size_t la = strlen(a), lb = strlen(b);
-    if (la > WORD_MAX || lb > WORD_MAX) return INT_MAX; /* no typing mistake */
+    if (la > WORD_MAX || lb > WORD_MAX) return INT_MAX; /* no typo */
     int d[3][WORD_MAX + 1];
     for (size_t j = 0; j <= lb; j++) d[0][j] = (int)j;
     for (size_t i = 1; i <= la; i++) {

@@ -21,7 +21,7 @@ static size_t sequence_bytes(const uint8_t *p, size_t left)
     return need;
 }
 
-/* By characters, from a place where one begins. */
+/* Character by character, from the beginning of one. */
 static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
 {
     while (at < bytes) {
@@ -32,13 +32,14 @@ static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
     return at;
 }
 
-/* The vector without its last n bytes, behind the last n bytes of the one before it. */
+/* The vector shifted by n bytes: begins with the last n bytes of the one before it. */
 #define BEHIND(before, v, n) _mm256_alignr_epi8(v, _mm256_permute2x128_si256(before, v, 0x21), 16 - (n))
 #define TWICE(...)           _mm256_setr_epi8(__VA_ARGS__, __VA_ARGS__)
 
-/* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020): what two neighbouring
- * bytes can be wrong in, one bit each, is looked up by the first one's halves and by the second one's upper
- * half; a bit that all three have is an error. Nonzero bytes of the result are errors. */
+/* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020). Each error of two
+ * neighbouring bytes has a bit. Three lookups, by the halves of the first byte and the high half of the
+ * second, give possible errors; a bit that all three have is an error. Nonzero bytes of the result are
+ * errors. */
 static __m256i block_errors(__m256i before, __m256i v)
 {
     enum {
@@ -70,13 +71,13 @@ static __m256i block_errors(__m256i before, __m256i v)
         _mm256_and_si256(_mm256_shuffle_epi8(first_high, _mm256_and_si256(_mm256_srli_epi16(back1, 4), low4)),
                          _mm256_shuffle_epi8(first_low, _mm256_and_si256(back1, low4))),
         _mm256_shuffle_epi8(second_high, _mm256_and_si256(_mm256_srli_epi16(v, 4), low4)));
-    /* Third and fourth bytes follow a continuation, which is TWO: exactly there it is right. */
+    /* Third and fourth bytes follow a continuation byte, which sets TWO: exactly there it is correct. */
     __m256i third = _mm256_or_si256(_mm256_subs_epu8(back2, _mm256_set1_epi8((char)(0xe0 - 0x80))),
                                     _mm256_subs_epu8(back3, _mm256_set1_epi8((char)(0xf0 - 0x80))));
     return _mm256_xor_si256(_mm256_and_si256(third, _mm256_set1_epi8(TWO)), pair);
 }
 
-/* Where the character begins that reaches over `at`, or `at`. */
+/* The start of the character that spans `at`, or `at`. */
 static size_t character_begin(const uint8_t *p, size_t at)
 {
     for (size_t back = 1; back <= 3 && back <= at; back++) {
@@ -93,7 +94,7 @@ size_t utf8_valid(const char *text, size_t bytes)
     size_t at = 0;
     for (; bytes - at >= 32; at += 32) {
         __m256i v = _mm256_loadu_si256((const __m256i *)(p + at));
-        /* A character that the last block left open makes its end non-ASCII, so both must be. */
+        /* If the last block ended inside a character, its end is not ASCII, so both must be. */
         if (!_mm256_movemask_epi8(_mm256_or_si256(v, before))) {
             before = v;
             continue;

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the invalid sequence at p: the first byte of a character with what may follow it, as far as that
- * goes, or one byte. */
+/* Bytes to replace at p: the first byte of a character with its valid continuation bytes, or one byte. */
 static size_t bad_bytes(const uint8_t *p, size_t left)
 {
     uint8_t c = p[0], low = 0x80, high = 0xbf;
@@ -29,7 +28,7 @@ status utf8_repair(const char *text, size_t bytes, enum utf8_invalid how, char *
     *repaired = 0;
     *out = NULL;
     if (bytes > SIZE_MAX / 3 - 1) return FAIL(STATUS_FIT, "no memory for a text of %zu bytes", bytes);
-    char *to = malloc(3 * bytes + 1); /* what is not written is never there */
+    char *to = malloc(3 * bytes + 1); /* unused entries stay unreachable */
     if (to == NULL) return FAIL(STATUS_FIT, "no memory for a text of %zu bytes", bytes);
     for (size_t at = 0; at < bytes;) {
         size_t good = utf8_valid(text + at, bytes - at);

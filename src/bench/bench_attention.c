@@ -19,7 +19,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median seconds of forward and backward on one document of `rows`; mem holds qkv, o, do, dqkv (4 + 4 x D),
+/* Median seconds of forward and backward on one document of `rows`. mem holds qkv, o, do, dqkv (4 + 4 x D),
  * lse, scratch. */
 static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, double time[2])
 {
@@ -127,7 +127,7 @@ static status on_cpu(int64_t rows, const char *isa, bool json)
                                      .hd_v = D / HEADS,
                                      .dt = DTYPE_F32};
     const size_t bytes = (size_t)rows * (8 * D + HEADS) * sizeof(float) + o.attn_scratch(&shape, ATTN_BWD);
-    struct arena arena; /* huge pages, as training has: rows of one head lie a page apart */
+    struct arena arena; /* huge pages, as in training: rows of one head are a page apart */
     TRY(arena_reserve(&arena, "bench", bytes));
     char *mem = arena_take(&arena, bytes, "attention");
     status st = STATUS_OK;

@@ -46,7 +46,7 @@ struct collectives {
     struct comm *comm;
     int rank, ranks;
     size_t bytes_max;
-    float *in, *out; /* bytes_max each, of whole shares */
+    float *in, *out; /* bytes_max each, a multiple of a share */
     void *scratch;
 };
 
@@ -55,14 +55,14 @@ static float value_at(int rank, int64_t i)
     return (float)(rng_uniform(SEED, RNG_TEST, (uint64_t)rank, (uint64_t)i) - 0.5);
 }
 
-/* The sum of element i over the ranks, in the order that comm.h promises. */
+/* The sum of element i over ranks, in the order that comm.h promises. */
 static float sum_at(const float *values, int ranks, int apart)
 {
     if (ranks == 1) return values[0];
     return sum_at(values, (ranks + 1) / 2, 2 * apart) + sum_at(values + apart, ranks / 2, 2 * apart);
 }
 
-/* What element i of the result must be; `part`: elements of a share. */
+/* The expected element i of the result; `part`: elements of a share. */
 static float expected(const struct collectives *c, enum op op, int64_t i, int64_t part)
 {
     float values[COMM_RANKS_MAX];
@@ -125,7 +125,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* *seconds: median over the runs of the slowest rank's time. The first call is not timed, and is checked. */
+/* *seconds: the median run of the slowest rank. The first call is checked, not timed. */
 static status measure(struct collectives *c, enum op op, int64_t count, int64_t runs, double *seconds)
 {
     double times[P2P_RUNS_MAX], all[COMM_RANKS_MAX];

@@ -15,7 +15,7 @@ static const char *const way_names[WAYS] = {"device to device", "host to device"
                                             "both ways, each"};
 
 struct copies {
-    struct stream s, back; /* back: the other way of both */
+    struct stream s, back; /* back: the other one of two directions */
     struct event begin, end, over;
     struct power_meter *meter;
     struct arena memory, host_memory;

@@ -24,17 +24,17 @@ enum { FORMS = 3, PRODUCTS = FORMS * sizeof layers / sizeof layers[0] };
 
 /* What to measure; NULL: all. */
 struct choice {
-    int64_t tokens, runs, seconds; /* seconds: on a GPU */
+    int64_t tokens, runs, seconds; /* seconds: only on a GPU */
     const char *isa, *layer, *form, *dt;
     bool json;
 };
 
-/* x [n, in], w [out, in], y [n, out], and room for any result. */
+/* x [n, in], w [out, in], y [n, out], and a buffer for any result. */
 struct arrays {
     void *x, *w, *y, *result;
 };
 
-/* FLOP/s of ours and oneDNN's; 0: it has none. */
+/* FLOP/s of ingot and of oneDNN; 0: not measured. */
 struct rates {
     const struct layer *layer;
     const char *form;
@@ -132,7 +132,7 @@ static void print_rates(const struct rates *r, const char *set, dtype dt, double
                r->best[0] / 1e9, 100 * r->best[0] / peak, peer);
 }
 
-/* The peak is the best of measurements spread over the GEMMs', because a shared machine's clock wanders. */
+/* The peak is the best of measurements spread over the GEMMs': the clock of a shared machine varies. */
 static status table(const struct ops sets[2], const struct arrays *t, dtype dt, const struct choice *choice)
 {
     struct rates rates[PRODUCTS];

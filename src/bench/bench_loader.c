@@ -67,8 +67,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Tokens per second of one pass over b->tokens or the set, whichever is less; the page cache is warm from
- * the second on. */
+/* Tokens per second of one pass over b->tokens or the whole set, whichever is less. From the second pass on
+ * the page cache is warm. */
 static status pass(const struct loader_bench *b, const struct samples *samples, const struct shard_set *set,
                    double *rate)
 {
@@ -122,7 +122,7 @@ static status measure(const struct loader_bench *b, const struct shard_set *set,
     return st;
 }
 
-/* Documents per second that best fit packs at start, on one thread and on all: lengths alone, no shards. */
+/* Documents per second that best fit packs at start, on one thread and on all. Uses lengths only, no shards. */
 static status measure_packing(const struct loader_bench *b)
 {
     if (b->documents == 0) return STATUS_OK;

@@ -14,8 +14,8 @@
 
 enum { ROWS = 4096, D = 4096, COUNT = ROWS * D, HD = 128, VOCAB = 50304, ARRAYS = 5, RUNS = 5 };
 
-/* The arguments that all cases share: arrays of COUNT floats, used as F32 or BF16, vectors for weights and
- * their gradients. */
+/* Arguments that all cases share: arrays of COUNT floats, used as F32 or BF16; vectors for weights and their
+ * gradients. */
 struct setup {
     struct ops ops;
     void *x[ARRAYS];
@@ -235,7 +235,7 @@ static status run_xent(struct setup *s, dtype dt)
                                            .dt = dt},
                        NULL);
 }
-/* Codes of 8 bits lie one behind the other in one array, their scales in another. */
+/* 8-bit codes are contiguous in one array, their scales in another. */
 static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype sdt)
 {
     struct step_scalars scalars = {.lr = 1e-3, .correction1 = 0.1, .correction2 = 0.05};
@@ -276,7 +276,7 @@ static status run_lion(struct setup *s, dtype dt)
     return run_update(s, dt, UPDATE_LION, DTYPE_F32);
 }
 
-/* Bytes that must move per element of the COUNT: by type of the call, and of f32 whatever it is. */
+/* Bytes that must move per element of COUNT: in the type of the call, and in f32 regardless of it. */
 static const struct {
     const char *name;
     case_fn *run;
@@ -339,8 +339,8 @@ static status measure(struct setup *s, case_fn *run, dtype dt, double *copy, dou
     return STATUS_OK;
 }
 
-/* Numbers around 1 whose two halves are the same BF16, so that they serve as either type: a NaN or a
- * subnormal would cost extra. */
+/* Numbers around 1 whose two halves are the same BF16, so they are valid as either type: NaNs or subnormals
+ * would be slow. */
 static void fill(void *x)
 {
     uint32_t *bits = x;

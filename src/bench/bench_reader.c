@@ -17,8 +17,8 @@
 
 struct sum {
     int64_t documents, failed, nulls, bytes, ids, text_bytes; /* bytes: of the records */
-    double seconds, cpu_seconds;                              /* of the clock; of all threads */
-    char message[256];                                        /* of the first that failed */
+    double seconds, cpu_seconds;                              /* wall clock; CPU time of all threads */
+    char message[256];                                        /* the first that failed */
 };
 
 static void add_document(const struct reader_batch *b, int64_t i, const char *key, XXH64_state_t *hash,

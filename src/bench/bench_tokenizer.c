@@ -15,7 +15,7 @@
 enum { ROUNDS_MAX = 101, FILE_BYTES_MAX = 1 << 30 };
 
 struct numbers {
-    double train_s, load_ms, normalize_s /* 0: nothing to do */, split_s, cold_s, warm_s, decode_s;
+    double train_s, load_ms, normalize_s /* 0: no work */, split_s, cold_s, warm_s, decode_s;
     int64_t pieces, tokens;
 };
 
@@ -31,7 +31,7 @@ static double median(double *values, int64_t count)
     return values[count / 2];
 }
 
-/* What encoding does before it looks for tokens. */
+/* What encoding does before it looks up tokens. */
 static status bench_split(const struct tokenizer *t, struct text text, int64_t rounds, struct numbers *out)
 {
     double normalize[ROUNDS_MAX], split[ROUNDS_MAX];
@@ -58,7 +58,7 @@ static status bench_split(const struct tokenizer *t, struct text text, int64_t r
     return STATUS_OK;
 }
 
-/* One round: a fresh encoder on all of the text, and the same again, when the cache knows its pieces. */
+/* One round: a fresh encoder over the text, then the same again with a warm cache. */
 static status encode_twice(const struct tokenizer *t, struct text text, double *cold, double *warm,
                            double *decode, int64_t *tokens)
 {

@@ -26,7 +26,7 @@ struct options {
     const char *preset, *precision, *recompute, *optimizer, *device, *isa;
     int64_t batch, sequence, micro, steps, threads, layers;
     bool json, eager, breakdown;
-    int rest_count; /* --section.key=value: what the flags do not name */
+    int rest_count; /* --section.key=value: keys that have no flag */
     char **rest;
 };
 
@@ -55,8 +55,8 @@ static status make_spec(const struct options *o, struct spec *s)
     return STATUS_OK;
 }
 
-/* One step's data for this rank: random tokens, one sequence per document. Memory for all of it is one
- * block, which the caller frees. */
+/* One step's data for this rank: random tokens, one sequence per document, in one block that the caller
+ * frees. */
 static int32_t *random_batch(const struct trainer *trainer, int64_t micro, struct step_batch *b,
                              struct batch *parts)
 {
@@ -103,10 +103,10 @@ static double peak_rss_gib(void)
 
 struct timing {
     double *seconds;        /* of each timed step, ascending */
-    double begin_s, cold_s; /* clock at the command's begin; from there to the end of the first step */
+    double begin_s, cold_s; /* clock at the command's start; seconds to the end of the first step */
     double first_loss, last_loss;
     struct breakdown breakdown;
-    struct power_draw draw; /* of this rank's GPU while the timed steps ran */
+    struct power_draw draw; /* of this rank's GPU during the timed steps */
 };
 
 /* MFU in both conventions, beside the rate; nothing for a GPU whose peak is not known. */
@@ -161,7 +161,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     double flops = plan_model_flops(&t->spec.model, o->sequence) * tokens / median;
     const int64_t sequences = o->batch * o->micro * t->mesh.shape.dp;
     const struct mesh_shape *mesh = &t->mesh.shape;
-    const double ranks_tokens = tokens / comm_ranks(t->mesh.world); /* this rank's GPU did as much */
+    const double ranks_tokens = tokens / comm_ranks(t->mesh.world); /* the FLOPs of this rank's GPU */
     struct stage stages[STAGES_MAX];
     double sum = 0;
     for (int64_t i = 0; i < o->steps; i++) sum += seconds[i];
@@ -212,7 +212,7 @@ static void print_result(const struct options *o, const struct trainer *t, const
     pipeline_log(&t->pipeline);
 }
 
-/* Some more steps, recorded: the timed ones are not, since recording costs time. */
+/* Records some more steps. The timed ones are not recorded, since recording costs time. */
 static status record_steps(struct trainer *t, struct step_batch *b, struct breakdown *out)
 {
     struct step_result r;
@@ -238,7 +238,7 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
         TRY(train_step(t, b, &r));
         if (i == -warm) m->first_loss = r.loss, m->cold_s = clock_s() - m->begin_s;
         if (i == -1) {
-            stages_start(); /* the first steps fill caches of GEMMs and pages: not measured */
+            stages_start(); /* the first steps warm caches: not measured */
             power_begin(meter);
         }
         if (i >= 0) m->seconds[i] = clock_s() - begin;
@@ -253,8 +253,7 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
     return STATUS_OK;
 }
 
-/* Before the first step, so that the graph's nodes are known by their scopes. Without device times the
- * bench goes on. */
+/* Before the first step, so that graph nodes get their scopes. Without device times the bench continues. */
 static bool kernels_wanted(const struct trainer *t)
 {
     if (t->dev.kind != DEV_CUDA)
@@ -273,7 +272,7 @@ static status bench_rank(struct options *o, struct comm *world)
     struct step_batch b;
     struct timing m = {.begin_s = clock_s()};
     TRY(make_spec(o, &s));
-    /* --batch and --micro are of each rank that has data of its own */
+    /* --batch and --micro are per data-parallel rank */
     const int64_t others = s.run.parallel_tensor * s.run.parallel_pipeline;
     if (comm_ranks(world) > others) s.run.train_batch_tokens *= comm_ranks(world) / others;
     parallel_threads_set((int)o->threads);

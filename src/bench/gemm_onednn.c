@@ -18,7 +18,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What a primitive is compiled for. Hashed and compared as bytes: no padding. */
+/* The key of a compiled primitive. Hashed and compared as bytes: no padding. */
 struct key {
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, accum, bias, dt, cdt;
@@ -34,7 +34,7 @@ struct entry {
 };
 
 enum { BUCKETS = 1024 };
-/* Mutable and file-wide because compiled code is worth sharing by all op tables of the process. */
+/* File-scope state: compiled code is shared by all op tables of the process. */
 static struct {
     pthread_mutex_t lock;
     dnnl_engine_t engine;
@@ -92,7 +92,7 @@ static struct entry *entry_new(const struct key *key)
     return e;
 }
 
-/* Teams shrink, and their threads end. */
+/* Teams shrink, and their threads exit. */
 static void own_free(void *at)
 {
     struct own *o = at;

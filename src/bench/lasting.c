@@ -11,11 +11,11 @@ status lasting_check(int64_t seconds)
     return FAIL(STATUS_CONFIG, "--seconds=%lld: 0 to %d", (long long)seconds, MAX);
 }
 
-enum { BATCH_MAX = 200 }; /* runs: two batches stay below what a stream takes before a launch waits */
+enum { BATCH_MAX = 200 }; /* runs: two batches stay below the number of launches that a stream queues */
 static const double batch_s = 0.03;
 
 struct marks {
-    struct event begin, end[2]; /* end: of batches with even and with odd numbers */
+    struct event begin, end[2]; /* end: of even and of odd batches */
 };
 
 static status batch_queue(struct stream *s, const struct lasting_work *w, int64_t first, int64_t count,
@@ -36,7 +36,7 @@ static status keep_busy(struct stream *s, struct power_meter *meter, double seco
     TRY(dev_sync(s));
     const double batch = fmin(BATCH_MAX, fmax(1, floor(batch_s / (clock_s() - begin))));
     const double warm_ms = 250 * seconds;
-    double warm = 0, ms = 0; /* when the measured part began, and what is done */
+    double warm = 0, ms = 0; /* start of the measured part; elapsed so far */
     int64_t counted = 0;
     TRY(dev_event_record(s, &m->begin));
     TRY(batch_queue(s, w, 0, (int64_t)batch, &m->end[0]));

@@ -23,7 +23,7 @@ static const struct row {
 #include "bench/targets.def"
 #undef TARGET
 };
-/* By the first letters of what was measured. */
+/* By the first letters of the measurement's name. */
 static const struct look {
     const char *what, *text;
 } looks[] = {
@@ -38,7 +38,7 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* GB/s or us; 0: machine.def does not say. */
+/* GB/s or us; 0: machine.def has no value. */
 static double value_of(const struct row *r, const struct machine *m)
 {
     switch (r->rate) {
@@ -58,7 +58,7 @@ int target_find(const char *card, const char *what, size_t bytes, enum target_un
     const struct machine *m = machine_of_gpu(card);
     int found = 0;
     if (m == NULL) return 0;
-    for (int own = 1; own >= 0 && !found; own--) /* rows of the machine, then those of any */
+    for (int own = 1; own >= 0 && !found; own--) /* rows of this machine first, then rows of any */
         for (int i = 0; i < ROWS; i++) {
             const struct row *r = &rows[i];
             const bool time = r->rate == RATE_US;

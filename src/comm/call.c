@@ -48,7 +48,7 @@ status comm_header_check(const struct comm *c, const struct comm_header *a, int 
 {
     char who_a[COMM_TEXT], who_b[COMM_TEXT];
     if (a->sequence == b->sequence && a->bytes == b->bytes && a->op == b->op && strcmp(a->name, b->name) == 0)
-        return STATUS_OK; /* field by field: there is padding between them */
+        return STATUS_OK; /* field by field: the struct has padding */
     if (rank_b < rank_a) return comm_header_check(c, b, rank_b, a, rank_a);
     return FAIL(
         STATUS_COMM,

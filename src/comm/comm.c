@@ -13,7 +13,7 @@
 
 /* ---- a rank */
 
-/* A communicator whose members are still to be written; NULL: no memory. */
+/* A communicator without members yet; NULL: no memory. */
 static struct comm *comm_new(const char *name, int rank, int ranks)
 {
     struct comm *c = calloc(1, sizeof *c);
@@ -37,12 +37,12 @@ static void comm_free(struct comm *c)
     free(c);
 }
 
-/* torchrun's ranks learn first where their shared memory is. */
+/* Ranks of torchrun get the address of their shared memory by rendezvous. */
 static status open_world(struct comm *c, struct comm_env e)
 {
     if (e.by == COMM_BY_TORCHRUN) {
         const status met = rendezvous_open(&e, &e.fd);
-        if (met != STATUS_OK && e.rank > 0) log_error("%s", status_message()); /* no other rank may know */
+        if (met != STATUS_OK && e.rank > 0) log_error("%s", status_message()); /* no other rank may know it */
         TRY(met);
     }
     TRY(c->transport->open(c, &e));
@@ -59,7 +59,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     c->world = c;
     c->local_rank = e->local_rank;
-    c->local_ranks = e->ranks; /* mpi.c knows better */
+    c->local_ranks = e->ranks; /* mpi.c overwrites it */
     c->planes = 1;
     for (int r = 0; r < c->ranks; r++) c->members[r] = r;
     c->calls = calloc(1, sizeof *c->calls);
@@ -85,7 +85,7 @@ void comm_close(struct comm *c, status st)
     if (c->driver) c->driver->stop(c);
     device_calls_free(&c->cards);
     t->close(c, st);
-    c->groups[c->group_count++] = c; /* the last one */
+    c->groups[c->group_count++] = c; /* the world is freed last */
     for (int i = 0, count = c->group_count; i < count; i++) {
         struct comm *g = c->groups[i];
         if (g->mail.room > 0 && !g->mail.on_device) t->mail_close(g);
@@ -191,13 +191,14 @@ status comm_barrier(struct comm *c, const char *name)
 
 /* ---- groups */
 
-/* What a rank says when its communicator is split. */
+/* What each rank contributes to a split of its communicator. */
 struct wish {
     int32_t color, key, world_rank;
     uint32_t planes;
 };
 
-/* The wishes with this rank's color, by key, to the front; returns how many. Equal keys stay in the order of ranks. */
+/* Moves the wishes with this rank's color to the front, sorted by key; returns how many. Equal keys keep the
+ * order of ranks. */
 static int choose_members(struct wish *all, int ranks, int32_t color)
 {
     int count = 0;
@@ -211,7 +212,7 @@ static int choose_members(struct wish *all, int ranks, int32_t color)
     return count;
 }
 
-/* This rank's group: numbered by the lowest number that none of its ranks uses yet. */
+/* This rank's group. Its number is the lowest that none of its ranks uses yet. */
 static status make_group(struct comm *parent, const char *name, const struct wish *all, int count,
                          struct comm **out)
 {

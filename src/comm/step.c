@@ -18,7 +18,7 @@ void comm_step_begin(struct comm *c, enum comm_step step)
     device_calls_begin(c, step == COMM_STEP_REPLAY);
 }
 
-/* The ranks of each communicator have called the same there. */
+/* Checks that the ranks of each communicator made the same calls. */
 static status compare_ranks(struct comm *c)
 {
     uint64_t mine[COMM_GROUPS] = {0}, (*all)[COMM_GROUPS] = calloc((size_t)c->ranks, sizeof *all);

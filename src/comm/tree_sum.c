@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* ---- the tree: vectors of `ranks`, `apart` elements from each other: even ones plus odd ones, each by the same rule. */
+/* ---- the tree over vectors of `ranks`, `apart` elements from each other: even ranks plus odd ranks,
+ * recursively. */
 
 enum { BLOCK = 512 };
 struct terms {
@@ -102,12 +103,12 @@ status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void
                                          .out = out,
                                          .dt = dt,
                                          .stream = s}));
-    if (s) return STATUS_OK; /* GPUs have added up */
+    if (s) return STATUS_OK; /* GPUs have added already */
     add_up(&(struct terms){.x = scratch, .dt = dt, .apart = count}, c->ranks, count, out);
     return STATUS_OK;
 }
 
-/* Elements that each rank adds up: the same for all, the last ranks may have less or nothing to do. */
+/* Elements that each rank adds: the same on all; the last ranks may have fewer or none. */
 static int64_t slice(int ranks, int64_t count)
 {
     const int64_t unit = 16;
@@ -116,7 +117,7 @@ static int64_t slice(int ranks, int64_t count)
 
 size_t comm_sum_scratch(int ranks, int64_t count, dtype dt)
 {
-    /* what is sent, padded to whole slices, and what comes in */
+    /* sent data, padded to a multiple of slices, and received data */
     return ranks > 1 ? 2 * bytes_of(slice(ranks, count), dt) * (size_t)ranks : 0;
 }
 
@@ -126,7 +127,7 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
     if (c == NULL) return STATUS_OK;
     const int64_t part = slice(c->ranks, count);
     const size_t bytes = bytes_of(count, dt), padded = bytes_of(part * c->ranks, dt);
-    const bool whole = bytes == padded; /* nothing to pad: no copies */
+    const bool whole = bytes == padded; /* no padding needed: no copies */
     char *send = whole ? x : scratch, *recv = (char *)scratch + padded;
     char *own = send + (size_t)c->rank * bytes_of(part, dt);
     if (!whole) {
@@ -149,7 +150,7 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
     return whole ? STATUS_OK : dev_copy(s, x, send, bytes);
 }
 
-/* The same between GPUs, whose communicators have room for so few. */
+/* The same for GPUs: their communicators have buffers for so few scalars. */
 static status device_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
 {
     double *all = c->world->driver->scalars(c);

@@ -74,7 +74,7 @@ void dev_pinned_close(const struct dev *d, void *p)
         free(p);
 }
 
-/* First touch decides where pages lie and costs the most: all threads share it. */
+/* First touch places pages on NUMA nodes and costs most: all threads take part. */
 static void touch(char *p, size_t size)
 {
     enum { STRIDE = 1 << 25, PAGE = 4096 };
@@ -161,7 +161,7 @@ status dev_zero(struct stream *s, void *to, size_t bytes)
     return STATUS_OK;
 }
 
-/* Looks around between looks at the stream: whoever waits for other ranks must see when they are gone. */
+/* Checks the other ranks between polls of the stream: a wait must end when they abort. */
 static status wait_and_look(struct stream *s)
 {
     const double look_s = 0.05;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Of nvml.h, which comes with the toolkit alone: signatures and numbers as NVIDIA documents them (NVML API reference). */
+/* From nvml.h, which only the toolkit has: signatures and constants of NVIDIA's NVML API reference. */
 typedef struct nvmlDevice_st *nvml_device;
 enum { NVML_SUCCESS = 0, NVML_CLOCK_SM = 1, NVML_REASON_POWER_CAP = 4 };
 #define NVML_CALLS(X)                                                                                        \
@@ -26,13 +26,13 @@ struct power_meter {
 #undef X
     nvml_device device;
     pthread_t thread;
-    bool begun, running; /* the library; the thread */
+    bool begun, running; /* library opened; thread started */
     atomic_bool stop;
-    /* the thread's, until it has ended */
-    unsigned long long counter;  /* millijoules, as read last */
-    int changes;                 /* of the counter, which the GPU moves about ten times per second */
-    double first_s, last_s;      /* when the first and the last change were seen */
-    double first_mj, last_mj;    /* and what it was then */
+    /* owned by the thread until it has ended */
+    unsigned long long counter;  /* millijoules at the last read */
+    int changes;                 /* of the counter, which the GPU updates about ten times per second */
+    double first_s, last_s;      /* time of the first and of the last change */
+    double first_mj, last_mj;    /* value at those times */
     double samples, mhz, capped; /* sums */
 };
 

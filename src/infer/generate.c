@@ -11,7 +11,7 @@ int64_t generate_limit(const struct decoder *d)
     return rope < learned ? rope : learned;
 }
 
-/* Counting and real pass of the caches. */
+/* First counts the caches' memory, then allocates. */
 static void lay(struct generator *g, const struct feed_shape *shape)
 {
     dtype dt = g->acts->lay.dt;
@@ -26,7 +26,7 @@ static void lay(struct generator *g, const struct feed_shape *shape)
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
 }
 
-/* On a GPU the memory is the device's, and the logits have a copy that the host reads. */
+/* On a GPU the memory is the device's, and logits are copied to the host. */
 static status reserve(struct generator *g)
 {
     struct stream *s = g->run->stream;
@@ -78,14 +78,14 @@ static status head(struct generator *g, int64_t rows)
     return dev_sync(g->run->stream);
 }
 
-/* One visit of a block: of the prompt's rows, or of one more row. */
+/* One visit of a block: all rows of the prompt, or one more row. */
 struct at_block {
     struct generator *g;
     struct cache_at at;
 };
 
-/* The prompt: the training forward, its keys and values kept. Under PLAN_FORWARD all layers share their scratch, so each layer's
- * keys are copied before the next layer runs. */
+/* The prompt: the training forward, keeping keys and values. Under PLAN_FORWARD all layers share their
+ * scratch, so a layer's keys are copied before the next layer runs. */
 static status prefill(void *ctx, const struct visit *v)
 {
     const struct at_block *b = ctx;
@@ -140,7 +140,7 @@ status generate_append(struct generator *g, const int32_t *tokens, int64_t count
         status st = feed_put(&g->feed, &b, 1, &none);
         if (st == STATUS_OK) st = dev_upload(g->run->stream, g->length_now.data, &length, sizeof length);
         if (st == STATUS_OK) st = forward(g, &g->feed.micro[0]);
-        if (st == STATUS_OK) st = dev_sync(g->run->stream); /* the feed's memory is used again */
+        if (st == STATUS_OK) st = dev_sync(g->run->stream); /* the feed's memory is reused */
         free(positions);
         TRY(st);
         g->length += rows;

@@ -496,8 +496,8 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 static status decoder_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                           int64_t segment, double z_loss, const struct exec *r)
 {
-    const bool more = d->spec.mtp_depth > 0;     /* MTP: the gradient from its modules is in a->grad */
-    const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
+    const bool more = d->spec.mtp_depth > 0;            /* MTP: the gradient from its modules is in a->grad */
+    const int64_t end = d->spec.layer_count + 1;        /* the unit of norm and head */
     const bool early = d->spec.tied_embeddings || more; /* the first gradient of the table is written here */
     if (early) TRY(unit_grad_enter(r->params, 0, r->stream));
     TRY(unit_grad_enter(r->params, end, r->stream));

@@ -242,8 +242,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
-    m->grads += sync_pending(groups) * (stage->count - stage->tables) *
-                b.grad; /* partial sums of the tree */
+    m->grads += sync_pending(groups) * (stage->count - stage->tables) * b.grad; /* partial sums of the tree */
     /* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, and the ends of
      * the model, which share a slot unless both are in use at once (parallel/zero.h). */
     if (last) layer_max = fmax(layer_max, module);

@@ -197,8 +197,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->param_other = (double)m.param.peak - count * (state.weight + state.master);
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
-    s->moments.bytes =
-        (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
+    s->moments.bytes = (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
     s->act_fixed = (double)without.act.peak - layers;
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */

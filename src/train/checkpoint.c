@@ -214,8 +214,7 @@ static status place(const char *dir, const char *tmp, int64_t step)
         if (io_remove_tree(tmp) != STATUS_OK) log_warn("%s; left for the next save", status_message());
         return STATUS_OK;
     }
-    TRY(discard(dir, path,
-                step)); /* this file system cannot swap names: older checkpoints cover the gap */
+    TRY(discard(dir, path, step)); /* this file system cannot swap names: older checkpoints cover the gap */
     return io_rename_dir(tmp, path);
 }
 

@@ -19,8 +19,8 @@ enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 5
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 static const double sample_ms = 4;
 
-/* As models train. Lengths of documents: `len` each; or as 1, 2, .. docs, out of order, `len` in all; or
- * half of `len`, `len` and one and a half of it in turn. */
+/* Typical shapes of training. Documents have `len` rows each; or 1, 2, .. parts, shuffled, `len` in all; or
+ * half of `len`, `len` and 1.5 `len`, alternating. */
 enum lengths { EQUAL, MIXED, HALVES };
 struct shape {
     int64_t docs, len, heads, heads_kv, hd, window;
@@ -53,15 +53,15 @@ enum { BACKENDS = sizeof backends / sizeof *backends };
 struct call {
     struct attn_fwd_args fwd;
     struct attn_bwd_args bwd;
-    void *qkv, *grad; /* what is random */
+    void *qkv, *grad; /* filled with random numbers */
     size_t qkv_bytes, grad_bytes;
     int32_t cu[DOCS_MAX + 1];
-    double pairs; /* of a head, that are not masked */
+    double pairs; /* of a head, without masked ones */
 };
 
 struct card {
     struct dev dev;
-    struct stream s; /* its op set is that of the backend at work */
+    struct stream s; /* the op set of the current backend */
     struct ops ops;
     struct event begin, end;
     struct power_meter *meter;
@@ -75,7 +75,7 @@ struct card {
 
 /* ------------------------------------------------------------------ what is measured */
 
-/* The reference computes one row after another: documents small enough to wait for. */
+/* The reference computes row by row: documents are short enough to wait for. */
 static struct shape shape_for(const struct backend *b, int i)
 {
     struct shape s = shapes[i];
@@ -86,7 +86,7 @@ static struct shape shape_for(const struct backend *b, int i)
     return s;
 }
 
-/* Where documents begin; the longest one. */
+/* Offsets of documents; the longest one. */
 static int64_t documents(const struct shape *s, int32_t cu[DOCS_MAX + 1])
 {
     const int64_t parts = s->docs * (s->docs + 1) / 2;
@@ -111,7 +111,7 @@ static double pairs_of(const struct shape *s, const int32_t *cu)
     return pairs;
 }
 
-/* The backward call of a forward call. */
+/* The backward call that belongs to a forward call. */
 static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const void *grad, bf16 *dqkv,
                                         void *scratch)
 {
@@ -352,7 +352,7 @@ static void print_pass(const struct card *c, const struct call *k, int pass, boo
     fflush(stdout);
 }
 
-/* A backend that does not serve the shape says why. */
+/* Prints why a backend does not support the shape. */
 static void print_refusal(int pass, bool json)
 {
     const char *name = pass == BWD ? "bwd" : "fwd";
@@ -421,7 +421,7 @@ static status run_all(struct card *c, const struct attention_bench *b)
     TRY(dev_stream_open(&c->dev, &c->s));
     TRY(dev_event_open(&c->dev, &c->begin));
     TRY(dev_event_open(&c->dev, &c->end));
-    TRY(ops_cuda(&c->ops, NULL, &(struct cuda_options){0})); /* sizes alone */
+    TRY(ops_cuda(&c->ops, NULL, &(struct cuda_options){0})); /* sizes only */
     TRY(memory_open(c, b));
     TRY(square(c, b->runs));
     if (!b->json)

@@ -19,7 +19,7 @@ static size_t whole(size_t bytes)
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-/* in, out and `scratch` bytes in one piece of ordinary memory. */
+/* in, out and `scratch` bytes, contiguous in ordinary memory. */
 static status take_memory(struct col *c, size_t scratch)
 {
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench collectives", 2 * whole(c->bytes) + whole(scratch)));
@@ -157,7 +157,7 @@ static status nccl_call(struct col *c, enum col_op op, int64_t count)
 
 /* ---- peer */
 
-/* What a rank tells the others of its memory. */
+/* What each rank publishes about its memory. */
 struct offer {
     int32_t local_rank, offered;
     cudaIpcMemHandle_t handle;
@@ -180,7 +180,7 @@ static const enum p2p_op p2p_ops[] = {[COL_ALL_REDUCE] = P2P_ALL_REDUCE,
                                       [COL_REDUCE_SCATTER] = P2P_REDUCE_SCATTER,
                                       [COL_ALL_TO_ALL] = P2P_ALL_TO_ALL};
 
-/* Addresses of the others' buffers here; they lie in their memory as this rank's do in its own. */
+/* Addresses of the other ranks' buffers here, at the same offsets as this rank's own. */
 static status map_memory(struct col *c, const struct offer *all)
 {
     char *const base = (char *)c->memory.base;
@@ -224,7 +224,7 @@ static void p2p_sched_close(struct col *c, bool broken)
     (void)cudaDeviceSynchronize();
     for (int r = 0; r < c->ranks && r < P2P_RANKS_MAX; r++)
         if (c->mapped[r]) (void)cudaIpcCloseMemHandle(c->mapped[r]);
-    if (!broken) (void)!comm_barrier(c->comm, "memory is let go"); /* before it goes */
+    if (!broken) (void)!comm_barrier(c->comm, "memory is let go"); /* before it is unmapped */
     arena_free(&c->memory);
 }
 

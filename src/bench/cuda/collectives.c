@@ -24,9 +24,9 @@ struct best {
     const struct col_path *path[2];
 };
 
-/* ---- the ranks together */
+/* ---- all ranks together */
 
-/* Who failed and why, on all ranks: *whole is the first such status. */
+/* All ranks learn the first failure: *whole is the first such status. */
 static status agree(struct col *c, status st, status *whole)
 {
     struct word {
@@ -65,7 +65,7 @@ static enum p2p_numbers numbers_of(const struct col *c)
     return c->ranks > P2P_RANKS_MAX ? P2P_WHOLE : c->path->numbers;
 }
 
-/* Results are poison before; what works in place has its input there. */
+/* Results are poisoned first; in-place collectives get their input there. */
 static status prepare(struct col *c, enum col_op op, int64_t count)
 {
     const size_t bytes = (size_t)count * sizeof(float);
@@ -114,7 +114,7 @@ static status capture(struct col *c, enum col_op op, int64_t count, int times, s
     return st != STATUS_OK ? st : end;
 }
 
-/* One call, by itself or from a graph of its own, and its result. */
+/* One call, eager or from a graph of its own, and its result. */
 static status checked(struct col *c, enum col_op op, int64_t count, bool graph)
 {
     struct graph g = {0};
@@ -161,7 +161,7 @@ static status measure(struct col *c, enum col_op op, int64_t count, bool graph, 
     TRY(checked(c, op, count, graph));
     status st = graph ? capture(c, op, count, times, &g) : STATUS_OK;
     if (st == STATUS_OK) st = timed(c, op, count, times, graph ? &g : NULL, us);
-    if (st == STATUS_OK && !in_place(c, op)) st = verify(c, op, count, graph); /* what the timed ones left */
+    if (st == STATUS_OK && !in_place(c, op)) st = verify(c, op, count, graph); /* what the timed calls left */
     dev_graph_close(&c->dev, &g);
     return st;
 }
@@ -297,11 +297,11 @@ static status find_hosts(struct col *c)
     TRY(comm_all_gather(c->comm, "places", &mine, all, sizeof mine, NULL));
     c->one_host = true;
     for (int r = 0; r < c->ranks; r++)
-        c->one_host &= all[r] == r; /* the first rank of another host is its 0 */
+        c->one_host &= all[r] == r; /* the first rank of another host has local rank 0 */
     return STATUS_OK;
 }
 
-/* Two buffers and twice as much to work with; a tenth of the memory is NCCL's and others'. */
+/* Two buffers and scratch of twice the size; a tenth of the memory is for NCCL and others. */
 static status size_memory(struct col *c)
 {
     const size_t room = c->dev.bytes_free / 10 * 9 / 4,

@@ -21,8 +21,8 @@ enum { QKV, OUT, UP, DOWN, HEAD, LAYERS };
 enum { SEARCHED, FIRST, SETS };
 static const char *const form_names[FORMS] = {"fwd", "dgrad", "wgrad"};
 static const char *const layer_names[LAYERS] = {"qkv", "out", "up", "down", "head"};
-static const size_t spread_bytes = (size_t)512 << 20; /* beyond the largest operands: room for copies */
-static const size_t logits_bytes = (size_t)1 << 30;   /* the head's rows are cut to it */
+static const size_t spread_bytes = (size_t)512 << 20; /* more than the largest operands: for copies */
+static const size_t logits_bytes = (size_t)1 << 30;   /* the head's rows are cut to fit */
 static const double round_ms = 4;
 static const int64_t pattern_count = 8388593; /* random numbers; an odd period, so that rows differ */
 
@@ -31,7 +31,7 @@ struct product {
     struct gemm_args g; /* without pointers */
     size_t a_bytes, b_bytes, c_bytes;
     double median[SETS], best[SETS]; /* FLOP/s */
-    struct lasting lasting;          /* by the searched algorithm */
+    struct lasting lasting;          /* of the searched algorithm */
     char algorithm[96];
 };
 
@@ -69,7 +69,7 @@ static struct product product_of(const char *layer, int form, int64_t rows, int6
     return p;
 }
 
-/* Of one layer of a model and its head; the number of GEMMs. */
+/* The GEMMs of one layer of a model and of its head; returns how many. */
 static int products_of(struct product all[], const struct gemm_bench *b, const struct model_spec *m, dtype dt)
 {
     const int64_t heads = m->head_count * m->head_dim, kv = m->head_count_kv * m->head_dim;
@@ -110,7 +110,7 @@ static void random_numbers(void *p, dtype dt)
         const struct span at = chunk_span(c, pattern_count, GRAIN);
         for (int64_t i = at.begin; i < at.end; i++) {
             const struct rng_block r = rng_at(1, RNG_TEST, (uint64_t)i, 0);
-            float x = 0; /* four uniform ones make nearly a normal one, of variance 1 */
+            float x = 0; /* four uniform numbers make nearly a normal one, of variance 1 */
             for (int u = 0; u < 4; u++) x += (float)(r.u[u] >> 8) * 0x1p-24f - 0.5f;
             x *= 1.7320508f;
             if (dt == DTYPE_F32)
@@ -161,7 +161,7 @@ static status card_memory(struct card *c, const struct product all[], int count)
 
 /* ------------------------------------------------------------------ measuring */
 
-/* The GEMM on the i-th copy of its operands, by one of the two sets. */
+/* The GEMM on the i-th copy of its operands, by one of the two op sets. */
 static status run_once(struct card *c, const struct product *p, int set, int64_t i)
 {
     const size_t in = aligned(p->a_bytes) + aligned(p->b_bytes), out = aligned(p->c_bytes);
@@ -210,7 +210,7 @@ static status measure(struct card *c, struct product *p, int64_t rounds, int64_t
     TRY(run_once(c, p, SEARCHED, 0));
     TRY(dev_sync(&c->s));
     c->search_s += clock_s() - begin;
-    struct gemm_args g = p->g; /* the copies' pointers are aligned like the arena's */
+    struct gemm_args g = p->g; /* copies are aligned like arena pointers */
     g.a.data = g.b.data = c->in;
     g.c = c->out;
     cuda_gemm_text(&c->s, &g, p->algorithm, sizeof p->algorithm);
@@ -288,7 +288,7 @@ static status card_open(struct card *c, const struct dev *d, enum cuda_math math
     TRY(dev_stream_open(d, &c->s));
     TRY(dev_event_open(d, &c->begin));
     TRY(dev_event_open(d, &c->end));
-    cuda_gemm_slots(&c->ops); /* GEMMs alone: the other libraries stay closed */
+    cuda_gemm_slots(&c->ops); /* GEMMs only: other libraries are not opened */
     for (int i = 0; i < SETS; i++) {
         c->sets[i] = (struct cuda_set){.options = {.math = math, .gemm_candidates = i == FIRST},
                                        .sm = d->sm,
@@ -309,7 +309,7 @@ static void card_close(struct card *c)
     dev_stream_close(&c->s);
 }
 
-/* GEMMs[0] is the square one, before the others and again behind them. */
+/* GEMMs[0] is the square one, measured before and after the others. */
 static status measure_all(struct card *c, struct product products[], int count, const struct gemm_bench *b,
                           double *square)
 {

@@ -13,7 +13,7 @@
 enum { RUNS_MAX = 99 };
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 
-/* The layer's tensors, as nn/moe.c has them. Those of sorted rows are also the dense GEMMs' operands. */
+/* The layer's tensors, as in nn/moe.c. Tensors of sorted rows are also operands of the dense GEMMs. */
 struct layer {
     struct moe_bench shape;
     struct route_rule rule;
@@ -297,8 +297,7 @@ static status combine_back(struct card *c)
     return together(c, c->l.dx_route, c->l.dx);
 }
 
-/* share: of the FLOPs of all GEMMs of experts, in ninths; bytes: that must move, per sorted row and width I
- * or D. */
+/* share: of the FLOPs of all expert GEMMs, in ninths. bytes: minimum traffic per sorted row and width I or D. */
 static const struct part {
     const char *name;
     status (*run)(struct card *c);
@@ -326,7 +325,7 @@ static status all_parts(struct card *c)
     return STATUS_OK;
 }
 
-/* Dense: all slots' rows times one matrix of the expert's size. */
+/* Dense: all slots' rows times one matrix of an expert's size. */
 static status dense(struct card *c, int which)
 {
     const struct layer *l = &c->l;
@@ -356,10 +355,7 @@ enum { DENSE = 6 };
 
 /* ------------------------------------------------------------------ measuring */
 
-enum {
-    WHOLE = PARTS,
-    PRODUCTS
-}; /* behind the parts: the graph of all of them; from PRODUCTS on, dense ones */
+enum { WHOLE = PARTS, PRODUCTS }; /* after the parts: the graph of all of them; then the dense ones */
 
 static status run_once(struct card *c, const struct graph *g, int what)
 {

@@ -23,7 +23,7 @@ static const size_t copy_bytes = (size_t)1 << 30;
 static const int64_t pattern_count = (int64_t)4 << 20; /* random words */
 static const double sample_ms = 1;
 
-/* Layers as they are trained: rows of a micro-batch, widths, heads. `logits` rows are cut as memory asks. */
+/* Typical layers of training: rows of a micro-batch, widths, heads. `logits` rows are cut to fit memory. */
 struct shape {
     int64_t rows, d, f, heads, heads_kv, hd, vocab, logits;
 };
@@ -34,13 +34,13 @@ static const struct shape shapes[] = {
     {16384, 4096, 11008, 32, 8, 128, 32000, 16384},
 };
 
-/* What no call changes: in device memory, for all shapes. */
+/* What all calls share: in device memory, for all shapes. */
 struct sparse_grad {
     int32_t *tokens[sizeof shapes / sizeof *shapes], *positions;
     float *cos, *sin;
     struct step_scalars *scalars;
     struct update_chunk *chunks;
-    double embedded[sizeof shapes / sizeof *shapes]; /* different tokens among a shape's */
+    double embedded[sizeof shapes / sizeof *shapes]; /* number of distinct tokens in a shape */
 };
 struct card {
     struct dev dev;
@@ -49,18 +49,18 @@ struct card {
     struct event begin, end;
     struct arena fixed, pool;
     struct sparse_grad tables;
-    char *pattern, *operands, *copies; /* random numbers; sets of operands; what is copied, and to where */
+    char *pattern, *operands, *copies; /* random numbers; sets of operands; source and target of the copy */
     size_t operand_bytes;
 };
 
-enum phase { COUNT, FILL, RUN }; /* sum up operands; prepare what may not be random; queue the op */
+enum phase { COUNT, FILL, RUN }; /* bytes of operands; prepare what may not be random; queue the op */
 struct call {
     struct card *card;
     const struct shape *shape;
     dtype dt;
     enum phase phase;
     struct arena memory;
-    double bytes; /* that must move */
+    double bytes; /* minimum traffic */
 };
 typedef status case_fn(struct call *k);
 
@@ -119,7 +119,7 @@ static status run_layernorm_bwd(struct call *k)
          .d = d, .dt = k->dt);
 }
 
-/* A row of the projection: q, k and v heads; only the first two move. */
+/* A row of the projection: q, k and v heads; only q and k are rotated. */
 static int64_t turned(const struct shape *s)
 {
     return (s->heads + s->heads_kv) * s->hd;
@@ -165,7 +165,7 @@ static status run_rope_bwd(struct call *k)
 {
     return rope_bwd(k, false);
 }
-/* Heads of 128 + 64 elements, as in DeepSeek-V3: of q only the tails move. */
+/* Heads of 128 + 64 elements, as in DeepSeek-V3: only the 64 are rotated in q. */
 enum { NOPE = 128, TAIL = 64 };
 static status run_latent_fwd(struct call *k)
 {
@@ -254,7 +254,7 @@ static status run_embed_bwd(struct call *k)
          .dtable = take(k, DTYPE_F32, s->vocab * s->d, 2 * touched), .rows = s->rows, .d = s->d,
          .vocab = s->vocab, .dt = k->dt);
 }
-/* As the head calls it: logits and gradient of one type, in one place. */
+/* As the head calls it: logits and gradient have one type and share a buffer. */
 static status run_xent(struct call *k)
 {
     const struct shape *s = k->shape;
@@ -263,14 +263,14 @@ static status run_xent(struct call *k)
          .loss = out(k, DTYPE_F32, s->logits), .rows = s->logits, .vocab = s->vocab, .vocab_used = s->vocab,
          .grad_scale = &k->card->tables.scalars->grad_scale, .dt = k->dt, .ldt = k->dt);
 }
-/* The losses of a micro-batch: short, so a matter of latency. */
+/* The losses of a micro-batch: short, so latency counts. */
 static status run_sum(struct call *k)
 {
     CALL(sum, .x = in(k, DTYPE_F32, k->shape->rows), .out = &k->card->tables.scalars->loss_sum,
          .count = k->shape->rows, .dt = DTYPE_F32);
 }
 /* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type
- * `sdt`; of 8 bits with scales. */
+ * `sdt`; 8-bit ones with scales. */
 static status update(struct call *k, enum update_rule rule, dtype sdt)
 {
     const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK, blocks = n / QUANT_BLOCK;
@@ -278,12 +278,11 @@ static status update(struct call *k, enum update_rule rule, dtype sdt)
     float *m_scale = codes ? both(k, DTYPE_F32, blocks) : NULL,
           *v_scale = codes && two ? both(k, DTYPE_F32, blocks) : NULL;
     void *v = two ? both(k, sdt, n) : NULL;
-    if (k->phase == FILL && v) /* no negative squares */
+    if (k->phase == FILL && v) /* squares are not negative */
         return v_scale ? dev_zero(&k->card->s, v_scale, sizeof *v_scale * (size_t)blocks)
                        : dev_zero(&k->card->s, v, dtype_bytes(sdt) * (size_t)n);
     const bool half =
-        k->dt ==
-        DTYPE_BF16; /* the pattern's lower halves are those of numbers around 1, as its upper ones are */
+        k->dt == DTYPE_BF16; /* the low halves of the pattern are numbers around 1, like its high halves */
     CALL(update, .rule = rule, .p = half ? NULL : both(k, DTYPE_F32, n),
          .g = take(k, DTYPE_F32, n, 2 * (double)n), .m = both(k, sdt, n), .v = v, .m_scale = m_scale,
          .v_scale = v_scale, .w = half ? both(k, DTYPE_BF16, n) : NULL,
@@ -336,7 +335,7 @@ static const struct {
 
 /* ------------------------------------------------------------------ memory */
 
-/* Words whose halves are both numbers in BF16: random as F32 and as BF16. */
+/* Words whose halves are both valid BF16: random as F32 and as BF16. */
 static void random_words(uint32_t *words)
 {
     enum { GRAIN = 1 << 16 };
@@ -346,7 +345,7 @@ static void random_words(uint32_t *words)
         for (int64_t i = at.begin; i < at.end; i++) {
             const struct rng_block r = rng_at(1, RNG_TEST, (uint64_t)i, 0);
             float x[2];
-            for (int h = 0; h < 2; h++) /* two uniform numbers each: a triangle of deviation 1 */
+            for (int h = 0; h < 2; h++) /* two uniform numbers each: triangular, of deviation 1 */
                 x[h] = ((float)(r.u[2 * h] >> 8) - (float)(r.u[2 * h + 1] >> 8)) * 0x1p-24f * 2.4494897f;
             words[i] = (uint32_t)bf16_from_f32(x[0]) << 16 | bf16_from_f32(x[1]);
         }
@@ -375,7 +374,7 @@ out:
 
 enum { ROWS_MAX = 65536, CHUNKS_MAX = 65536 * 1024 / UPDATE_CHUNK, HALF_MAX = 64 };
 
-/* In host memory as it goes up to the device. */
+/* Operands in host memory, before the upload. */
 struct upload {
     int32_t positions[ROWS_MAX];
     struct update_chunk chunks[CHUNKS_MAX];
@@ -486,7 +485,7 @@ static status measure_pool(struct card *c, struct call *k, size_t i, void *conte
 
 /* ------------------------------------------------------------------ measuring */
 
-/* The i-th call: on the next set of operands. */
+/* The i-th call uses the next set of operands. */
 static status call_once(struct call *k, case_fn *run, size_t set, int64_t i)
 {
     arena_attach(&k->memory, "bench ops", k->card->operands + set * (size_t)(i % set_count(set)), set, NULL);
@@ -512,7 +511,7 @@ static status fill(struct card *c, struct call *k, case_fn *run, size_t set)
     return STATUS_OK;
 }
 
-/* Milliseconds of one of `calls` calls; with run NULL, of a copy. */
+/* Milliseconds of one of `calls` calls; run NULL: of a copy. */
 static status timed(struct card *c, struct call *k, case_fn *run, size_t set, int calls, double *ms)
 {
     TRY(dev_event_record(&c->s, &c->begin));

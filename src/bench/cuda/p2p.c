@@ -61,7 +61,7 @@ double p2p_median(double *x, int64_t count)
     return x[count / 2];
 }
 
-/* One run: all GPUs that take part begin one after the other, which is short beside what they do. */
+/* One run: all participating GPUs start one after the other, which takes little of the run. */
 static status run_once(struct p2p *p, const struct p2p_task *t, double *us)
 {
     *us = 0;
@@ -187,7 +187,7 @@ static void card_close(struct p2p *p, int i)
     dev_stream_close(&c->s);
 }
 
-/* Who can read and write whose memory; switches it on. */
+/* Finds which GPUs have peer access and enables it. */
 static status reach(struct p2p *p, int i, int j)
 {
     int can = 0, native = 0;

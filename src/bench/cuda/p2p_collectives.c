@@ -36,7 +36,7 @@ static status queue_one(struct p2p *p, int i, const struct exchange *e)
     return p2p_schedule_launch(&a, &p->card[i].s);
 }
 
-/* A rank that does not come is an error, not a hang. */
+/* A rank that does not arrive is an error, not a hang. */
 static status check_flags(struct p2p *p, const struct exchange *e)
 {
     for (int i = 0; i < e->ranks; i++) {
@@ -86,7 +86,7 @@ static status verify(struct p2p *p, const struct exchange *e)
     return STATUS_OK;
 }
 
-/* *us of one exchange; its results are checked before and after the timed ones. */
+/* *us of one collective. Its results are checked before and after the timed calls. */
 static status measure(struct p2p *p, struct exchange *e, double *us)
 {
     const size_t bytes = (size_t)(e->count * e->ranks) * sizeof(float);
@@ -122,7 +122,7 @@ static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
     return st;
 }
 
-/* All ways of an op at one size; the best one is judged. */
+/* All algorithms of an op at one size; the best one is judged. */
 static status run_size(struct p2p *p, enum p2p_op op, int ranks, int64_t count)
 {
     double us[P2P_ALGO_COUNT] = {0};

@@ -30,7 +30,7 @@ static status inside(struct p2p *p, int i, const struct p2p_task *t)
     return dev_copy(&p->card[i].s, p->card[i].out, p->card[i].in, t->bytes);
 }
 
-/* What the host waits for one small copy, which a queue of them does not show. */
+/* Latency of one small copy, which a queue of copies would hide. */
 static status and_wait(struct p2p *p, int i, const struct p2p_task *t)
 {
     TRY(to_device(p, i, t));
@@ -51,7 +51,7 @@ static status host_row(struct p2p *p, const struct p2p_task *t, int factor)
     return STATUS_OK;
 }
 
-/* Down, then up again, and checked: both ways have carried every byte. */
+/* Downloads, uploads again and compares: both directions have carried every byte. */
 static status host_check(struct p2p *p, int i)
 {
     const struct p2p_task t = {.bytes = p->bytes};
@@ -93,7 +93,7 @@ status cuda_p2p_host(struct p2p *p)
 
 /* ---- pairs */
 
-/* GPU i's part: it sends to the other one. */
+/* GPU i's part: it sends to the other GPU. */
 static status copy_pair(struct p2p *p, int i, const struct p2p_task *t)
 {
     const int j = i == t->from ? t->to : t->from;
@@ -122,7 +122,7 @@ static status store_pair(struct p2p *p, int i, const struct p2p_task *t)
                     &p->card[i].s);
 }
 
-/* `i` has what `from` had. */
+/* Checks that `i` received the data of `from`. */
 static status pair_check(struct p2p *p, const struct p2p_task *t, int i, int from)
 {
     const struct p2p_check_args a = {
@@ -136,7 +136,7 @@ static status poison_pair(struct p2p *p, const struct p2p_task *t)
     return p2p_poison(p, t->to, t->bytes);
 }
 
-/* *us of one way; who gets what is checked after all of it. `by`: the GPUs whose streams carry it. */
+/* *us of one copy method; received data are checked after the run. `by`: the GPUs whose streams run it. */
 static status one_way(struct p2p *p, struct p2p_task *t, int from, int to, int by, double *us)
 {
     t->from = from, t->to = to, t->cards = 1u << by;
@@ -156,7 +156,7 @@ static status both_ways(struct p2p *p, struct p2p_task *t, int a, int b, double 
     return pair_check(p, t, b, a);
 }
 
-/* A flag to and fro; *us of one way. */
+/* Ping-pong of a flag; *us one way. */
 static status flags(struct p2p *p, int a, int b, double *us)
 {
     unsigned long long ns = 0;
@@ -221,13 +221,13 @@ static status pair_number(struct p2p *p, const struct pair *k, int a, int b, dou
     if (k->queue == NULL) return flags(p, a, b, x);
     if (k->both)
         TRY(both_ways(p, &t, a, b, &us));
-    else /* a load is the receiver's work, all else the sender's */
+    else /* the receiver loads; in all other methods the sender works */
         TRY(one_way(p, &t, a, b, k->queue == load_pair ? b : a, &us));
     *x = large ? rate_of(t.bytes, us) : us;
     return STATUS_OK;
 }
 
-/* How many blocks of a kernel fill a link. */
+/* How many blocks of a kernel saturate a link. */
 static status block_rows(struct p2p *p)
 {
     static const int blocks[] = {1, 4, 8, 16, 32, 64, 128};
@@ -283,8 +283,7 @@ static status store_ring(struct p2p *p, int i, const struct p2p_task *t)
     return store_pair(p, i, &next);
 }
 
-/* Share j of every GPU to GPU j, each on a stream of its own, which waits for the timed one and is waited
- * for. */
+/* Share j of every GPU to GPU j, each on a stream of its own between events of the timed stream. */
 static status copy_all(struct p2p *p, int i, const struct p2p_task *t)
 {
     struct p2p_gpu *c = &p->card[i];

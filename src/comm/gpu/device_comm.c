@@ -13,9 +13,9 @@ struct device_call_entry {
     struct comm_call call;
 };
 
-/* ---- which call a rank is in */
+/* ---- the call that a rank is in */
 
-enum { BETWEEN = 1024 }; /* calls between two steps that are remembered */
+enum { BETWEEN = 1024 }; /* calls remembered between two steps */
 
 static status note(struct comm *world, const struct comm *c, const struct comm_call *call)
 {
@@ -33,7 +33,7 @@ static status note(struct comm *world, const struct comm *c, const struct comm_c
     return STATUS_OK;
 }
 
-/* The first call that is not over, or NULL. */
+/* The first call that has not finished, or NULL. */
 static const struct device_call_entry *waiting(const struct comm *world)
 {
     const struct device_calls *l = &world->cards;
@@ -63,7 +63,7 @@ void device_calls_free(struct device_calls *l)
 
 /* ---- calls */
 
-/* In a first step every rank says what it is about to queue: data of calls that do not fit would hang, or mix. */
+/* In a first step ranks compare each call before it is queued: mismatched calls would hang or mix data. */
 static status agree(struct comm *c, const struct comm_call *call)
 {
     struct comm_header mine, *all = calloc((size_t)c->ranks, sizeof *all);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two ranks on one GPU would wait for each other for ever. */
+/* Two ranks on one GPU could deadlock. */
 static status check_gpus(struct comm *world, const struct dev *d)
 {
     struct where {
@@ -30,7 +30,7 @@ status comm_devices_open(struct comm *world, struct stream *s, enum comm_transpo
 #if INGOT_CUDA
     const struct device_comm_ops *driver = cuda_device_comm_ops();
 #else
-    const struct device_comm_ops *driver = NULL; /* nobody has a stream */
+    const struct device_comm_ops *driver = NULL; /* no rank has a stream */
 #endif
     if (world == NULL || s == NULL) return STATUS_OK;
     CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");

@@ -35,7 +35,7 @@ static void step_begin(struct p2p_schedule *s)
     s->steps[s->step_count++] = (struct p2p_schedule_step){.begin = s->move_count, .end = s->move_count};
 }
 
-/* Whom this rank reads in the step, and who reads this rank. */
+/* In this step this rank reads `wait`, and `tell` reads this rank. */
 static void step_pair(struct p2p_schedule *s, int wait, int tell)
 {
     struct p2p_schedule_step *step = &s->steps[s->step_count - 1];
@@ -78,19 +78,19 @@ static void tree(struct p2p_schedule *s, struct p2p_place from, struct p2p_place
     move(s, (struct p2p_schedule_move){.kind = P2P_TREE, .rank = s->rank, .from = from, .to = to});
 }
 
-/* Where a rank's part of a gather lies before it: its input, or what a reduction has just left in OUT. */
+/* The source of a rank's part of an all-gather: its input, or the OUT of the reduction before it. */
 static struct p2p_place part_of(const struct p2p_schedule *s, int rank)
 {
     return s->op == P2P_ALL_REDUCE ? place(P2P_OUT, rank) : place(P2P_IN, 0);
 }
 
-/* Where a reduction leaves its sum. */
+/* The destination of a reduction. */
 static struct p2p_place sum_of(const struct p2p_schedule *s)
 {
     return place(P2P_OUT, s->op == P2P_ALL_REDUCE ? s->rank : 0);
 }
 
-/* This rank's own part of the result, where it is not there yet. */
+/* Copies this rank's own part of the result if it is not in place. */
 static void copy_own(struct p2p_schedule *s)
 {
     if (s->op == P2P_ALL_GATHER) copy(s, s->rank, place(P2P_IN, 0), place(P2P_OUT, s->rank));
@@ -99,7 +99,8 @@ static void copy_own(struct p2p_schedule *s)
 
 /* ---- direct */
 
-/* All have come: their OUT may be written. In place, a rank's OUT[me] was its IN[me], which nobody but this rank reads, and has. */
+/* After the step barrier, OUT of all ranks may be written. In place, a rank's OUT[me] was its IN[me], which
+ * only this rank reads. */
 static void direct(struct p2p_schedule *s)
 {
     step_begin(s);
@@ -127,8 +128,8 @@ static void ring_gather(struct p2p_schedule *s)
 {
     const int lower = (s->rank + s->ranks - 1) % s->ranks, upper = (s->rank + 1) % s->ranks;
     for (int k = 0; k < s->ranks - 1; k++) {
-        const int c =
-            (s->rank + 2 * s->ranks - 1 - k) % s->ranks; /* what the neighbour got in the step before */
+        /* The chunk that the neighbour received in the step before. */
+        const int c = (s->rank + 2 * s->ranks - 1 - k) % s->ranks;
         step_begin(s);
         step_pair(s, lower, upper);
         if (k == 0) copy_own(s);
@@ -136,7 +137,7 @@ static void ring_gather(struct p2p_schedule *s)
     }
 }
 
-/* The partner of step k, and who has this rank as partner then. */
+/* The partner of step k, and the rank whose partner this rank is. */
 static int ring_step(struct p2p_schedule *s, int k)
 {
     const int from = (s->rank + k + 1) % s->ranks;
@@ -154,7 +155,8 @@ static void ring_all_to_all(struct p2p_schedule *s)
     }
 }
 
-/* The sum over ranks first, first + apart, ...: a node of the tree. Its other half in the node above begins at first +- apart / 2. */
+/* A node of the summation tree: the sum over ranks first, first + apart, ... Its sibling begins at first +-
+ * apart / 2. */
 struct node {
     int first, apart;
 };
@@ -181,7 +183,7 @@ static struct node beside(struct node n)
     return (struct node){n.first < half ? n.first + half : n.first - half, n.apart};
 }
 
-/* Term `rank` is read, and every sum is formed that it completes. */
+/* Reads the term of `rank` and computes every sum that it completes. */
 static void ring_term(struct p2p_schedule *s, struct sums *sums, int rank)
 {
     struct node n = leaf_of(rank, s->ranks);
@@ -195,7 +197,7 @@ static void ring_term(struct p2p_schedule *s, struct sums *sums, int rank)
         add(s, from, at, sums->at[b.first][b.apart], to);
         from = s->rank, at = to;
     }
-    if (from != s->rank) { /* nothing to add it to yet */
+    if (from != s->rank) { /* its sibling is not complete yet */
         const struct p2p_place to = place(P2P_WORK, rank);
         copy(s, from, at, to);
         at = to;
@@ -243,8 +245,7 @@ static void cube_reduce(struct p2p_schedule *s)
 {
     s->work = s->ranks;
     for (int bit = s->ranks / 2; bit > 0; bit /= 2) {
-        const int from = cube_step(s, bit),
-                  keep = s->ranks - bit; /* the bits dealt with so far, and this one */
+        const int from = cube_step(s, bit), keep = s->ranks - bit; /* the bits handled so far, and this one */
         const enum p2p_buffer have = bit == s->ranks / 2 ? P2P_IN : P2P_WORK;
         for (int c = 0; c < s->ranks; c++)
             if (((c ^ s->rank) & keep) == 0)
@@ -252,8 +253,9 @@ static void cube_reduce(struct p2p_schedule *s)
     }
 }
 
-/* Slot t of a rank: bits that were dealt with say whom it is from, the others whom it is for. A slot moves in the steps whose bit is
- * another one than the rank's, and lies in the layer of WORK of the last such step, in IN before, in OUT when none is left. */
+/* Slot t of a rank. Its handled bits are the source rank's, its other bits the destination's. A slot moves in
+ * the steps whose bit differs from the rank's. It is stored in WORK, in the layer of its last move; before,
+ * in IN; after the last move, in OUT. */
 static struct p2p_place cube_slot(const struct p2p_schedule *s, int rank, int slot, int bit)
 {
     const int moves = slot ^ rank;

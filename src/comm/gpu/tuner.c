@@ -29,7 +29,7 @@ size_t tuner_bytes(int size)
     return (size_t)TUNER_BYTES_MIN << 2 * size;
 }
 
-/* Nearest as a ratio: from twice a size on, the next one is nearer. */
+/* The nearest size by ratio. */
 static int nearest(size_t bytes)
 {
     int size = 0;

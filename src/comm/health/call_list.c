@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct call_list_entry {
-    const char *name; /* a literal of the caller */
+    const char *name; /* a string literal of the caller */
     uint64_t bytes;
     int op, way, plane;
     bool queued; /* on a GPU */
@@ -74,7 +74,7 @@ void call_list_free(struct call_list *l)
     *l = (struct call_list){.list = NULL};
 }
 
-/* FNV-1a over the collectives of one communicator: messages differ from rank to rank. */
+/* FNV-1a over the collectives of one communicator. Messages are left out: they differ between ranks. */
 uint64_t call_list_hash(const struct call_list *l, int plane)
 {
     uint64_t hash = 0xcbf29ce484222325u;

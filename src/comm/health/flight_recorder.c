@@ -16,12 +16,12 @@
 
 struct record {
     uint64_t sequence, bytes;
-    double begin_s, end_s; /* end 0: the rank is in it */
-    int32_t op, way, all;  /* all: of all ranks, not of a group */
+    double begin_s, end_s; /* end 0: the rank is in this call */
+    int32_t op, way, all;  /* all: a call of the world, not of a group */
     char comm[COMM_NAME], name[COMM_NAME];
 };
 struct ring {
-    _Alignas(128) atomic_uint count; /* calls so far */
+    _Alignas(128) atomic_uint count; /* number of calls so far */
     struct record calls[FLIGHT_RECORDER_CALLS];
 };
 struct flight_recorder {
@@ -71,7 +71,7 @@ const char *flight_recorder_last(const struct flight_recorder *f, int rank, char
     char name[COMM_NAME];
     snprintf(c.name, sizeof c.name, "%.31s", r->comm);
     snprintf(name, sizeof name, "%.31s", r->name);
-    const bool known = r->op >= 0 && r->op < COMM_OP_COUNT; /* it may be written just now */
+    const bool known = r->op >= 0 && r->op < COMM_OP_COUNT; /* it may be in the middle of a write */
     return comm_call_text(&c,
                           &(struct comm_call){.op = known ? (enum comm_op)r->op : COMM_BARRIER,
                                               .name = name,
@@ -84,7 +84,7 @@ void flight_recorder_path_set(struct flight_recorder *f, const char *path)
     snprintf(f->path, sizeof f->path, "%s", path);
 }
 
-/* ---- writing it down */
+/* ---- writing the file */
 
 static void write_record(FILE *out, int rank, const struct record *r)
 {

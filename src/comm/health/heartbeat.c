@@ -19,32 +19,32 @@
 
 enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
 #define BEAT_S 0.25
-/* Time between two looks that counts: above four of them this process itself stood still. */
+/* Longest time between two looks that counts. Above four of them, this process itself was stopped. */
 #define LOOK_S 0.05
-/* More silence for ranks of other machines: if the one that relays their signs stands still, that one is named. */
+/* Extra time for ranks of other hosts: if their relay is stopped, the relay is named. */
 #define AWAY_S  1.0
 #define GUARD_S 2.0
 
-/* One rank's, on its own cache lines. */
+/* The heartbeat of one rank, on its own cache lines. */
 struct slot {
     _Alignas(128) atomic_uint beats;
-    atomic_uint turns; /* waits that are over */
+    atomic_uint turns; /* waits completed */
     atomic_int waits;  /* it waits for others */
     atomic_int pid;
-    atomic_int ended; /* left in good order */
-    atomic_int away;  /* on another machine: written by this one's relay */
+    atomic_int ended; /* left without an error */
+    atomic_int away;  /* on another host: written by the relay of this host */
 };
 struct heartbeat {
     uint32_t magic;
     int32_t ranks;
     uint64_t bytes;
     uint8_t nonce[16];
-    atomic_int abort; /* 0, 1: being written, 2: abort_text is there */
+    atomic_int abort; /* 0; 1: being written; 2: abort_text is valid */
     char abort_text[COMM_TEXT];
     struct slot slots[];
 };
 
-/* The flight recorder comes behind the slots. */
+/* The flight recorder is stored after the slots. */
 static size_t slots_bytes(int ranks)
 {
     return sizeof(struct heartbeat) + (size_t)ranks * sizeof(struct slot);
@@ -125,7 +125,7 @@ bool heartbeat_fits(const struct heartbeat *b, int ranks, size_t bytes)
     return b->magic == MAGIC && b->ranks == ranks && b->bytes == bytes;
 }
 
-/* ---- ending together */
+/* ---- aborting all ranks */
 
 bool heartbeat_abort(struct heartbeat *b, const char *text)
 {
@@ -184,9 +184,9 @@ bool heartbeat_left(const struct heartbeat *b, int rank)
     return atomic_load(&b->slots[rank].ended) != 0;
 }
 
-/* ---- a rank's place */
+/* ---- watching */
 
-/* How long a rank was watched without a sign of life. Time in which this process itself stood still does not count. */
+/* How long a rank has sent no heartbeat. Time in which this process itself was stopped does not count. */
 struct seen {
     unsigned beats;
     double silent_s;
@@ -194,31 +194,31 @@ struct seen {
 struct watch {
     struct heartbeat *board;
     int rank;
-    double last_s;     /* when it looked last */
-    double wait_s;     /* when this wait began */
-    bool won;          /* it has ended all */
-    unsigned turns;    /* of all ranks together */
-    double stuck_s;    /* how long turns stays the same while all wait */
+    double last_s;     /* time of the last look */
+    double wait_s;     /* start of this wait */
+    bool won;          /* this rank aborted all */
+    unsigned turns;    /* sum over all ranks */
+    double stuck_s;    /* how long turns has not changed while all wait */
     struct seen *seen; /* [ranks], owned */
     pthread_t heart;
     bool heart_started;
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ending;
-    pid_t parent;         /* whoever started the ranks */
+    pid_t parent;         /* the process that started the ranks */
     bool guard;           /* under `lock` */
-    struct seen *guarded; /* [ranks], owned: what the heart sees */
-    double over_s;        /* how long all are ended */
-    atomic_bool noticed;  /* that all are ended, by this rank's own calls */
+    struct seen *guarded; /* [ranks], owned: as the heartbeat thread sees them */
+    double over_s;        /* time since the abort */
+    atomic_bool noticed;  /* this rank's own calls have seen the abort */
 };
 
-/* It has come (as far as this machine knows), and not left in good order. */
+/* The rank has started (as far as this host knows) and not left without an error. */
 static bool has_come(const struct heartbeat *b, int rank)
 {
     return atomic_load(&b->slots[rank].pid) != 0 && !heartbeat_left(b, rank);
 }
 
-/* The lowest rank that the others of the board have not heard of for too long, or -1. */
+/* The lowest rank without a heartbeat for too long, or -1. */
 static int silent_rank(const struct watch *w, struct seen *all, double passed)
 {
     int silent = -1;
@@ -305,7 +305,7 @@ bool watch_close(struct watch *w, status st)
     if (w->heart_started) {
         atomic_store(&w->noticed, true);
         if (st != STATUS_OK && st != STATUS_STOPPED) {
-            char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names its culprit */
+            char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names the failed rank itself */
             if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
             snprintf(text, sizeof text, "%s%.400s", who, status_message());
             if (heartbeat_abort(w->board, text)) w->won = true;
@@ -333,7 +333,7 @@ void watch_guard(struct watch *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A rank that does not come has no heart that could be watched. */
+/* A rank that never starts has no heartbeat to watch. */
 status watch_wait_all(struct watch *w)
 {
     const double begin = clock_s();
@@ -348,7 +348,7 @@ status watch_wait_all(struct watch *w)
     return STATUS_OK;
 }
 
-/* ---- ending what others wait for */
+/* ---- aborting */
 
 static status aborted(struct watch *w, const struct comm *c, const struct comm_call *call)
 {
@@ -379,7 +379,7 @@ status watch_lost(struct watch *w, int rank, const char *what, const struct comm
     return end_all(w, text, c, call);
 }
 
-/* ---- watching */
+/* ---- while waiting */
 
 void watch_wait_begin(struct watch *w)
 {
@@ -395,7 +395,7 @@ void watch_wait_end(struct watch *w)
     atomic_store(&s->waits, 0);
 }
 
-/* All ranks wait, and nothing changes: the calls of some of them do not fit together. */
+/* All ranks wait and nothing changes: their calls do not match. */
 static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
 {
     unsigned turns = 0;
@@ -418,7 +418,7 @@ static status check_stuck(struct watch *w, double passed, const struct comm *c, 
     return end_all(w, text, c, call);
 }
 
-/* A rank that lives, but comes too late. */
+/* A rank that is alive but too late. */
 static status check_deadline(struct watch *w, double now, const struct comm *c, const struct comm_call *call)
 {
     char busy[64], waits[64];

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define SEND_S   0.25
-#define SILENT_S 10.0 /* after which a machine from which nothing came is named */
+#define SILENT_S 10.0 /* then a host that has sent nothing is named */
 
 struct datagram {
     char magic[8];
@@ -35,7 +35,7 @@ struct heartbeat_udp {
     uint8_t key[32];
     int *here, count;                 /* owned */
     struct heartbeat_udp_peer *peers; /* owned */
-    uint64_t *heard;                  /* [peer_count] numbers of their last datagrams; owned */
+    uint64_t *heard;                  /* [peer_count] sequence numbers of their last datagrams; owned */
     int peer_count;
     uint64_t number;
     pthread_t thread;

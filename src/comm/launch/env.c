@@ -20,7 +20,7 @@ static status env_number(const char *name, int max, int *value, bool *found)
     return STATUS_OK;
 }
 
-/* The names under which launchers say which rank this is, of how many. */
+/* The variables in which launchers pass rank and rank count. */
 struct launcher {
     const char *rank, *ranks, *local, *name;
     enum comm_launcher by;
@@ -39,7 +39,7 @@ static status read_launcher(const struct launcher *l, struct comm_env *e, bool *
     TRY(env_number(l->rank, COMM_RANKS_MAX - 1, &e->rank, &rank));
     TRY(env_number(l->ranks, COMM_RANKS_MAX, &e->ranks, &ranks));
     TRY(env_number(l->local, COMM_RANKS_MAX - 1, &e->local_rank, &local));
-    if (!local) e->local_rank = e->rank; /* one machine */
+    if (!local) e->local_rank = e->rank; /* one host */
     *found = ranks && (rank || l->by == COMM_BY_LAUNCH);
     if (l->by == COMM_BY_LAUNCH ? rank != ranks : false)
         return FAIL(STATUS_CONFIG, "%s and %s do not fit each other: `%s` sets both", l->rank, l->ranks,
@@ -52,7 +52,7 @@ static status read_launcher(const struct launcher *l, struct comm_env *e, bool *
     return STATUS_OK;
 }
 
-/* The memory in which the ranks of `ingot launch` meet. */
+/* The shared memory of the ranks of `ingot launch`. */
 static status read_meeting(struct comm_env *e)
 {
     const char *how = getenv("INGOT_COMM");
@@ -69,7 +69,7 @@ status comm_env_read(struct comm_env *e)
 {
     bool found = false;
     enum { COUNT = sizeof launchers / sizeof launchers[0] };
-    if (getenv("TORCHELASTIC_RUN_ID")) /* inside of srun or mpirun, perhaps */
+    if (getenv("TORCHELASTIC_RUN_ID")) /* perhaps inside srun or mpirun */
         TRY(read_launcher(&launchers[COUNT - 1], e, &found));
     for (size_t i = 0; i < COUNT && !found; i++) TRY(read_launcher(&launchers[i], e, &found));
     if (!found) *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};

@@ -13,7 +13,7 @@ status comm_job_create(int ranks, int *fd)
     return heartbeat_create(ranks, transport_shm_bytes(ranks), fd);
 }
 
-/* The board of a job, for a process that is none of its ranks; NULL: it is not there. */
+/* The heartbeat memory of a job, for a process that is not one of its ranks; NULL: not found. */
 static struct heartbeat *visit(int fd, size_t *bytes)
 {
     struct stat st;

@@ -49,7 +49,7 @@ static_assert(sizeof(struct hello) == 40 && sizeof(struct join) == 296 && sizeof
               "messages have no padding");
 static const char hello_magic[8] = "ingotH1", join_magic[8] = "ingotJ1", answer_magic[8] = "ingotA1";
 
-/* Where the ranks meet, and what all of them must agree on. */
+/* The address of the rendezvous, and what all ranks must agree on. */
 struct meeting {
     const struct comm_env *env;
     struct rendezvous_secret secret;
@@ -114,8 +114,8 @@ status rendezvous_secret_read(struct rendezvous_secret *s)
     return path && path[0] ? secret_from_file(s, path) : STATUS_OK;
 }
 
-/* torchrun says how many ranks this machine has; when that is all of them, the meeting needs no network. Its own store may listen at
- * MASTER_PORT: then ours is the next one. */
+/* torchrun passes the number of ranks on this host. If that is all ranks, the rendezvous needs no network.
+ * torchrun's own store may listen at MASTER_PORT: then ours is the next port. */
 static status read_place(struct meeting *m)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
@@ -166,7 +166,7 @@ static status resolve(const struct meeting *m, struct addrinfo **list)
     return STATUS_OK;
 }
 
-/* ---- proofs */
+/* ---- authentication */
 
 static void prove_join(const struct meeting *m, const uint8_t host_nonce[NONCE], const struct join *j,
                        uint8_t mac[MAC])
@@ -201,7 +201,7 @@ struct guest {
     int fd, rank; /* -1: has not joined */
     double since_s;
     size_t got;
-    uint8_t nonce[NONCE]; /* what it must prove to know */
+    uint8_t nonce[NONCE]; /* its proof of the secret */
     struct join said;
 };
 struct host {
@@ -211,7 +211,7 @@ struct host {
     int count, joined, strangers;
 };
 
-/* Small enough to go into an empty socket's buffer whole. */
+/* Small enough for the empty buffer of a socket. */
 static void send_answer(const struct host *h, struct guest *g, const struct answer *plain)
 {
     struct answer a = *plain;
@@ -268,7 +268,7 @@ static void receive_guest(struct host *h)
     if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) dismiss(h, g);
 }
 
-/* Why one that knows the secret cannot join; "" when it can. */
+/* Why a rank that knows the secret cannot join; "" if it can. */
 static void object(const struct host *h, const struct join *j, char text[256])
 {
     const struct join *mine = &h->m->mine;
@@ -285,7 +285,7 @@ static void object(const struct host *h, const struct join *j, char text[256])
         if (h->guests[i].rank == (int)j->rank) snprintf(text, 256, "rank %u is here already", j->rank);
 }
 
-/* All of a join has come. False: the guest is dismissed. */
+/* A join message is complete. False: the guest is dismissed. */
 static bool let_in(struct host *h, struct guest *g)
 {
     uint8_t mac[MAC];
@@ -295,7 +295,7 @@ static bool let_in(struct host *h, struct guest *g)
         h->strangers++;
         return false;
     }
-    for (size_t i = 0; i < sizeof g->said.machine; i++) /* it may be shown */
+    for (size_t i = 0; i < sizeof g->said.machine; i++) /* it may be printed */
         if (g->said.machine[i] != 0 && (g->said.machine[i] < ' ' || g->said.machine[i] > '~'))
             g->said.machine[i] = '?';
     g->said.machine[sizeof g->said.machine - 1] = 0;
@@ -312,7 +312,7 @@ static bool let_in(struct host *h, struct guest *g)
     return false;
 }
 
-/* Reads what a guest that has not joined has to say. */
+/* Reads from a guest that has not joined. */
 static void hear(struct host *h, struct guest *g)
 {
     const ssize_t n = recv(g->fd, (char *)&g->said + g->got, sizeof g->said - g->got, MSG_DONTWAIT);
@@ -326,7 +326,7 @@ static status missing(const struct host *h)
 {
     int rank = 1;
     for (int i = 0; i < h->count; i++)
-        if (h->guests[i].rank == rank) rank++, i = -1; /* from the start again: guests are in no order */
+        if (h->guests[i].rank == rank) rank++, i = -1; /* start again: guests are in no order */
     return FAIL(STATUS_COMM, "rank %d did not come to %.100s port %s within %d seconds%s", rank, h->m->host,
                 h->m->port, MEET_S,
                 h->strangers ? "; somebody came who does not know the secret (INGOT_JOB_SECRET)" : "");
@@ -346,7 +346,7 @@ static status wait_for_all(struct host *h)
             if (h->guests[i].rank < 0)
                 polls[count++] = (struct pollfd){.fd = h->guests[i].fd, .events = POLLIN};
         (void)poll(polls, (nfds_t)count, 200);
-        for (int i = h->count - 1; i >= 0; i--) /* the last takes the place of one that is dismissed */
+        for (int i = h->count - 1; i >= 0; i--) /* a dismissed guest is replaced by the last one */
             if (h->guests[i].rank < 0) hear(h, &h->guests[i]);
         if (open && polls[0].revents) receive_guest(h);
         if (clock_s() - begin > MEET_S) st = missing(h);
@@ -355,7 +355,7 @@ static status wait_for_all(struct host *h)
     return st;
 }
 
-/* Memory is shared on one machine. */
+/* All ranks must be on one host to share memory. */
 static status same_machine(const struct host *h)
 {
     for (int i = 0; i < h->count; i++) {
@@ -391,7 +391,7 @@ static status receive_all(const struct meeting *m, int *fd)
     return st;
 }
 
-/* ---- the others */
+/* ---- ranks other than 0 */
 
 static bool receive(int fd, void *data, size_t bytes)
 {
@@ -408,10 +408,10 @@ static void wait_at_most(int fd, int seconds)
 {
     const struct timeval t = {.tv_sec = seconds};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t); /* of connect, too */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t); /* connect, too */
 }
 
-/* A connection to what says hello there, as rank 0 does; tries until it is there. */
+/* Connects and waits for the hello of rank 0; retries until it answers. */
 static status go_there(const struct meeting *m, int *out, struct hello *hello)
 {
     struct addrinfo *list;

@@ -7,7 +7,7 @@
 
 enum { SM_MIN = 80 };
 
-/* Why there is no GPU to use. */
+/* Why no GPU can be used. */
 static status no_gpu(struct dev *d, bool optional, cudaError_t err)
 {
     if (optional && (err == cudaErrorNoDevice || err == cudaErrorInsufficientDriver)) {
@@ -36,7 +36,7 @@ static status cuda_open(struct dev *d, bool optional, int local)
     cudaError_t err = cudaGetDeviceCount(&count);
     if (err == cudaSuccess && count == 0) err = cudaErrorNoDevice;
     if (err != cudaSuccess) return no_gpu(d, optional, err);
-    const int index = count == 1 ? 0 : local; /* of several ranks each may see its own GPU alone */
+    const int index = count == 1 ? 0 : local; /* with several ranks, each may see only its own GPU */
     if (index >= count)
         return FAIL(STATUS_DEVICE,
                     "rank %d of this machine has no GPU: %d are visible; start at most as many ranks", local,
@@ -77,7 +77,7 @@ static size_t cuda_bytes_used(const struct dev *d)
 static status cuda_memory(const struct dev *d, size_t bytes, const char *what, void **out)
 {
     size_t have = 0, total = 0;
-    const size_t page = 2 << 20; /* whole ones: other ranks map pages, not what lies in them (comm/) */
+    const size_t page = 2 << 20; /* whole pages: other ranks map pages (comm/) */
     cudaError_t err = cudaMalloc(out, (bytes + page - 1) / page * page);
     if (err == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -89,8 +89,8 @@ static status cuda_memory(const struct dev *d, size_t bytes, const char *what, v
     }
     TRY_CUDA(err);
     TRY_CUDA(cudaMemset(*out, 0, bytes));
-    TRY_CUDA(
-        cudaDeviceSynchronize()); /* streams do not wait for the default one: zeros would come after an upload */
+    /* Streams do not wait for the default stream: without this, zeros could overwrite an upload. */
+    TRY_CUDA(cudaDeviceSynchronize());
     return STATUS_OK;
 }
 
@@ -206,7 +206,8 @@ static status cuda_event_record(struct stream *s, struct event *e)
     return STATUS_OK;
 }
 
-/* Of a captured stamp each launch of the graph records the time; other marks order what is captured, and are gone with the capture. */
+/* A captured stamp records the time at each launch of the graph. Other captured events only order work and
+ * vanish with the capture. */
 static status cuda_event_stamp(struct stream *s, struct event *e)
 {
     enum cudaStreamCaptureStatus capture;
@@ -240,7 +241,7 @@ static status cuda_graph_end(struct stream *s, struct graph *g, bool keep)
     cudaError_t err = cudaStreamEndCapture(cuda_queue(s), &graph);
     if (!keep) {
         if (graph) (void)cudaGraphDestroy(graph);
-        (void)cudaGetLastError(); /* what invalidated the capture was reported by the op */
+        (void)cudaGetLastError(); /* the op that invalidated the capture has reported it */
         return STATUS_OK;
     }
     TRY_CUDA(err);

@@ -8,7 +8,7 @@
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 
-/* The index is the range's payload: a profiler adds ranges up by name, and shows layer and step beside it. */
+/* The index is the range's payload: a profiler sums ranges by name and shows layer and step beside it. */
 static void push(const char *name, int64_t idx)
 {
     nvtxEventAttributes_t range = {.version = NVTX_VERSION,

@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a communicator; what the world's alone has is marked. */
+/* State of a communicator; some fields are used in the world only. */
 struct device_state {
     ncclComm_t comm;
-    char *slots;             /* of messages; near */
-    unsigned messages[2][2]; /* [send, receive][way] since the last settling */
-    struct p2p_comm *near;   /* the world's */
-    struct nccl *nccl;       /* the world's; NULL before it is loaded */
-    unsigned char *marks;    /* the world's */
+    char *slots;             /* message slots in P2P memory */
+    unsigned messages[2][2]; /* [send, receive][direction] since the last sync */
+    struct p2p_comm *near;   /* world only */
+    struct nccl *nccl;       /* world only; NULL before it is loaded */
+    unsigned char *marks;    /* world only */
 };
 
 /* ---- NCCL */
 
-/* Collective over c: its first call that NCCL carries. */
+/* Creates the NCCL communicator of c. Collective: called when NCCL first carries a call of c. */
 static status join(struct comm *c)
 {
     struct device_state *first = c->world->card;
@@ -43,7 +43,7 @@ static status exchange(struct comm *c, const struct comm_call *call, const struc
     const size_t own = (size_t)c->rank * call->bytes;
     const char *send = call->send;
     char *recv = call->recv;
-    if (!comm_op_sums(call->op)) /* they take the own part where it is */
+    if (!comm_op_sums(call->op)) /* sums read the own part in place */
         TRY(dev_copy(call->stream, recv + own, send + own, call->bytes));
     TRY_NCCL(n, call->name, n->ncclGroupStart_());
     for (int k = 1; k < c->ranks; k++) {

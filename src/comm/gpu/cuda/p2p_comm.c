@@ -9,19 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call, and where each rank of its communicator has its data. */
+/* A call, and the addresses of each rank's data. */
 struct p2p_comm_route {
     const struct comm *c;
     const void *send, *result;
     size_t bytes;
     enum comm_op op;
-    char **in, **out; /* [ranks] the others' `send` and `result`; NULL: not shared. Owned: one piece */
-    bool in_shared, out_shared; /* of all ranks */
+    char **in, **out; /* [ranks] `send` and `result` of the others; NULL: not shared. One owned allocation */
+    bool in_shared, out_shared; /* on all ranks */
     int align;                  /* of all ranks' addresses and bytes; 16 at most */
 };
-/* Beside other work, what is larger goes by engines. */
+/* On a side stream, larger calls use copy engines. */
 enum { SIDE_STREAM_LL_BYTES = 64 << 10 };
-/* From here on the own part is worth a stream of its own. */
+/* From this size on the local part is copied on a stream of its own. */
 enum { OWN_BYTES = 1 << 20 };
 
 /* ---- memory */
@@ -69,7 +69,7 @@ static void unmap(struct p2p_comm_memory *m)
     *m = (struct p2p_comm_memory){0};
 }
 
-/* All ranks of c map all of what they share, or none anything. */
+/* All ranks of c map all shared memory, or no rank maps any. */
 static status share(struct p2p_comm *n, struct comm *c, void *base, size_t bytes, bool *reached)
 {
     struct offer mine = {.bytes = bytes}, *all = calloc((size_t)c->ranks, sizeof *all);
@@ -100,8 +100,8 @@ static status share(struct p2p_comm *n, struct comm *c, void *base, size_t bytes
 status p2p_comm_register(struct p2p_comm *n, struct comm *c, void *base, size_t bytes)
 {
     bool reached;
-    if (n->count == 0) return STATUS_OK;       /* the GPUs do not reach each other */
-    return share(n, c, base, bytes, &reached); /* what is not shared goes by NCCL */
+    if (n->count == 0) return STATUS_OK;       /* no peer access between the GPUs */
+    return share(n, c, base, bytes, &reached); /* what is not shared uses NCCL */
 }
 
 status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base)
@@ -112,13 +112,13 @@ status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base)
     if (i == n->count) return STATUS_OK;
     unmap(&n->memory[i]);
     n->memory[i] = n->memory[--n->count];
-    forget_routes(n); /* other memory may come to lie there */
+    forget_routes(n); /* other memory may get the same address */
     return transport_all_gather(c, "memory of GPUs is let go", &mine, all, sizeof mine);
 }
 
 status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev *d, bool wanted)
 {
-    struct p2p_comm *n = *out = calloc(1, sizeof *n); /* p2p_comm_close gives back what is there */
+    struct p2p_comm *n = *out = calloc(1, sizeof *n); /* p2p_comm_close frees what has been allocated */
     const size_t bytes = device_pages(sizeof *n->board);
     bool reached;
     if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
@@ -166,7 +166,7 @@ static const struct p2p_comm_memory *find(const struct p2p_comm *n, const void *
     return NULL;
 }
 
-/* Where rank r of c has what this rank has at p. */
+/* The address on rank r of c that corresponds to this rank's p. */
 static char *there(const struct p2p_comm *n, const struct comm *c, int r, const void *p)
 {
     const struct p2p_comm_memory *m = find(n, p, 1);
@@ -180,16 +180,16 @@ static struct p2p_comm_flags *heartbeat_of(const struct p2p_comm *n, const struc
 
 /* ---- where data lie */
 
-/* Which of a rank's memories, and where in it. */
+/* Index of a rank's memory, and the offset in it. */
 struct p2p_comm_at {
-    int64_t memory, offset; /* memory -1: none that is shared */
+    int64_t memory, offset; /* memory -1: not shared */
 };
 struct p2p_comm_places {
     struct p2p_comm_at send, result;
     int64_t align;
 };
 
-/* Where the call leaves what it is for: not the scratch of sums. */
+/* The result of the call; not the scratch of reductions. */
 static void *result_of(const struct comm_call *call)
 {
     return comm_op_sums(call->op) ? call->out : call->recv;
@@ -254,7 +254,7 @@ static bool is_route(const struct p2p_comm_route *k, const struct comm *c, const
            k->op == call->op;
 }
 
-/* Steps make the same calls in the same order: the one after the last is looked at first. */
+/* Steps repeat the same calls in the same order: try the entry after the last one first. */
 static status find_route(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
                          struct p2p_comm_route **out)
 {
@@ -290,8 +290,9 @@ static status meet(const struct p2p_comm *n, const struct comm *c, struct stream
     return p2p_comm_barrier_queue(&m, s);
 }
 
-/* What this rank has for itself, where it is much on a stream of its own: the link is for the others'. Copy engines still take it in turn with
- * them, so where nothing else needs the multiprocessors, some of those copy it. */
+/* Copies this rank's own part; a large one on a stream of its own, so that the links carry the others' parts
+ * meanwhile. Copy engines would alternate between the two, so if no compute overlaps, multiprocessors copy
+ * the own part. */
 static status copy_own(struct p2p_comm *n, const struct comm *c, const struct comm_call *call, int align,
                        bool *forked)
 {
@@ -311,7 +312,7 @@ static status copy_own(struct p2p_comm *n, const struct comm *c, const struct co
     return dev_event_record(&n->own, &n->joined);
 }
 
-/* From each of the others, a different one for each rank at a time. */
+/* Reads from all others; at any time each rank reads from a different one. */
 static status copy_others(const struct comm *c, const struct comm_call *call,
                           const struct p2p_comm_route *route)
 {
@@ -349,7 +350,7 @@ static status by_engines(struct p2p_comm *n, struct comm *c, const struct comm_c
     return call->mark ? device_set_flag(call->mark, s) : STATUS_OK;
 }
 
-/* ---- by own kernels */
+/* ---- by custom kernels */
 
 static enum p2p_op p2p_op_of(enum comm_op op)
 {
@@ -390,7 +391,7 @@ static status by_kernel(struct p2p_comm *n, const struct comm *c, const struct c
         a.out[r] = (float *)route->out[r];
         a.flags[r] = &heartbeat_of(n, c, r)->flags[c->plane];
     }
-    a.in[c->rank] = call->send; /* little needs no other, and no shared one */
+    a.in[c->rank] = call->send; /* LL needs no shared memory of its own data */
     a.out[c->rank] = result_of(call);
     return p2p_schedule_launch(&a, call->stream);
 }
@@ -418,7 +419,7 @@ static enum tuner_op tuner_op_of(const struct comm_call *call)
     return TUNER_ALL_GATHER;
 }
 
-/* The paths that serve: the same on all ranks. */
+/* The algorithms that support the call: the same on all ranks. */
 static unsigned ways_of(const struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
                         const struct p2p_comm_route *route)
 {
@@ -463,7 +464,7 @@ status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_ca
     struct p2p_comm_flags *mine = n->board, *other = heartbeat_of(n, c, comm_neighbour(c, call));
     char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
     if (sends) {
-        /* Slots are taken in turn from a settling on: until then the earlier ones were all taken out. */
+        /* Slots are used round robin since the last sync, when all of them were empty. */
         const int behind = (int)number < depth - 1 ? (int)number : depth - 1;
         TRY(p2p_comm_wait_queue(
             &(struct p2p_comm_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->gone}, s));

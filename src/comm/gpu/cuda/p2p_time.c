@@ -17,7 +17,7 @@ struct timing {
     struct p2p_comm *near;
     struct stream *s;
     char *memory;             /* [2][TUNER_BYTES_MAX], shared */
-    volatile uint32_t *words; /* the host's */
+    volatile uint32_t *words; /* in host memory */
     struct event marks[RUNS + 1];
 };
 
@@ -38,7 +38,7 @@ static struct comm_call call_of(const struct timing *t, enum tuner_op op, size_t
                               .stream = t->s};
 }
 
-/* By one path; *serves false: it does not. */
+/* Calls one algorithm; *serves: it supports the call. */
 static status call_by(const struct timing *t, struct comm *c, const struct comm_call *call,
                       enum tuner_algo path, bool *serves)
 {
@@ -91,7 +91,7 @@ static status time_path(struct timing *t, struct comm *c, const struct comm_call
     return STATUS_OK;
 }
 
-/* With fewer blocks than one path has, those of more are the same. */
+/* With fewer blocks of data than an algorithm has thread blocks, larger variants are identical. */
 static bool is_twin(const struct comm_call *call, enum tuner_algo path)
 {
     const size_t parts = call->bytes / sizeof(float) / P2P_PART_FLOATS;
@@ -104,7 +104,8 @@ static status time_op(struct timing *t, struct comm *c, enum tuner_op op, struct
         const struct comm_call call = call_of(t, op, tuner_bytes(size), c->ranks);
         for (enum tuner_algo path = 0; path < TUNER_ALGO_COUNT; path++) {
             bool serves = !is_twin(&call, path);
-            /* First without the gate: a kernel that is loaded would wait for the gate. It also says whether the path serves. */
+            /* The first run has no gate, since loading a kernel would wait for the gate. It also reports
+             * whether the algorithm is supported. */
             if (serves) TRY(call_by(t, c, &call, path, &serves));
             if (serves) TRY(time_path(t, c, &call, path, &mine->us[op][size][path]));
         }
@@ -112,7 +113,7 @@ static status time_op(struct timing *t, struct comm *c, enum tuner_op op, struct
     return STATUS_OK;
 }
 
-/* All ranks know all times, and take the slowest rank's. */
+/* All ranks learn all times and use those of the slowest rank. */
 static status agree(struct comm *c, const struct tuner *mine, struct tuner *slowest)
 {
     struct tuner all[P2P_RANKS_MAX];
@@ -126,7 +127,7 @@ static bool same_ranks(const struct comm *a, const struct comm *b)
     return a->ranks == b->ranks && memcmp(a->members, b->members, (size_t)a->ranks * sizeof *a->members) == 0;
 }
 
-/* The i-th communicator of this rank: all ranks', then its groups. */
+/* The i-th communicator of this rank: the world, then its groups. */
 static struct comm *comm_at(struct comm *world, int i)
 {
     return i == 0 ? world : world->groups[i - 1];
