@@ -19,7 +19,7 @@ static const double sync_s_default = 10;
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* A piece with its ids; *sketch goes on behind that of a whole one. */
+/* A piece with its ids; *sketch continues from the sketch of a full piece. */
 static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids, bool ends,
                           const uint32_t **sketch)
 {
@@ -108,15 +108,15 @@ static status write_slots(struct build *b, struct build_mark *mark)
     return STATUS_OK;
 }
 
-/* --- beginning ------------------------------------------------------------------------------------------ */
+/* --- start ---------------------------------------------------------------------------------------------- */
 
-/* `to` as seen from directory `from`; absolute when the two share no more than the root. */
+/* `to` relative to directory `from`; absolute if they have only the root in common. */
 static status relative_path(const char *from, const char *to, char *out, size_t size)
 {
     char a[PATH_MAX], z[PATH_MAX];
     if (!realpath(from, a)) return FAIL(STATUS_IO, "%s: cannot resolve the path", from);
     if (!realpath(to, z)) return FAIL(STATUS_IO, "%s: cannot resolve the path", to);
-    size_t same = 0; /* the common directories end here */
+    size_t same = 0; /* end of the common directories */
     for (size_t i = 0;; i++) {
         bool a_end = a[i] == '/' || !a[i], z_end = z[i] == '/' || !z[i];
         if (a_end && z_end) same = i;
@@ -156,7 +156,7 @@ static status open_tokenizer(struct build *b, const char *dir)
     return STATUS_OK;
 }
 
-/* Takes what a set of shards says of its tokenizer, where the user says nothing and no set before it did. */
+/* Adopts what a set of shards says about its tokenizer, if neither the user nor an earlier set has. */
 static status take_set(struct build *b, const struct shard_set *set, const char *input)
 {
     if (!b->tokenizer && !b->tokenizer_hash[0] && set->tokenizer_hash[0]) {
@@ -188,7 +188,7 @@ static status look_at_shards(struct build *b)
     return STATUS_OK;
 }
 
-/* The vocabulary: of the tokenizer, or as the user or the shards say. */
+/* The vocabulary: the tokenizer's, or as given by the user or the shards. */
 static status open_vocabulary(struct build *b)
 {
     const struct build_config *c = b->config;
@@ -207,8 +207,8 @@ static status open_vocabulary(struct build *b)
     return STATUS_OK;
 }
 
-/* All that decides on the output but the inputs, a setting per line. What --on-error says does not belong
- * to it: a build that was ended by a bad document may go on with another word. */
+/* Everything but the inputs that decides on the output, one setting per line. --on-error is left out: a build
+ * that a bad document ended may resume with another setting. */
 static void take_settings(struct build *b)
 {
     const struct build_config *c = b->config;
@@ -308,7 +308,7 @@ static status run(struct build *b, struct build_report *report)
     build_pipe_stop(&b->pipe);
     TRY_OUT(check_parts(b));
     TRY_OUT(build_inputs_finish(&b->inputs));
-    /* From here on a failure costs no work: the corpus is built, it only has to become visible. */
+    /* From here on a failure loses no work: the corpus is built and only needs to be published. */
     TRY_OUT(build_resume_save(b, mark));
     TRY_OUT(finish(b, report));
     st = build_resume_clear(b);

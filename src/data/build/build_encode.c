@@ -24,7 +24,7 @@ static status check_ids(const struct build *b, const int32_t *ids, int64_t count
     return STATUS_OK;
 }
 
-/* Adds a piece: text[from, to) of a document, or its ids. Its split, `begins` and `whole` are given. */
+/* Adds a piece: text[from, to) of a document, or its ids. Split, `begins` and `whole` are given. */
 static status add_piece(struct build_worker *w, struct build_ids *out, const struct reader_document *d,
                         size_t from, size_t to, struct build_piece piece, bool ends)
 {
@@ -70,7 +70,7 @@ static enum corpus_split split_of(const struct build *b, const struct build_slot
     return val ? CORPUS_VAL : CORPUS_TRAIN;
 }
 
-/* Where the last document is divided when the tail begins inside it; else its end. */
+/* The cut in the last document if the tail begins inside it; else its end. */
 static size_t tail_cut(const struct build *b, const struct build_slot *slot, int64_t i,
                        const struct reader_document *d)
 {
@@ -84,7 +84,7 @@ static size_t tail_cut(const struct build *b, const struct build_slot *slot, int
     return lf ? (size_t)(lf - d->text) + 1 : d->bytes;
 }
 
-/* The piece that begins a document, and its sketch. */
+/* The first piece of a document, and its sketch. */
 static struct build_piece first_piece(struct build_worker *w, struct build_ids *out,
                                       const struct build_slot *slot, int64_t i,
                                       const struct reader_document *d)
@@ -137,7 +137,7 @@ static status encode_record(struct build_worker *w, const struct build_slot *slo
         piece.split = CORPUS_VAL;
         if (st == STATUS_OK && cut < units) st = add_piece(w, &g->out, &d, cut, units, piece, true);
     }
-    if (st != STATUS_OK) { /* nothing of it, when it is skipped */
+    if (st != STATUS_OK) { /* a skipped document leaves nothing */
         g->out.count = before.count;
         g->out.piece_count = before.piece_count;
         g->out.sketch_count = before.sketch_count;
@@ -217,7 +217,7 @@ void build_encode_group(struct build_worker *w, struct build_slot *slot, struct 
         if (!skip || g->skipped == 0) snprintf(g->message, sizeof g->message, "%s", status_message());
         g->skipped += skip;
         if (skip) continue;
-        g->st = st; /* with its message: the error record is this thread's */
+        g->st = st; /* with its message: the error record belongs to this thread */
         return;
     }
 }

@@ -138,8 +138,8 @@ status build_journal_write(const struct build_journal *j, const char *path)
 
 /* --- the lock ------------------------------------------------------------------------------------------- */
 
-/* The lock belongs to the open file, and the kernel drops it when its holder dies. A file that was removed
- * while we waited for its lock protects nothing: then the next one is tried. */
+/* The lock belongs to the open file; the kernel drops it when its holder dies. If the file was removed while
+ * we waited, its lock protects nothing: try the next one. */
 static status lock_path(const char *path, int *fd, bool *again)
 {
     struct stat held, there;

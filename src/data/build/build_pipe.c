@@ -24,7 +24,7 @@ static void *grown(void *array, size_t room, size_t size)
     return array;
 }
 
-/* The slot's own copy of a batch, as the reader goes on at once. */
+/* Copies a batch to the slot, since the reader reuses its memory. */
 static void copy_batch(struct build_slot *s, const struct reader_batch *batch)
 {
     s->batch = *batch;
@@ -91,7 +91,7 @@ static status fill_places(const struct build *b, struct build_slot *s, const str
     return STATUS_OK;
 }
 
-/* The slot at head, once it is free; NULL: the build ends. */
+/* Returns the slot at head when it is free; NULL: the build ends. */
 static struct build_slot *free_slot(struct build_pipe *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -105,7 +105,7 @@ static struct build_slot *free_slot(struct build_pipe *p)
     return s;
 }
 
-/* Hands the slot at head over. A borrowed batch is waited for: it is the reader's. */
+/* Hands the slot at head over. A borrowed batch belongs to the reader, so this waits until it is done. */
 static void publish(struct build_pipe *p, enum build_owner owner)
 {
     pthread_mutex_lock(&p->lock);
@@ -116,7 +116,7 @@ static void publish(struct build_pipe *p, enum build_owner owner)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* A source stays open until nobody reads records of it any more: their messages name its file. */
+/* Keeps a source open while records of it are in use: error messages name its file. */
 static void retain(struct build_pipe *p, struct build_slot *s, struct build_source *source)
 {
     pthread_mutex_lock(&p->lock);
@@ -202,7 +202,7 @@ static void *reader_main(void *arg)
 
 /* --- the encoders --------------------------------------------------------------------------------------- */
 
-/* The next part that may be encoded now. */
+/* The next part that is ready to be encoded. */
 static struct build_part *take_part(struct build_pipe *p, struct build_group **of)
 {
     for (struct build_group *g = p->longs; g; g = g->next_long) {
@@ -230,7 +230,7 @@ static struct build_group *take_group(struct build_pipe *p, struct build_slot **
     return NULL;
 }
 
-/* Parts are encoded in the order of the documents: the list is, also when a later document was cut first. */
+/* Parts are encoded in document order, even if a later document was cut first. */
 static void add_long(struct build_pipe *p, struct build_group *g)
 {
     struct build_group **at = &p->longs;
@@ -305,7 +305,7 @@ void build_pipe_part_written(struct build_pipe *p, struct build_group *g)
     free(part->out.pieces);
     part->out = (struct build_ids){0};
     pthread_mutex_lock(&p->lock);
-    if (++g->part_written == g->part_count) { /* all before it are written, too: it is the first */
+    if (++g->part_written == g->part_count) { /* the first failure: everything before it is written */
         CHECK(p->longs == g, "a long document is written out of order");
         p->longs = g->next_long;
     }
@@ -326,7 +326,7 @@ void build_pipe_release(struct build_pipe *p)
     drop(p, source);
 }
 
-/* --- beginning and end ---------------------------------------------------------------------------------- */
+/* --- start and end -------------------------------------------------------------------------------------- */
 
 static status start_worker(struct build *b, struct build_worker *w)
 {

@@ -17,7 +17,7 @@ static void path_of(const struct build *b, const char *what, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s_build.%s", b->config->prefix, what);
 }
 
-/* What differs between the journal's build and this one, into `why`; false: nothing. */
+/* Writes how the journal's build differs from this one to `why`; false: no difference. */
 static bool differs(const struct build *b, const struct build_journal *j, char *why, size_t size)
 {
     const struct manifest *rows = &j->state.rows;
@@ -46,7 +46,7 @@ status build_resume_clear(struct build *b)
     snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - b->config->prefix) + 1 : 1,
              slash ? b->config->prefix : ".");
     TRY(io_sweep(path, SWEEP_DEAD));
-    /* The journal last: whoever finds one cleans up, too. */
+    /* The journal is removed last: whoever finds one also cleans up. */
     for (size_t i = 0; i < sizeof side_files / sizeof side_files[0]; i++) {
         path_of(b, side_files[i], path);
         TRY(io_remove_tree(path));
@@ -54,7 +54,7 @@ status build_resume_clear(struct build *b)
     return STATUS_OK;
 }
 
-/* A journal that cannot be gone on with: refused, or with --force removed. */
+/* A journal that cannot be resumed: an error, or with --force it is removed. */
 static status give_up(struct build *b, const char *why)
 {
     char path[PATH_MAX];
@@ -81,7 +81,7 @@ static status match(struct build *b, const struct build_journal *j, struct manif
         return corpus_publish(b->config->prefix, m);
     }
     if (remains == CORPUS_PARTS || j->state.rows.count == 0) return STATUS_OK;
-    if (remains == CORPUS_WHOLE) { /* all got their names, and the journal was not yet removed */
+    if (remains == CORPUS_WHOLE) { /* all files have their names, only the journal was left */
         snprintf(path, sizeof path, "%s_manifest.json", b->config->prefix);
         *begin = BUILD_IS_DONE;
         return manifest_read(m, path);

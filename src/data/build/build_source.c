@@ -29,7 +29,7 @@ status build_source_is_shards(const struct build_config *config, const char *inp
     static const char *const index[] = {"MMIDIDX"};
     *shards = true;
     if (config->hints.type != SHARD_TYPE_UNKNOWN) return STATUS_OK;
-    if (!io_exists(input)) { /* a pattern, or a mistake in a name, which the reader says */
+    if (!io_exists(input)) { /* a pattern, or a wrong name, which the reader reports */
         *shards = strpbrk(input, "*?[") != NULL;
         return STATUS_OK;
     }
@@ -50,7 +50,7 @@ status build_source_set(const struct build_config *config, const char *input, st
                 input);
 }
 
-/* A shard of a build that is given alone may begin within a document, which is then two. */
+/* A single shard of a build may begin inside a document, which is then counted as two. */
 static void warn_of_cut(const struct build_source *s, const char *input)
 {
     char path[4096];

@@ -17,7 +17,7 @@ static const char *const split_words[CORPUS_COUNT] = {
 struct part {                    /* one split being written */
     struct shard_writer *writer; /* NULL: no shard is open */
     struct corpus_index_writer *index;
-    struct manifest_shard *row; /* of the open shard */
+    struct manifest_shard *row; /* the open shard's row */
     int shards;
     struct manifest_sum sum;
 };
@@ -33,10 +33,10 @@ struct corpus {
     struct manifest rows[CORPUS_COUNT]; /* rows only */
 };
 
-/* OPEN and PART: of shards that are not yet visible. */
+/* OPEN and PART are files of shards that are not visible yet. */
 enum kind { KIND_OTHER, KIND_OPEN, KIND_PART, KIND_SHARD, KIND_MANIFEST, KIND_PENDING, KIND_COUNT };
 
-/* What a name in the directory is to this prefix. */
+/* The kind of a file name for this prefix. */
 static enum kind kind_of(const struct place *at, const char *name)
 {
     char prefix[512], shard[512];
@@ -57,7 +57,7 @@ static enum kind kind_of(const struct place *at, const char *name)
     return KIND_OTHER;
 }
 
-/* True when a row of m has this file, or its index. */
+/* True if a row of m has this file or its index. */
 static bool listed(const struct manifest *m, const char *name)
 {
     char index[512];
@@ -68,7 +68,7 @@ static bool listed(const struct manifest *m, const char *name)
     return false;
 }
 
-/* Counts the names of each kind; removes those of kind `remove` that `keep` (NULL: nothing) does not list. */
+/* Counts the files of each kind. Removes those of kind `remove` that `keep` (NULL: none) does not list. */
 static status survey(const struct place *at, enum kind remove, const struct manifest *keep,
                      int counts[KIND_COUNT])
 {
@@ -134,7 +134,7 @@ static void path_of(const struct place *at, const char *file, const char *end, c
     snprintf(out, PATH_MAX, "%s/%s%s", at->dir, file, end);
 }
 
-/* A file that was finished after the state was written down is open again. */
+/* If a file was finished after the last saved state, renames it back to open. */
 static status unfinish(const struct place *at, const char *file)
 {
     char open[PATH_MAX], part[PATH_MAX];
@@ -146,7 +146,7 @@ static status unfinish(const struct place *at, const char *file)
     return at_open == IO_NONE && at_part != IO_NONE ? io_rename_dir(part, open) : STATUS_OK;
 }
 
-/* Opens the shard of p->row, which has what its counts say. */
+/* Opens the shard of p->row, truncated to the row's counts. */
 static status part_open(struct corpus *c, struct part *p)
 {
     char index[512], path[PATH_MAX], temp[PATH_MAX], index_path[PATH_MAX], index_temp[PATH_MAX];
@@ -158,7 +158,7 @@ static status part_open(struct corpus *c, struct part *p)
     path_of(&c->place, index, ".part", index_path);
     path_of(&c->place, index, ".open", index_temp);
     if (goes_on) TRY(unfinish(&c->place, row->file));
-    /* Megatron's index has the name of ours, but only where it is finished. */
+    /* Megatron's index has the same name as ours, but only after the shard is finished. */
     if (goes_on && c->config.format != SHARD_MEGATRON) TRY(unfinish(&c->place, index));
     uint32_t *begins = NULL;
     if (c->config.format == SHARD_MEGATRON) TRY(corpus_index_load(index_temp, row->documents, &begins));
@@ -190,9 +190,9 @@ static status part_close(struct corpus *c, struct part *p)
 {
     if (!p->writer) return STATUS_OK;
     TRY(shard_commit(&p->writer, &p->row->xxh64));
-    if (c->config.format ==
-        SHARD_MEGATRON) { /* its own index says where documents are; ours goes at the end, as
-                                                 the last state may still say that this shard is open */
+    if (c->config.format == SHARD_MEGATRON) {
+        /* Its own index has the documents. Ours is removed at the end: the saved state may still list this shard
+         * as open. */
         corpus_index_leave(&p->index);
     } else {
         TRY(corpus_index_commit(&p->index, p->row->tokens, &p->row->index_xxh64));
@@ -258,12 +258,12 @@ status corpus_sync(struct corpus *c, struct corpus_state *state)
     }
     for (int split = 0; split < CORPUS_COUNT; split++)
         for (int i = 0; i < c->rows[split].count; i++) copy_row(&state->rows, &c->rows[split].shards[i]);
-    return io_sync_dir(c->place.dir); /* the names of new files */
+    return io_sync_dir(c->place.dir); /* names of new files */
 }
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* Takes up a row; the last one of a split goes on where the state says so. */
+/* Adopts a row of the saved state. The last shard of a split is continued if the state says so. */
 static status take_row(struct corpus *c, enum corpus_split split, const struct manifest_shard *row, bool open)
 {
     struct part *p = &c->parts[split];
@@ -317,7 +317,7 @@ status corpus_open(struct corpus **out, const struct corpus_config *config)
     TRY_OUT(place_of(&c->place, config->prefix));
     TRY_OUT(io_make_dirs(c->place.dir));
     TRY_OUT(survey(&c->place, KIND_OTHER, NULL, counts));
-    /* Shards beside a pending manifest are what an interrupted build left: nobody can use them. */
+    /* Shards beside a pending manifest are left from an interrupted build and unusable. */
     if (!config->force && !counts[KIND_PENDING] && counts[KIND_MANIFEST] + counts[KIND_SHARD] > 0) {
         st = FAIL(STATUS_CONFIG, "%s: there are shards with this prefix already; --force replaces them",
                   config->prefix);
@@ -343,7 +343,7 @@ static status give_name(const struct place *at, const char *file)
     return at_from != IO_NONE || at_to == IO_NONE ? io_rename_dir(from, to) : STATUS_OK;
 }
 
-/* From the pending manifest to the valid one; may be done again after a kill anywhere in it. */
+/* Renames the pending manifest to the valid one. Can be repeated after a kill at any point. */
 static status publish(const struct place *at, const struct manifest *m)
 {
     char file[512], from[PATH_MAX], to[PATH_MAX];
@@ -423,7 +423,7 @@ void corpus_abandon(struct corpus **out)
     if (!*out) return;
     struct place at = (*out)->place;
     corpus_leave(out);
-    /* what stays, the next build removes */
+    /* the next build removes what stays */
     (void)remove_kind(&at, KIND_OPEN, NULL);
     (void)remove_kind(&at, KIND_PART, NULL);
 }

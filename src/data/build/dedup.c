@@ -11,7 +11,7 @@
 enum { SEGMENTS = 256, SEGMENT_ROOM = 64, BUFFER_HASHES = 4096 };
 
 struct segment {
-    struct dedup_hash *slots; /* {0, 0}: free */
+    struct dedup_hash *slots; /* {0, 0}: empty slot */
     size_t room, used;
 };
 struct dedup {
@@ -39,7 +39,7 @@ void dedup_prefetch(const struct dedup *d, struct dedup_hash h)
     if (s->room) __builtin_prefetch(&s->slots[first_of(s, h)]);
 }
 
-/* The slot of h, or the free one where it belongs. */
+/* The slot of h, or the empty slot for it. */
 static struct dedup_hash *slot_of(const struct segment *s, struct dedup_hash h)
 {
     size_t i = first_of(s, h);

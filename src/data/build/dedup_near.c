@@ -38,9 +38,9 @@ status dedup_sketcher_open(struct dedup_sketcher **out)
         bool upper = c >= 'A' && c <= 'Z';
         s->lower[c] = (uint8_t)(upper ? c + 32 : c);
         bool letter = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-        if (letter || (c >= 0xc3 && c <= 0xe1)) s->kind[c] = LETTER; /* leads U+00C0 to U+1FFF */
+        if (letter || (c >= 0xc3 && c <= 0xe1)) s->kind[c] = LETTER; /* lead bytes of U+00C0 to U+1FFF */
         if (c >= 0x80 && c < 0xc0) s->kind[c] = CONTINUATION;
-        if (c >= 0xe3) s->kind[c] = ALONE; /* U+3000 on; U+2000 to U+2FFF and U+0080 to U+00BF separate */
+        if (c >= 0xe3) s->kind[c] = ALONE; /* from U+3000; U+2000 to U+2FFF and U+0080 to U+00BF separate */
     }
     return STATUS_OK;
 }
@@ -58,7 +58,7 @@ static void add_shingle(const struct dedup_sketcher *s, uint32_t x, uint32_t *re
     }
 }
 
-/* The hash of the next word from *at on; false at the end. */
+/* The hash of the next word after *at; false at the end. */
 static bool next_word(const struct dedup_sketcher *s, const uint8_t *p, size_t bytes, size_t *at,
                       uint64_t *word)
 {
@@ -207,8 +207,8 @@ static void compare(const struct row *rows, int64_t a, int64_t b, uint64_t *foun
     add_example(r, (struct dedup_pair){rows[a].record, rows[b].record, similarity});
 }
 
-/* Every document of a group is compared with the group's first and with the one before it: all pairs would be
- * quadratic where thousands of pages share one template. */
+/* Compares each document of a group with the group's first and with the one before it. All pairs would be
+ * quadratic where thousands of pages share a template. */
 static void scan_band(const struct row *rows, int64_t count, int band, struct entry *entries, uint64_t *found,
                       struct dedup_near_report *r)
 {

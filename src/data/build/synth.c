@@ -10,7 +10,7 @@ enum {
     END = 0,
     BLANK = 1,
     SIGN = 2,
-    BEHIND = 3 /* ids of copy's symbols begin here, of mqar's one earlier */
+    BEHIND = 3 /* first id of copy's symbols; mqar's begin one earlier */
 };
 enum { HEADER_BYTES = 1024 };
 
@@ -26,7 +26,7 @@ static int64_t keys_of(const struct synth_config *c)
     return (c->vocab_size - SIGN) / 2;
 }
 
-/* Places for queries: pairs of tokens behind the list of keys and values. */
+/* Slots for queries: pairs of tokens after the list of keys and values. */
 static int64_t places_of(const struct synth_config *c)
 {
     return (c->length - 1 - 2 * c->items) / 2;
@@ -74,7 +74,7 @@ static int by_key(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* A stream of random numbers of one sample. */
+/* The random numbers of one sample. */
 struct dice {
     uint64_t seed, sample, at;
 };
@@ -83,8 +83,8 @@ static double roll(struct dice *d)
     return rng_uniform(d->seed, RNG_SYNTH, d->sample, d->at++);
 }
 
-/* `count` of the ids [0, of) without replacement, in the order drawn; id i has weight (i + 1)^(power - 1): the smallest of exponential
- * waiting times at these rates. */
+/* Draws `count` of the ids [0, of) without replacement, in order; id i has weight (i + 1)^(power - 1). They
+ * are the smallest of exponential waiting times at these rates. */
 static void choose(struct dice *d, int64_t of, double power, int64_t count, struct draw *space, int32_t *out)
 {
     for (int64_t i = 0; i < of; i++)
@@ -148,7 +148,7 @@ static status write_header(const struct synth_config *c, int64_t count, struct i
     return io_write(f, header, sizeof header);
 }
 
-/* Tokens as they come; the mask, which stands behind them, is kept: a bit for each. */
+/* Tokens are written at once; the mask, one bit each, is kept and written after them. */
 static status write_samples(const struct synth_config *c, enum synth_split split, struct io_file *f,
                             uint8_t *mask, int32_t *tokens, uint8_t *answers, void *space)
 {

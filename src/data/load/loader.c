@@ -49,8 +49,7 @@ int64_t loader_sample(const struct loader_config *c, int64_t step, int64_t m, in
     return ((step * c->micro_count + m) * ranks + c->rank) * c->sequences + q;
 }
 
-/* A micro-batch is done: counts it, and moves `filled` on when its step, and perhaps later ones, are
- * complete. */
+/* Counts a finished micro-batch, and advances `filled` past all steps that are complete. */
 static void finish(struct loader *l, int64_t step, int64_t m, status st, const struct fill_count *count)
 {
     struct ring_slot *r = &l->slots[step % l->depth];
@@ -66,7 +65,7 @@ static void finish(struct loader *l, int64_t step, int64_t m, status st, const s
     while (next = &l->slots[l->filled % l->depth],
            next->done == l->config.micro_count && next->slot.batch.step == l->first_step + l->filled) {
         l->filled++;
-        if (next->error != STATUS_OK) l->stop = true; /* nothing behind it will be asked for */
+        if (next->error != STATUS_OK) l->stop = true; /* nothing behind it will be used */
     }
     pthread_cond_signal(&l->can_take);
 }
@@ -101,8 +100,7 @@ static void *prefetch(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's business: a handler that runs in a worker could not stop the loop in order.
- */
+/* Workers block signals: a handler in a worker could not stop the loop in order. */
 static status start_threads(struct loader *l, int threads)
 {
     sigset_t all, before;
@@ -200,7 +198,7 @@ status loader_next(struct loader *l, const struct step_batch **out)
     }
     pthread_mutex_unlock(&l->mutex);
     l->wait_ns += clock_ns() - begin;
-    return *out ? STATUS_OK : FAIL(r->error, "%s", r->message); /* no thread writes it any more */
+    return *out ? STATUS_OK : FAIL(r->error, "%s", r->message); /* no thread writes to it */
 }
 
 double loader_wait_s(const struct loader *l)

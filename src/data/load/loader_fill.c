@@ -80,7 +80,7 @@ void slot_close(struct slot *s)
     s->memory = NULL;
 }
 
-/* The rows of one sequence that are being filled, and where its documents are listed. */
+/* The sequence being filled, and the list for its documents. */
 struct row {
     int32_t *tokens, *targets, *positions; /* [T] */
     int32_t *cu;                           /* of the micro-batch */
@@ -88,15 +88,15 @@ struct row {
     int64_t first; /* row of the micro-batch where the sequence begins */
 };
 
-/* A document of rows [from, to) of the sequence. */
+/* Positions of a document of rows [from, to) of the sequence. */
 static void put_document(struct row *r, int64_t from, int64_t to)
 {
     r->cu[(*r->docs)++] = (int32_t)(r->first + from);
     for (int64_t t = from; t < to; t++) r->positions[t] = (int32_t)(t - from);
 }
 
-/* Documents packing: the stretch [from, to) of the row, which begins at token `at` of the stream, is cut where documents begin.
- * `last` is the target of its last row. Returns the targets that lie in another document than their inputs. */
+/* Documents packing: splits rows [from, to), which begin at token `at` of the stream, where documents begin.
+ * `last` is the target of the last row. Returns how many targets are in another document than their input. */
 static int64_t put_documents(const struct shard_set *set, const struct document_index *index, int64_t at,
                              struct row *r, int64_t from, int64_t to)
 {
@@ -122,13 +122,13 @@ static int64_t put_documents(const struct shard_set *set, const struct document_
     return crossing;
 }
 
-/* Inputs and targets of a piece into rows [from, from + count) of the sequence. */
+/* Writes inputs and targets of a piece to rows [from, from + count) of the sequence. */
 static status put_tokens(struct filler *f, const struct shard_set *set, const struct pack_piece *p,
                          struct row *r, int64_t from, int64_t t_count)
 {
     const int64_t vocab = f->config->vocab_size;
     if (from + p->count <
-        t_count) { /* the last target passes through the next row's place, which is filled later */
+        t_count) { /* writes the last target to the next row's input, which is overwritten later */
         TRY(shard_set_read(set, p->at, p->count + 1, vocab, r->tokens + from));
         memcpy(r->targets + from, r->tokens + from + 1, (size_t)p->count * 4);
         return STATUS_OK;
@@ -163,7 +163,8 @@ static status fill_sequence(struct filler *f, const struct sample_place *place, 
     count->padding += t_count - t;
     memset(r->tokens + t, 0, (size_t)(t_count - t) * 4);
     for (int64_t k = t; k < t_count; k++) r->targets[k] = LOADER_IGNORE;
-    /* Padding is one document of its own; in stream packing, where documents are sequences, it is the end of one. */
+    /* Padding is a document of its own; in stream packing, where a document is a sequence, it is the
+     * sequence's end. */
     if (c->packing != LOADER_STREAM || t == 0)
         put_document(r, t, t_count);
     else

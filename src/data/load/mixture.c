@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the sources gave before a block. */
+/* What each source gave before a block. */
 struct mark {
     int64_t before[MIXTURE_SOURCES];
     double owed[MIXTURE_SOURCES];
@@ -16,7 +16,7 @@ struct mixture {
     int count;
     enum mixture_curve curve;
     uint64_t seed;
-    int64_t stride;     /* blocks from mark to mark */
+    int64_t stride;     /* blocks between marks */
     int64_t mark_count; /* marks [0, mark_count) are filled */
     struct mark *marks;
 };
@@ -32,7 +32,7 @@ static double weight_at(const struct mixture_source *s, enum mixture_curve curve
     return a->weight + (b->weight - a->weight) * (at - a->at) / (b->at - a->at);
 }
 
-/* Samples that the source may still give. */
+/* Samples that the source can still give. */
 static int64_t left_of(const struct mixture_source *s, int64_t given)
 {
     if (s->epochs_max <= 0) return INT64_MAX;
@@ -40,8 +40,8 @@ static int64_t left_of(const struct mixture_source *s, int64_t given)
     return limit >= 9e18 ? INT64_MAX : (int64_t)limit - given;
 }
 
-/* The source that deserves one more (sign 1) or one less (sign -1), the first of equals; -1: none can. Those that ended in
- * the block or have no weight want nothing: -INFINITY. */
+/* The source that is owed most (sign 1) or least (sign -1), the first of equals; -1: none can give. Sources
+ * that ended in the block or have weight 0 want -INFINITY. */
 static int most_deserving(const struct mixture_cursor *c, const double *want, const int64_t *left, int count,
                           int sign)
 {
@@ -54,8 +54,8 @@ static int most_deserving(const struct mixture_cursor *c, const double *want, co
     return best;
 }
 
-/* Ends sources that would give more than they have in this block: they give what they have, and the others share what is left by
- * weight. Fills `want` of the others. Returns the samples that ended sources gave. */
+/* Ends sources that should give more than they have left: they give that, and the others share the rest by
+ * weight. Fills `want` of the others. Returns the samples of ended sources. */
 static int share_block(const struct mixture *m, struct mixture_cursor *c, double *weight, const int64_t *left,
                        double *want)
 {
@@ -81,7 +81,7 @@ static int share_block(const struct mixture *m, struct mixture_cursor *c, double
     return taken;
 }
 
-/* Fills the counts of the block; c->before and c->owed are those of its beginning. */
+/* Fills the counts of the block; c->before and c->owed are those at its beginning. */
 static void fill_block(const struct mixture *m, struct mixture_cursor *c, int64_t block)
 {
     double weight[MIXTURE_SOURCES], want[MIXTURE_SOURCES];
@@ -100,7 +100,7 @@ static void fill_block(const struct mixture *m, struct mixture_cursor *c, int64_
     }
     while (total != MIXTURE_BLOCK) {
         int sign = total < MIXTURE_BLOCK ? 1 : -1, s = most_deserving(c, want, left, m->count, sign);
-        if (s < 0) break; /* all sources ended */
+        if (s < 0) break; /* all sources have ended */
         c->count[s] += sign;
         total += sign;
     }
@@ -150,7 +150,7 @@ static status over(const struct mixture *m, int64_t samples)
                 (long long)samples);
 }
 
-/* The pass over the run. */
+/* The pass over the whole run. */
 static status look_through(struct mixture *m, int64_t samples_total)
 {
     int64_t blocks = samples_total / MIXTURE_BLOCK + (samples_total % MIXTURE_BLOCK != 0);

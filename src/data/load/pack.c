@@ -20,15 +20,15 @@ enum { GROUP = 16 /* blocks that share a thread's scratch */, LEVELS = 4, NONE =
 _Static_assert(PACK_DOCUMENTS - 1 <= UINT16_MAX, "local numbers are 16 bits");
 
 struct whole {
-    uint32_t before; /* whole rows of the block before this document's */
+    uint32_t before; /* whole rows of earlier documents of the block */
     uint32_t document;
 };
 struct block {
-    int64_t rows_before; /* in blocks before this one */
+    int64_t rows_before; /* in earlier blocks */
     int64_t pairs;
     int32_t packed, pieces, long_count;
     uint32_t whole_rows;
-    struct whole *whole; /* one piece of memory: whole, end, order */
+    struct whole *whole; /* one allocation: whole, end, order */
     uint16_t *end, *order;
 };
 struct pack {
@@ -45,15 +45,15 @@ static inline int64_t pairs_of(const struct pack *p, int64_t d)
     return p->starts[d + 1] - p->starts[d] - 1;
 }
 
-/* What one thread needs to pack a block. */
+/* Scratch of one thread that packs a block. */
 struct scratch {
-    uint64_t *bits[LEVELS]; /* rooms that have rows; level k + 1: words of level k that are not 0 */
-    int32_t *top;           /* [T+1] by room: last row pushed */
-    int32_t *under;         /* [PACK_DOCUMENTS] by row: the one below it in its stack */
+    uint64_t *bits[LEVELS]; /* free spaces that have rows; level k + 1: words of level k that are not 0 */
+    int32_t *top;           /* [T+1] by free space: last row pushed */
+    int32_t *under;         /* [PACK_DOCUMENTS] by row: the next one in its stack */
     uint32_t *starts;       /* [T+2] counting sort */
-    uint16_t *sorted;       /* [PACK_DOCUMENTS] documents, longest rest first */
-    int32_t *rest;          /* [PACK_DOCUMENTS] pairs in the rest, by document */
-    int32_t *row_of;        /* [PACK_DOCUMENTS] by place in `sorted` */
+    uint16_t *sorted;       /* [PACK_DOCUMENTS] documents, longest remainder first */
+    int32_t *rest;          /* [PACK_DOCUMENTS] pairs in the remainder, by document */
+    int32_t *row_of;        /* [PACK_DOCUMENTS] by position in `sorted` */
     int32_t *row_pieces;    /* [PACK_DOCUMENTS] */
     struct whole *whole;    /* [PACK_DOCUMENTS] */
 };
@@ -104,7 +104,7 @@ static inline void push_row(struct scratch *s, int64_t room, int32_t row)
     for (int k = 0; k < LEVELS; k++, room >>= 6) {
         uint64_t *word = &s->bits[k][room >> 6], before = *word;
         *word |= 1ull << (room & 63);
-        if (before) return; /* the summary has it already */
+        if (before) return; /* the summary bit is set already */
     }
 }
 
@@ -121,10 +121,10 @@ static inline int32_t pop_row(struct scratch *s, int64_t room)
     return row;
 }
 
-/* The least room >= n that has a row; NONE. */
+/* The least free space >= n that has a row; NONE. */
 static inline int64_t room_for(const struct scratch *s, int64_t n, const int64_t *words)
 {
-    int64_t at = n; /* search level k from place `at` on */
+    int64_t at = n; /* search level k from position `at` on */
     for (int k = 0; k < LEVELS; k++) {
         if (at >> 6 >= words[k]) return NONE;
         uint64_t word = s->bits[k][at >> 6] >> (at & 63);
@@ -138,8 +138,8 @@ static inline int64_t room_for(const struct scratch *s, int64_t n, const int64_t
     return NONE;
 }
 
-/* Lengths: whole rows are listed at once, rests are sorted, longest first, and equal ones in order. Returns
- * the rests. */
+/* Lists rows that one document fills. Sorts remainders, longest first, stable. Returns the number of
+ * remainders. */
 static int32_t sort_rests(const struct pack *p, struct scratch *s, int64_t first, int32_t documents,
                           struct block *b)
 {
@@ -149,13 +149,13 @@ static int32_t sort_rests(const struct pack *p, struct scratch *s, int64_t first
     for (int32_t d = 0; d < documents; d++) {
         int64_t pairs = pairs_of(p, first + d);
         b->pairs += pairs > 0 ? pairs : 0;
-        if (pairs > t) { /* a document of exactly T pairs is a piece like others */
+        if (pairs > t) { /* a document of exactly T pairs is a remainder, too */
             s->whole[b->long_count++] = (struct whole){(uint32_t)whole_rows, (uint32_t)d};
             whole_rows += (uint64_t)(pairs / t);
             pairs %= t;
         }
         s->rest[d] = pairs > 0 ? (int32_t)pairs : 0;
-        s->starts[t - s->rest[d] + 1]++; /* bin 0 holds rests of T; the last bin, of 0, is dropped */
+        s->starts[t - s->rest[d] + 1]++; /* bin 0: remainders of T; the last bin, of length 0, is dropped */
     }
     b->whole_rows = whole_rows <= UINT32_MAX / 2 ? (uint32_t)whole_rows : UINT32_MAX;
     for (int64_t k = 1; k <= t; k++) s->starts[k] += s->starts[k - 1];
@@ -165,7 +165,7 @@ static int32_t sort_rests(const struct pack *p, struct scratch *s, int64_t first
     return rests;
 }
 
-/* Row of each rest, in sorted order. Returns the rows. */
+/* Assigns a row to each remainder, in sorted order. Returns the number of rows. */
 static int32_t best_fit(const struct pack *p, struct scratch *s, int32_t rests)
 {
     int64_t words[LEVELS], t = p->row_tokens, level = t + 1;
@@ -216,7 +216,7 @@ static status pack_block(struct pack *p, struct scratch *s, int64_t index, enum 
     int32_t sum = 0;
     for (int32_t row = 0; row < b->packed; row++) {
         int32_t n = s->row_pieces[row];
-        s->row_pieces[row] = sum; /* from now on: where the row's next piece goes */
+        s->row_pieces[row] = sum; /* from here on: where the row's next piece starts */
         sum += n;
         b->end[row] = (uint16_t)(sum - 1);
     }
@@ -224,13 +224,13 @@ static status pack_block(struct pack *p, struct scratch *s, int64_t index, enum 
     return STATUS_OK;
 }
 
-/* What became of a group of blocks: the record of an error is its thread's. */
+/* Result of a group of blocks: the error record belongs to the thread. */
 struct group {
     status st;
     char message[256];
 };
 
-/* Blocks [span.begin, span.end), with a scratch of their own. */
+/* Blocks [span.begin, span.end), with their own scratch. */
 static void pack_group(struct pack *p, struct span span, enum pack_policy policy, struct group *g)
 {
     struct scratch s;
@@ -340,7 +340,7 @@ void pack_row(const struct pack *p, int64_t row, struct pack_cursor *c)
     c->end = b->end[k] + 1;
 }
 
-/* Whole row k of the block: a document that has several, and which of them. */
+/* Full row k of the block: its document, and which row of the document. */
 static struct pack_piece whole_piece(const struct pack *p, const struct block *b, int64_t k)
 {
     int32_t low = 0, high = b->long_count; /* the last with before <= k */

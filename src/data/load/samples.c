@@ -17,7 +17,7 @@ struct samples {
     struct mixture *mixture;
 };
 
-/* Rows that `tokens` tokens give without packing. */
+/* Rows of `tokens` tokens without packing. */
 static int64_t window_count(int64_t tokens, int64_t sequence_length, int shuffle)
 {
     if (tokens < 2) return 0;

@@ -31,7 +31,7 @@ int64_t shuffle_at(uint64_t seed, int64_t key, int64_t n, int64_t x)
     CHECK(n > 0 && x >= 0 && x < n, "place %lld of %lld", (long long)x, (long long)n);
     if (n == 1) return 0;
     int bits = 64 - __builtin_clzll((uint64_t)n - 1);
-    if (bits < 2) bits = 2; /* both halves need a bit to be mixed */
+    if (bits < 2) bits = 2; /* each half needs a bit to mix */
     uint64_t y = (uint64_t)x;
     do y = feistel(seed, key, bits, y);
     while (y >= (uint64_t)n);
@@ -40,6 +40,6 @@ int64_t shuffle_at(uint64_t seed, int64_t key, int64_t n, int64_t x)
 
 uint64_t shuffle_seed(uint64_t seed, int64_t part)
 {
-    /* Keys of permutations count from 0 upwards: this counter is far from theirs. */
+    /* Keys of permutations count up from 0: this counter is far from them. */
     return bits_of(rng_at(seed, RNG_SHUFFLE, UINT64_MAX, (uint64_t)part));
 }

@@ -15,7 +15,7 @@ enum { DEPTH_MAX = 1024, LANES = 32 };
 
 struct cursor {
     const char *begin, *p, *end;
-    const char *what; /* the fault, at p */
+    const char *what; /* the error, at p */
 };
 struct span { /* between the quotes */
     const char *begin, *end;
@@ -46,7 +46,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The four digits at p; -1 when there are none. */
+/* The four hex digits at p; -1 if invalid. */
 static int32_t hex4(const char *p, const char *end)
 {
     if (end - p < 4) return -1;
@@ -74,7 +74,7 @@ static bool is_special(char c)
     return c == '"' || c == '\\' || (unsigned char)c < 0x20;
 }
 
-/* Bytes of the escape at p, which is a backslash, and its character; 0 when it is none. */
+/* Bytes of the escape at p, which is a backslash, and its character; 0 if invalid. */
 static int escape_read(const char *p, const char *end, uint32_t *code)
 {
     static const char plain[256] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
@@ -95,7 +95,7 @@ static int escape_read(const char *p, const char *end, uint32_t *code)
     return 12;
 }
 
-/* p is a quote: leaves it behind the closing one. */
+/* p is a quote: moves it behind the closing quote. */
 static bool string(struct cursor *c, struct span *out)
 {
     const char *p = c->p + 1;
@@ -154,7 +154,7 @@ static bool literal(struct cursor *c, const char *word)
     return true;
 }
 
-/* A value that is no list and no object. */
+/* A value that is not a list or object. */
 static bool scalar(struct cursor *c)
 {
     struct span ignored;
@@ -193,7 +193,7 @@ static bool in_object(const struct nesting *n)
     return n->objects[i / 64] >> i % 64 & 1;
 }
 
-/* p is '{' or '[': goes to where the first value begins, or behind an empty one's end. */
+/* p is '{' or '[': moves it to the first value, or behind the end if it is empty. */
 static bool open_level(struct cursor *c, struct nesting *n, bool *empty)
 {
     struct span key;
@@ -212,7 +212,7 @@ static bool open_level(struct cursor *c, struct nesting *n, bool *empty)
     return !object || member(c, &key);
 }
 
-/* Behind a value: closes what ends here and goes to the next value; *done when the outermost has ended. */
+/* After a value: closes what ends here and moves to the next value; *done if the outermost has ended. */
 static bool close_levels(struct cursor *c, struct nesting *n, bool *done)
 {
     struct span key;
@@ -288,7 +288,7 @@ static bool key_equals(const struct span *s, const char *key, size_t key_bytes)
 
 enum found { NOTHING, NO_TEXT, TEXT };
 
-/* All of the record, and where the text under `key` lies in it. */
+/* Parses the record and finds the text under `key`. */
 static bool object(struct cursor *c, const char *key, struct span *text, enum found *found)
 {
     size_t key_bytes = strlen(key);
@@ -323,7 +323,7 @@ bool jsonl_read(const char *record, size_t bytes, const char *key, struct jsonl_
     *f = (struct jsonl_fault){JSONL_NO_OBJECT, 0, ""};
     space(&c);
     if (peek(&c) != '{') {
-        /* Whether it is JSON at all decides what helps. */
+        /* The message depends on whether the file looks like JSON at all. */
         if (peek(&c) == '[') f->what = " in each line, not an array";
         bool json = value(&c) && (space(&c), c.p == c.end);
         if (!json)

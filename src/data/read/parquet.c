@@ -20,16 +20,16 @@ enum { BLOCK = 1024, ROWS_MAX = 1 << 18, TAIL_BYTES = 8, LIST_IDS_MAX = 1 << 28,
 struct faults { /* of the rows of a call */
     char **texts;
     size_t count, room;
-    const char *what; /* of the last one, to be used again */
+    const char *what; /* of the last one, for reuse */
     int64_t file_at;
 };
-struct row { /* a list that is being gathered */
+struct row { /* a list being collected */
     bool open, null;
     size_t at;
     const char *wrong;
     int64_t wrong_id;
 };
-struct block { /* levels and values of a page that are decoded and not used yet */
+struct block { /* decoded levels and values of a page, not consumed yet */
     int at, count, id_at;
     uint32_t reps[BLOCK], defs[BLOCK];
     int64_t ids[BLOCK];
@@ -38,8 +38,8 @@ struct parquet {
     const struct source *source;
     struct parquet_meta meta;
     struct parquet_pages pages;
-    size_t page;        /* of the set, that is decoded or comes next */
-    int64_t group, row; /* what comes next */
+    size_t page;        /* index in the set of the current or next page */
+    int64_t group, row; /* next to be read */
     int64_t skip;       /* rows to drop before that */
     /* the page */
     bool inside;
@@ -47,18 +47,18 @@ struct parquet {
     struct parquet_values values;
     int64_t values_left, rows_left, faults_left;
     struct block block;
-    const char *lost; /* the rest of the group cannot be read: why, and since when */
+    const char *lost; /* the rest of the group cannot be read: reason, and offset where it starts */
     int64_t lost_at;
     struct parquet_dictionary dictionary;
-    const char *dictionary_wrong; /* NULL: there is one */
-    /* rows of this call */
+    const char *dictionary_wrong; /* NULL: the dictionary is valid */
+    /* rows of the current call */
     struct reader_record *rows;
     size_t row_count, row_room;
     int64_t first, nulls;
     size_t limit; /* bytes of ids or texts that end a call */
     struct row list;
-    bool joined;  /* they are texts in `ids`, put together from shared prefixes */
-    uint8_t *ids; /* lists, or such texts */
+    bool joined;  /* texts in `ids`, rebuilt from shared prefixes */
+    uint8_t *ids; /* lists, or rebuilt texts */
     size_t ids_used, ids_room, text_at, text_bytes;
     struct faults faults;
 };
@@ -167,7 +167,7 @@ status parquet_seek(struct parquet *p, int64_t group, int64_t row)
     return STATUS_OK;
 }
 
-/* The number of a fault's text: "what" alone, or with the place of its page. */
+/* The number of a fault's text: "what" alone, or with the offset of its page. */
 static status fault_add(struct parquet *p, const char *what, int64_t file_at, int32_t *number)
 {
     struct faults *f = &p->faults;
@@ -189,7 +189,7 @@ static status fault_add(struct parquet *p, const char *what, int64_t file_at, in
     return STATUS_OK;
 }
 
-/* The next row of the file; dropped in front of a place that was sought. */
+/* Adds the next row of the file; drops it if it is before a seek target. */
 static status row_add(struct parquet *p, struct reader_record row)
 {
     if (p->row >= chunk_of(p)->rows)
@@ -228,7 +228,7 @@ static status row_close(struct parquet *p)
         bool id = list->wrong_id != 0;
         snprintf(text, sizeof text, "token id %lld is not in 0 to 2147483647", (long long)list->wrong_id);
         p->ids_used = list->at;
-        p->faults.what = NULL; /* `text` is on the stack: the next fault must not compare with it */
+        p->faults.what = NULL; /* `text` is on the stack: the next fault must not be compared with it */
         status st = row_fault(p, id ? text : list->wrong, -1);
         p->faults.what = NULL;
         return st;
@@ -241,7 +241,7 @@ static status row_close(struct parquet *p)
     return row_add(p, (struct reader_record){list->at, p->ids_used - list->at, 0});
 }
 
-/* The group's rest has no rows that can be found. */
+/* The rows in the rest of the group cannot be found. */
 static void lose_group(struct parquet *p, const char *what, int64_t file_at)
 {
     p->lost = what;
@@ -250,7 +250,7 @@ static void lose_group(struct parquet *p, const char *what, int64_t file_at)
     p->list.open = false;
 }
 
-/* The page, or what is left of it, is damaged: its rows are faults, at page_decode. */
+/* The page, or the rest of it, is damaged: page_decode turns its rows into faults. */
 static void lose_page(struct parquet *p, const struct parquet_page *page, const char *what, int64_t rows_left)
 {
     p->inside = false;
@@ -258,7 +258,7 @@ static void lose_page(struct parquet *p, const struct parquet_page *page, const 
         lose_group(p, what, page->file_at);
         return;
     }
-    if (p->list.open) { /* it began in this page, and is one of them */
+    if (p->list.open) { /* began in this page: is one of its rows */
         p->list.open = false;
         p->ids_used = p->list.at;
     }
@@ -274,7 +274,7 @@ static int level_width(int max)
     return width;
 }
 
-/* Levels of v1: their length in front. */
+/* Levels in format v1 are preceded by their length. */
 static bool take_levels(struct parquet_rle *r, const uint8_t **at, const uint8_t *end, int max)
 {
     uint32_t bytes;
@@ -334,7 +334,7 @@ static status page_begin(struct parquet *p, const struct parquet_page *page)
     return STATUS_OK;
 }
 
-/* The next block of levels; of lists also its values. */
+/* Decodes the next block of levels; of lists also the values. */
 static const char *block_fill(struct parquet *p)
 {
     struct block *b = &p->block;
@@ -354,7 +354,7 @@ static const char *block_fill(struct parquet *p)
     return "it has fewer values than it says, or an index beyond the dictionary";
 }
 
-/* A text that shares its beginning with the last one is put together behind the others of this call. */
+/* A text that shares a prefix with the last one is rebuilt after the others of this call. */
 static status text_join(struct parquet *p, const struct parquet_text *t, struct reader_record *row,
                         const char **wrong)
 {
@@ -363,8 +363,7 @@ static status text_join(struct parquet *p, const struct parquet_text *t, struct 
         *wrong = "a text shares more with the one before than that has";
         return STATUS_OK;
     }
-    if (p->row_count == 0 &&
-        p->ids_used > p->limit) { /* rows are passed over: only the last text is needed */
+    if (p->row_count == 0 && p->ids_used > p->limit) { /* rows are skipped: only the last text is needed */
         memmove(p->ids, p->ids + p->text_at, p->text_bytes);
         p->text_at = 0;
         p->ids_used = p->text_bytes;
@@ -379,7 +378,7 @@ static status text_join(struct parquet *p, const struct parquet_text *t, struct 
     return STATUS_OK;
 }
 
-/* Texts up to the page's end, or until the call is full. */
+/* Texts up to the end of the page, or until the call is full. */
 static status texts_decode(struct parquet *p, const struct parquet_page *page)
 {
     bool joined = page->header.encoding == PARQUET_DELTA_BYTE_ARRAY;
@@ -424,7 +423,7 @@ static void id_add(struct parquet *p, int64_t id)
     }
 }
 
-/* Lists up to the page's end, or until the call is full. */
+/* Lists up to the end of the page, or until the call is full. */
 static status lists_decode(struct parquet *p, const struct parquet_page *page)
 {
     const struct parquet_meta *m = &p->meta;
@@ -455,7 +454,7 @@ static status lists_decode(struct parquet *p, const struct parquet_page *page)
     return STATUS_OK;
 }
 
-/* Rows that are lost, one by one, until the call is full. */
+/* Adds lost rows one by one, until the call is full. */
 static status faults_decode(struct parquet *p, const char *what, int64_t file_at, int64_t *left)
 {
     for (; *left > 0 && !is_full(p); --*left) TRY(row_fault(p, what, file_at));
@@ -494,7 +493,7 @@ static void dictionary_take(struct parquet *p, const struct parquet_page *page)
     p->dictionary.bytes = h->unpacked;
 }
 
-/* *done: nothing of the page is left; else the call is full. */
+/* *done: the page is finished; else the call is full. */
 static status page_decode(struct parquet *p, struct parquet_page *page, bool *done)
 {
     *done = true;
@@ -509,11 +508,12 @@ static status page_decode(struct parquet *p, struct parquet_page *page, bool *do
         dictionary_take(p, page);
         return STATUS_OK;
     }
-    /* A page whose rows are counted begins with one. */
+    /* True: the page begins with a new row, so its rows can be counted. */
     if (!p->inside && p->faults_left == 0) {
         if (page->rows >= 0) TRY(row_close(p));
         bool joined = page->header.encoding == PARQUET_DELTA_BYTE_ARRAY;
-        /* A list that goes on here is whole before the call ends; a call's texts lie in one place. */
+        /* A list that continues in the next page is completed before the call ends. A call's texts are
+         * contiguous. */
         *done = p->list.open || (!is_full(p) && (p->row_count == 0 || joined == p->joined));
         if (!*done) return STATUS_OK;
         p->joined = joined;
@@ -567,7 +567,7 @@ status parquet_next(struct parquet *p, size_t bytes, struct parquet_rows *out, b
 struct parquet_place parquet_place(const struct parquet *p, int64_t row)
 {
     const struct parquet_chunk *c = p->meta.chunks;
-    int64_t low = 0, high = p->meta.count; /* the last group that begins at or in front of it */
+    int64_t low = 0, high = p->meta.count; /* the last group that begins at or before it */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
         if (c[middle].row <= row)

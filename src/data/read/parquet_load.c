@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    PARALLEL_BYTES = 128 << 10 /* of packed pages: less is not worth waking threads */,
+    PARALLEL_BYTES = 128 << 10 /* of compressed pages: less is not worth a thread */,
     READ_BYTES = 512 << 10,
     HEADER_BYTES = 64,
     HEADER_BYTES_MAX = 16 << 20,
@@ -24,7 +24,7 @@ static const struct parquet_chunk *chunk_of(const struct parquet_pages *p)
     return &p->meta->chunks[p->group];
 }
 
-/* At least `bytes` behind raw_next, or as many as the chunk has. */
+/* Reads at least `bytes` behind raw_next, or up to the end of the chunk. */
 static status raw_need(struct parquet_pages *p, size_t bytes)
 {
     const struct parquet_chunk *c = chunk_of(p);
@@ -40,7 +40,7 @@ static status raw_need(struct parquet_pages *p, size_t bytes)
     return STATUS_OK;
 }
 
-/* Passes over bytes of the chunk, read or not. */
+/* Skips bytes of the chunk, read or not. */
 static void raw_pass(struct parquet_pages *p, size_t bytes)
 {
     size_t have = p->raw_used - p->raw_next, here = bytes < have ? bytes : have;
@@ -56,7 +56,7 @@ static status page_add(struct parquet_pages *p, struct parquet_page page)
     return STATUS_OK;
 }
 
-/* The header that begins at raw_next; headers with statistics can be long. */
+/* Reads the header at raw_next; headers with statistics can be long. */
 static status header_read(struct parquet_pages *p, struct parquet_header *h, enum parquet_parse *parse)
 {
     for (size_t need = HEADER_BYTES;; need *= 8) {
@@ -74,7 +74,7 @@ static void group_begin(struct parquet_pages *p)
     p->raw_end = chunk_of(p)->at;
 }
 
-/* What follows cannot be found: the chunk ends here. */
+/* What follows cannot be located: ends the chunk here. */
 static status page_lost(struct parquet_pages *p, int64_t file_at, const char *wrong)
 {
     p->at = chunk_of(p)->bytes;
@@ -84,7 +84,7 @@ static status page_lost(struct parquet_pages *p, int64_t file_at, const char *wr
         p, (struct parquet_page){.kind = PARQUET_PAGE, .file_at = file_at, .rows = -1, .wrong = wrong});
 }
 
-/* Behind a header that was read: takes the page into the set, or passes over it. */
+/* After a header: adds the page to the set, or skips it. */
 static status page_take(struct parquet_pages *p, const struct parquet_header *h, int64_t file_at)
 {
     const struct parquet_chunk *c = chunk_of(p);
@@ -121,8 +121,7 @@ static status page_take(struct parquet_pages *p, const struct parquet_header *h,
     return page_add(p, page);
 }
 
-/* The next page of the group, or its end. *full: the page would go beyond `budget`, and waits for the next
- * set. */
+/* The next page of the group, or its end. *full: the page would exceed `budget` and is left for the next set. */
 static status page_next(struct parquet_pages *p, size_t budget, size_t *cost, bool *full)
 {
     const struct parquet_chunk *c = chunk_of(p);
@@ -161,7 +160,7 @@ static status unpack_all(struct parquet_pages *p, int64_t group)
         p->unpacker_count = parallel_threads();
         TRY(array_new(&p->unpackers, (size_t)p->unpacker_count, sizeof *p->unpackers));
     }
-    /* Codecs may differ between groups: pages are in order, so each run of one group goes at once. */
+    /* Codecs may differ between groups. Pages are in order, so each run of one group is decompressed at once. */
     for (size_t begin = 0, end; begin < p->count; begin = end + 1, group++) {
         for (end = begin; end < p->count && p->list[end].kind != PARQUET_GROUP_END;) end++;
         if (begin == end) continue;
@@ -171,7 +170,7 @@ static status unpack_all(struct parquet_pages *p, int64_t group)
             for (size_t i = 0; i < end - begin; i++) unpack(p, &run[i], codec, 0);
             continue;
         }
-        int threads = p->unpacker_count; /* said here: another thread than the first may be reading now */
+        int threads = p->unpacker_count; /* logged here: a worker may be reading */
         PARALLEL_PRAGMA(omp parallel for schedule(dynamic, 1) num_threads(threads))
         for (int64_t i = 0; i < (int64_t)(end - begin); i++) unpack(p, &run[i], codec, omp_get_thread_num());
     }
@@ -188,7 +187,7 @@ status parquet_pages_load(struct parquet_pages *p, size_t bytes, size_t keep, si
     p->data_used = kept;
     p->count = 0;
     size_t cost = 0, budget = bytes > kept ? bytes : kept;
-    /* Pages of other kinds leave none in the set: only the last group's end is the end. */
+    /* Other kinds of pages leave no entry in the set: only the end of the last group is the end. */
     for (bool full = false; p->group < p->meta->count && !full && (p->count == 0 || cost < budget);)
         TRY(page_next(p, budget, &cost, &full));
     TRY(array_grow(&p->data, &p->data_room, p->data_used + PAD_BYTES, 1));

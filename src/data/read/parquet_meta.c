@@ -25,8 +25,8 @@ struct element { /* of the schema */
     int type, repetition, children, converted, logical;
     struct thrift_bytes name;
 };
-struct level {    /* a group that we are inside */
-    int children; /* still to come */
+struct level {    /* a group that contains the current element */
+    int children; /* members still to come */
     int def, rep, def_list;
     size_t path_bytes;
 };
@@ -35,8 +35,8 @@ struct schema {
     struct level stack[LEVELS_MAX];
     int depth;
     char path[PATH_MAX_BYTES];
-    int leaf, found; /* leaves so far; the number of ours, or -1 */
-    int matches;     /* leaves that `column` names or is a part of the path to */
+    int leaf, found; /* leaves so far; index of our column, or -1 */
+    int matches;     /* leaves that `column` names or is a prefix of */
     struct element ours;
     struct level ours_level;
     char ours_path[PATH_MAX_BYTES];
@@ -99,7 +99,7 @@ static struct element read_element(struct thrift *t)
     return e;
 }
 
-/* `column` is the path, or a whole beginning of it. */
+/* `column` is the path, or a prefix of whole components. */
 static void match(struct schema *s, const struct element *e, const struct level *at)
 {
     size_t bytes = strlen(s->column), used = strlen(s->names);
@@ -116,7 +116,7 @@ static void match(struct schema *s, const struct element *e, const struct level 
     memcpy(s->ours_path, s->path, sizeof s->path);
 }
 
-/* One element below the root: a leaf, or a group whose children come next. */
+/* One element below the root: a leaf, or a group followed by its children. */
 static status add_element(struct schema *s, const struct element *e)
 {
     while (s->depth > 0 && s->stack[s->depth - 1].children == 0) s->depth--;
@@ -169,14 +169,14 @@ static status read_schema(struct thrift *t, struct thrift_field field, struct sc
     return STATUS_OK;
 }
 
-/* ConvertedType and LogicalType of whole numbers: INT_8 to UINT_64; INTEGER. */
+/* ConvertedType and LogicalType of integers: INT_8 to UINT_64; INTEGER. */
 static bool is_number(const struct element *e)
 {
     bool converted = e->converted == -1 || (e->converted >= 11 && e->converted <= 18);
     return converted && (e->logical == 0 || e->logical == 10);
 }
 
-/* UTF8, ENUM, JSON or bare bytes; STRING, ENUM, JSON. What is no UTF-8 fails row by row. */
+/* UTF8, ENUM, JSON or bare bytes; STRING, ENUM, JSON. Invalid UTF-8 fails row by row. */
 static bool is_text(const struct element *e)
 {
     bool converted = e->converted == -1 || e->converted == 0 || e->converted == 4 || e->converted == 19;
@@ -275,7 +275,7 @@ static status take_chunk(struct parquet_meta *m, const char *file, const struct 
             "%s: compression %s is not supported (row group %lld); write it with zstd, snappy or gzip", file,
             codec_name(c->codec), group);
     if (c->type != m->type) return damaged(file, "a row group's column is of another type than the schema's");
-    /* 0 as the place of a dictionary stands for none: no page can begin there. */
+    /* 0 as the offset of a dictionary means none: no page can begin there. */
     int64_t at = c->dictionary_at > 0 && c->dictionary_at < c->data_at ? c->dictionary_at : c->data_at;
     if (at < 0 || c->packed < 0 || at > file_bytes || c->packed > file_bytes - at)
         return FAIL(STATUS_DATA, "%s: row group %lld lies outside the file (byte %lld, %lld bytes)", file,
@@ -307,7 +307,7 @@ static status read_group(struct thrift *t, struct parquet_meta *m, const struct 
         case 3: rows = thrift_i64(t, f); break;
         default: thrift_skip(t, f.type); break;
         }
-    if (t->bad) return STATUS_OK; /* said by the caller */
+    if (t->bad) return STATUS_OK; /* reported by the caller */
     return take_chunk(m, s->file, &chunk, rows, file_bytes);
 }
 

@@ -84,7 +84,7 @@ enum parquet_parse parquet_header_read(struct parquet_header *h, const uint8_t *
     return PARQUET_GOOD;
 }
 
-/* Bytes at the body's begin that are never compressed. */
+/* Bytes at the start of the body that are never compressed. */
 static uint32_t levels_bytes(const struct parquet_header *h)
 {
     return h->type == PARQUET_DATA_V2 ? h->def_bytes + h->rep_bytes : 0;
@@ -95,7 +95,7 @@ static bool is_packed(const struct parquet_header *h, int codec)
     return codec != PARQUET_NONE && h->compressed;
 }
 
-/* What a codec can make of one byte at most: a page that claims more is not given memory. */
+/* The largest output of a codec per input byte: a page that claims more gets no memory. */
 static uint64_t growth_max(int codec)
 {
     switch (codec) {
@@ -165,7 +165,7 @@ static const char *unpack_gzip(struct parquet_unpacker *u, const uint8_t *in, si
     int result = u->gzip_open ? inflateReset(z) : inflateInit2(z, WINDOW_GZIP_OR_ZLIB);
     CHECK(result == Z_OK, "zlib cannot begin");
     u->gzip_open = true;
-    z->next_in = (Bytef *)in; /* zlib's interface knows no const */
+    z->next_in = (Bytef *)in; /* zlib's interface lacks const */
     z->avail_in = (uInt)in_bytes;
     z->next_out = out;
     z->avail_out = (uInt)bytes;

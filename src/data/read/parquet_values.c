@@ -26,7 +26,7 @@ static uint64_t zigzag(uint64_t n)
     return n >> 1 ^ (0 - (n & 1));
 }
 
-/* `width` bits from bit `at` of p on, which lie in front of `end`. */
+/* `width` bits of p from bit `at` on, at most up to `end`. */
 static inline uint64_t bits(const uint8_t *p, const uint8_t *end, size_t at, int width)
 {
     uint64_t mask = width == 64 ? UINT64_MAX : (1ull << width) - 1, word = 0;
@@ -48,7 +48,7 @@ void parquet_rle_init(struct parquet_rle *r, const uint8_t *p, size_t bytes, int
     *r = (struct parquet_rle){.p = p, .end = p + bytes, .width = width};
 }
 
-/* The header of the next run. A last group of 8 may be cut off behind the values that are needed. */
+/* The header of the next run. The last group of 8 may be cut off after the values that are needed. */
 static bool rle_run(struct parquet_rle *r)
 {
     uint64_t head;
@@ -114,7 +114,7 @@ static size_t mini_bytes(const struct parquet_delta *d)
     return (size_t)(d->block / d->minis) / 8 * (size_t)d->width;
 }
 
-/* To the next miniblock, whose end the bytes of the last one are. */
+/* To the next miniblock, which starts at the end of the last one. */
 static bool delta_mini(struct parquet_delta *d)
 {
     d->mini++;
@@ -150,10 +150,10 @@ static bool delta_read(struct parquet_delta *d, int64_t *out)
     return true;
 }
 
-/* The byte behind the encoding; NULL when it is broken. */
+/* The byte after the encoding; NULL if it is damaged. */
 static const uint8_t *delta_end(struct parquet_delta d)
 {
-    int64_t left = d.left - d.first; /* the first value stands in the header */
+    int64_t left = d.left - d.first; /* the first value is in the header */
     CHECK(d.mini_left == 0, "asked in a miniblock's middle");
     while (left > 0) {
         if (!delta_mini(&d)) return NULL;
@@ -289,7 +289,7 @@ bool parquet_values_ids(struct parquet_values *v, const struct parquet_dictionar
     for (int64_t i = 0; i < count; i++) {
         if (!delta_read(&v->lengths, &out[i])) return false;
         if (v->type == PARQUET_INT32)
-            out[i] = (int32_t)(uint32_t)(uint64_t)out[i]; /* sums wrap, as they were made */
+            out[i] = (int32_t)(uint32_t)(uint64_t)out[i]; /* sums wrap, as in the encoder */
     }
     return true;
 }

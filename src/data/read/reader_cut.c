@@ -19,7 +19,7 @@ static bool name_ends(const char *name, size_t bytes, const char *end)
     return bytes >= n && memcmp(name + bytes - n, end, n) == 0;
 }
 
-/* By the name without the ending of its compression, and the first bytes of the text. */
+/* By the name without its compression suffix, and by the first bytes of the text. */
 static enum reader_format format_of(const char *path, const char *text, size_t bytes)
 {
     static const char *const compressed[] = {".gz", ".zst", ".zstd"};
@@ -34,7 +34,7 @@ static enum reader_format format_of(const char *path, const char *text, size_t b
         if (name_ends(path, n, lines[i])) return READER_JSONL;
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) first = 3;
     while (first < bytes && strchr(" \t\r\n", text[first]) && text[first]) first++;
-    /* A list too: it is refused as JSONL with a word that helps. */
+    /* A JSON list, too: it is rejected as JSONL with a hint. */
     bool json = first < bytes && (text[first] == '{' || text[first] == '[');
     return json && name_ends(path, n, ".json") ? READER_JSONL : READER_PLAIN;
 }
@@ -65,7 +65,7 @@ static status foreign_check(const struct reader *r)
     return STATUS_OK;
 }
 
-/* Makes room for a record that is longer than the buffer. */
+/* Grows the buffer for a record that is longer. */
 static status grow(struct reader *r)
 {
     if (r->capacity >= RECORD_BYTES_MAX)
@@ -80,8 +80,8 @@ static status grow(struct reader *r)
     return STATUS_OK;
 }
 
-/* Reads as much as fits. A failure waits until what was read before it is delivered: the stream repeats it.
- */
+/* Reads as much as fits. A failure is reported after everything read before it is delivered: the stream
+ * repeats it. */
 static status fill(struct reader *r)
 {
     size_t got, room = r->capacity - r->used;
@@ -184,8 +184,8 @@ static size_t without_cr(const char *data, size_t at, size_t end)
     return end > at && data[end - 1] == '\r' ? end - 1 : end;
 }
 
-/* The scanners add the records that are complete in buffer[0, used) and return where the rest begins. At the
- * end of the file the rest is a record too. */
+/* The scanners add the complete records in buffer[0, used) and return where the rest begins. At the end of
+ * the file the rest is a record, too. */
 static size_t scan_lines(struct reader *r, bool last)
 {
     size_t at = 0;

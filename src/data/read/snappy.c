@@ -30,7 +30,7 @@ bool snappy_bytes(const uint8_t *in, size_t in_bytes, uint64_t *out_bytes)
     return varint(&in, in + in_bytes, out_bytes);
 }
 
-/* `bytes` from `offset` back; the two may overlap: then what was written repeats. */
+/* Copies `bytes` from `offset` back. If they overlap, the output repeats. */
 static void copy_back(uint8_t *to, size_t offset, size_t bytes, size_t room)
 {
     const uint8_t *from = to - offset;
@@ -45,7 +45,7 @@ static void copy_back(uint8_t *to, size_t offset, size_t bytes, size_t room)
     for (size_t i = 0; i < bytes; i++) to[i] = from[i];
 }
 
-/* Bytes of the literal that begins behind `tag`; SIZE_MAX when they are not there. */
+/* Bytes of the literal after `tag`; SIZE_MAX if the input ends before. */
 static size_t literal_bytes(uint8_t tag, const uint8_t **p, const uint8_t *end)
 {
     size_t bytes = tag >> 2, extra = bytes < 60 ? 0 : bytes - 59;

@@ -19,7 +19,7 @@ struct block {
     uint8_t *data;
     size_t bytes;
     int64_t consumed; /* of the source, when the block was complete */
-    bool full, last;  /* last: nothing follows, or st says why nothing can */
+    bool full, last;  /* last: the end, or st is the reason why there is no more */
     status st;
     char message[512];
 };
@@ -27,12 +27,12 @@ struct stream {
     const struct source *source;
     struct stream_config config;
     enum stream_codec codec;
-    int64_t offset; /* of what the caller read */
+    int64_t offset; /* bytes that the caller has read */
     struct stream_input input;
     struct stream_decoder decoder;
     struct block blocks[BLOCKS];
-    int current; /* block that is read from */
-    size_t at;   /* in it */
+    int current; /* the block being read */
+    size_t at;   /* position in it */
     int64_t consumed;
     bool running, stop; /* the thread */
     pthread_t thread;
@@ -126,7 +126,7 @@ static void decoder_close(struct stream *s)
     s->decoder = (struct stream_decoder){0};
 }
 
-/* From the beginning of the source. */
+/* Restarts at the beginning of the source. */
 static status decoder_open(struct stream *s)
 {
     s->input.at = 0;
@@ -188,7 +188,7 @@ void stream_close(struct stream *s)
     free(s);
 }
 
-/* The block to read from, once it is there; NULL when all of it is read and nothing follows. */
+/* Waits for the block to read from; NULL at the end. */
 static status block_take(struct stream *s, struct block **out)
 {
     for (;;) {
@@ -225,7 +225,7 @@ static status read_plain(struct stream *s, void *to, size_t bytes, size_t *got)
     return STATUS_OK;
 }
 
-/* With `to` NULL the bytes are passed over. */
+/* `to` NULL: the bytes are skipped. */
 static status read_blocks(struct stream *s, void *to, int64_t bytes, int64_t *got)
 {
     *got = 0;

@@ -22,7 +22,7 @@ static void gzip_close(void *state)
     free(g);
 }
 
-/* At the beginning of a member, or of what stands there in its place. */
+/* At the beginning of a member, or of what follows the last one. */
 static status begin_member(struct gzip *g, struct stream_input *in)
 {
     if (g->padding || (!g->first && in->buffer[in->next] == 0)) {

@@ -27,7 +27,7 @@ static status zstd_run(void *state, struct stream_input *in, uint8_t *out, size_
     while (to.pos < room) {
         if (in->next == in->used) {
             TRY(stream_input_fill(in));
-            /* Output may still be held back: only a call that has nothing to add shows that there is none. */
+            /* Output may still be buffered: it is finished only if a call returns nothing. */
             if (stream_input_ended(in) && !z->inside) break;
         }
         ZSTD_inBuffer from = {in->buffer, in->used, in->next};

@@ -66,7 +66,7 @@ static uint64_t list_head(struct thrift *t, enum thrift_type *type)
     uint64_t count = head >> 4 == 15 ? varint(t) : head >> 4;
     *type = (enum thrift_type)(head & 15);
     if (*type == THRIFT_STOP || *type > THRIFT_UUID) fault(t);
-    if (count > (uint64_t)(t->end - t->p)) fault_cut(t); /* an element has a byte at least */
+    if (count > (uint64_t)(t->end - t->p)) fault_cut(t); /* an element has at least one byte */
     return t->bad ? 0 : count;
 }
 

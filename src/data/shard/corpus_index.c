@@ -96,12 +96,12 @@ void corpus_index_close(struct corpus_index *x)
 struct corpus_index_writer {
     struct io_file file;
     XXH64_state_t *hash;
-    int64_t count; /* with those in the buffer */
+    int64_t count; /* including those in the buffer */
     size_t used;
     uint32_t buffer[BUFFER_ENTRIES];
 };
 
-/* Takes the entries that are there into the checksum. */
+/* Updates the checksum with the buffered entries. */
 static status read_back(struct corpus_index_writer *w, int64_t documents)
 {
     int fd;
@@ -120,7 +120,7 @@ static status read_back(struct corpus_index_writer *w, int64_t documents)
 status corpus_index_create(struct corpus_index_writer **out, const char *path, const char *temp,
                            int64_t documents)
 {
-    static const char zero[HEADER_BYTES]; /* an index that is cut short has no magic */
+    static const char zero[HEADER_BYTES]; /* a truncated index has no magic */
     struct corpus_index_writer *w = *out = calloc(1, sizeof *w);
     CHECK(w && (w->hash = XXH64_createState()), "no memory for an index");
     XXH64_reset(w->hash, 0);

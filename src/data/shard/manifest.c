@@ -308,7 +308,7 @@ status manifest_write(const struct manifest *m, const char *path)
     json_decref(root);
     CHECK(text, "no memory for a manifest");
     size_t length = strlen(text);
-    text[length++] = '\n'; /* in place of the NUL: written with its length */
+    text[length++] = '\n'; /* over the terminating zero: the length is written */
     status st = io_write_file(path, text, length);
     free(text);
     return st;

@@ -26,7 +26,7 @@ static const struct {
 #undef X
 };
 
-/* What a known header begins with, and whose parser reads on. Longer beginnings stand first. */
+/* The first bytes of each known header, and its parser. Longer ones come first. */
 static const struct {
     const char *bytes;
     int count;
@@ -38,7 +38,7 @@ static const struct {
     {"\xa1\xd9\x34\x01", 4, shard_llmc_parse},
 };
 
-/* Files that people take for shards: better named than called garbage. */
+/* Files that people mistake for shards: the message names the format. */
 static const struct {
     const char *bytes;
     int count;
@@ -148,7 +148,7 @@ status shard_open_memory(struct shard *s, const char *name, enum shard_type type
     return st;
 }
 
-/* An empty file has nothing to map: at stays NULL. */
+/* An empty file cannot be mapped: `at` stays NULL. */
 static status map_file(const char *path, struct shard_map *m)
 {
     int fd;
@@ -164,7 +164,7 @@ static status map_file(const char *path, struct shard_map *m)
     return st;
 }
 
-/* The index beside NAME.bin, when it is one of Megatron's. */
+/* The index of NAME.bin, if it is one of Megatron's. */
 static status open_index(struct shard *s, const char *path)
 {
     char name[PATH_MAX];
@@ -220,7 +220,7 @@ status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_si
         int32_t one;
         uint64_t id = shard_copy(s->type, from + i * s->width, 1, &one);
         if (id < limit) continue;
-        /* A narrow signed type comes as 32 bits, a wide one as 64. */
+        /* A narrow signed type is returned as 32 bits, a wide one as 64. */
         bool negative =
             (s->type == SHARD_TYPE_I64 && id > INT64_MAX) ||
             ((s->type == SHARD_TYPE_I8 || s->type == SHARD_TYPE_I16 || s->type == SHARD_TYPE_I32) &&

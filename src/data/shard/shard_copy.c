@@ -44,7 +44,7 @@ uint64_t shard_copy(enum shard_type t, const uint8_t *from, int64_t n, int32_t *
     return 0;
 }
 
-/* Most blocks hold no end of a document: a block is looked into only when its (vectorised) count says so. */
+/* Most blocks contain no end of a document: a block is scanned only if its (vectorised) count says so. */
 #define FIND(name, ctype)                                                                                    \
     static int64_t find_##name(const uint8_t *from, int64_t n, ctype want, int64_t *at, int64_t room)        \
     {                                                                                                        \
@@ -53,7 +53,7 @@ uint64_t shard_copy(enum shard_type t, const uint8_t *from, int64_t n, int32_t *
         for (int64_t begin = 0; begin < n; begin += BLOCK) {                                                 \
             int count = n - begin < BLOCK ? (int)(n - begin) : BLOCK;                                        \
             const uint8_t *block = from + begin * (int64_t)sizeof want;                                      \
-            ctype hits = 0, id; /* 256 hits of u8 are 0: that width looks into every block */                \
+            ctype hits = 0, id; /* 256 hits of u8 wrap to 0: that width scans every block */                 \
             for (int i = 0; i < count; i++) {                                                                \
                 memcpy(&id, block + i * (int)sizeof id, sizeof id);                                          \
                 hits = (ctype)(hits + (id == want));                                                         \

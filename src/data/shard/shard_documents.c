@@ -69,7 +69,7 @@ static status from_indexes(const struct shard_set *s, struct list *l)
     return STATUS_OK;
 }
 
-/* Where an index was left behind and the tokens tell the same, they do. */
+/* If an index was lost and the tokens give the same boundaries, uses them. */
 static bool use_indexes(const struct shard_set *s)
 {
     char path[PATH_MAX];
@@ -81,7 +81,7 @@ static bool use_indexes(const struct shard_set *s)
     return true;
 }
 
-/* A piece of a shard, and the places in the stream where documents begin by its tokens. */
+/* A piece of a shard, and where its tokens start documents in the stream. */
 struct piece {
     int shard;
     int64_t from, count;

@@ -14,7 +14,7 @@ static status header_whole(const struct shard *s, int64_t bytes)
                 (long long)bytes, SHARD_LLMC_HEADER);
 }
 
-/* `more`: bytes behind the tokens. count is < 2^31, so nothing overflows. */
+/* `more`: bytes after the tokens. count is < 2^31, so nothing overflows. */
 static status size_check(const struct shard *s, int64_t bytes, int64_t more)
 {
     int64_t want = SHARD_LLMC_HEADER + s->count * s->width + more;
@@ -42,8 +42,8 @@ status shard_llmc_parse(struct shard *s, const uint8_t *data, int64_t bytes)
     return STATUS_OK;
 }
 
-/* i32 at 8: version, bytes per token, tokens, then version 2: vocabulary, mask; version 1 has no
- * vocabulary, and its readers look for the mask in the same place. */
+/* i32 at 8: version, bytes per token, tokens, then in version 2: vocabulary, mask. Version 1 has no
+ * vocabulary, and its readers look for the mask at the same offset. */
 status shard_llmq_parse(struct shard *s, const uint8_t *data, int64_t bytes)
 {
     TRY(header_whole(s, bytes));

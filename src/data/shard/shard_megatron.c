@@ -42,7 +42,7 @@ struct index {
     const uint8_t *lengths, *offsets, *ends;
 };
 
-/* The arrays lie within the index. */
+/* Checks that the arrays are inside the index. */
 static status layout(const struct shard *s, struct index *x)
 {
     int64_t rest = s->index_bytes - HEADER;
@@ -156,7 +156,7 @@ status shard_megatron_index(const char *path, int width, const int32_t *lengths,
     TRY_OUT(io_write(&f, header, sizeof header));
     TRY_OUT(io_write(&f, lengths, (size_t)count * 4));
     int64_t offset = 0;
-    for (int64_t i = 0; i < count;) { /* where each sequence begins */
+    for (int64_t i = 0; i < count;) { /* the start of each sequence */
         int n = 0;
         for (; n < CHUNK && i < count; n++, i++) {
             put(chunk + n * 8, offset, 8);

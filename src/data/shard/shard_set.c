@@ -14,7 +14,7 @@
 
 enum { LLMC_GPT2_EOT = 50256, LLMC_LLAMA3_EOT = 128000 };
 
-/* Names as people count: digits by their value, so that x_2 comes before x_10. */
+/* Natural order: digits by value, so x_2 comes before x_10. */
 static int natural(const void *left, const void *right)
 {
     const char *const *x = left, *const *y = right;
@@ -35,7 +35,7 @@ static int natural(const void *left, const void *right)
         a += n, b += m;
     }
     if (*a || *b) return *a ? 1 : -1;
-    return strcmp(*x, *y); /* leading zeros apart they are equal */
+    return strcmp(*x, *y); /* equal except for leading zeros */
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -44,7 +44,7 @@ static bool ends_in(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* What a pattern matches beside shards: their indexes and manifests. */
+/* What a pattern matches in addition to shards: their indexes and manifests. */
 static bool passed_over(const char *path)
 {
     return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
@@ -112,7 +112,7 @@ status shard_match_all(char *const *patterns, int count, struct shard_names *out
     status st = STATUS_OK;
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         struct shard_names more;
-        if (count > 1 && passed_over(patterns[i])) continue; /* a shell wrote the names of a pattern out */
+        if (count > 1 && passed_over(patterns[i])) continue; /* a shell expanded a pattern */
         TRY_OUT(shard_match(patterns[i], &more));
         st = array_grow(&out->paths, &cap, (size_t)(out->count + more.count), sizeof *out->paths);
         for (int k = 0; k < more.count && st == STATUS_OK; k++) {
@@ -168,7 +168,7 @@ static status open_shards(struct shard_set *s, const struct shard_names *names, 
     return STATUS_OK;
 }
 
-/* The tokenizer's directory as seen from here, when it is given relative to the manifest. */
+/* The tokenizer's directory from here, if it is given relative to the manifest. */
 static status place_tokenizer(struct shard_set *s, const struct manifest *m, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/');
@@ -200,7 +200,7 @@ static status take_manifest(struct shard_set *s, const struct manifest *m, const
     return STATUS_OK;
 }
 
-/* Adds what the manifest says of this shard; `split` is that of the shards before it, "" at first. */
+/* Adds the manifest's data about this shard. `split` is that of the shards before it, "" at first. */
 static status match_row(struct shard_set *s, const struct manifest *m, const char *prefix,
                         struct shard *shard, char split[64])
 {
@@ -225,7 +225,7 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
                 prefix);
 }
 
-/* Reads each manifest once: shards of one prefix follow each other in name order. */
+/* Reads each manifest once: name order groups the shards of a prefix. */
 static status read_manifests(struct shard_set *s)
 {
     struct manifest m = {0};
@@ -262,7 +262,7 @@ out:
     return st;
 }
 
-/* What stands in for a manifest: the hints, else what the writers of the format do. */
+/* Without a manifest: the hints, else the conventions of the format's writers. */
 static status take_hints(struct shard_set *s, const struct shard_hints *h)
 {
     static const int habits[SHARD_FORMAT_COUNT] = {[SHARD_LLMC] = EOD_BEFORE,
@@ -362,7 +362,7 @@ void shard_set_close(struct shard_set *s)
     *s = (struct shard_set){.eot = -1};
 }
 
-/* The shard that holds token `at`: the last one that starts there or before. */
+/* The shard that holds token `at`: the last one that starts at or before it. */
 static int shard_of(const struct shard_set *s, int64_t at)
 {
     int low = 0, high = s->count;

@@ -38,7 +38,7 @@ void shard_tally_flush(struct shard_tally *t)
     t->unflushed = 0;
 }
 
-/* All ids lie below t->ids. */
+/* All ids are below t->ids. */
 static void count_block(struct shard_tally *t, const int32_t *ids, int n)
 {
     uint32_t *a = t->parts, *b = a + t->ids, *c = b + t->ids, *d = c + t->ids;
@@ -60,10 +60,10 @@ status shard_tally_add(struct shard_tally *t, const struct shard *s, int64_t at,
     for (int64_t end = at + n; at < end;) {
         int count = end - at < BLOCK ? (int)(end - at) : BLOCK;
         int64_t most = (int64_t)shard_copy(s->type, s->tokens + at * s->width, count, ids);
-        if (most < 0 || most >= limit) TRY(shard_read(s, at, count, vocab_size, ids)); /* says where */
+        if (most < 0 || most >= limit) TRY(shard_read(s, at, count, vocab_size, ids)); /* names it */
         if (most > t->id_max) t->id_max = most;
         at += count;
-        if (most >= t->ids) { /* rare: nobody named a vocabulary, and it is huge */
+        if (most >= t->ids) { /* rare: no vocabulary was given, and it is huge */
             int kept = 0;
             for (int i = 0; i < count; i++) {
                 ids[kept] = ids[i];
@@ -79,7 +79,7 @@ status shard_tally_add(struct shard_tally *t, const struct shard *s, int64_t at,
     return STATUS_OK;
 }
 
-/* Integers: the order in which pieces arrive does not matter. */
+/* Integers: pieces may arrive in any order. */
 static void merge(struct shard_tally *to, struct shard_tally *from)
 {
     shard_tally_flush(from);
@@ -121,7 +121,7 @@ status shard_tally_set(struct shard_tally *t, const struct shard_set *s, int64_t
             pieces[count++] = (struct piece){i, from, rest < PIECE ? rest : PIECE, STATUS_OK};
         }
     PARALLEL_CHUNKS(c, (int64_t)count) pieces[c].st = tally_piece(t, s, &pieces[c], vocab_size);
-    /* The record of an error is its thread's: the first one is made again here. */
+    /* The error record belongs to its thread: repeats the first failure here. */
     for (size_t c = 0; c < count && st == STATUS_OK; c++)
         if (pieces[c].st != STATUS_OK) {
             st = tally_piece(t, s, &pieces[c], vocab_size);

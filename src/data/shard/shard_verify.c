@@ -16,8 +16,7 @@
 
 enum { BLOCK = 1 << 14, PIECE = 1 << 24 };
 
-/* One shard, open. Documents begin at `begins` by its index (ingot's: u32, mapped; Megatron's: i64,
- * walked). */
+/* One open shard. Documents begin at `begins` by its index (ingot's: u32, mapped; Megatron's: i64, iterated). */
 struct row {
     struct shard shard;
     struct corpus_index index;
@@ -25,7 +24,7 @@ struct row {
     size_t walked_count, walked_cap;
     int64_t walked_at;
     bool has_index;
-    int32_t last; /* its last token; -1: it has none, or is not open */
+    int32_t last; /* its last token; -1: none, or not open */
 };
 
 struct unit {
@@ -75,7 +74,7 @@ static status open_row(struct row *r, const struct shard_check *check, const str
         return FAIL(STATUS_DATA, "%s: %lld tokens of %d bytes, its manifest says %lld of %d", s->path,
                     (long long)s->count, s->width, (long long)promise->tokens, c->width);
     if (s->count > 0 && shard_copy(s->type, s->tokens + (s->count - 1) * s->width, 1, &r->last) > INT32_MAX)
-        r->last = -1; /* the range check will say so */
+        r->last = -1; /* the range check reports it */
     if (s->format == SHARD_MEGATRON) {
         r->has_index = true;
         return shard_megatron_walk(s, push_begin, r);
@@ -94,7 +93,7 @@ static void row_close(struct row *r)
     shard_close(&r->shard);
 }
 
-/* The first entry of the index at or behind token `at`. */
+/* The first entry of the index at or after token `at`. */
 static int64_t lower_bound(const struct row *r, int64_t at)
 {
     int64_t low = 0, high = begin_count(r);
@@ -108,7 +107,7 @@ static int64_t lower_bound(const struct row *r, int64_t at)
     return low;
 }
 
-/* Goes along the places where documents begin by the tokens, and along the index. */
+/* Compares the document starts of the tokens with those of the index. */
 struct cursor {
     const struct row *row;
     int64_t next, documents;
@@ -145,7 +144,7 @@ static status check_block(const struct job *j, const struct unit *u, struct curs
     int64_t found = shard_find_id(s->type, s->tokens + at * s->width, n, h->eot, places, n);
     for (int64_t i = 0; i < found && i < n; i++) {
         int64_t token = at + places[i] + (h->eod == EOD_AFTER);
-        if (token == s->count) continue; /* the next shard's business */
+        if (token == s->count) continue; /* the next shard's check covers it */
         /* Each file of Megatron begins with a document, whatever its first token is. */
         if (token == 0 && s->format == SHARD_MEGATRON) continue;
         TRY(step(k, token));
@@ -153,7 +152,7 @@ static status check_block(const struct job *j, const struct unit *u, struct curs
     return STATUS_OK;
 }
 
-/* Does a document begin with the shard's first token, for another reason than that token? */
+/* True: a document begins with the shard's first token for another reason than that token. */
 static bool begins_at_zero(const struct job *j, const struct unit *u)
 {
     const struct row *r = &j->rows[u->row];
@@ -180,7 +179,7 @@ static void show(struct job *j, int64_t bytes)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* The pass over the tokens of a unit; what is not asked for is NULL. */
+/* The pass over the tokens of a unit; outputs that are NULL are skipped. */
 static status scan(struct job *j, struct unit *u, XXH64_state_t *hash, struct shard_tally *tally,
                    int32_t *ids, int64_t *places)
 {
@@ -248,7 +247,7 @@ static void run_unit(struct job *j, struct unit *u)
     if (u->st == STATUS_OK && texts) u->st = shard_tally_open(&tally, s, j->config->vocab_size);
     if (hash) XXH64_reset(hash, 0);
     if (u->st == STATUS_OK) u->st = scan(j, u, hash, texts ? &tally : NULL, ids, places);
-    /* A wrong checksum explains all else that is wrong, so it comes first: the rest of the file for it. */
+    /* A wrong checksum explains all other errors, so it is reported first: reads the rest of the file for it. */
     if (u->st == STATUS_DATA && hash && shard_hash(s) != j->checks[u->row].promise->xxh64) {
         XXH64_reset(hash, 0);
         XXH64_update(hash, s->tokens, (size_t)(s->count * s->width));
@@ -263,7 +262,7 @@ static void run_unit(struct job *j, struct unit *u)
     free(ids);
 }
 
-/* Whole shards where there is a checksum, pieces elsewhere. */
+/* Units are whole shards if there is a checksum, else pieces. */
 static status cut(struct job *j)
 {
     size_t cap = 0;

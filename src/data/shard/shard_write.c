@@ -17,7 +17,7 @@ struct shard_writer {
     int width;
     int64_t count, document; /* tokens: in all, before the open document */
     size_t used;             /* bytes in buffer */
-    size_t unsynced;         /* written since the disk was last told to begin */
+    size_t unsynced;         /* written since the last writeback was started */
     int32_t *lengths;        /* megatron: of finished documents */
     size_t length_count, length_cap;
     XXH64_state_t *hash;
@@ -45,7 +45,7 @@ bool shard_file(enum shard_format f, const char *path, int i, char *out, size_t 
 {
     const char *suffix = shard_suffix(f, i), *first = shard_suffix(f, 0), *at = NULL;
     if (!suffix) return false;
-    for (const char *p = path; (p = strstr(p, first)); p++) at = p; /* the last place */
+    for (const char *p = path; (p = strstr(p, first)); p++) at = p; /* the last element */
     if (!at || strchr(at, '/')) return false;
     return snprintf(out, size, "%.*s%s%s", (int)(at - path), path, suffix, at + strlen(first)) < (int)size;
 }
@@ -65,7 +65,7 @@ static struct shard_writer *writer_new(enum shard_format format, int width)
     return w;
 }
 
-/* A shard that is cut short has no magic. */
+/* A truncated shard has no magic. */
 static status write_blank(struct shard_writer *w)
 {
     static const char zero[SHARD_LLMC_HEADER];
@@ -81,7 +81,7 @@ status shard_create(struct shard_writer **w, const char *path, enum shard_format
     return st;
 }
 
-/* Takes the ids that are there into the checksum. */
+/* Updates the checksum with the buffered ids. */
 static status read_back(struct shard_writer *w, int64_t tokens)
 {
     int fd;
@@ -201,7 +201,7 @@ status shard_commit(struct shard_writer **w, uint64_t *xxh64)
     if (o->format == SHARD_MEGATRON) {
         CHECK(shard_file(o->format, o->file.path, 1, index, sizeof index), "%s has no .bin", o->file.path);
         st = shard_megatron_index(index, o->width, o->lengths, (int64_t)o->length_count);
-        if (st != STATUS_OK && !o->file.stays) (void)remove(o->file.path); /* ids alone are of no use */
+        if (st != STATUS_OK && !o->file.stays) (void)remove(o->file.path); /* ids alone are useless */
     }
     if (xxh64) *xxh64 = XXH64_digest(o->hash);
 out:

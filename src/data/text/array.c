@@ -4,8 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* `data` points to a pointer of another type: memcpy is the way to read and write it that every compiler must
- * understand. */
+/* `data` points to a pointer of another type: memcpy is the only portable way to read and write it. */
 status array_grow(void *data, size_t *cap, size_t need, size_t size)
 {
     if (need <= *cap) return STATUS_OK;
@@ -39,7 +38,7 @@ status array_new_table(void *data, size_t count, size_t size, int fill)
         new = aligned_alloc(align, bytes != 0 ? bytes : align);
     }
     if (new == NULL) return FAIL(STATUS_FIT, "no memory for %zu elements of %zu bytes", count, size);
-    if (align == huge) (void)madvise(new, bytes, MADV_HUGEPAGE); /* advice: small pages work too */
+    if (align == huge) (void)madvise(new, bytes, MADV_HUGEPAGE); /* a hint: small pages work too */
     memset(new, fill, bytes);
     memcpy(data, &new, sizeof new);
     return STATUS_OK;

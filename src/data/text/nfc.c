@@ -27,9 +27,9 @@ struct letter {
     uint8_t combining;
 };
 
-/* First bytes of characters that may be trouble. Not among them: what lies below U+0300; cf, d0, d1 (Greek
- * and Cyrillic letters); e4 to e9, eb and ec (Chinese characters, Hangul syllables). suspects[low half] has
- * bit 0 for c_, 1 for d_, 2 for e_, 3 for f_. */
+/* Lead bytes of characters that may need normalization. Not included: below U+0300; cf, d0, d1 (Greek and
+ * Cyrillic letters); e4 to e9, eb and ec (Chinese characters, Hangul syllables). suspects[low half] has bit 0
+ * for c_, 1 for d_, 2 for e_, 3 for f_. */
 static const uint8_t suspects[16] = {14 & ~2, 14 & ~2, 14, 14,      14 & ~4, 14 & ~4, 14 & ~4, 14 & ~4,
                                      14 & ~4, 14 & ~4, 14, 14 & ~4, 15 & ~4, 15,      15,      14};
 
@@ -38,7 +38,7 @@ static inline bool is_suspect(uint8_t byte)
     return byte >= 0xc0 && (suspects[byte & 15] >> (byte >> 4 & 3) & 1);
 }
 
-/* The first suspect of text[at, bytes), in steps of 32; else a place near the end. */
+/* The first suspect of text[at, bytes), in steps of 32; else a position near the end. */
 static size_t skip_plain(const uint8_t *text, size_t at, size_t bytes)
 {
     const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)suspects));
@@ -57,8 +57,8 @@ static size_t skip_plain(const uint8_t *text, size_t at, size_t bytes)
     return at;
 }
 
-/* Begin of the first segment of text[at, bytes) that may change, *trouble: the character for which; `bytes`
- * when there is none. A character that no neighbour changes stands at `at`, or the text begins there. */
+/* Start of the first segment of text[at, bytes) that may change, and *trouble, the character that causes it;
+ * `bytes` if there is none. At `at` is a character that no neighbour changes, or the text begins. */
 static size_t find_segment(const uint8_t *text, size_t at, size_t bytes, size_t *trouble)
 {
     size_t segment = at;
@@ -96,7 +96,7 @@ static size_t segment_end(const uint8_t *text, size_t at, size_t bytes)
     return at;
 }
 
-/* Appends the full canonical decomposition of a character to letters, which has room for 8 more. */
+/* Appends the full canonical decomposition of a character to letters, which has space for 8 more. */
 static size_t decompose(uint32_t code, struct letter *letters)
 {
     if (code - SYLLABLE < SYLLABLES) {
@@ -106,7 +106,7 @@ static size_t decompose(uint32_t code, struct letter *letters)
         letters[2] = (struct letter){TAIL + tail, 0};
         return tail != 0 ? 3 : 2;
     }
-    uint32_t chain[8]; /* the last parts, from the last on: only first parts decompose further */
+    uint32_t chain[8]; /* the last parts, in reverse: only first parts decompose further */
     size_t depth = 0, count = 0;
     const struct unicode_nfc *r = &unicode_nfc_records[unicode_nfc_number(code)];
     for (; r->first != 0; r = &unicode_nfc_records[unicode_nfc_number(code)]) {
@@ -122,8 +122,7 @@ static size_t decompose(uint32_t code, struct letter *letters)
     return count;
 }
 
-/* Sorts a run of marks by combining class, equal ones in the order they have; `room` has place for `count`.
- */
+/* Sorts a run of marks by combining class, stable; `room` has space for `count`. */
 static void sort_marks(struct letter *marks, size_t count, struct letter *room)
 {
     if (count <= 16) {
@@ -169,7 +168,7 @@ static uint32_t compose_pair(uint32_t a, uint32_t b)
     return 0;
 }
 
-/* In place; returns how many are left. */
+/* In place; returns the new length. */
 static size_t compose(struct letter *letters, size_t count)
 {
     size_t n = 0, starter = count; /* none yet */

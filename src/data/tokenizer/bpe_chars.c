@@ -14,15 +14,15 @@
 #include "data/text/array.h"
 #include <string.h>
 
-enum { CHARS = 0x10000 }; /* those of four bytes begin with bytes */
+enum { CHARS = 0x10000 }; /* four-byte characters start from bytes */
 
-/* Bytes of the character that begins with c, 0 for none. */
+/* Bytes of the character that begins with c; 0: no lead byte. */
 static size_t char_bytes(uint8_t c)
 {
     return c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 }
 
-/* Whether these are the first bytes of one character, but not all. */
+/* True: the first bytes of a character, but not all. */
 static bool is_prefix(struct text text)
 {
     const uint8_t *p = (const uint8_t *)text.data;
@@ -32,7 +32,7 @@ static bool is_prefix(struct text text)
     return true;
 }
 
-/* Whether these are last bytes of a character, but not all. */
+/* True: the last bytes of a character, but not all. */
 static bool is_suffix(struct text text)
 {
     for (size_t i = 0; i < text.bytes; i++)
@@ -40,7 +40,7 @@ static bool is_suffix(struct text text)
     return text.bytes < 4;
 }
 
-/* Enters token `id`, one character of 2 or 3 bytes, if its bytes become it. */
+/* Enters token `id`, one character of 2 or 3 bytes, if merges of its bytes produce it. */
 static void add_char(struct tokenizer *t, int32_t id, const uint8_t *p, size_t bytes)
 {
     const uint32_t *pairs = t->byte_pairs;
@@ -58,7 +58,7 @@ static void add_char(struct tokenizer *t, int32_t id, const uint8_t *p, size_t b
     t->chars[utf8_read(p).code] = (struct bpe_char){id, last > high ? last : high};
 }
 
-/* The character that the token is, when it is entered; else NULL. */
+/* The character of a token that was entered; else NULL. */
 static struct bpe_char *char_of(const struct tokenizer *t, int32_t id)
 {
     struct text text = vocab_bytes(&t->vocab, id);
@@ -68,7 +68,7 @@ static struct bpe_char *char_of(const struct tokenizer *t, int32_t id)
     return c->id == id ? c : NULL;
 }
 
-/* Strikes out the sides of a merge that comes before they would be whole. */
+/* Removes the sides of a merge that would happen before they are complete. */
 static void check_sides(struct tokenizer *t, const struct merge *m)
 {
     struct bpe_char *left = char_of(t, m->left), *right = char_of(t, m->right);
@@ -82,7 +82,7 @@ static void add_border(struct tokenizer *t, const struct merge *m)
 {
     struct text left = vocab_bytes(&t->vocab, m->left), right = vocab_bytes(&t->vocab, m->right);
     uint8_t before = (uint8_t)left.data[left.bytes - 1], behind = (uint8_t)right.data[0];
-    if ((behind & 0xc0) == 0x80 || (before < 0x80 && behind < 0x80)) return; /* no border, or of whole ones */
+    if ((behind & 0xc0) == 0x80 || (before < 0x80 && behind < 0x80)) return; /* inside a character */
     bool prefix = is_prefix(right), suffix = is_suffix(left);
     if (!prefix && !suffix) return;
     struct bpe_border *b = &t->borders[before * 256 + behind];
@@ -91,7 +91,7 @@ static void add_border(struct tokenizer *t, const struct merge *m)
     if (suffix && rank < b->suffix) b->suffix = rank;
 }
 
-/* Whether the token is one character of 2 or 3 bytes. */
+/* True: the token is one character of 2 or 3 bytes. */
 static bool is_char(const struct tokenizer *t, size_t id)
 {
     struct text text = vocab_bytes(&t->vocab, (int32_t)id);
@@ -103,7 +103,7 @@ status bpe_chars_init(struct tokenizer *t)
 {
     size_t id = 0, count = t->vocab.count;
     while (id < count && !is_char(t, id)) id++;
-    if (id == count) return STATUS_OK; /* nothing would be found in the tables, a MiB */
+    if (id == count) return STATUS_OK; /* the tables, a MiB, would stay empty */
     TRY(array_new_table(&t->chars, CHARS, sizeof *t->chars, 0xff));
     TRY(array_new_table(&t->borders, 256 * 256, sizeof *t->borders, 0xff));
     for (; id < count; id++) {

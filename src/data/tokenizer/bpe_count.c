@@ -14,7 +14,7 @@
 
 enum { SEGMENT_BYTES = 1 << 20, PARTS = 64, BATCH = 256 };
 
-struct segment { /* normalized by count_segment: then `own` holds it */
+struct segment { /* normalized by count_segment; then in `own` */
     const char *data;
     size_t bytes;
     int64_t doc;
@@ -22,7 +22,7 @@ struct segment { /* normalized by count_segment: then `own` holds it */
 };
 
 struct table {
-    struct bpe_piece *slots; /* count 0: free */
+    struct bpe_piece *slots; /* count 0: empty */
     size_t slot_count, used;
 };
 
@@ -148,7 +148,7 @@ static status gather(struct bpe_pieces *out, struct table *tables, int threads)
     return STATUS_OK;
 }
 
-/* Pieces may lie in the normalized copies of segments, so these now belong to `out`. */
+/* Pieces may point into normalized copies of segments, so `out` takes ownership of these. */
 static status keep_normalized(struct bpe_pieces *out, struct segment *segments, size_t count)
 {
     size_t cap = 0;

@@ -24,7 +24,7 @@ struct deriving {
     struct bpe_scratch scratch;
 };
 
-/* Ids of tokens with two bytes and more, by length, then by id. */
+/* Ids of tokens of two or more bytes, by length, then by id. */
 static status sort_by_length(struct deriving *d, size_t *count)
 {
     const struct vocab *v = &d->t->vocab;

@@ -30,7 +30,7 @@ static inline uint32_t smallest(const uint32_t *keys, size_t vectors)
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/* Rank and place in one number, so that the smallest is the leftmost of the lowest rank. */
+/* Rank and position in one number: the smallest is the leftmost of the lowest rank. */
 enum { PLACE_BITS = 6, KEY_NONE = 1 << (RANK_BITS + PLACE_BITS) };
 static_assert(1 << PLACE_BITS == BPE_MERGE_SHORT, "a place in a short piece");
 static_assert(RANK_BITS + PLACE_BITS < 31, "keys fit in 32 bits");
@@ -40,8 +40,8 @@ static inline uint32_t key_of(uint32_t rank, uint32_t place)
     return rank << PLACE_BITS | place; /* RANK_NONE gives a key above KEY_NONE */
 }
 
-/* n units with their ids in `ids`; the ids of what they become are written to its begin. ranks[i] is that of
- * units i and i + 1. */
+/* n units with their ids in `ids`; the merged ids are written to its start. ranks[i] is the rank of units i
+ * and i + 1. */
 static size_t merge_short(const struct tokenizer *t, size_t n_units, int32_t *ids, const uint32_t *ranks)
 {
     _Alignas(32) uint32_t keys[BPE_MERGE_SHORT];
@@ -99,13 +99,13 @@ static size_t rank_node(const struct tokenizer *t, struct bpe_node *nodes, uint3
     return nodes[i].rank == RANK_NONE ? count : heap_push(heap, count, (uint64_t)nodes[i].rank << 32 | i);
 }
 
-/* As merge_short for any n. */
+/* merge_short for any n. */
 static status merge_long(const struct tokenizer *t, struct bpe_scratch *s, size_t n, int32_t *ids,
                          const uint32_t *ranks, size_t *count)
 {
     TRY(array_grow(&s->nodes, &s->node_cap, n, sizeof *s->nodes));
     TRY(array_grow(&s->heap, &s->heap_cap, 2 * n,
-                   sizeof *s->heap)); /* a merge takes one out and puts at most two in */
+                   sizeof *s->heap)); /* a merge removes one and adds at most two */
     struct bpe_node *nodes = s->nodes;
     uint64_t *heap = s->heap;
     size_t heap_count = 0;

@@ -43,12 +43,12 @@ struct pair {
     uint64_t key; /* left << 32 | right */
     int64_t count;
     size_t run;         /* newest run + 1; 0: none */
-    uint32_t last_word; /* the one recorded last */
+    uint32_t last_word; /* the word recorded last */
     uint32_t fresh;     /* words recorded in this step */
-    bool merged;        /* there is a merge of it already */
+    bool merged;        /* it has been merged already */
 };
 
-/* In trainer.runs: [0] the next run + 1, low half, [1] its high half, [2] words, then the words. */
+/* In trainer.runs: [0] the next run + 1, low half; [1] its high half; [2] the count; then the words. */
 enum { RUN_HEADER = 3, AHEAD = 12, FLOOR_STEP = 16 };
 
 struct record {
@@ -133,7 +133,7 @@ static status find_or_add(struct trainer *r, uint64_t key, uint32_t *index)
     return STATUS_OK;
 }
 
-/* The pair appeared in the word. */
+/* Records that the pair appeared in the word. */
 static status pair_up(struct trainer *r, uint64_t key, uint32_t word)
 {
     uint32_t index = NONE;
@@ -188,7 +188,7 @@ static struct heap_item heap_pop(struct trainer *r)
     return top;
 }
 
-/* Ends a step: the records become runs, their pairs go to the heap. */
+/* Ends a step: turns records into runs and pushes their pairs to the heap. */
 static status close_step(struct trainer *r)
 {
     TRY(array_grow(&r->runs, &r->run_cap, r->run_used + r->record_count + RUN_HEADER * r->fresh_count,
@@ -198,7 +198,7 @@ static status close_step(struct trainer *r)
         uint32_t *run = r->runs + r->run_used;
         run[0] = (uint32_t)p->run;
         run[1] = (uint32_t)(p->run >> 32);
-        run[2] = 0; /* counts up below */
+        run[2] = 0; /* its count rises below */
         p->run = r->run_used + 1;
         r->run_used += RUN_HEADER + p->fresh;
         p->fresh = 0;
@@ -212,7 +212,7 @@ static status close_step(struct trainer *r)
     return STATUS_OK;
 }
 
-/* Down by a factor, or as far as the next pair. False when there is none left. */
+/* Lowers the floor by a factor, or down to the next pair. *any false: no pair is left. */
 static status lower_floor(struct trainer *r, bool *any)
 {
     int64_t most = 0;
@@ -224,10 +224,10 @@ static status lower_floor(struct trainer *r, bool *any)
     return STATUS_OK;
 }
 
-/* A pair of bytes in the text as it is at first. */
+/* A pair of bytes before any merge. */
 struct first {
     int64_t count;
-    uint32_t words, last_word, at; /* words in which it occurs; the one seen last; next place in its run */
+    uint32_t words, last_word, at; /* words that contain it; the last such word; next position in its run */
 };
 
 static void count_first(const struct trainer *r, struct first *first)
@@ -261,13 +261,13 @@ static status open_first_runs(struct trainer *r, struct first *first)
         memset(r->runs + r->run_used, 0, 2 * sizeof *r->runs);
         r->runs[r->run_used + 2] = f->words;
         f->at = 0;
-        f->last_word = index; /* from now on its pair */
+        f->last_word = index; /* from here on: its pair */
         r->run_used += RUN_HEADER + f->words;
     }
     return STATUS_OK;
 }
 
-/* The pairs of bytes, counted in a table without hashing, and their runs, which are written in place. */
+/* Byte pairs, counted in a table without hashing; their runs are written in place. */
 static status load_pairs(struct trainer *r)
 {
     struct first *first;
@@ -345,10 +345,10 @@ static status merge_everywhere(struct trainer *r, uint32_t pair, struct merge m)
     size_t run = r->pairs[pair].run;
     r->pairs[pair].run = 0;
     r->pairs[pair].last_word = NONE;
-    while (run != 0) { /* close_step alone moves the pool */
+    while (run != 0) { /* only close_step moves the pool */
         const uint32_t *header = r->runs + (run - 1), *words = header + RUN_HEADER;
         for (uint32_t i = 0, n = header[2]; i < n; i++) {
-            /* Words of a run lie anywhere; waiting for memory was most of the time. */
+            /* Prefetches: the words of a run are scattered, and memory latency took most of the time. */
             if (i + 2 * AHEAD < n) __builtin_prefetch(&r->words[words[i + 2 * AHEAD]]);
             if (i + AHEAD < n) __builtin_prefetch(r->symbols + r->words[words[i + AHEAD]].at);
             TRY(merge_word(r, words[i], m));
@@ -359,7 +359,7 @@ static status merge_everywhere(struct trainer *r, uint32_t pair, struct merge m)
     return close_step(r);
 }
 
-/* The token of the two together: a new one unless its bytes are a token already. */
+/* The token of the concatenation: a new one unless its bytes are a token already. */
 static status token_of(struct vocab *v, struct merge *m)
 {
     struct text a = vocab_bytes(v, m->left), b = vocab_bytes(v, m->right);
@@ -390,7 +390,7 @@ static status learn(struct trainer *r, size_t tokens_max)
                         t->vocab.count, tokens_max);
         struct heap_item top = heap_pop(r);
         struct pair *p = &r->pairs[top.pair];
-        if (p->count != top.count) { /* it went down (or up, and then stands higher in the heap, too) */
+        if (p->count != top.count) { /* the count went down, or went up and has a higher entry in the heap */
             if (p->count < top.count) TRY(heap_push(r, top.pair));
             continue;
         }

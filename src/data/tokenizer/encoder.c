@@ -38,12 +38,10 @@ struct encoder {
     size_t count, cap;
     struct bpe_scratch scratch;
     struct pretokenizer_room room;
-    bool plain_added
-        [2]; /* raw, normalized: some added tokens are not special and therefore always looked for */
+    bool plain_added[2]; /* raw, normalized: added tokens that are not special are always matched */
 };
 
-/* Room that is kept free while a batch is done: all its short pieces as single bytes, and one vector written
- * too far. */
+/* Space kept free during a batch: all its short pieces as single bytes, and one vector store past the end. */
 enum { SLACK = BATCH * KEY_BYTES + 8 };
 
 static inline size_t hash_key(__m256i key);
@@ -119,7 +117,7 @@ static inline size_t hash_key(__m256i key)
            fold(c ^ 0x8cb92ba72f3d8dd7u, d ^ 0xaaaaaaaaaaaaaaabu);
 }
 
-/* Merges a piece, appends its ids and, where they fit, remembers them in *line (NULL: nowhere). */
+/* Merges a piece, appends its ids and, if they fit, caches them in *line (NULL: no caching). */
 static __attribute__((noinline)) status encode_piece(struct encoder *e, const uint8_t *piece, size_t bytes,
                                                      struct line *line)
 {
@@ -175,7 +173,7 @@ static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, si
     return STATUS_OK;
 }
 
-/* text[at, end) holds no added token. Bytes up to readable_end may be read. */
+/* text[at, end) contains no added token. Bytes up to readable_end may be read. */
 static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, size_t end, size_t readable_end)
 {
     struct pretokenizer_cursor c = pretokenizer_begin((const char *)text + at, end - at);
@@ -185,8 +183,8 @@ static status encode_plain(struct encoder *e, const uint8_t *text, size_t at, si
     return STATUS_OK;
 }
 
-/* The longest of the added tokens [lo, hi), sorted by bytes, that text begins with; NULL when none does. Each
- * byte narrows the range. */
+/* The longest of the added tokens [lo, hi), sorted by bytes, that is a prefix of text; NULL: none. Each byte
+ * narrows the range. */
 static const struct added *longest_added(const struct tokenizer *t, size_t lo, size_t hi, const uint8_t *text,
                                          size_t left)
 {
@@ -236,8 +234,8 @@ static size_t blanks_end(const uint8_t *text, size_t at, size_t bytes)
 static status encode_normalized(struct encoder *e, const uint8_t *text, size_t bytes, size_t readable,
                                 enum specials specials);
 
-/* What lies between the added tokens of a level goes to the next: level 0 cuts out the raw ones, level 1 the
- * normalized ones, level 2 encodes. */
+/* The text between added tokens goes to the next level: level 0 cuts out raw tokens, level 1 normalized ones,
+ * level 2 encodes. */
 static status encode_gap(struct encoder *e, int level, const uint8_t *text, size_t bytes, size_t readable,
                          enum specials specials)
 {
@@ -246,9 +244,9 @@ static status encode_gap(struct encoder *e, int level, const uint8_t *text, size
                       : encode_plain(e, text, 0, bytes, readable);
 }
 
-/* As HF does it: matches are found from left to right, the longest at each place. One that counts as text
- * here (a special token with SPECIALS_AS_TEXT) still covers shorter ones. Stripping moves the ends of a
- * token, but the next match may begin in what rstrip took. */
+/* As in HF: finds matches from left to right, the longest at each position. A match that counts as text here
+ * (a special token with SPECIALS_AS_TEXT) still hides shorter ones. Stripping extends a token, but the next
+ * match may begin in what rstrip took. */
 static status encode_level(struct encoder *e, int level, const uint8_t *text, size_t bytes, size_t readable,
                            enum specials specials)
 {
@@ -305,7 +303,7 @@ status encoder_encode(struct encoder *e, const char *text, size_t bytes, enum sp
 
 size_t encoder_cut(const struct encoder *e, const char *text, size_t bytes, size_t want)
 {
-    /* An added token that is looked for in all text may stand across any cut. */
+    /* An added token that is always matched may span any cut. */
     if (e->plain_added[0] || e->plain_added[1]) return bytes;
     return pretokenizer_cut(&e->t->pretokenizer, text, bytes, want);
 }

@@ -7,9 +7,10 @@
 
 enum { PARTS_MAX = 5, NAMES_MAX = 4 };
 
-/* Names, the normalizer, and the stages: a row of split_table, or short patterns and the GPT-2 row behind Digits. */
+/* Names, the normalizer, and the stages: a row of split_table, or short patterns and the GPT-2 row after
+ * Digits. */
 static const struct preset {
-    const char *names[NAMES_MAX]; /* the first is the one that is shown */
+    const char *names[NAMES_MAX]; /* the first is shown */
     bool nfc;
     const char *parts[PARTS_MAX]; /* patterns, all Isolated; "" is Digits */
     enum split_id row;            /* the last stage; SPLIT_COUNT: none */
@@ -83,7 +84,7 @@ const char *pretokenizer_name(const struct pretokenizer *p)
     return NULL;
 }
 
-/* One line for each stage; a stage that is a pattern and Isolated is the pattern alone. */
+/* One line per stage; a stage that is a pattern and Isolated is only the pattern. */
 size_t pretokenizer_text(const struct pretokenizer *p, char *out, size_t cap)
 {
     static const char *const behaviors[] = {
@@ -137,9 +138,9 @@ int pretokenizer_scan(const struct pretokenizer *p, struct pretokenizer_cursor *
     return count;
 }
 
-/* The places of split_cut are ends of pieces for every row, and for a row behind stages whose matches cannot reach over
- * such a place; what comes behind the row only divides its pieces. The first two patterns of DeepSeek-Coder do what a
- * row does: line ends are alone, and no letter has white space behind it. */
+/* The positions of split_cut end pieces for every row, also for a row after stages whose matches cannot span
+ * such a position; stages after the row only split its pieces. The first two patterns of DeepSeek-Coder
+ * qualify: line ends are alone, and no letter has white space after it. */
 size_t pretokenizer_cut(const struct pretokenizer *p, const char *text, size_t bytes, size_t want)
 {
     bool safe = p->count >= 2 && p->stages[0].look == split_stage_short("[\\r\\n]") &&

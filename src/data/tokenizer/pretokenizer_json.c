@@ -14,14 +14,14 @@ static const char *const behaviors[SPLIT_BEHAVIOR_COUNT] = {
 #undef X
 };
 
-/* "" for anything that is not a string, so that it equals no known word. */
+/* "" for anything but a string, so that it equals no known word. */
 static const char *word_of(const json_t *object, const char *key)
 {
     const char *s = json_string_value(json_object_get(object, key));
     return s != NULL ? s : "";
 }
 
-/* `known`: names with a space before and behind each. */
+/* `known`: names with a space before and after each. */
 static status check_keys(const json_t *object, const char *path, const char *known)
 {
     if (!json_is_object(object)) return FAIL(STATUS_DATA, "%s is not an object", path);
@@ -45,11 +45,10 @@ static status expect_flag(const json_t *object, const char *path, const char *ke
     return FAIL(STATUS_DATA, "%s: %s=%s is not supported", path, key, wanted ? "false" : "true");
 }
 
-/* What is read: the stages, and for each the pattern it came from; DeepSeek-V3's three become one at the
- * end. */
+/* What was read: the stages, and the pattern that each came from; at the end DeepSeek-V3's three become one. */
 struct reading {
     struct pretokenizer *p;
-    int part[PRETOKENIZER_STAGES_MAX]; /* which pattern of stages[i].row */
+    int part[PRETOKENIZER_STAGES_MAX]; /* the pattern of stages[i].row */
     bool byte_level;                   /* seen: it maps bytes to letters, so nothing may follow */
 };
 
@@ -74,8 +73,8 @@ static status read_byte_level(struct reading *r, const json_t *part, const char 
     return add_stage(r, path, (struct split_stage){.row = &split_table[SPLIT_GPT2]}, 0);
 }
 
-/* `otherwise`: for a part without the key. With invert, matches and the text between them change places,
- * and so do the two ways to merge; Isolated and Contiguous stay what they are. */
+/* `otherwise`: for a part without the key. With invert, matches and the text between them swap roles, and so
+ * do the two ways to merge; Isolated and Contiguous stay. */
 static status read_behavior(const json_t *part, const char *path, bool invert, const char *otherwise,
                             enum split_behavior *out)
 {
@@ -101,7 +100,7 @@ static status read_regex(struct reading *r, const json_t *part, const char *path
     if (s.row == NULL) s.look = split_stage_short(regex);
     if (s.row == NULL && s.look == NULL)
         return FAIL(STATUS_DATA, "%s.pattern.Regex: the pattern \"%.300s\" is not supported", path, regex);
-    /* A row matches all of a text, so there is nothing between to be removed. */
+    /* A row matches the whole text, so there is nothing between matches to remove. */
     if (s.row != NULL && !three && invert && strcmp(word_of(part, "behavior"), "Removed") == 0)
         return add_stage(r, path, s, 0);
     TRY(read_behavior(part, path, invert, "", &s.behavior));
@@ -178,7 +177,7 @@ static status read_part(struct reading *r, const json_t *part, const char *path,
     return STATUS_OK;
 }
 
-/* DeepSeek-V3: the third of its patterns is known behind the first two, where one scanner does all three. */
+/* DeepSeek-V3: its third pattern is recognized after the first two; one scanner does all three. */
 static status join_parts(struct reading *r)
 {
     struct pretokenizer *p = r->p;

@@ -49,7 +49,7 @@ static inline uint32_t letters_mask(const uint8_t *p, bool any_case)
     return (uint32_t)_mm256_movemask_epi8(_mm256_and_si256(above, below));
 }
 
-/* run_end for a set that holds the letters of ASCII (the lower ones alone: any_case false). */
+/* run_end for a set that contains the ASCII letters (any_case false: only lower ones). */
 static inline size_t letters_end(const uint8_t *text, size_t at, size_t bytes, uint32_t set, bool any_case)
 {
     while (bytes - at >= 32) {
@@ -66,8 +66,8 @@ static inline size_t letters_end(const uint8_t *text, size_t at, size_t bytes, u
     return run_end(text, at, bytes, set);
 }
 
-/* Bytes of 's 't 'm 'd 're 've 'll at `at`, which holds an apostrophe; else 0. With fold_case as (?i:...)
- * does it, which makes U+017F (long s, c5 bf) an s. */
+/* Bytes of 's 't 'm 'd 're 've 'll at `at`, which is an apostrophe; else 0. fold_case: as (?i:...), which
+ * makes U+017F (long s, c5 bf) an s. */
 static inline size_t contraction_bytes(const uint8_t *text, size_t at, size_t bytes, bool fold_case)
 {
     size_t left = bytes - at;
@@ -83,7 +83,7 @@ static inline size_t contraction_bytes(const uint8_t *text, size_t at, size_t by
 
 struct blank { /* a run of white space */
     size_t end, last,
-        newline_end; /* end; start of its last character; behind its last \r or \n, 0 when it has none */
+        newline_end; /* end; start of its last character; end of its last \r or \n, 0 if there is none */
 };
 
 static inline struct blank blank_run(const uint8_t *text, size_t at, size_t bytes)
@@ -96,8 +96,7 @@ static inline struct blank blank_run(const uint8_t *text, size_t at, size_t byte
     return b;
 }
 
-/* \s+(?!\S)|\s+: all of a run at the end of the text; else all but its last character; else that one
- * character. */
+/* \s+(?!\S)|\s+: at the end of the text the whole run; else all but its last character; else that character. */
 static inline size_t blank_end(struct blank b, size_t at, size_t bytes)
 {
     return b.end == bytes || b.last == at ? b.end : b.last;
@@ -153,9 +152,9 @@ struct family {
     uint32_t word, punct;
 };
 
-/* [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*. The first alternative takes all it can of UPPERISH;
- * without a lower letter behind, it gives back up to the last character that is in both sets; without one,
- * the second alternative takes all. */
+/* [UPPERISH]*[LOWERISH]+|[UPPERISH]+[LOWERISH]*. The first alternative is greedy in UPPERISH; without a lower
+ * letter after it, it backtracks to the last character in both sets; if there is none, the second alternative
+ * matches all. */
 static inline size_t cased_end(const uint8_t *text, size_t at, size_t bytes)
 {
     size_t both = 0;
@@ -166,7 +165,7 @@ static inline size_t cased_end(const uint8_t *text, size_t at, size_t bytes)
     return both != 0 ? both : at;
 }
 
-/* The word that begins at `at`, where a character of f.word stands. */
+/* The word that begins at `at`, where a character of f.word is. */
 static inline __attribute__((always_inline)) size_t word_end(struct family f, const uint8_t *text, size_t at,
                                                              size_t bytes)
 {
@@ -176,8 +175,8 @@ static inline __attribute__((always_inline)) size_t word_end(struct family f, co
     return end;
 }
 
-/* A mark can be the one character before a word and, where f.word has marks, the first of one. Both readings
- * end at the same place, so no mark is looked at as that one character. */
+/* A mark can be the one character before a word and, if f.word has marks, the first of one. Both readings end
+ * at the same position, so marks are not tried as that one character. */
 static inline __attribute__((always_inline)) size_t family_end(struct family f, const uint8_t *text,
                                                                size_t at, size_t bytes)
 {
@@ -221,8 +220,8 @@ FAMILY(o200k, .contraction = CONTRACTION_BEHIND, .word = L | M, .punct = NOT_SLN
 FAMILY(tekken, .word = L | M, .punct = NOT_SLN, .digits = 1, .cased = true, .slash = true)
 
 /* DeepSeek-V3: numbers are cut out first, then runs of Chinese and Japanese characters; the third pattern
- * divides what is between them and each such run, as texts of their own. So to it, a number is the end of
- * the text, and so is a character of the other side: `inside` a run or not. */
+ * splits the rest and each such run, as separate texts. So a number ends the text for it, and so does a
+ * character of the other kind: `inside` a run or not. */
 static inline bool is_deepseek_cjk(uint32_t code)
 {
     return (code >= 0x4e00 && code <= 0x9fa5) || (code >= 0x3040 && code <= 0x30ff);
@@ -283,15 +282,15 @@ static inline size_t deepseek3_end(const uint8_t *text, size_t at, size_t bytes)
         if (b.newline_end != 0) return b.newline_end;
         return part_unit_at(text, b.end, bytes, false).set == 0 ? b.end : blank_end(b, at, bytes);
     }
-    /* No alternative begins with a control or unassigned character that has no word behind it: such
-     * characters are left over between two matches, all in one piece. */
+    /* No alternative begins with a control or unassigned character unless a word follows: such characters
+     * stay between two matches, as one piece. */
     for (; next.set & C; end += next.bytes, next = u)
         if ((u = part_unit_at(text, end + next.bytes, bytes, inside)).set & (L | M)) break;
     return end;
 }
 
-/* 64 bytes as sets of places, bit i for byte i. Only ASCII counts: what is not, and all behind it, is in no
- * set. */
+/* 64 bytes as bit sets, bit i for byte i. Only ASCII is in any set; everything from the first other byte on
+ * is in none. */
 struct window {
     int bytes; /* before the first that is not ASCII */
     uint64_t letter, upper, digit, blank, newline, space, quote, slash,
@@ -338,13 +337,13 @@ static inline __attribute__((always_inline)) struct window window_read(const uin
     return w;
 }
 
-/* The members of a set that have no neighbour before them. */
+/* Members of a set without a member directly before them. */
 static inline uint64_t firsts(uint64_t set)
 {
     return set & ~(set << 1);
 }
 
-/* Contractions begin or end pieces where `starts` does not say so yet. quotes: where one may stand. */
+/* Contractions start or end pieces where `starts` does not say so yet. quotes: where one may be. */
 static inline uint64_t with_contractions(uint64_t starts, uint64_t quotes, bool fold_case, bool behind,
                                          const uint8_t *text, size_t at, size_t bytes)
 {
@@ -360,28 +359,28 @@ static inline uint64_t with_contractions(uint64_t starts, uint64_t quotes, bool 
     return starts;
 }
 
-/* Where white space begins a piece; *limit: from which place on nothing is known of it. `blank` without the
- * line ends that belong to the punctuation before them. A run falls into what ends in its last line end,
- * what follows, and its last character, which is not followed by white space. */
+/* Where white space starts a piece; *limit: from which position on this is unknown. `blank` excludes line
+ * ends that belong to the punctuation before them. A run splits into: up to its last line end, what follows,
+ * and its last character unless white space follows. */
 static inline uint64_t blank_starts(uint64_t blank, uint64_t newline, uint64_t ends_before, uint64_t *limit)
 {
     uint64_t gap = blank & ~newline, behind = firsts(gap) & (blank & newline) << 1;
-    /* white space between two line ends is no piece: rare, so not found out here */
+    /* white space between two line ends is no piece: too rare to detect here */
     if (behind != 0 && ((gap + firsts(gap)) & newline) != 0) *limit = behind & -behind;
     return firsts(blank) | behind | (gap & ~(blank >> 1) & ~ends_before);
 }
 
-/* Where pieces begin in the window at text[at], where one begins; 0 is left out. A piece that ends behind
- * the window, or at what is not known, has no end here. */
+/* Piece starts in the window at text[at], where one begins; 0 is left out. A piece that ends outside the
+ * window or at an unknown position has no end here. */
 static inline __attribute__((always_inline)) uint64_t
 window_starts(struct family f, struct window w, const uint8_t *text, size_t at, size_t bytes)
 {
     bool is_gpt2 = f.kind == FAMILY_GPT2;
     uint64_t limit = 0, newline = is_gpt2 ? 0 : w.newline, starts;
     uint64_t alone =
-        firsts(w.other) & ~(w.space << 1); /* punctuation that begins a piece: no space takes it */
+        firsts(w.other) & ~(w.space << 1); /* punctuation that starts a piece: no space belongs to it */
     uint64_t tail = newline & ~(newline + (newline & w.other << 1)), blank = w.blank & ~tail;
-    /* Numbers and, to DeepSeek-V3, the end of a text: all white space before it is one piece. */
+    /* Before numbers and, for DeepSeek-V3, the end of a text: all white space is one piece. */
     starts = blank_starts(blank, newline, f.kind == FAMILY_DEEPSEEK3 ? w.digit >> 1 : 0, &limit) | alone;
     if (is_gpt2) {
         starts |= (firsts(w.letter) | firsts(w.digit)) & ~(w.space << 1);
@@ -401,14 +400,14 @@ window_starts(struct family f, struct window w, const uint8_t *text, size_t at, 
     if (f.contraction == CONTRACTION_BEHIND)
         starts = with_contractions(starts, w.quote & w.letter << 1, true, true, text, at, bytes);
     if (f.slash && (w.slash & tail << 1) != 0) limit |= w.slash & tail << 1;
-    /* A run of white space that the window cuts off: only its begin is known. */
+    /* A run of white space that the window cuts off: only its start is known. */
     uint64_t last = UINT64_C(1) << (w.bytes - 1);
     if (blank & last) limit |= (UINT64_C(2) << (63 - __builtin_clzll(firsts(blank)))) & ~UINT64_C(1);
     if (limit != 0) starts &= (limit & -limit) - 1;
     return starts & ~UINT64_C(1);
 }
 
-/* The loop around a scanner, with the scanner compiled into it. */
+/* The loop around a scanner, which is inlined into it. */
 #define SCAN(name)                                                                                           \
     static int name##_scan(const uint8_t *text, size_t at, size_t bytes, size_t *ends, int max)              \
     {                                                                                                        \
@@ -445,8 +444,7 @@ SCAN(deepseek3)
 #define LLAMA3_TEXT(numbers)                                                                                 \
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"                 \
                  "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-/* cl100k as tiktoken had it up to 0.6: the same pieces as LLAMA3_TEXT, since \s* takes all line ends but
- * one. */
+/* cl100k as tiktoken had it up to 0.6: the same pieces as LLAMA3_TEXT, since \s* takes all line ends but one. */
 #define POSSESSIVE_TEXT(numbers)                                                                             \
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"       \
     "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
@@ -498,9 +496,9 @@ static inline size_t char_before(const uint8_t *text, size_t at)
     return at;
 }
 
-/* No pattern has white space behind a letter or a number in one piece. A single \n between two other
- * characters ends a piece in all of them (alone, or behind punctuation), with or without something after it,
- * but for a slash, which may belong to the same piece. */
+/* In no pattern does a piece have white space after a letter or a number. A single \n between two other
+ * characters ends a piece in all of them (alone, or after punctuation), except before a slash, which may
+ * belong to the same piece. */
 static bool cut_is_safe(const uint8_t *text, size_t at, size_t bytes)
 {
     uint32_t next = split_unit_at(text, at, bytes).set;

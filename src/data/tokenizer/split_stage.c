@@ -10,19 +10,19 @@ static uint32_t set_of(uint32_t code)
     return 1u << unicode_class_of(code);
 }
 
-/* Hugging Face's Digits asks Rust's char::is_numeric, which knows Unicode 17. */
+/* Hugging Face's Digits uses Rust's char::is_numeric, which has Unicode 17. */
 static bool is_digit(uint32_t code)
 {
     return set_of(code) & SPLIT_N || (code >= 0x11de0 && code <= 0x11de9) ||
            (code >= 0x16ff4 && code <= 0x16ff6);
 }
 
-/* Its Punctuation asks a crate that knows Unicode 8, and takes all of ASCII's symbols, too. */
+/* Its Punctuation uses a crate with Unicode 8, and includes all ASCII symbols. */
 static bool is_punctuation(uint32_t code)
 {
     uint32_t set = set_of(code);
     if (code < 0x80) return (set & (SPLIT_P | SPLIT_Y)) != 0;
-    if (code == 0x166d || code == 0x111c9) return true; /* were punctuation then */
+    if (code == 0x166d || code == 0x111c9) return true; /* punctuation in Unicode 8 */
     if (!(set & SPLIT_P)) return false;
     for (int i = 0; i < unicode_punct_later_count && unicode_punct_later[i][0] <= code; i++)
         if (code <= unicode_punct_later[i][1]) return false;
@@ -116,7 +116,7 @@ size_t split_stage_end(const struct split_stage *s, const uint8_t *text, size_t 
     }
 }
 
-/* Whether `pattern` is `known`, with \r and \n as escapes or as themselves. */
+/* True: `pattern` is `known`, with \r and \n as escapes or as themselves. */
 static bool same_pattern(const char *pattern, const char *known)
 {
     for (; *known != 0; known++) {

@@ -19,7 +19,7 @@ struct family {
     size_t bytes;
     XXH128_hash_t hash; /* low half, high half */
     const char *pretokenizer;
-    const struct special_row *specials; /* ends with a text of NULL */
+    const struct special_row *specials; /* terminated by a text of NULL */
 };
 
 static const struct special_row r50k[] = {{50256, "<|endoftext|>", 0, 0}, {0}};
@@ -100,7 +100,7 @@ static const uint8_t digit_value[256] = {
     ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
 };
 
-/* Decodes whole groups of 4 digits; bytes written, or -1. */
+/* Decodes whole groups of 4 digits; returns bytes written, or -1. */
 static ptrdiff_t decode_base64(const char *digits, size_t count, char *out)
 {
     ptrdiff_t n = 0;
@@ -114,7 +114,7 @@ static ptrdiff_t decode_base64(const char *digits, size_t count, char *out)
             if (value == 0) return -1;
             group = group << 6 | (value - 1);
         }
-        if ((group & ((1u << 8 * pad) - 1)) != 0) return -1; /* bits that no byte has */
+        if ((group & ((1u << 8 * pad) - 1)) != 0) return -1; /* unused bits */
         for (int i = 0; i < 3 - pad; i++) out[n++] = (char)(group >> (16 - 8 * i));
     }
     return n;
@@ -126,7 +126,7 @@ struct line {
     int64_t id;
 };
 
-/* The line at data; false when it is none. An empty line has no digits. */
+/* Parses the line at data; false if it is invalid. An empty line has no digits. */
 static bool read_line(const char *data, size_t bytes, struct line *line)
 {
     const char *end = memchr(data, '\n', bytes);
@@ -213,7 +213,7 @@ static const struct family *find_family(const char *data, size_t bytes)
     return NULL;
 }
 
-/* Whether two names are of pretokenizers that do the same. */
+/* True: two names are of equivalent pretokenizers. */
 static status check_same(const struct family *family, const char *name)
 {
     struct pretokenizer given, own;

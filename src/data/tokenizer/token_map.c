@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A token's key: bytes [at, at + bytes) of one buffer, the first of which tells texts from what stands for itself. */
+/* A token's key: bytes [at, at + bytes) of one buffer. The first byte tells normalized texts from tokens
+ * without one. */
 struct token_key {
     size_t at, bytes;
     int32_t id;
@@ -62,7 +63,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Each run of blanks from `from` on becomes one, in place. */
+/* Collapses each run of blanks from `from` on to one, in place. */
 static void merge_blanks(struct keys *k, size_t from)
 {
     size_t to = from;
@@ -81,7 +82,7 @@ static bool space(const char *p, size_t *bytes)
     return unicode_class_of(c.code) == UNICODE_SPACE;
 }
 
-/* White space off the ends of [from, end), unless that is one blank. */
+/* Strips white space from the ends of [from, end), unless that is one blank. */
 static void strip(struct keys *k, size_t from)
 {
     size_t begin = from, bytes;
@@ -126,7 +127,7 @@ static int by_text(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* From each id's first equal to numbers by first appearance. */
+/* From each id's first equal id to numbers in order of first appearance. */
 static int32_t number(int32_t *map, int32_t vocab)
 {
     int32_t count = 0;

@@ -11,7 +11,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 30, PATH_BYTES = 1100 };
 
-/* The older files have no list of added tokens, so the end of text is known by its name. */
+/* Older files have no list of added tokens, so the end of text is known by its name. */
 static status read_pair(struct tokenizer *t, const char *vocab_path, const char *merges_path,
                         const char *pretokenizer)
 {
@@ -32,7 +32,7 @@ static status read_directory(struct tokenizer *t, const char *dir, const char *p
 {
     static const char *const pairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
     char a[PATH_BYTES], b[PATH_BYTES];
-    enum io_kind kind; /* a file that cannot be looked up must not make way for another form */
+    enum io_kind kind; /* if a file cannot be stat'ed, other forms must not replace it */
     snprintf(a, sizeof a, "%s/tokenizer.json", dir);
     TRY(io_kind(a, &kind));
     if (kind != IO_NONE) return tokenizer_file_read(t, a, pretokenizer);

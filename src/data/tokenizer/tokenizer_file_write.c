@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The string that stands for a token in model.vocab. */
+/* The string of a token in model.vocab. */
 static json_t *letters_of(const struct vocab *v, int32_t id)
 {
     struct text text = vocab_bytes(v, id);
@@ -26,8 +26,8 @@ static bool in_model_vocab(const struct vocab *v, size_t id)
     return v->tokens[id].kind == TOKEN_MODEL || v->tokens[id].kind == TOKEN_RAW;
 }
 
-/* HF numbers added tokens that model.vocab does not have on from its size, whatever ids the file gives them.
- * Where that is not what they are, all of them are written to model.vocab, too. */
+/* HF numbers added tokens that are missing in model.vocab from its size on, whatever ids the file gives. If
+ * these differ, all of them are written to model.vocab, too. */
 static bool added_ids_follow(const struct vocab *v)
 {
     size_t next = 0;
@@ -37,7 +37,7 @@ static bool added_ids_follow(const struct vocab *v)
     return true;
 }
 
-/* tokenizer.json cannot tell an added token from one of the model whose letters are the same. */
+/* tokenizer.json cannot distinguish an added token from a model token with the same letters. */
 static status check_contents(const struct tokenizer *t)
 {
     for (size_t i = 0; i < t->added_count; i++) {
@@ -147,7 +147,7 @@ static json_t *tokenizer_json(const struct tokenizer *t)
                      model);
 }
 
-/* bos_token and eos_token, as far as they are known. */
+/* bos_token and eos_token, if known. */
 static json_t *ends_json(const struct tokenizer *t, json_t *out)
 {
     int32_t eot = tokenizer_eot(t), begin = tokenizer_special(t, "<|begin_of_text|>");

@@ -31,7 +31,7 @@ struct reading {
     uint64_t filter[256];  /* of extras: bit bytes % 64 of the first byte */
     char *letters, *bytes; /* of one token */
     size_t letters_cap, bytes_cap;
-    struct json_scan later_model, later_merges; /* text NULL: not put off */
+    struct json_scan later_model, later_merges; /* text NULL: not deferred */
     bool have_added, have_vocab, have_merges;
 };
 
@@ -51,7 +51,7 @@ static int shown(size_t bytes)
     return (int)(bytes < 60 ? bytes : 60);
 }
 
-/* `known`: names with a space before and behind each. */
+/* `known`: names with a space before and after each. */
 static status check_key(const char *where, const char *key, const char *known)
 {
     char padded[64];
@@ -75,8 +75,8 @@ static status expect_false(const json_t *object, const char *where, const char *
     return value ? FAIL(STATUS_DATA, "%s with %s=true is not supported", where, key) : STATUS_OK;
 }
 
-/* Post-processors add special tokens around the ids or move offsets; this program adds specials only where it
- * is told to, so those that are known to do no more than that may stand in the file. */
+/* Post-processors add special tokens around the ids or move offsets. ingot adds specials only on request, so
+ * those known to do nothing else are accepted. */
 static status check_post_processor(const json_t *p)
 {
     if (is_absent(p)) return STATUS_OK;
@@ -165,7 +165,7 @@ static status read_extras(struct reading *r, const json_t *list)
     return sort_extras(r);
 }
 
-/* The tokens that model.vocab does not have, and the list for the encoder. */
+/* The tokens that model.vocab lacks, and the list for the encoder. */
 static status place_extras(struct reading *r)
 {
     struct tokenizer *t = r->t;
@@ -229,7 +229,7 @@ static status read_vocab(struct reading *r)
     return STATUS_OK;
 }
 
-/* The merge whose parts are the letters a and b. */
+/* The merge whose parts have the letters a and b. */
 static status add_merge(struct reading *r, const char *a, size_t a_count, const char *b, size_t b_count)
 {
     struct tokenizer *t = r->t;
@@ -241,7 +241,7 @@ static status add_merge(struct reading *r, const char *a, size_t a_count, const 
         size_t bytes = (size_t)(left + right);
         m.left = vocab_find(&t->vocab, r->bytes, (size_t)left);
         m.right = vocab_find(&t->vocab, r->bytes + left, (size_t)right);
-        /* Most often the result is the token behind that of the last merge. */
+        /* Usually the result is the token after that of the last merge. */
         int32_t next = t->merge_count != 0 ? t->merges[t->merge_count - 1].id + 1 : 256;
         if ((size_t)next < t->vocab.count && t->vocab.tokens[next].kind == TOKEN_MODEL) {
             struct text text = vocab_bytes(&t->vocab, next);
@@ -269,7 +269,7 @@ static status add_merge_line(struct reading *r, const char *line, size_t count)
     return add_merge(r, line, a, space + 1, b);
 }
 
-/* A string of the merges; with escapes it is written to *room. */
+/* A string of the merges; if it has escapes, it is decoded to *room. */
 static status plain_string(struct reading *r, struct json_text *s, char **room, size_t *cap)
 {
     TRY(json_scan_string(&r->j, s));
@@ -280,7 +280,7 @@ static status plain_string(struct reading *r, struct json_text *s, char **room, 
     return STATUS_OK;
 }
 
-/* ["a", "b"], behind the bracket. */
+/* ["a", "b"], after the bracket. */
 static status read_merge_pair(struct reading *r, struct json_text part[2], char *rooms[2], size_t caps[2])
 {
     bool more;
@@ -334,7 +334,7 @@ static status take_tree(struct reading *r, json_t *object, const char *key)
                                                         : FAIL(STATUS_FIT, "no memory for the tokenizer");
 }
 
-/* The next key as a C string; it must be one of `known` and not be in `object`, where it is put with null. */
+/* The next key as a C string: must be one of `known` and not yet in `object`, where it is entered with null. */
 static status take_key(struct reading *r, json_t *object, const char *where, const char *known, char out[64])
 {
     struct json_text key;
@@ -456,7 +456,7 @@ static status reading_open(struct reading *r, struct tokenizer *t, const char *j
     *r = (struct reading){.t = t, .parts = json_object(), .model = json_object()};
     if (r->parts == NULL || r->model == NULL) return FAIL(STATUS_FIT, "no memory for the tokenizer");
     TRY(json_scan_begin(&r->j, json, bytes));
-    /* A token has 8 bytes on average and stands twice and more in the file, so nothing moves. */
+    /* A token has 8 bytes on average and occurs at least twice in the file, so the buffer never moves. */
     return vocab_reserve(&t->vocab, bytes / 64, bytes / 8);
 }
 
@@ -478,7 +478,7 @@ status tokenizer_json_parse(struct tokenizer *t, const char *json, size_t bytes)
     return st;
 }
 
-/* One merge per line; a first line "#version: 0.2" is none. */
+/* One merge per line; a first line "#version: 0.2" is skipped. */
 static status read_merge_lines(struct reading *r, struct text merges)
 {
     for (size_t at = 0, end; at < merges.bytes; at = end + 1) {

@@ -10,8 +10,8 @@ static uint32_t hash_of(const char *bytes, size_t count)
     return (uint32_t)XXH3_64bits(bytes, count);
 }
 
-/* The slot with these bytes, or the free one where they belong. slots_count is a power of two, at least half
- * of them free. */
+/* The slot with these bytes, or the empty slot for them. slots_count is a power of two; at least half are
+ * empty. */
 static struct vocab_slot *find_slot(const struct vocab *v, uint32_t hash, const char *bytes, size_t count)
 {
     size_t mask = v->slots_count - 1;
