@@ -53,7 +53,7 @@ void gemm_choice_print(FILE *out, const struct gemm_place *p, const struct gemm_
 
 /* ------------------------------------------------------------------ reading */
 
-/* What is left of a line; bad: something did not fit. */
+/* The rest of a line; bad: something did not parse. */
 struct reader {
     char *at;
     bool bad;
@@ -74,7 +74,7 @@ static const char *field(struct reader *r, const char *name)
     return value;
 }
 
-/* Decimal digits alone. */
+/* Decimal digits only. */
 static int64_t number_of(struct reader *r, const char *value, int64_t max)
 {
     int64_t v = 0;
@@ -94,7 +94,7 @@ static uint8_t type(struct reader *r, const char *name)
     return (uint8_t)(dt < 0 ? 0 : dt);
 }
 
-/* Of a, b and c; and of what is added, where something is. */
+/* Of a, b and c, and of the addend if there is one. */
 static void alignments(struct reader *r, uint16_t align[4], bool added)
 {
     char text[32], *at = text;
@@ -135,7 +135,7 @@ static void algorithm(struct reader *r, uint8_t algo[GEMM_ALGO_BYTES])
     }
 }
 
-/* The checksum at the end, which is cut off. */
+/* Checks the checksum at the end and cuts it off. */
 static bool sum_agrees(char *line)
 {
     char *end = strstr(line, " crc="), want[16];
@@ -212,7 +212,7 @@ void gemm_choice_free(struct gemm_choice_list *list)
     *list = (struct gemm_choice_list){0};
 }
 
-/* The line at `text` with its length; the next one, or NULL at the end. */
+/* The line at `text` and its length; returns the next line, or NULL at the end. */
 static const char *next_line(const char *text, const char *end, size_t *bytes)
 {
     const char *newline = memchr(text, '\n', (size_t)(end - text));
@@ -272,7 +272,7 @@ status gemm_choice_file_read(struct gemm_choice_list *list, const struct gemm_pl
     return st;
 }
 
-/* The lines of an old file that stay. */
+/* The lines of an old file to keep. */
 static void print_kept(FILE *out, const struct gemm_choice_list *list, const struct gemm_place *here,
                        const char *text, size_t bytes)
 {
@@ -327,7 +327,8 @@ out:
     return st;
 }
 
-/* A file beside it is locked: the file itself is replaced by every addition. As in train/runlock.c the lock ends with its holder. */
+/* The lock is on a file beside it, since every addition replaces the file itself. As in train/runlock.c the
+ * lock ends with its holder. */
 static status lock_file(const char *path, int *fd)
 {
     char lock_path[PATH_MAX];

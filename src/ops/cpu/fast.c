@@ -24,8 +24,9 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512cd");
 }
 
-/* AMX needs four consents: bf16 tiles and AVX-512 bf16 conversions in the processor (CPUID 7), tile state enabled by the kernel
- * (XCR0 bits 17 and 18), and permission for this process, because its signal frames grow by 8 KiB. */
+/* AMX needs four things: bf16 tiles and AVX-512 bf16 conversions in the processor (CPUID 7), tile state
+ * enabled by the kernel (XCR0 bits 17 and 18), and permission for this process, because its signal frames
+ * grow by 8 KiB. */
 static bool has_amx(void)
 {
     enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -40,8 +41,8 @@ static bool has_amx(void)
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* The best this machine offers to this process: the processor's flags, what the kernel saves on a context switch, and, for AMX, the
- * kernel's permission, which is asked for here. CPU_NONE below x86-64-v3. */
+/* The best ISA for this process: the processor's flags, what the kernel saves on a context switch, and, for
+ * AMX, the kernel's permission, which is requested here. CPU_NONE below x86-64-v3. */
 static enum cpu_isa detect(void)
 {
     __builtin_cpu_init();
@@ -77,7 +78,7 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
     return g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
 }
 
-/* A set's GEMMs of experts: by its GEMM. */
+/* Grouped GEMMs of a set use the GEMM of that set. */
 #define EXPERT_GEMM(isa, product)                                                                            \
     static status expert_gemm_##isa(const struct expert_gemm_args *a, dev_stream s)                          \
     {                                                                                                        \

@@ -14,7 +14,7 @@ static char *at(const void *p, int64_t index, dtype dt)
     return (char *)p + index * (int64_t)dtype_bytes(dt);
 }
 
-/* Operands by the experts' rows: `a` and `b` say where an expert's begin. Gathered ones lie without padding. */
+/* Operands by experts' rows: `a` and `b` have the start of each expert. Gathered ones have no padding. */
 struct operands {
     const void *a, *b;
     const int64_t *a_at, *b_at;

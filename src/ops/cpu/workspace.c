@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Per thread and kept between calls, hence file scope; the buffers of a thread are freed when it exits. */
+/* Per thread and kept between calls, hence file scope; freed when the thread exits. */
 struct buffers {
     void *base[WORKSPACE_SLOTS];
     size_t bytes[WORKSPACE_SLOTS];
@@ -40,7 +40,7 @@ void *workspace_get(enum workspace_slot slot, size_t bytes)
         free(mine->base[slot]);
         mine->base[slot] = aligned_alloc(page, size);
         CHECK(mine->base[slot] != NULL, "out of memory for a packing buffer of %zu bytes", size);
-        (void)madvise(mine->base[slot], size, MADV_HUGEPAGE); /* advice; small pages work too */
+        (void)madvise(mine->base[slot], size, MADV_HUGEPAGE); /* a hint; small pages work too */
         mine->bytes[slot] = size;
     }
     return mine->base[slot];

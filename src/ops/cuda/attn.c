@@ -17,7 +17,7 @@ enum { WHY_SIZE = 640 };
 
 struct choice {
     int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window, dt, aligned,
-        contiguous;  /* 8-byte fields: compared as memory */
+        contiguous;  /* 8-byte fields: compared with memcmp */
     int64_t backend; /* enum cuda_attention, never AUTO */
 };
 
@@ -38,7 +38,7 @@ static const char *backend_name(int64_t backend)
     return backend == CUDA_ATTENTION_CUDNN ? "cudnn" : backend == CUDA_ATTENTION_OWN ? "own" : "reference";
 }
 
-/* ---- alignment that cuDNN's tensors are declared with */
+/* ---- alignment that cuDNN's tensors declare */
 
 static bool aligned(const void *p)
 {
@@ -57,7 +57,7 @@ static bool aligned_inputs(const struct attn_fwd_args *a)
            aligned(a->lse);
 }
 
-/* Rows of q, k and v that hold nothing else. */
+/* True: rows of q, k and v hold nothing else. */
 static bool contiguous(const struct attn_fwd_args *a)
 {
     return a->q_stride == a->heads * a->hd && a->k_stride == a->heads_kv * a->hd &&
@@ -100,7 +100,8 @@ static struct attn_shape shape_of(const struct choice *c)
                                .dt = (dtype)c->dt};
 }
 
-/* Hopper's kernels take own's place in what they serve. The passes need not agree: lse is the same. */
+/* The sm90 kernels replace the portable ones where they support the call. The passes may differ: lse is the
+ * same. */
 static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
@@ -108,22 +109,23 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
            cuda_hopper_attn_widths(a->hd, a->hd_v) && a->scale > 0 && aligned_inputs(a);
 }
 
-/* Where cuDNN is not even asked on Hopper: known from the shape, since the scratch has then no room for it. */
+/* True: cuDNN is never used for this shape on sm90. A function of the shape alone, since the scratch is
+ * planned without cuDNN's. */
 static bool own_on_hopper(const struct attn_shape *a, bool atomic)
 {
     return a->dt == DTYPE_BF16 && cuda_hopper_attn_widths(a->hd, a->hd_v) && !(atomic && a->window > 0);
 }
 
-/* Why own is taken where cuDNN could serve too; NULL: it is not. On Hopper, TFLOP/s forward / backward, one H200 (cuDNN: its deterministic
- * backward, its atomic one; docs/PERF.md):
+/* Why `own` is chosen although cuDNN may support the call; NULL: it is not. sm90, TFLOP/s forward / backward, one H200 (cuDNN backward: deterministic, atomic; docs/PERF.md):
  *
  *   8 x 4096 rows, 32/8 heads of 64      own 506 / 508     cuDNN 477 / 260, 369
  *   4 x 4096 rows, 32/8 heads of 128     own 603 / 468     cuDNN 615 / 380, 470
  *   2 x 8192 rows, the same heads        own 632 / 480     cuDNN 643 / 364, 490
- *   24 documents in 16384 rows           own 453 / 279     cuDNN not in packed rows
+ *   24 documents in 16384 rows           own 453 / 279     cuDNN: no packed rows
  *   4 x 4096 rows, 32 heads of 192/128   own 675 / 510     cuDNN 599 / 404 (published), 423
- *   window 1024 at 8192 rows             own 563 / 299     cuDNN 512 / 86, 370: the deterministic one writes and reads all pairs of
- *                                                          rows, also those that a window hides */
+ *   window 1024 at 8192 rows             own 563 / 299     cuDNN 512 / 86, 370
+ *
+ * With a window, cuDNN's deterministic backward writes and reads all pairs of rows, also hidden ones. */
 static const char *own_is_faster(const struct choice *c, dev_stream s)
 {
     const bool atomic = cuda_set(s)->options.attention_atomic;
@@ -135,7 +137,7 @@ static const char *own_is_faster(const struct choice *c, dev_stream s)
     return NULL;
 }
 
-/* Why cuDNN does not serve it; "" when it does. */
+/* Why cuDNN does not support the call; "" if it does. */
 static status cudnn_refuses(const struct attn_fwd_args *a, const struct choice *c, dev_stream s,
                             char why[WHY_SIZE])
 {
@@ -288,7 +290,8 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     return cuda_reference_attn_bwd(a, s);
 }
 
-/* ---- scratch: what the backends take that a call can come to. The reference takes no more than the portable own kernels. */
+/* ---- scratch: the maximum over the backends that a call may use. The reference takes no more than the
+ * portable kernels. */
 
 static size_t most(size_t a, size_t b)
 {

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDNN_OLDEST = 90800 }; /* older ones were never tried; proven with 9.19 */
+enum { CUDNN_OLDEST = 90800 }; /* older ones are untested; tested with 9.19 */
 
 struct sdpa {
     struct sdpa_target target; /* handle NULL until bf16 attention is asked for */
@@ -68,7 +68,7 @@ static status open_handle(struct sdpa *p, dev_stream s)
     return STATUS_OK;
 }
 
-/* What a capture must not meet. */
+/* Rejects what must not happen during a capture. */
 static status not_capturing(dev_stream s, const struct sdpa_case *c)
 {
     enum cudaStreamCaptureStatus state;
@@ -82,7 +82,7 @@ static status not_capturing(dev_stream s, const struct sdpa_case *c)
         (long long)c->dqk);
 }
 
-/* The plan of a case, built when it is new. `bytes`: workspace that there is for it. */
+/* The plan of a case, built on first use. `bytes`: available workspace. */
 static status plan_of(dev_stream s, const struct sdpa_case *c, size_t bytes, const struct sdpa_plan **out)
 {
     struct sdpa *p = cuda_set(s)->sdpa;
@@ -130,14 +130,14 @@ static struct sdpa_part part_of(const struct attn_shape *shape, dev_stream s)
 {
     return is_atomic(shape, s) ? (struct sdpa_part){shape->docs, shape->heads_kv} : sdpa_part(shape);
 }
-/* Makes the case atomic where that is allowed: bytes of its accumulator, at the workspace's beginning. */
+/* Uses the atomic backward if allowed; returns the bytes of its accumulator, at the start of the workspace. */
 static size_t relax(struct sdpa_case *c, const struct attn_shape *shape, dev_stream s)
 {
     c->atomic = is_atomic(shape, s);
     return c->atomic ? sdpa_accumulator(c) : 0;
 }
 
-/* Both plans, the gradients packed in one row as nn/attn.c has them, or as nn/mla.c has them. */
+/* Builds both plans, for gradients packed in one row as in nn/attn.c or as in nn/mla.c. */
 static status prepare(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct sdpa_plan *plan;
@@ -146,7 +146,7 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
     TRY(plan_of(s, &fwd, sdpa_layout(&shape, ATTN_FWD).plan_bytes, &plan));
     if (a->lse == NULL) return STATUS_OK;
     const bool packed =
-        a->hd == a->hd_v; /* gradients beside values of another width lie as their operands do */
+        a->hd == a->hd_v; /* if values have another width, gradients have their operands' layout */
     const int64_t row = (a->heads + 2 * a->heads_kv) * a->hd;
     const struct attn_bwd_args grads = {.q_stride = a->q_stride,
                                         .k_stride = a->k_stride,
@@ -185,7 +185,7 @@ static void *bytes_at(const void *base, int64_t offset)
     return (char *)(uintptr_t)base + offset;
 }
 
-/* Offsets into every operand's rows and the lengths, for ragged cases. */
+/* Offsets of every operand's rows, and the lengths, for ragged cases. */
 static status place_documents(const struct sdpa_case *c, const int32_t *cu_seqlens, int64_t docs,
                               const struct sdpa_layout *l, void *scratch, void *memory[SDPA_PORT_COUNT],
                               dev_stream s)
@@ -228,7 +228,7 @@ status cuda_sdpa_fwd(const struct attn_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "attention forward");
 }
 
-/* Sequences from b0 on, kv heads from g0 on, as many as the part has. */
+/* Sequences from b0 on, kv heads from g0 on: one part. */
 static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *l, struct sdpa_part part,
                        int64_t b0, int64_t g0, dev_stream s)
 {

@@ -33,7 +33,7 @@ struct sdpa_plan {
     int64_t scalar_uid[SCALARS_MAX];
     float scalar[SCALARS_MAX]; /* passed by value: cuDNN reads them when the plan runs */
     int held_count;
-    desc held[HELD_MAX]; /* what the plan was made of */
+    desc held[HELD_MAX]; /* what the plan was built from */
 };
 
 struct quad {
@@ -43,7 +43,7 @@ struct quad {
 struct builder {
     const struct sdpa_target *target;
     struct sdpa_plan *plan;
-    status st; /* of the first call that failed; later ones do nothing */
+    status st; /* of the first failed call; later calls do nothing */
     int tensors, ops;
     struct {
         desc d;
@@ -55,7 +55,7 @@ struct builder {
 
 status sdpa_error(int cudnn_status, const char *doing)
 {
-    char why[400] = ""; /* what follows is the way back through the library */
+    char why[400] = ""; /* from here on: reading results from the library */
     cudnnGetLastErrorString(why, sizeof why);
     for (char *p = why; *p; p++)
         if (*p == '\n' || *p == '\r') *p = ' ';
@@ -162,7 +162,7 @@ static int scalar(struct builder *g, float value)
     return tensor(g, uid, CUDNN_DATA_FLOAT, quad(1, 1, 1, 1), quad(1, 1, 1, 1), BY_VALUE, NONE);
 }
 
-/* A tensor of the caller's memory. Its id is its port's number + 1. */
+/* A tensor in the caller's memory. Its id is its port's number + 1. */
 static int port(struct builder *g, enum sdpa_port p, cudnnDataType_t type, struct quad dim,
                 struct quad stride, int offsets)
 {
@@ -246,8 +246,7 @@ static int keep_where(struct builder *g, int x, int mask)
 static void reduce(struct builder *g, cudnnReduceTensorOp_t how, int x, int y)
 {
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
-    const bool no =
-        false; /* the attribute concerns reductions on their own; here they are parts of a pattern */
+    const bool no = false; /* for standalone reductions; these are parts of a pattern */
     desc r = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     set(g, r, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &math);
     set(g, r, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
@@ -260,7 +259,7 @@ static void reduce(struct builder *g, cudnnReduceTensorOp_t how, int x, int y)
     push(g, op, "reduction");
 }
 
-/* c = a b; ragged: with m, n, k per document. The unused ones are NONE. */
+/* c = a b; ragged: with m, n, k per document. Unused ones are NONE. */
 static void product(struct builder *g, int a, int b, int c, int m, int n, int k)
 {
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
@@ -309,7 +308,7 @@ static struct quad rows_stride(const struct sdpa_case *c)
 {
     return quad(c->h * c->sq, c->sq, 1, 1);
 }
-/* Of what lies in memory with one f32 per row and head. */
+/* Strides of a tensor with one f32 per row and head. */
 static struct quad stats_stride(const struct sdpa_case *c)
 {
     return c->ragged ? quad(c->h * c->sq, 1, c->h, 1) : rows_stride(c);
@@ -337,7 +336,7 @@ static void operands(struct builder *g)
     port(g, SDPA_LSE, CUDNN_DATA_FLOAT, rows_dim(c), stats_stride(c), at_lse);
 }
 
-/* scale Q K^T, with the rows and columns beyond a document's end at -inf. */
+/* scale Q K^T, with rows and columns past a document's end set to -inf. */
 static int scores(struct builder *g, int scale)
 {
     const struct sdpa_case *c = &g->plan->c;
@@ -406,7 +405,7 @@ static void grad_kv(struct builder *g, int a, int b, enum sdpa_port out, enum sd
     }
     const struct quad dim = quad(c->b, c->h, c->skv, d);
     int per_head;
-    if (c->ragged) /* the engine multiplies `at` by the group here */
+    if (c->ragged) /* the engine repeats `at` for the group here */
         per_head = port(g, full, CUDNN_DATA_BFLOAT16, dim, heads_stride(row * group, c->skv, d), at);
     else
         per_head = virtual_tensor(g, CUDNN_DATA_BFLOAT16, dim, quad(c->h * c->skv * d, c->skv * d, d, 1));
@@ -414,7 +413,7 @@ static void grad_kv(struct builder *g, int a, int b, enum sdpa_port out, enum sd
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, per_head, y);
 }
 
-/* The offsets of a gradient: those of its operand when rows are as wide. */
+/* The offsets of a gradient: those of its operand if rows are equally wide. */
 static int grad_offsets(struct builder *g, enum sdpa_port mine, int64_t stride, enum sdpa_port operand,
                         int64_t operand_stride)
 {
@@ -486,7 +485,7 @@ static desc operation_graph(struct builder *g)
     return graph;
 }
 
-/* The deterministic backward kernel of sm_100 and sm_103 has to be named. */
+/* On sm_100 and sm_103 the deterministic backward kernel must be requested by name. */
 static desc named_config(struct builder *g, desc graph)
 {
     const int64_t index = 5;
@@ -513,8 +512,7 @@ static desc named_config(struct builder *g, desc graph)
     return config;
 }
 
-/* What the heuristics offer, best first. Their second choice is mostly twice as slow, on packed data up to 140 times: only the first
- * is taken. */
+/* Takes the heuristics' first proposal. The second is mostly twice as slow, on packed data up to 140 times. */
 static desc best_config(struct builder *g, desc graph)
 {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -533,7 +531,7 @@ static desc best_config(struct builder *g, desc graph)
     return config;
 }
 
-/* Which engine it is: for people. */
+/* The engine's name, for the log. */
 static void read_engine(struct builder *g, desc config)
 {
     int64_t count = 0;

@@ -1,9 +1,10 @@
 #include "ops/cuda/attn_cudnn_parts.h"
 #include "ops/cuda/attn_backends.h"
 
-/* Workspace of cuDNN 9.19 plans in addition to the formulas: up to 17 KiB and 512 bytes per document were reported. */
+/* Workspace of cuDNN 9.19 plans beyond the formulas: up to 17 KiB and 512 bytes per document were reported. */
 enum { SLACK = 64 << 10, SLACK_DOC = 512, ALIGN = 256 };
-/* Packed documents: slots x longest over rows. A training run has a slot for each token, since documents may be that short. */
+/* Packed documents: slots x longest over rows. A training run has a slot per token, since documents may be
+ * that short. */
 enum { SLOTS_EMPTY_MAX = 8 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -43,7 +44,7 @@ struct sdpa_part sdpa_part(const struct attn_shape *a)
 
 /* ---- cases */
 
-/* One document has all rows, and none has more. */
+/* The longest document, at most `rows`; with one document exactly that. */
 static int64_t tight(int64_t rows, int64_t docs, int64_t len_max)
 {
     return docs == 1 || len_max > rows ? rows : len_max;
@@ -101,7 +102,7 @@ struct sdpa_case sdpa_case_bwd(const struct attn_bwd_args *a, struct sdpa_part p
     const struct attn_shape shape = SHAPE_OF(a);
     struct sdpa_case c = case_of(&shape, ATTN_BWD, part);
     bool spread =
-        c.ragged && c.h > c.hk; /* per-head gradients are as wide as rows of dk: keep those contiguous */
+        c.ragged && c.h > c.hk; /* per-head gradients are as wide as rows of dk: keep them contiguous */
     c.q_stride = a->q_stride;
     c.k_stride = a->k_stride;
     c.v_stride = a->v_stride;
@@ -139,7 +140,8 @@ static int64_t full_dense(const struct attn_shape *a)
     if (sdpa_dense(a)) rows = least(a->docs, most > 0 ? most : 1) * a->len_max;
     return 2 * rows * a->heads * (a->hd + a->hd_v);
 }
-/* In ragged ones they are tensors of ours, at 4 bytes per value as cuDNN's own front end has them. `width`: of a head. */
+/* In ragged plans they are tensors of ours, at 4 bytes per value as in cuDNN's own front end. `width`: of a
+ * head. */
 static int64_t full_ragged(const struct attn_shape *a, int64_t width)
 {
     return a->heads == a->heads_kv ? 0 : 4 * a->rows * a->heads * width;
@@ -172,7 +174,7 @@ struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
         l.total = l.plan + l.plan_bytes;
         return l;
     }
-    /* The scratch of a ragged shape also serves a call whose documents have one length. */
+    /* The scratch of a ragged shape must also fit a call whose documents have equal lengths. */
     l.plan_bytes = (size_t)plan_bwd(a, docs);
     l.total = l.plan + l.plan_bytes + (size_t)full_dense(a);
     if (sdpa_dense(a)) {
@@ -185,7 +187,7 @@ struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
     l.dk = place(&at, 2 * a->rows * a->heads_kv * a->hd);
     l.dv = place(&at, 2 * a->rows * a->heads_kv * a->hd_v);
     size_t most =
-        l.plan + (size_t)plan_fwd(docs) + SDPA_BUDGET + 4 * ALIGN; /* beyond it, ragged is refused */
+        l.plan + (size_t)plan_fwd(docs) + SDPA_BUDGET + 4 * ALIGN; /* above it, ragged is rejected */
     if (at > most) at = most;
     if (l.total < at) l.total = at;
     return l;

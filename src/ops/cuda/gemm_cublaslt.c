@@ -28,7 +28,8 @@
 
 /* ------------------------------------------------------------------ keys and descriptors */
 
-/* The largest power of two that divides the address, in classes: what arenas give, what vector accesses and TMA need, and the rest. */
+/* The largest power of two that divides the address, in classes: arena alignment, vector access and TMA, the
+ * rest. */
 static uint16_t alignment(const void *p)
 {
     uintptr_t at = (uintptr_t)p, low = at & -at;
@@ -36,7 +37,7 @@ static uint16_t alignment(const void *p)
     return low >= 16 ? 16 : (uint16_t)low;
 }
 
-/* The epilogue adds a bias of c's type that vectors can load; any other is added by a kernel. */
+/* The library's epilogue adds a bias of c's type with vector alignment; any other is added by a kernel. */
 static bool bias_in_epilogue(const struct gemm_args *g)
 {
     return gemm_bias(g) && g->cdt == g->a.dt && alignment(gemm_bias(g)) >= 16;
@@ -114,7 +115,7 @@ static status open_operation(struct gemm_entry *e)
     if (k->bias) {
         const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         const int32_t type = lt_type(k->dt);
-        /* Until a call brings its own pointer: what heuristics and checks read from it is its alignment. */
+        /* Until a call sets its own pointer. Heuristics and checks read only its alignment. */
         const void *aligned = (const void *)(uintptr_t)k->bias;
         TRY_LT(
             cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
@@ -139,7 +140,7 @@ static uint64_t hash_of(const struct gemm_key *key)
     return h;
 }
 
-/* The key's slot, or the free one where it belongs. */
+/* The slot of the key, or the empty slot for it. */
 static struct gemm_entry *slot_of(const struct gemm_choices *t, const struct gemm_key *key)
 {
     const uint64_t mask = (uint64_t)t->capacity - 1;
@@ -165,7 +166,7 @@ static status make_room(struct gemm_choices *t)
 
 /* ------------------------------------------------------------------ finding a choice */
 
-/* A choice from a file: used when the library still takes it. */
+/* Adopts a choice from a file if the library still accepts it. */
 static bool take_known(const struct gemm_choices *t, struct gemm_entry *e, const struct gemm_choice *known)
 {
     if (known == NULL) return false;
@@ -202,13 +203,14 @@ bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e)
     return take_known(t, e, &same);
 }
 
-/* With one candidate nothing is timed: there is nothing to keep, and what others kept would be another algorithm. */
+/* With one candidate nothing is timed: there is nothing to save, and another process may have saved another
+ * algorithm. */
 static const char *cache_file(const struct cuda_set *set)
 {
     return set->options.gemm_candidates == 1 ? NULL : set->options.gemm_cache;
 }
 
-/* What was found becomes the file's, or the file's becomes what is used. */
+/* Saves what was found, or adopts what another process has saved meanwhile. */
 static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *file)
 {
     const struct gemm_entry found = *e;
@@ -216,7 +218,7 @@ static void settle(struct gemm_choices *t, struct gemm_entry *e, const char *fil
     struct gemm_choice choice = e->choice;
     if (gemm_choice_file_settle(&choice, old, &t->here, file) != STATUS_OK) {
         log_warn("algorithms of GEMMs that are chosen from here on are not kept: %s", status_message());
-        t->unkept = true; /* a lock that is held for long is waited for once */
+        t->unkept = true; /* waits only once for a lock that is held for long */
     } else if (!take_known(t, e, &choice)) {
         *e = found;
     }
@@ -241,7 +243,7 @@ static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct 
     return STATUS_OK;
 }
 
-/* The GEMM's entry, made when this is its first call; valid until the next call. */
+/* The GEMM's entry, created on the first call; valid until the next call. */
 static status entry_of(const struct gemm_args *g, dev_stream s, const struct gemm_entry **out)
 {
     struct gemm_choices *t = cuda_set(s)->gemm;
@@ -293,7 +295,7 @@ static void check_args(const struct gemm_args *g)
     CHECK(!gemm_addend(g) || g->accum == ACCUM_STORE, "the residual add reads another array than c");
 }
 
-/* Which epilogues the library has, and which are custom kernels'. */
+/* Epilogues of the library, and those of custom kernels. */
 static bool by_library(enum epilogue_kind kind)
 {
     switch (kind) {
@@ -343,7 +345,7 @@ void cuda_gemm_slots(struct ops *o)
     o->gemm_supports = gemm_supports;
 }
 
-/* ------------------------------------------------------------------ the set's part */
+/* ------------------------------------------------------------------ the op set's part */
 
 status cuda_gemm_open(struct cuda_set *set)
 {
@@ -387,7 +389,7 @@ char *cuda_gemm_choices_text(dev_stream s)
     for (int i = 0; i < t->capacity; i++)
         if (t->table[i].taken) gemm_choice_print(out, &t->here, &t->table[i].choice);
     for (int i = 0; i < t->recorded.count;
-         i++) /* such as an evaluation's, which this run has not reached yet */
+         i++) /* for example an evaluation's, which this run has not reached yet */
         if (!slot_of(t, &t->recorded.items[i].key)->taken)
             gemm_choice_print(out, &t->here, &t->recorded.items[i]);
     if (fclose(out) == 0) return text;
@@ -408,7 +410,7 @@ status cuda_gemm_choices_load(dev_stream s, const char *text)
     return STATUS_OK;
 }
 
-/* "128x256" of c^T, for the tiles that large GEMMs have; NULL: another. */
+/* "128x256" of c^T, for the tiles of large GEMMs; NULL: another. */
 static const char *tile_name(uint32_t id)
 {
 #define TILE(size) [CUBLASLT_MATMUL_TILE_##size] = #size

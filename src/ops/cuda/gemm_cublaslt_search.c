@@ -20,9 +20,9 @@
 #include <string.h>
 
 enum { FINALISTS = 3, REPEAT_MAX = 20 };
-static const double near_best = 1.12; /* who is in the final */
+static const double near_best = 1.12; /* finalists */
 static const double short_ms = 0.2;   /* shorter runs are repeated up to it */
-static const double warm_ms = 30;     /* before the first search: clocks of an idle GPU rise */
+static const double warm_ms = 30;     /* before the first search: the clock of an idle GPU rises */
 static const double long_ms = 150, too_long_ms = 400; /* of the first round: then 8 proposals are enough, 4 */
 
 struct trial {
@@ -30,11 +30,11 @@ struct trial {
     struct gemm_entry *e;
     const struct gemm_args *g;
     dev_stream s;
-    void *to;   /* where runs write */
+    void *to;   /* output of the runs */
     void *held; /* memory of the search, or NULL */
     int count;
     cublasLtMatmulHeuristicResult_t proposals[GEMM_CANDIDATES];
-    double ms[GEMM_CANDIDATES]; /* of one run; INFINITY: it does not run */
+    double ms[GEMM_CANDIDATES]; /* of one run; INFINITY: it fails */
 };
 
 static status set_preference(cublasLtMatmulPreference_t p, const struct gemm_key *k)
@@ -59,7 +59,7 @@ static status set_preference(cublasLtMatmulPreference_t p, const struct gemm_key
     return STATUS_OK;
 }
 
-/* x->count proposals, the likely best first; none when the library has nothing for this GEMM. */
+/* Requests x->count proposals, best first; none if the library supports no algorithm. */
 static status propose(struct trial *x)
 {
     const int wanted = cuda_set(x->s)->options.gemm_candidates;
@@ -83,7 +83,7 @@ static status propose(struct trial *x)
     return st;
 }
 
-/* Where the runs write; x->to NULL: there is no room. */
+/* The output buffer of the runs; x->to NULL: out of memory. */
 static status find_room(struct trial *x)
 {
     const struct cuda_set *set = cuda_set(x->s);
@@ -105,7 +105,7 @@ static status find_room(struct trial *x)
     return STATUS_OK;
 }
 
-/* Milliseconds of one run in the mean of `repeat`; INFINITY when the library refuses. */
+/* Milliseconds of one run, mean of `repeat`; INFINITY if the library rejects it. */
 static status timed(const struct trial *x, int i, int repeat, double *ms)
 {
     TRY(dev_event_record(x->s, &x->t->begin));
@@ -113,7 +113,7 @@ static status timed(const struct trial *x, int i, int repeat, double *ms)
         if (cuda_gemm_launch(x->t, x->e, &x->proposals[i].algo, x->g, x->to, x->s) != CUBLAS_STATUS_SUCCESS) {
             (void)cudaGetLastError();
             *ms = (double)INFINITY;
-            return dev_sync(x->s); /* a fault that lasts shows here */
+            return dev_sync(x->s); /* asynchronous errors show here */
         }
     TRY(dev_event_record(x->s, &x->t->end));
     TRY(dev_event_ms(x->s->dev, &x->t->begin, &x->t->end, ms));
@@ -127,7 +127,7 @@ static int repeats(double ms)
     return n < REPEAT_MAX ? n : REPEAT_MAX;
 }
 
-/* Times every proposal, until too much time is gone. */
+/* Times every proposal within a time limit. */
 static status first_round(struct trial *x)
 {
     double spent = 0;
@@ -155,7 +155,7 @@ static int fastest(const double ms[], int count)
     return best;
 }
 
-/* The finalists in turn. */
+/* Times the finalists, alternating. */
 static status second_round(struct trial *x, int *winner)
 {
     int who[FINALISTS], count = 0;

@@ -11,7 +11,7 @@
 static struct cuda_libs loaded;
 static bool is_loaded;
 
-/* The loader's own search (LD_LIBRARY_PATH, the system's cache), then the toolkit that this program was built with. */
+/* The loader's search path (LD_LIBRARY_PATH, the system's cache), then the toolkit of the build. */
 static void *open_library(const char *name)
 {
     char path[1024];
@@ -27,7 +27,7 @@ static status find(void *lib, const char *library, const char *name, void *slot)
     if (f == NULL)
         return FAIL(STATUS_DEVICE, "%s has no %s: it is older than the one this ingot was built for", library,
                     name);
-    memcpy(slot, &f, sizeof f); /* ISO C has no conversion from an object's pointer to a function's */
+    memcpy(slot, &f, sizeof f); /* ISO C cannot convert an object pointer to a function pointer */
     return STATUS_OK;
 }
 

@@ -11,7 +11,7 @@ static size_t workspace_bytes(int64_t tokens)
 
 static dtype logits_dt(dtype dt)
 {
-    return dt; /* bf16 logits need half the traffic; the loss reads them once and overwrites them with the gradient */
+    return dt; /* bf16 logits halve the traffic; the loss overwrites them with the gradient */
 }
 
 /* From the driver that the runtime has loaded: the program does not link libcuda. */

@@ -19,13 +19,13 @@
 #include "ops/cpu/workspace.h"
 
 enum {
-    KC = 768,              /* longest k block, when it is the only one: no partial sums */
-    KC_OF_MANY = 512,      /* else: a panel of B leaves room in L1 */
+    KC = 768,              /* longest k block if there is only one: no partial sums */
+    KC_OF_MANY = 512,      /* with several: a panel of B leaves space in L1 */
     PANEL = 32,            /* lines per panel */
     CHUNK_M = 256,         /* rows of c per chunk, halved for small problems */
-    CHUNK_N = 1024,        /* columns, when c itself holds partial sums */
-    CHUNK_N_LOCAL = 512,   /* columns, when a local f32 copy does */
-    SHARED_MAX = 16 << 20, /* bytes of packed B at a time */
+    CHUNK_N = 1024,        /* columns, if c itself holds partial sums */
+    CHUNK_N_LOCAL = 512,   /* columns, if a local f32 copy does */
+    SHARED_MAX = 16 << 20, /* packed B per pass, bytes */
     STREAM_MIN = 16 << 20, /* elements of c */
     FEW_ROWS = 8
 };
@@ -42,14 +42,15 @@ static struct blocks k_blocks(int64_t k)
     return (struct blocks){length, chunk_count(k, length)};
 }
 
-/* Where an operand lies: line l, index p of k at p + l ld when memory runs along k, else at l + p ld. */
+/* Layout of an operand. Line l, index p of k is at p + l ld if memory runs along k, else at l + p ld. */
 struct source {
     const bf16 *at;
     int64_t ld;
     bool along;
 };
 
-/* Lines [0, lines) of k [0, depth) into consecutive panels. Memory is walked as it lies: rows of many lines, or lines of many k. */
+/* Packs lines [0, lines) of k [0, depth) into consecutive panels, in memory order: rows of many lines, or
+ * lines of many k. */
 static void pack(struct source x, int64_t lines, int64_t depth, enum amx_side side, bf16 *dst)
 {
     const int64_t steps = chunk_count(depth, AMX_K), panels = chunk_count(lines, PANEL);
@@ -57,7 +58,7 @@ static void pack(struct source x, int64_t lines, int64_t depth, enum amx_side si
         const int64_t step = x.along ? c % steps : c / panels, panel = x.along ? c / steps : c % panels;
         const int64_t p = step * AMX_K;
         bf16 *to = dst + (panel * steps + step) * 2 * AMX_TILE;
-        /* Rows of k lie on pages apart, which no hardware prefetcher follows. */
+        /* Rows of k are pages apart, so the hardware prefetcher does not follow them. */
         for (int64_t q = p + AMX_K; !x.along && q < p + 2 * AMX_K && q < depth; q++)
             __builtin_prefetch(x.at + q * x.ld + panel * PANEL);
         for (int64_t l = panel * PANEL; l < (panel + 1) * PANEL; l += AMX_LINES, to += AMX_TILE) {
@@ -70,7 +71,7 @@ static void pack(struct source x, int64_t lines, int64_t depth, enum amx_side si
     }
 }
 
-/* What becomes of a block of matmuls: out = bf16(tile (+ sum) (+ bias)), or, without `out`, sum = the same in f32. */
+/* Epilogue of a block: out = bf16(tile (+ sum) (+ bias)); without `out`, sum = the same in f32. */
 struct finish {
     const float *tile; /* [PANEL, PANEL] */
     float *sum;
@@ -78,7 +79,7 @@ struct finish {
     const bf16 *bias;
     int64_t sum_ld, out_ld, rows, cols;
     bool add;    /* read sum */
-    bool stream; /* sum, aligned and of full width, will not be in a cache when read: write around them */
+    bool stream; /* sum is aligned, of full width and read late: streaming stores */
 };
 
 static inline __attribute__((always_inline)) void finish_row(const struct finish *f, int64_t i)
@@ -108,7 +109,8 @@ static inline __attribute__((always_inline)) void finish_row(const struct finish
     }
 }
 
-/* Brings row i of what finish_row will touch closer; its rows lie on pages apart, which no hardware prefetcher follows. */
+/* Prefetches row i of what finish_row will access; its rows are pages apart, so the hardware prefetcher does
+ * not help. */
 static inline __attribute__((always_inline)) void finish_prefetch(const struct finish *f, int64_t i)
 {
     if (f->out) __builtin_prefetch(f->out + i * f->out_ld, 1);
@@ -117,16 +119,16 @@ static inline __attribute__((always_inline)) void finish_prefetch(const struct f
     __builtin_prefetch(f->sum + i * f->sum_ld + 16, 1);
 }
 
-/* Packed B that will be needed next, and how many of its lines each step over k asks for. */
+/* The part of packed B that comes next, and how many of its lines each k step prefetches. */
 struct ahead {
     const char *at;
     int64_t lines;
 };
 
-/* tile[32, 32] = A panel times B panel over `steps` tiles of k; meanwhile the block before it is finished, a few rows per step, in
- * the shadow of the tile matmuls, and memory for this one is asked for. A comes from L2, and is loaded with the hint not to
- * displace B in L1: that took the bare loop over k from 0.72 to 0.97 of its L1-resident speed at 16 steps (Sapphire Rapids, best
- * of 60 runs); whole matmuls stay well below that. */
+/* tile[32, 32] = A panel times B panel over `steps` tiles of k. Meanwhile finishes the block before it, a few
+ * rows per step, and prefetches for this one. A comes from L2 and is loaded with a hint not to displace B in
+ * L1: that took the bare k loop from 0.72 to 0.97 of its L1-resident speed at 16 steps (Sapphire Rapids, best
+ * of 60 runs). Whole GEMMs stay well below that. */
 __attribute__((noinline)) static void micro(int64_t steps, const bf16 *a, const bf16 *b, float *tile,
                                             const struct finish *before, const struct finish *now,
                                             struct ahead *next)
@@ -158,7 +160,7 @@ __attribute__((noinline)) static void micro(int64_t steps, const bf16 *a, const 
     _tile_stored(3, tile + 16 * PANEL + 16, row);
 }
 
-/* Packed B: every k block has room for `length` k in each of its panels; panels lie without gaps. */
+/* Packed B: each of its panels has `length` k per k block, without gaps. */
 struct packed {
     bf16 *base;
     struct blocks k;
@@ -268,11 +270,11 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
         amx_begin();
         chunk_run(&w);
         amx_end();
-        _mm_sfence(); /* streamed stores */
+        _mm_sfence(); /* streaming stores */
     }
 }
 
-/* What is not ours: few rows. */
+/* Few rows: another set does them. */
 static status others(const struct gemm_args *g, dev_stream s)
 {
     struct ops o;

@@ -12,7 +12,7 @@ static int64_t row_checked(const int32_t *ids, int64_t t, int64_t count, const c
     return ids[t];
 }
 
-/* The table's row of a token; -1: none here. `ids` 0: the table is whole. */
+/* The table row of a token; -1: on another rank. `ids` 0: the table is not sharded. */
 static int64_t row_here(const int32_t *tokens, int64_t t, int64_t first, int64_t vocab, int64_t ids)
 {
     const int64_t row = row_checked(tokens, t, ids ? ids : vocab, "token") - first;
@@ -37,7 +37,7 @@ static status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* Chunks are column ranges, so that each sees all the rows in token order. */
+/* Chunks are column ranges, so each sees all rows in token order. */
 static status embed_bwd(const struct embed_bwd_args *a, dev_stream s)
 {
     (void)s;
@@ -70,7 +70,7 @@ static int by_id(const void *a, const void *b)
 static status rows_unique(const struct rows_unique_args *a, dev_stream s)
 {
     (void)s;
-    uint64_t *pairs = a->scratch; /* id and place */
+    uint64_t *pairs = a->scratch; /* id and position */
     int64_t some = 0, found = 0;
     for (int64_t i = 0; i < a->count; i++) {
         const int32_t id = a->ids[i];

@@ -172,7 +172,7 @@ static status gated_norm_bwd(const struct gated_norm_bwd_args *a, dev_stream s)
     (void)s;
     check_dt(a->dt);
     const dtype acc = dtype_acc(a->dt);
-    PARALLEL_CHUNKS(j, a->d) /* before dx, which may lie on dy */
+    PARALLEL_CHUNKS(j, a->d) /* before dx, which may alias dy */
     {
         double dw = 0;
         for (int64_t r = 0; r < a->rows * a->heads; r++) {
@@ -208,12 +208,12 @@ static status gated_norm_bwd(const struct gated_norm_bwd_args *a, dev_stream s)
 struct head { /* one value head of one document */
     struct document doc;
     int64_t h, hk;
-    double *q, *k; /* [dk]: of the row at hand, normalised */
+    double *q, *k; /* [dk]: of the current row, normalised */
     double *v, *u; /* [dv] */
     double rho_q, rho_k;
 };
 
-struct operands { /* what both passes read */
+struct operands { /* inputs of both passes */
     const void *q, *k, *v, *g, *beta;
     int64_t q_stride, k_stride, v_stride;
     const struct delta_shape *shape;
@@ -237,7 +237,7 @@ static void load_row(const struct operands *o, struct head *w, int64_t t)
     for (int64_t j = 0; j < n->dv; j++) w->v[j] = get(o->v, t * o->v_stride + w->h * n->dv + j, n->dt);
 }
 
-/* S <- the state after row t, whose q, k, v are loaded; u on the way. */
+/* Updates S to the state after row t, whose q, k, v are loaded; also computes u. */
 static void advance(const struct operands *o, struct head *w, int64_t t, double *state)
 {
     const struct delta_shape *n = o->shape;
@@ -315,7 +315,8 @@ struct gradients {   /* of one value head: rows of the document */
     double *dq, *dk; /* [len, dk]: of the normalised q and k */
 };
 
-/* Row t of the way back. state: after row t; before: before it. d_state: gradient of the state after row t, becomes that before it. */
+/* Row t of the backward. state: after row t; before: before it. d_state: in: gradient of the state after row
+ * t; out: of the state before it. */
 static void retreat(const struct delta_bwd_args *a, const struct operands *o, struct head *w, int64_t t,
                     const double *state, const double *before, double *d_state, double *dq, double *dk)
 {

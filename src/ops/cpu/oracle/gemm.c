@@ -1,8 +1,8 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle/oracle.h"
 
-/* Tiles of c, and slices of k, that are stored as doubles on the stack: every element is loaded once per tile, not
- * once per GEMM. */
+/* Tiles of c, and slices of k, are converted to doubles on the stack: each element is loaded once per tile,
+ * not once per GEMM. */
 enum { TILE = 32, SLICE = 128 };
 
 struct tile {

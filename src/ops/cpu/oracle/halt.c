@@ -21,7 +21,7 @@ static status halt_fwd(const struct halt_fwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* FNV-1a over the ids of a document: where it lies in a batch, and on which rank, does not matter. */
+/* FNV-1a over the ids of a document: its position in a batch and its rank do not matter. */
 static uint64_t name_of(const struct halt_stop_args *a, int64_t doc)
 {
     uint64_t hash = 0xCBF29CE484222325u;
@@ -78,7 +78,7 @@ static int all_right(const struct halt_bwd_args *a, int64_t doc)
     return right;
 }
 
-/* The gradient of document i's q, and its loss; false: it takes no part. */
+/* The gradient of document i's q, and its loss; false: the document does not count. */
 static bool of_document(const struct halt_bwd_args *a, int64_t i, double dq[2], double *loss)
 {
     const dtype acc = dtype_acc(a->dt);
@@ -100,7 +100,7 @@ static void add(void *x, int64_t at, dtype dt, double value)
     put(x, at, dt, get(x, at, dt) + value);
 }
 
-/* Document after document: few are there, and their sums have one order. */
+/* Document after document: there are few, and their sums have one order. */
 static status halt_bwd(const struct halt_bwd_args *a, dev_stream s)
 {
     (void)s;

@@ -98,7 +98,7 @@ static status xent_part(const struct xent_part_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* The row's parts on all ranks, as one. */
+/* Combines the row's parts of all ranks. */
 static void parts_join(const struct xent_join_args *a, int64_t t, double whole[XENT_PARTS])
 {
     const dtype acc = dtype_acc(a->dt);

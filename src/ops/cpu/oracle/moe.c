@@ -42,7 +42,7 @@ static void score(const struct route_rule *r, const void *logits, int64_t t, dty
     }
 }
 
-/* The place of the largest value that is not taken, of equal ones the first. */
+/* Index of the largest value that is not taken; of equal ones the first. */
 static int64_t take_best(const double *value, bool *taken, int64_t count)
 {
     int64_t best = -1;
@@ -53,7 +53,7 @@ static int64_t take_best(const double *value, bool *taken, int64_t count)
     return best;
 }
 
-/* Takes all experts away but those of the groups whose two best have the highest sums. */
+/* Removes all experts except those of the groups whose two best scores have the highest sums. */
 static void keep_groups(const struct route_rule *r, const double *choice, bool *taken)
 {
     const int64_t size = r->experts / r->groups;
@@ -102,7 +102,7 @@ static void sort_slots(const struct route_fwd_args *a)
     for (int64_t e = 0; e < r->experts; e++) {
         const int64_t rows = a->capacity && a->demand[e] > a->capacity ? a->capacity : a->demand[e];
         a->offsets[e] = (int32_t)at;
-        a->counts[e] = 0; /* until its slots are placed */
+        a->counts[e] = 0; /* until its slots are assigned */
         at += (rows + a->align - 1) / a->align * a->align;
     }
     a->offsets[r->experts] = (int32_t)at;
@@ -205,7 +205,7 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
 
 /* ---- GEMMs, expert by expert */
 
-/* Row r of an operand that is gathered, or is not. */
+/* Row r of an operand, gathered or not. */
 static int64_t row_of(const struct expert_gemm_args *a, enum expert_gather who, int64_t r)
 {
     return a->gather == who ? a->source[r] / a->top_k : r;
@@ -261,7 +261,7 @@ static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* ---- between and behind the GEMMs */
+/* ---- permutation and activation */
 
 static status expert_act_fwd(const struct expert_act_fwd_args *a, dev_stream s)
 {
@@ -374,7 +374,8 @@ static status balance(const struct balance_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* The oracle needs none of it, but speaks for all sets of the CPU where a plan is laid out without one. */
+/* The oracle needs none of it. But it reports the maximum of all CPU sets when a plan is laid out without
+ * one. */
 static size_t moe_scratch(const struct moe_shape *m, enum moe_memory what)
 {
     const size_t row = (size_t)m->experts * sizeof(int32_t);

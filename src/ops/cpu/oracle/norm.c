@@ -2,7 +2,7 @@
 #include "ops/cpu/oracle/oracle.h"
 #include <math.h>
 
-/* sum[r] = x[r] + branch[r], rounded to dt; returns where the norm reads s: the stored sum, or x itself. */
+/* sum[r] = x[r] + branch[r], rounded to dt; returns the row that the norm reads: the stored sum, or x itself. */
 static const void *residual(const void *x, const void *branch, void *sum, int64_t r, int64_t d, dtype dt)
 {
     if (sum == NULL) return x;
@@ -85,7 +85,7 @@ static void norm_bwd(const struct norm_bwd *a)
 {
     check_dt(a->dt);
     dtype acc = dtype_acc(a->dt);
-    PARALLEL_CHUNKS(j, a->d) /* before dx, which may lie on dy */
+    PARALLEL_CHUNKS(j, a->d) /* before dx, which may alias dy */
     {
         double dw = 0, db = 0;
         for (int64_t r = 0; r < a->rows; r++) {

@@ -35,7 +35,8 @@ static void code_values(enum quant_kind kind, float values[QUANT_BLOCK])
     for (int code = 0; code < QUANT_BLOCK; code++) values[code] = quant_value(&q, kind, code);
 }
 
-/* x in [-1, 1], by looking through the values: magnitudes are rounded away from 0 with the probability that makes the mean exact. */
+/* x in [-1, 1], by searching the values. Magnitudes are rounded away from 0 with the probability that makes
+ * the mean exact. */
 static uint8_t code_of(enum quant_kind kind, const float values[QUANT_BLOCK], double x, uint32_t random)
 {
     const bool negative = x < 0;
@@ -51,7 +52,7 @@ static uint8_t code_of(enum quant_kind kind, const float values[QUANT_BLOCK], do
     return (uint8_t)(negative ? (mirrored < 0 ? 0 : mirrored) : code);
 }
 
-/* A moment of a chunk, at most a block of those in 8 bits: its array, and where it lies there. */
+/* A moment of a chunk (an 8-bit one: at most one block): its array, and its position there. */
 struct place {
     enum quant_kind kind;
     void *array;
@@ -115,7 +116,7 @@ static void get_moments(const struct update_args *a, enum moment which, const st
     }
 }
 
-/* What the rule subtracts from p, over lr; the moments become those of the next step. */
+/* What the rule subtracts from p, divided by lr. Updates the moments. */
 static double rule_step(const struct update_args *a, double g, double *m, double *v)
 {
     const double blend = a->beta1 * *m + (1 - a->beta1) * g;
@@ -128,7 +129,7 @@ static double rule_step(const struct update_args *a, double g, double *m, double
     return blend / a->scalars->correction1 / (sqrt(*v / a->scalars->correction2) + a->eps);
 }
 
-/* Element k of a chunk becomes x. */
+/* Stores x as element k of a chunk. */
 static void put_weight(const struct update_args *a, const struct update_chunk *c, int64_t k, float x)
 {
     uint32_t bits;
@@ -139,7 +140,7 @@ static void put_weight(const struct update_args *a, const struct update_chunk *c
         master_put(a->p, a->w, a->low, c->begin + k, x);
 }
 
-/* At most a block of moments in 8 bits. */
+/* At most one block of 8-bit moments. */
 static void update_some(const struct update_args *a, const struct update_chunk *c, double factor, double lr)
 {
     const double decay = c->flags & UPDATE_DECAY ? lr * a->weight_decay : 0;
@@ -182,7 +183,7 @@ static void update_one(const struct update_args *a, const struct update_chunk *c
     }
 }
 
-/* Each row as a piece of its own. */
+/* Each row as a chunk of its own. */
 static void update_rows(const struct update_args *a, const struct update_chunk *c, double factor)
 {
     const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);

@@ -6,7 +6,7 @@ struct head {
     double x[ORACLE_HD_MAX];
 };
 
-/* What both directions check: shapes, and every position before a table is read with it. */
+/* Checks of both directions: shapes, and every position before it indexes a table. */
 static void check_shapes(int64_t heads, int64_t heads_kv, int64_t hd, int64_t half, int64_t stride_min)
 {
     CHECK(heads > 0 && heads_kv > 0, "heads %lld heads_kv %lld", (long long)heads, (long long)heads_kv);
@@ -71,14 +71,14 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
-/* The gradient before the rotation: turned back by the negative angle. */
+/* The gradient before the rotation: rotated by the negative angle. */
 static void unrotated(const struct rope_bwd_args *a, int64_t t, int64_t h, struct head *g)
 {
     for (int64_t i = 0; i < a->hd; i++) g->x[i] = get(a->dout, t * a->dout_stride + h * a->hd + i, a->dt);
     if (a->half) rotate(g, a->cos, a->sin, a->positions[t], a->half, dtype_acc(a->dt), -1);
 }
 
-/* dw += over rows and the heads [h_begin, h_end), of g xh. Small and rare (QK-norm only): one thread. */
+/* dw += sum of g xh over rows and the heads [h_begin, h_end). Small and rare (QK-norm only): one thread. */
 static void weight_bwd(const struct rope_bwd_args *a, void *dw, int64_t h_begin, int64_t h_end)
 {
     dtype acc = dtype_acc(a->dt);
@@ -118,7 +118,7 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
     if (a->qw) {
         CHECK(a->in && a->rstd && a->dqw && a->dkw, "QK-norm needs in, rstd, dqw and dkw");
         CHECK(a->in_stride >= (a->heads + a->heads_kv) * a->hd, "in_stride %lld", (long long)a->in_stride);
-        weight_bwd(a, a->dqw, 0, a->heads); /* before din, which may lie on dout */
+        weight_bwd(a, a->dqw, 0, a->heads); /* before din, which may alias dout */
         weight_bwd(a, a->dkw, a->heads, a->heads + a->heads_kv);
     }
     PARALLEL_CHUNKS(t, a->rows)

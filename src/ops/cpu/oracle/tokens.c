@@ -15,7 +15,8 @@ static status ahead(const struct ahead_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* x_k of row t of a document that begins at `begin`; false: it is not there, nor is anything further back. */
+/* x_k of row t of a document that begins at `begin`; false: it and everything before it are outside the
+ * batch. */
 static bool looked_up(const struct ngram_args *a, int64_t begin, int64_t t, int64_t k, int64_t *x)
 {
     int32_t token = TOKEN_NONE;

@@ -111,7 +111,7 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* Beyond |x| = GELU_END sigmoid(2u) is 0 or 1 in f32; x is held there, so that 2u is within SIGMOID_END. */
+/* Beyond |x| = GELU_END, sigmoid(2u) is 0 or 1 in f32. x is clamped there, so 2u stays within SIGMOID_END. */
 static const float GELU_END = 9.9f;
 static const float GELU_TWICE = 1.59576912f; /* 2 sqrt(2/pi) */
 static const float GELU_CUBIC = 0.044715f;

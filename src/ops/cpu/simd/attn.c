@@ -20,7 +20,7 @@
 enum { BLOCK = 64 };
 
 #ifdef __AMX_BF16__
-/* What this compilation does not serve: F32. */
+/* Fallback for F32, which this compilation does not support. */
 static struct ops others(void)
 {
     struct ops o;
@@ -47,7 +47,7 @@ struct head {
     int64_t hd, width;
 };
 
-/* The part of both directions' arguments that says who sees whom, for one task. */
+/* The arguments of both directions that define the mask, for one task. */
 struct view {
     int64_t begin, length; /* the document's rows */
     int64_t head, group;   /* kv head; query heads per kv head */
@@ -57,7 +57,7 @@ struct view {
     dtype dt;
 };
 
-/* Rows [from, from + BLOCK) of a head into [BLOCK, width] of elem; what lies outside is zero. */
+/* Rows [from, from + BLOCK) of a head into [BLOCK, width] of elem; zeros outside. */
 VEC_INLINE void load_rows(const struct view *w, struct head size, const void *src, int64_t stride,
                           int64_t head, int64_t from, elem *dst)
 {
@@ -79,7 +79,7 @@ VEC_INLINE void load_rows(const struct view *w, struct head size, const void *sr
     }
 }
 
-/* Rows of f32 [.., width] times a factor (per row, if `by` is given) to memory. */
+/* Stores rows of f32 [.., width] times a factor (`by`: per row). */
 VEC_INLINE void store_rows(const struct view *w, struct head size, const float *src, float factor,
                            const float *by, int64_t from, void *dst, int64_t stride, int64_t head)
 {
@@ -124,14 +124,13 @@ VEC_INLINE void put_elem(elem *dst, int64_t at, vf x)
 #endif
 }
 
-/* Whether every one of the queries [t, t + BLOCK) sees every key of the block at `key`. */
+/* True: each of the queries [t, t + BLOCK) sees every key of the block at `key`. */
 static bool sees_all(const struct view *w, int64_t t, int64_t key)
 {
     return key + BLOCK <= t + 1 && (!w->window || t + BLOCK - w->window <= key);
 }
 
-/* Queries that go into one matmul, and the keys that it takes: on the diagonal the upper half of a block skips the keys behind
- * it. */
+/* Queries of one matmul and their keys: on the diagonal the upper half of a block skips the keys after it. */
 static int64_t together(int64_t t, int64_t key, int64_t rows)
 {
     return key < t ? rows : ENGINE_UNIT;
@@ -141,7 +140,7 @@ static int64_t reach(int64_t t, int64_t key)
     return least(t + ENGINE_UNIT - key, BLOCK);
 }
 
-/* s = q k^T where the mask may let it through, of `rows` queries from t on and the key block at `key`. */
+/* s = q k^T for the keys of the block at `key` that the mask may pass, `rows` queries from t on. */
 VEC_INLINE void scores(int64_t width, const elem *q, const elem *k, float *s, int64_t t, int64_t key,
                        int64_t rows)
 {
@@ -174,15 +173,16 @@ VEC_INLINE void scatter(int64_t width, const elem *p, const elem *x, float *out,
     }
 }
 
-/* e^x; what is less than the least normal number may as well be it. Differences of scores are taken before they become exponents
- * of 2: scores of a diverging model are so large that a rounded factor would part the largest from its maximum. */
+/* e^x, flushed to zero below the least normal number. Differences of scores are taken before they are scaled
+ * to exponents of 2: scores of a diverging model are so large that a rounded factor would separate the
+ * largest from its maximum. */
 VEC_INLINE vf power(vf x)
 {
     return vec_exp2_within(vec_clamp(x * 1.44269504f, -126.f, 127.f));
 }
 
-/* The running state of a block of queries. `max` is what their exponents are relative to: the largest score of a row, or up to
- * SLACK less, which spares most blocks the search for it. Sums run per lane. */
+/* Online softmax of a block of queries. `max` is the reference of the exponents: the largest score of a row,
+ * or up to SLACK less, which spares most blocks the search. Sums are per lane. */
 enum { SLACK = 8 };
 struct online {
     vf sum[BLOCK];
@@ -191,7 +191,7 @@ struct online {
     elem *q, *p;  /* [BLOCK, qk.width], [BLOCK, BLOCK]; f32: p is s */
 };
 
-/* A row with a score above the slack: raises its maximum, and scales what has been summed. */
+/* For a row with a score above the slack: raises its maximum and rescales its sums. */
 static __attribute__((noinline)) void online_raise(struct online *b, int64_t i, int64_t width, vf top)
 {
     const float high = fmaxf(b->max[i], vec_top(top)), shrink = expf(b->max[i] - high);
@@ -256,7 +256,7 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
     b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
     b.s = b.o + block_v;
     elem *k = (elem *)(void *)(b.s + BLOCK * BLOCK), *v = k + blocks * block_k;
-    b.q = v + blocks * block_v; /* V passes through it too */
+    b.q = v + blocks * block_v; /* V is packed here, too */
     b.p = sizeof(elem) == sizeof(float) ? (elem *)(void *)b.s : b.q + block;
     for (int64_t i = 0; i < blocks; i++) {
         load_rows(w, w->qk, a->k, a->k_stride, w->head, i * BLOCK, b.q);
@@ -285,7 +285,7 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
     }
 }
 
-/* Buffers of a backward task. Operands named by the matmul they enter: _n read along, _x across. */
+/* Buffers of a backward task. Operands are named by the matmul that reads them: _n along rows, _x across. */
 struct grads {
     float *dk, *dv;             /* [blocks, BLOCK, qk.width or vo.width] sums over queries and heads */
     float *dq, *s, *dp;         /* [BLOCK, qk.width], [BLOCK, BLOCK] twice */
@@ -312,7 +312,7 @@ static void grads_lay(struct grads *g, const struct view *w)
     g->k_n = (elem *)(void *)(g->dp + square);
     g->k_x = g->k_n + all_k;
     g->v_n = g->k_x + all_k;
-    g->q = g->v_n + all_v; /* K and V pass through it too */
+    g->q = g->v_n + all_v; /* K and V are packed here, too */
     g->d_o = g->q + block;
     g->q_x = g->d_o + block_v;
     g->do_x = g->q_x + block_k;
@@ -321,7 +321,7 @@ static void grads_lay(struct grads *g, const struct view *w)
     g->ds = same ? (elem *)(void *)g->dp : g->p + square;
 }
 
-/* delta = <do, o> of the block's rows, kept in the caller's scratch too. */
+/* delta = <do, o> of the block's rows, also stored in the caller's scratch. */
 VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
                            int64_t t)
 {
@@ -427,7 +427,8 @@ static int longer_first(const void *x, const void *y)
     return (a < b) - (a > b);
 }
 
-/* Documents by length, longest first, equal ones last to first: length << 32 | document. Lives until the caller's next op. */
+/* Documents by length, longest first, equal ones last to first: length << 32 | document. Valid until the
+ * caller's next op. */
 static const int64_t *schedule(const int32_t *cu, int64_t docs, int64_t rows)
 {
     CHECK(docs >= 0 && cu[0] == 0 && cu[docs] == rows, "%lld documents end at %d of %lld rows",
@@ -458,8 +459,8 @@ static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd, int64_t
     CHECK(hd > 0 && hd_v > 0, "head sizes %lld and %lld", (long long)hd, (long long)hd_v);
 }
 
-/* Into how many parts a forward task is cut so that few tasks of long documents keep all threads busy. Every part packs K and V
- * again, so it gets at least PART query blocks. A query's result depends on no other query: any number gives the same bits. */
+/* Number of parts of a forward task, so that few long documents keep all threads busy. Each part packs K and
+ * V again, so it gets at least PART query blocks. Queries are independent: any number gives the same bits. */
 static int64_t fwd_parts(int64_t tasks, int64_t longest)
 {
     enum { PART = 8 };

@@ -113,8 +113,8 @@ struct rows_of {
     int64_t first, rows, count;
 };
 
-/* Chunk c owns the table rows with id % OWNERS == c and walks all ids for them: every table row is summed in token order, and
- * memory is moved in whole rows. */
+/* Chunk c owns the table rows with id % OWNERS == c and scans all ids for them: every row is summed in token
+ * order, and memory moves in whole rows. */
 static void scatter(const struct embed_bwd_args *a, const struct rows_of *to)
 {
     const int32_t *ids = to->ids;

@@ -28,13 +28,13 @@ static const float *taps_of(const void *w, int64_t channels, int64_t width, int6
 struct conv {
     const void *x, *bias, *before;
     const float *taps;                                    /* [width] lines of pad */
-    int64_t stride, channels, width, dilation, back, pad; /* back: rows that the first tap looks back */
+    int64_t stride, channels, width, dilation, back, pad; /* back: how far the first tap reads back */
     const int32_t *cu;
     int64_t docs;
     dtype dt;
 };
 
-/* The document of row t, from the one that a row before it was in. */
+/* The document of row t, searched from an earlier row's document. */
 static int64_t document(const struct conv *v, int64_t t, int64_t doc)
 {
     while (doc + 1 < v->docs && v->cu[doc + 1] <= t) doc++;
@@ -139,7 +139,8 @@ VEC_INLINE void slopes(const struct conv_bwd_args *a, const struct conv *v, int6
     }
 }
 
-/* dx of rows [rows.begin, rows.end), whose document ends at `end`; dp begins at rows.begin. dw: [width] lines, and one for the bias, +=. */
+/* dx of rows [rows.begin, rows.end), whose document ends at `end`; dp begins at rows.begin. dw: [width]
+ * lines, and one for the bias, +=. */
 VEC_INLINE void conv_back(const struct conv_bwd_args *a, const struct conv *v, int64_t begin, int64_t end,
                           struct span rows, const float *dp, float *dw, dtype dt)
 {

@@ -23,7 +23,7 @@ static int64_t padded(int64_t d)
     return (d + VEC - 1) / VEC * VEC;
 }
 
-struct core { /* what both passes read */
+struct core { /* inputs of both passes */
     const void *q, *k, *v;
     const float *g, *beta;
     int64_t q_stride, k_stride, v_stride, pad; /* pad: dk in whole vectors */
@@ -31,7 +31,7 @@ struct core { /* what both passes read */
     bool normalize;
 };
 
-/* Of the arguments of either pass. */
+/* From the arguments of either pass. */
 #define CORE_OF(a)                                                                                           \
     {                                                                                                        \
         (a)->q, (a)->k, (a)->v, (a)->g, (a)->beta, (a)->q_stride, (a)->k_stride, (a)->v_stride,              \
@@ -77,7 +77,7 @@ VEC_INLINE float dot(const float *x, const float *y, int64_t pad)
     return vec_sum(sum);
 }
 
-/* A head of q or k at row t into `to`; returns what it was divided by. */
+/* A head of q or k at row t into `to`; returns the norm it was divided by. */
 static float load_unit(const struct core *c, const void *from, int64_t at, float *to)
 {
     load_any(from, at, c->n.dk, c->pad, c->n.dt, to);
@@ -120,7 +120,7 @@ VEC_INLINE float write(float *s, const struct row *r, float u, int64_t pad)
     return vec_sum(out);
 }
 
-/* The columns of a tile advance by one row; out NULL: the states alone. */
+/* Advances the columns of a tile by one row; out NULL: states only. */
 static void advance(const struct core *c, const struct row *r, const float *v, int64_t columns, float *states,
                     float *out)
 {
@@ -198,10 +198,10 @@ static status delta_fwd(const struct delta_fwd_args *a, dev_stream s)
 
 /* ---- backward */
 
-/* A document's rows for one key head, and the tile at hand. Lines are [pad] floats. */
+/* A document's rows for one key head, and the current tile. Lines are [pad] floats. */
 struct back {
     float *q, *k, *dq, *dk, *rho; /* [len] lines; rho [2 len]: of q, then of k */
-    float *dg, *dbeta;            /* [len], of the value head at hand */
+    float *dg, *dbeta;            /* [len], of the current value head */
     float *marks;                 /* [chunks][TILE] lines: states before each chunk */
     float *before;                /* [CHUNK][TILE] lines: states before each row of a chunk */
     float *states, *d_states;     /* [TILE] lines */
@@ -229,7 +229,8 @@ static struct back back_open(const struct core *c, int64_t len)
     return b;
 }
 
-/* One column of one row, backwards. s: the state before the row; ds: gradient of that after it, becomes that before it. */
+/* One column of one row of the backward. s: the state before the row. ds: in: gradient of the state after it;
+ * out: of the state before it. */
 VEC_INLINE void retreat_column(const struct core *c, const struct row *r, const float *s, float *ds,
                                float *dq, float *dk, const struct back *b, int64_t j, float *dg, float *dbeta)
 {
@@ -276,7 +277,7 @@ static struct row row_at(const struct core *c, const struct place *p, const stru
     return row_of(c, p->begin + i, p->h, b->q + i * c->pad, b->k + i * c->pad);
 }
 
-/* Rows [first, last) of a document, backwards, from the states before `first`. */
+/* Backward over rows [first, last) of a document, from the states before `first`. */
 static void retreat_chunk(const struct delta_bwd_args *a, const struct core *c, const struct place *p,
                           const struct back *b, struct span rows)
 {

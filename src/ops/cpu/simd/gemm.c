@@ -22,7 +22,7 @@
 
 #include <immintrin.h>
 
-/* Accumulators fill the registers but for NV of B and one or two of A. */
+/* Accumulators fill the registers except NV for B and one or two for A. */
 #ifdef __AVX512F__
 enum { VL = 16, MR = 8, NV = 3, KC_MAX = 192 };
 #else
@@ -42,15 +42,15 @@ static_assert(NR % CACHE_LINE == 0, "lines are asked for one by one");
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef float vfu __attribute__((vector_size(VL * 4), aligned(4)));
 
-/* The row below, from an address that the compiler cannot foresee: it would keep a register for each row otherwise, and there are
- * not enough. */
+/* The row below, by an address that hides its stride from the compiler: it would keep a register for each row
+ * otherwise, and there are not enough. */
 static inline void row_below(float **c, int64_t ldc)
 {
     *c += ldc;
     __asm__("" : "+r"(*c));
 }
 
-/* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]; meanwhile asks for kc cache lines from `ahead` on. */
+/* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]; meanwhile prefetches kc cache lines from `ahead` on. */
 __attribute__((noinline)) static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
                                             bool add, const float *ahead)
 {
@@ -96,9 +96,10 @@ ALWAYS_INLINE void ask_for(const void *src, int64_t at, dtype dt)
     __builtin_prefetch((const char *)src + at * (dt == DTYPE_F32 ? 4 : 2));
 }
 
-/* One panel of `width` lines of an operand into dst[depth][width]; lines from `lines` on are zeros. `along`: the operand's memory
- * runs along k ([line, k], stride ld), else along lines ([k, line]). `next`: lines of the panel behind, which are asked for. Where
- * eight does not divide the width, up to REACH floats behind the panel are written too. */
+/* One panel of `width` lines of an operand into dst[depth][width]; lines from `lines` on are zeros. `along`:
+ * the operand's memory runs along k ([line, k], stride ld), else along lines ([k, line]). `next`: lines of
+ * the next panel to prefetch. If eight does not divide the width, up to REACH floats after the panel are
+ * written, too. */
 ALWAYS_INLINE void pack_panel(const void *src, int64_t at, int64_t ld, bool along, int64_t lines,
                               int64_t next, int64_t depth, int width, float *dst, dtype dt)
 {
@@ -107,7 +108,7 @@ ALWAYS_INLINE void pack_panel(const void *src, int64_t at, int64_t ld, bool alon
         for (; p + 8 <= depth; p += 8) {
             for (int64_t i = 0; p % CACHE_LINE == 0 && i < next; i++)
                 ask_for(src, at + (width + i) * ld + p, dt);
-            /* What is written behind a line's end is the next one's beginning: it comes later. */
+            /* Writes past the end of a line are overwritten by the next line. */
             for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8)
                 transpose8(src, at + i * ld + p, ld, width - i < 8 ? width - i : 8, dst + p * width + i,
                            width, dt);
@@ -126,9 +127,10 @@ ALWAYS_INLINE void pack_panel(const void *src, int64_t at, int64_t ld, bool alon
     }
 }
 
-/* Lines [0, lines) into consecutive panels. Memory that runs along lines is walked a few k at a time through all panels: a panel
- * alone would take half a cache line from each of `depth` pages. No hardware prefetcher follows from row to row, and rows are
- * short: so what comes next is asked for, the next panel's lines or the next rows of k. */
+/* Packs lines [0, lines) into consecutive panels. Memory that runs along lines is read a few k at a time
+ * through all panels: one panel alone would use half a cache line from each of `depth` pages. Rows are short
+ * and far apart, so the hardware prefetcher does not follow: the next panel's lines or the next rows of k are
+ * prefetched. */
 ALWAYS_INLINE void pack_as(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth,
                            int width, float *dst, dtype dt)
 {
@@ -174,7 +176,7 @@ static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf1
     }
 }
 
-/* What a chunk starts from: zeros, the bias, or what c holds; returns whether the matmuls are added to it. */
+/* Initial value of a chunk: zeros, the bias, or what c holds. Returns true if matmuls accumulate. */
 static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct span rows, struct span cols)
 {
     if (g->accum == ACCUM_ADD && !gemm_bias(g)) return true;
@@ -206,7 +208,7 @@ struct chunk {
     struct span rows, cols;
 };
 
-/* The blocks of k are equal but for the last, and whole vectors of packing. */
+/* The blocks of k are equal except the last, and whole vectors of packing. */
 static int64_t k_step(int64_t k)
 {
     const int64_t step = chunk_count(k, chunk_count(k, KC_MAX));
@@ -219,7 +221,7 @@ static int64_t a_index(const struct gemm_args *g, int64_t row, int64_t p)
     return g->a.trans ? p * g->m + row : row * g->k + p;
 }
 
-/* Where a chunk has less than MR rows or NR columns left. */
+/* The edge of a chunk with less than MR rows or NR columns. */
 static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c,
                        int64_t ldc, bool add)
 {
@@ -231,7 +233,7 @@ static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const f
     }
 }
 
-/* c (+)= packed a times packed b. The first matmuls of a panel of B ask for the next one. */
+/* c (+)= packed a times packed b. The first matmuls of a panel of B prefetch the next one. */
 static void block_run(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
                       bool add)
 {
@@ -284,12 +286,12 @@ static void pack_b(const struct gemm_args *g, const struct packed *b)
     }
 }
 
-/* Into how many bands the rows are cut beside `strips` of columns. More chunks even out unequal processors, but a panel of B that is
- * fetched for few rows is not worth it: eight chunks for each thread while bands are tall, two while they are not low; and where
- * they are few, as many for each thread. */
+/* Number of row bands beside `strips` of columns. More chunks balance unequal cores, but a panel of B that is
+ * fetched for few rows is not worth it: eight chunks per thread while bands are tall, two while they are not
+ * low; with few chunks, equally many for each thread. */
 static int64_t bands_of(int64_t panels, int64_t strips)
 {
-    enum { TALL = 8, LOW = 3, MANY = 8, FEW = 2 }; /* panels; chunks for each thread */
+    enum { TALL = 8, LOW = 3, MANY = 8, FEW = 2 }; /* panels; chunks per thread */
     const int64_t threads = parallel_threads();
     int64_t bands = chunk_count(panels * MR, CHUNK_M);
     while (bands < panels / TALL && strips * bands < MANY * threads) bands++;
@@ -389,7 +391,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
         few_rows(g);
         return STATUS_OK;
     }
-    /* Where c itself holds sums, a long k comes in parts, so that packed B stays in cache. */
+    /* If c itself holds partial sums, a long k is split so that packed B stays in cache. */
     const int64_t floats = SHARED_MAX / (int64_t)sizeof(float), step = k_step(g->k),
                   fit = floats / CHUNK_N / step * step,
                   depth = g->cdt == DTYPE_F32 && g->k > fit ? fit : g->k;

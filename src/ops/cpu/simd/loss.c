@@ -6,7 +6,7 @@
 #include "ops/cpu/simd/vecmath.h"
 #include <math.h>
 
-enum { BLOCK = 1024 }; /* columns: 4 KB stay in the first-level cache between maximum and sum */
+enum { BLOCK = 1024 }; /* columns: 4 KB stay in L1 between maximum and sum */
 
 struct softmax {
     float max;
@@ -22,11 +22,11 @@ static float block_max(const float *z, int64_t begin, int64_t end)
         top1 = vec_max(top1, vec_load(z, j + VEC, VEC, DTYPE_F32));
     }
     float top = vec_top(vec_max(top0, top1));
-    for (; j < end; j++) top = z[j] > top ? z[j] : top; /* a NaN is found by the sum */
+    for (; j < end; j++) top = z[j] > top ? z[j] : top; /* the sum finds a NaN */
     return top;
 }
 
-/* e^x for x <= 0: logits less their maximum. NaN for NaN. */
+/* e^x for x <= 0: logits minus their maximum. NaN for NaN. */
 VEC_INLINE vf vec_exp_below(vf x)
 {
     return vec_exp_within(vec_max(vec_set(-105.f), x));
@@ -64,11 +64,11 @@ static struct softmax row_softmax(const float *z, int64_t count)
     return s;
 }
 
-/* A row's gradient: dz = scale e^(z - max), and `one` less in the target's column. */
+/* A row's gradient: dz = scale e^(z - max), minus `one` in the target's column. */
 struct row_grad {
     const float *z;
     void *dz;
-    int64_t count, column; /* column -1: the target is elsewhere */
+    int64_t count, column; /* column -1: the target is on another rank */
     float max;
     double scale, one;
 };
@@ -173,7 +173,7 @@ static status hits(const struct hits_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* ---- on several ranks */
+/* ---- vocabulary sharded over ranks */
 
 /* This rank's column of a target, or -1. */
 static int64_t column_here(int64_t target, int64_t vocab, int slice, int slices)
@@ -206,7 +206,7 @@ static status xent_part(const struct xent_part_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* What the ranks' parts of row t say together, target and others included. */
+/* Combines the ranks' parts of row t: maximum, sum, target. */
 static struct softmax parts_join(const struct xent_join_args *a, int64_t t, float *target, float *others)
 {
     struct softmax row = {-INFINITY, 0};

@@ -33,7 +33,7 @@ static int64_t rows_each(const struct shape *a)
     return wide < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / wide : 1;
 }
 
-/* Factors of a row's tail, [2 half] each, whole vectors. */
+/* Factors of the rope columns of a row, [2 half] each, whole vectors. */
 struct angles {
     float *c, *s;
 };
@@ -63,7 +63,7 @@ VEC_INLINE vf turned(vf x, const struct angles *g, int64_t i)
     return x * vec_load(g->c, i, VEC, DTYPE_F32) + vec_swap(x) * vec_load(g->s, i, VEC, DTYPE_F32);
 }
 
-/* A tail from `from` to `to`, which may be the same memory. */
+/* Rope columns from `from` to `to`, which may alias. */
 VEC_INLINE void turn(const struct angles *g, int64_t width, const void *src, int64_t from, void *dst,
                      int64_t to, dtype dt)
 {

@@ -10,10 +10,10 @@
 enum {
     TOKENS = 512,
     PADDED = MOE_EXPERTS_MAX + 16
-}; /* tokens of a chunk; floats that hold a row and a register behind it */
+}; /* tokens per chunk; floats for a row and a register after it */
 
 struct scores {
-    float s[PADDED]; /* what lies behind the experts is read, too: -infinity or 0, as its reader needs */
+    float s[PADDED]; /* reads go past the last expert: -infinity or 0, as the reader needs */
     float sum, lse;
 };
 
@@ -36,7 +36,7 @@ static float row_sum(const float *row, int64_t count)
     return vec_sum(sum);
 }
 
-/* e^(l - top) for all, and their sum. A maximum that is not finite leaves NaN everywhere, as in the oracle. */
+/* e^(l - top) of all, and their sum. A maximum that is not finite leaves NaN everywhere, as in the oracle. */
 static float exponentials(const float *logits, int64_t count, float top, float *out)
 {
     for (int64_t i = 0; i < count; i += VEC)
@@ -64,13 +64,13 @@ static void score(const struct route_rule *r, const float *logits, struct scores
 
 /* ---- forward */
 
-/* The values that are chosen from: what is taken or out of the question becomes -infinity. */
+/* The candidates: experts that are taken or excluded become -infinity. */
 struct choice {
     float value[PADDED];
     bool taken[PADDED];
 };
 
-/* The first of the largest that is not taken. */
+/* The first of the largest candidates. */
 static int64_t take_best(struct choice *c, int64_t begin, int64_t count)
 {
     const float top = begin == 0 ? row_max(c->value, count) : -INFINITY;
@@ -97,7 +97,7 @@ static void keep_groups(const struct route_rule *r, struct choice *c)
     for (int64_t g = 0; g < r->groups; g++) {
         const int64_t first = take_best(c, g * size, size);
         float sum = c->value[first];
-        c->taken[first] = true; /* for a moment */
+        c->taken[first] = true; /* restored below */
         if (size > 1) sum += c->value[take_best(c, g * size, size)];
         c->taken[first] = false;
         sums.value[g] = sum;
@@ -134,7 +134,8 @@ static void route_token(const struct route_fwd_args *a, int64_t t)
         weight[j] = scale * s.s[expert[j]] / (r->normalize ? sum + 1e-20f : 1);
 }
 
-/* From the chunks' counts in a->scratch, [chunks][experts], to the rows before each chunk's within an expert; offsets and counts. */
+/* From the chunks' counts in a->scratch, [chunks][experts], to the rows before each chunk's within an expert;
+ * offsets and counts. */
 static void scan(const struct route_fwd_args *a, int64_t chunks)
 {
     int32_t *before = a->scratch;
@@ -212,7 +213,7 @@ static void chosen_bwd(const struct route_bwd_args *a, const struct scores *s, i
         ds[expert[j]] = scale * (r->normalize ? (dw[j] - along / sum) / sum : dw[j]);
 }
 
-/* Counts of experts by `demand`, among `tokens` tokens: returns what the token costs, without the coefficient. */
+/* Counts experts by `demand` over `tokens` tokens; returns the token's cost without the coefficient. */
 static float aux_bwd(const struct route_bwd_args *a, const struct scores *s, const int32_t *demand,
                      double tokens, float factor, float *ds)
 {
@@ -268,7 +269,7 @@ static void count_documents(const struct route_bwd_args *a)
     }
 }
 
-/* The document that row t is in: the last that begins at or before it, behind the empty ones. */
+/* The document of row t: the last that begins at or before it, after empty ones. */
 static int64_t document_of(const struct route_bwd_args *a, int64_t t)
 {
     int64_t low = 0, high = a->docs;

@@ -21,7 +21,7 @@ static void clear(void *rows, int64_t at, int64_t count, dtype dt)
     memset((char *)rows + (size_t)at * dtype_bytes(dt), 0, (size_t)count * dtype_bytes(dt));
 }
 
-/* w silu(gate) up: both passes form it here, so that they have the same bits. */
+/* w silu(gate) up: both passes compute it here, so they have the same bits. */
 VEC_INLINE vf weighted(vf silu, vf up, vf w)
 {
     return vec_rounded(silu * up) * w;
@@ -70,7 +70,7 @@ VEC_INLINE float act_bwd_row(const struct expert_act_bwd_args *a, int64_t r, vf 
                  dm = vec_load(a->dm, r * a->f + j, n, dt);
         const struct vec_sigmoid sg = vec_sigmoid(vec_clamp(gate, -SIGMOID_END, SIGMOID_END));
         const vf silu = vec_rounded(gate * sg.yes), slope = sg.yes + silu * sg.no;
-        dw += dm * silu * up; /* beyond the end of a row dm is 0 */
+        dw += dm * silu * up; /* past the end of a row dm is 0 */
         vec_store(a->dup, gates + j, n, dt, w * dm * up * slope);
         vec_store(a->dup, ups + j, n, dt, w * dm * silu);
         vec_store(a->m, r * a->f + j, n, dt, weighted(silu, up, w));

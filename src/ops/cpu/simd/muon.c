@@ -6,7 +6,7 @@
 
 enum {
     GRAIN = 16384,
-    SUMS = 1024 /* at most: partial sums of the norm stand on the stack */
+    SUMS = 1024 /* at most: partial sums of the norm are on the stack */
 };
 
 static void check_dt(dtype dt)
@@ -14,7 +14,7 @@ static void check_dt(dtype dt)
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "dtype %s", dtype_name(dt));
 }
 
-/* f32 sums of short runs, added up in f64. */
+/* f32 sums of short runs, added in f64. */
 static double square_sum(const float *x, int64_t count)
 {
     enum { RUN = 64 * VEC };

@@ -14,7 +14,7 @@ struct fwd {
     const void *x, *branch, *w, *b;
     void *sum, *y;
     float *mean, *rstd;
-    int64_t rows, d, x_stride, y_stride; /* x_stride: d where there is a sum */
+    int64_t rows, d, x_stride, y_stride; /* x_stride: d if there is a sum */
     double eps;
     float shift;
     dtype dt;
@@ -122,7 +122,7 @@ struct bwd {
     dtype dt;
 };
 
-/* The weight times dy, rounded: not fused into a sum, so that every use has the same bits. */
+/* The weight times dy, rounded: not contracted into an FMA, so every use has the same bits. */
 VEC_INLINE vf weighted(const struct bwd *a, vf dy, int64_t j, int n, dtype dt, enum kind kind)
 {
     vf w = vec_load(a->w, j, n, dt);

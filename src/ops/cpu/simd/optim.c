@@ -10,8 +10,8 @@
 #include <float.h>
 
 enum {
-    SUMS = 1024, /* chunks at once: their sums stand on the stack */
-    ROWS = 64    /* of rows_update, of a chunk */
+    SUMS = 1024, /* chunks at once: their sums are on the stack */
+    ROWS = 64    /* of rows_update, per chunk */
 };
 
 /* In f64, in fixed lanes. */
@@ -57,7 +57,8 @@ static double all_squares(const struct update_args *a)
     return sum;
 }
 
-/* The constants of a step in f32, folded: p = p (1 - decay) - step m / (sqrt(v) root + eps), Lion: p = p (1 - decay) -+ step. */
+/* The step's constants in f32, folded: p = p (1 - decay) - step m / (sqrt(v) root + eps), Lion: p = p (1 -
+ * decay) -+ step. */
 struct update_fold {
     float scale, beta1, rest1, beta2, rest2, eps, step, root, decay, momentum;
 };
@@ -101,7 +102,7 @@ VEC_INLINE void moment_store(void *p, int64_t i, int n, dtype sdt, vf x, vu rand
     vec_store(p, i, n, sdt, x);
 }
 
-/* `words`: of a weight alone. */
+/* `words`: for a weight only. */
 VEC_INLINE void weights_store(const struct update_args *a, int64_t i, int n, vf x, vu words)
 {
     if (update_alone(a))
@@ -110,7 +111,7 @@ VEC_INLINE void weights_store(const struct update_args *a, int64_t i, int n, vf 
         master_store(a->p, a->w, a->low, i, n, x);
 }
 
-/* What the rule subtracts from p; the moments become those of the next step. */
+/* What the rule subtracts from p. Updates the moments. */
 VEC_INLINE vf rule_vec(struct update_fold f, enum update_rule rule, vf g, vf p, vf *m, vf *v)
 {
     const vf blend = *m * f.beta1 + g * f.rest1;
@@ -161,9 +162,9 @@ VEC_INLINE void momentum_span(const struct update_args *a, const struct update_c
     }
 }
 
-/* ---- Moments in 8 bits (ops/quant.h), a block at a time: its scale is known when all its moments are. ---- */
+/* ---- 8-bit moments (ops/quant.h), a block at a time: its scale is known when all its moments are. ---- */
 
-/* Bytes p[0, n) as whole numbers, 0 behind them; and back. */
+/* Bytes p[0, n) as integers, 0 after them; and back. */
 VEC_INLINE vi bytes_load(const uint8_t *p, int n)
 {
     uint8_t part[VEC] = {0};
@@ -212,13 +213,14 @@ VEC_INLINE struct wide_product wide_product(vu x, uint32_t m)
 #endif
 }
 
-/* The random words of a block: rounding_words of VEC groups at once (base/rng.h: rng_at, of which this is the same arithmetic). */
+/* The random words of a block: rounding_words of VEC groups at once (the same arithmetic as base/rng.h:
+ * rng_at). */
 static void block_words(const struct update_args *a, const struct update_chunk *c,
                         uint32_t words[QUANT_BLOCK])
 {
     const uint64_t key = (a->seed ^ c->key) ^ ((uint64_t)RNG_ROUND * 0x9E3779B97F4A7C15u),
                    step = a->scalars->step;
-    if (c->width > 0) { /* of a slice: its groups lie apart */
+    if (c->width > 0) { /* of a slice: its groups are not consecutive */
         for (int64_t k = 0; k < c->count; k += 4) {
             const struct rng_block r = rounding_words(a->seed, step, c, k);
             memcpy(words + k, &r, sizeof r);
@@ -265,7 +267,7 @@ VEC_INLINE vf vec_abs(vf x)
     return (vf)((vu)x & 0x7fffffff);
 }
 
-/* Values of the codes at p[0, n); what stands behind them is 0. */
+/* Values of the codes at p[0, n); 0 after them. */
 VEC_INLINE vf codes_load(const struct quant_map *q, enum quant_kind kind, const uint8_t *p, int n,
                          float scale)
 {
@@ -301,7 +303,7 @@ VEC_INLINE void codes_store(const struct quant_map *q, enum quant_kind kind, uin
     bytes_store(p, n, code);
 }
 
-/* The scale of a block; 0, and all codes of 0, where it would be subnormal. */
+/* The scale of a block; 0, and all codes 0, where it would be subnormal. */
 VEC_INLINE float block_scale(const float *x, int64_t n)
 {
     vf top = {0};
@@ -310,7 +312,7 @@ VEC_INLINE float block_scale(const float *x, int64_t n)
     return scale < FLT_MIN ? 0 : scale;
 }
 
-/* A moment of a block becomes codes. */
+/* Encodes one moment of a block. */
 VEC_INLINE void block_store(const struct update_args *a, const struct update_chunk *c, const float *x,
                             const struct quant_map *q, enum quant_kind kind, const uint32_t *random)
 {
@@ -419,7 +421,7 @@ static void update_chunk(const struct update_args *a, const struct update_chunk 
     }
 }
 
-/* Each row as a piece of its own. */
+/* Each row as a chunk of its own. */
 static void update_rows(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
     const int32_t width = (int32_t)(c->flags / UPDATE_WIDTH);

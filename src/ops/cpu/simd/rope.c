@@ -39,7 +39,7 @@ VEC_INLINE float head_rstd(const struct rope_fwd_args *a, int64_t at, dtype dt)
     return (float)(1 / sqrt((double)vec_sum(acc) / (double)a->hd + a->eps));
 }
 
-/* Element i of a head at `at`, normalised when there is a weight. */
+/* Element i of a head at `at`, normalised if there is a weight. */
 VEC_INLINE vf fwd_load(const struct rope_fwd_args *a, int64_t at, int64_t i, int n, const void *w, float rstd,
                        dtype dt)
 {
@@ -99,7 +99,7 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
-/* One head of the backward: where its elements stand, and its statistics. */
+/* One head of the backward: offsets of its elements, and its statistics. */
 struct bwd_head {
     int64_t out, in, din, angle; /* in dout, in, din, cos */
     const void *w;               /* NULL: no norm */
@@ -107,7 +107,7 @@ struct bwd_head {
     float rstd, mean; /* mean of g w xh */
 };
 
-/* A gradient is turned back by the negative angle: pair (x, y) at i and half + i. */
+/* A gradient is rotated by the negative angle: pair (x, y) at i and half + i. */
 struct pair {
     vf x, y;
 };
