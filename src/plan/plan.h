@@ -11,7 +11,7 @@
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
     X(param, "parameters",                                                                                   \
-      "master weights (bf16 runs: split into bf16 + 16-bit residual; with offload: a bf16 copy), RoPE tables")           \
+      "master weights (bf16: split into bf16 + 16-bit residual; offload: a bf16 copy), RoPE tables")         \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
@@ -22,8 +22,9 @@ struct memory {
     MEMORY_LIST(X)
 #undef X
     struct arena host; /* on a GPU: optimizer state in pinned host memory (memory.offload_optimizer) */
-    struct comm_memory room; /* communication buffers, which the communicator allocates, including pipeline mailboxes */
-    enum dev_kind kind;    /* device of the arenas */
+    struct comm_memory
+        room; /* communication buffers, which the communicator allocates, including pipeline mailboxes */
+    enum dev_kind kind; /* device of the arenas */
 };
 /* The part of memory.room that is on the arenas' device. */
 static inline size_t memory_exchange(const struct memory *m)
@@ -42,7 +43,7 @@ struct plan_lay_args {
     enum recompute recompute;
     enum optim optim;
     enum optim_state state;
-    bool masterless;           /* params.masterless */
+    bool masterless; /* params.masterless */
     int64_t tokens, positions;
     int64_t docs_max, len_max; /* maximum documents of a micro-batch, and maximum length; 0: `tokens` */
     bool documents;            /* documents of any length: see feed_shape */
@@ -51,12 +52,12 @@ struct plan_lay_args {
     int64_t gradient_groups;   /* train.gradient_groups */
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
-    bool overlay;              /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
-    bool offload;              /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
-    const struct ops *ops;     /* the op set that scratch is sized for; NULL: the CPU's */
-    enum dev_kind kind;        /* DEV_CUDA: a GPU's memory */
-    struct stream *stream;     /* of that GPU; NULL: the host, or a plan for a GPU that is not present */
-    double bytes_max; /* for plan_reserve: STATUS_FIT above this; 0: no limit */
+    bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
+    bool offload;          /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
+    const struct ops *ops; /* the op set that scratch is sized for; NULL: the CPU's */
+    enum dev_kind kind;    /* DEV_CUDA: a GPU's memory */
+    struct stream *stream; /* of that GPU; NULL: the host, or a plan for a GPU that is not present */
+    double bytes_max;      /* for plan_reserve: STATUS_FIT above this; 0: no limit */
 };
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                 const struct plan_lay_args *args) WARN_UNUSED;
@@ -65,10 +66,11 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                     const struct plan_lay_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
-size_t memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
+size_t
+memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
 /* Communication buffers of a rank of the mesh. `depth`: messages of `message` bytes in a pipeline mailbox. */
-struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job, enum dev_kind kind,
-                                    size_t message, int depth);
+struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job,
+                                    enum dev_kind kind, size_t message, int depth);
 
 /* Arguments of plan_lay for a rank of a resolved training spec; the caller sets ops, dev and bytes_max. */
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);
@@ -90,9 +92,9 @@ int64_t plan_micro_count(const struct spec *s); /* micro-batches per step, of al
  * times in the model convention). */
 #define FLOP_LIST(X)                                                                                         \
     X(qkv, "mixer projections")                                                                              \
-    X(scores, "scores and values, states")                                                                      \
-    X(out, "mixer output") X(mlp, "feed-forward") X(head, "output head")                                     \
-    X(mtp, "input of MTP modules") X(engram, "n-gram memory")
+    X(scores, "scores and values, states")                                                                   \
+    X(out, "mixer output")                                                                                   \
+    X(mlp, "feed-forward") X(head, "output head") X(mtp, "input of MTP modules") X(engram, "n-gram memory")
 struct flops {
 #define X(name, text) double name;
     FLOP_LIST(X)
