@@ -10,7 +10,7 @@ says "host, pairs, rings or exchange"
 run 2 bench p2p --blocks 300
 says "1 to 256"
 run 2 bench p2p 0
-says "no argument '0'"
+says "'0' is one too many"
 run 0 bench p2p --help
 check "help names the file" grep -q -- --json out
 if [ ! -e /dev/nvidia0 ]; then
